@@ -1,0 +1,36 @@
+# The interpreter that makes .venv; Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: venv demo test test-fast check format clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install -c constraints.txt -e '.[test,dev]'
+	touch $@
+
+demo: venv
+	$(BIN)/python jobs/pipeline.py scale=demo resume=true
+
+test: venv
+	$(BIN)/pytest --timeout=900
+
+test-fast: venv
+	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'
+
+check: venv
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: venv
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find raylab jobs tests -name __pycache__ -type d -prune -exec rm -rf {} +

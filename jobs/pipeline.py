@@ -1,0 +1,21 @@
+"""Train several architectures one after another and compare them.
+
+Examples:
+    python jobs/pipeline.py scale=demo
+    python jobs/pipeline.py 'models=[champion,decoder_only]' name=two
+    python jobs/pipeline.py 'models=[{architecture: champion, d_model: 128}]'
+    python jobs/pipeline.py name=two resume=true
+"""
+
+from raylab.config import PipelineConfig
+from raylab.entrypoint import run_job
+
+
+def run(config: PipelineConfig) -> None:
+    from raylab.cluster.pipeline import run_pipeline
+
+    run_pipeline(config)
+
+
+if __name__ == "__main__":
+    run_job(PipelineConfig, __doc__, run)

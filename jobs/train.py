@@ -1,0 +1,23 @@
+"""Train one architecture on ARC tasks with Ray Train.
+
+Each validation reports `val_dense_grid_objective` with a checkpoint into the run directory.
+
+Examples:
+    python jobs/train.py
+    python jobs/train.py model=decoder_only training.lr=0.001 cluster.workers=2
+    python jobs/train.py data=re_arc data.path=re_arc.zip data.split=split.json
+    ray job submit --working-dir . -- python jobs/train.py storage=/shared/runs
+"""
+
+from raylab.config import TrainConfig
+from raylab.entrypoint import run_job
+
+
+def run(config: TrainConfig) -> None:
+    from raylab.cluster.train import train
+
+    train(config)
+
+
+if __name__ == "__main__":
+    run_job(TrainConfig, __doc__, run)

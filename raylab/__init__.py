@@ -1,0 +1,1 @@
+"""raylab: ARC training, OPT-Code annotation and benchmark quality as jobs on Ray."""

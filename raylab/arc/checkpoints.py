@@ -1,0 +1,95 @@
+"""Reading checkpoints that may be corrupt, truncated or not ours."""
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor
+
+from raylab.arc.models import GridModel
+from raylab.config import ModelConfig
+from raylab.errors import CheckpointError
+
+CHECKPOINT_FILE = "checkpoint.ckpt"
+PREFIX = "model."
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained model as read from a file."""
+
+    path: Path
+    model: ModelConfig
+    weights: dict[str, Tensor]
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read model configuration and weights; nothing in the file is executed.
+
+    Raises:
+        CheckpointError: no such file, or it is truncated, corrupt, holds more than tensors and
+            plain values, or was not written by raylab.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(f"no checkpoint at {path}") from error
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"{path} is corrupt or holds objects that are not plain tensors and values, and "
+            "loading it could run foreign code: use a checkpoint written by raylab"
+        ) from error
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(
+            f"{path} cannot be read, it is truncated or no checkpoint ({reason}): "
+            "take another checkpoint of the run"
+        ) from error
+    return _parse(path, content)
+
+
+def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) -> None:
+    """Copy the weights of `checkpoint` into `model`, built from `config`.
+
+    Raises:
+        CheckpointError: names what differs when the checkpoint is of another model.
+    """
+    try:
+        model.load_state_dict(checkpoint.weights)
+    except RuntimeError as error:
+        theirs, ours = (c.model_dump(mode="json") for c in (checkpoint.model, config))
+        differences = ", ".join(
+            f"{key}={theirs.get(key)} (here {ours.get(key)})"
+            for key in sorted(theirs.keys() | ours.keys())
+            if theirs.get(key) != ours.get(key)
+        )
+        reason = differences or str(error).partition("\n")[2].strip().partition("\n")[0]
+        raise CheckpointError(
+            f"{checkpoint.path} is of another model: {reason}; choose model= and its keys as the "
+            "checkpoint has them"
+        ) from error
+
+
+def _parse(path: Path, content: object) -> Checkpoint:
+    foreign = CheckpointError(f"{path} was not written by raylab: it names no raylab model")
+    if not isinstance(content, dict):
+        raise foreign
+    fields = cast("dict[str, Any]", content)
+    try:
+        model = TypeAdapter[ModelConfig](ModelConfig).validate_python(fields["raylab"]["model"])
+        state = cast("dict[str, Tensor]", fields["state_dict"])
+    except (KeyError, TypeError) as error:
+        raise foreign from error
+    except ValidationError as error:
+        raise CheckpointError(
+            f"{path} holds a model that this version of raylab does not know: {error}"
+        ) from error
+    weights = {
+        name.removeprefix(PREFIX): tensor
+        for name, tensor in state.items()
+        if name.startswith(PREFIX)
+    }
+    return Checkpoint(path, model, weights)

@@ -1,0 +1,173 @@
+"""The one LightningModule of all three architectures."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
+
+from raylab.arc.batching import Batch
+from raylab.arc.decoding import solved_grids
+from raylab.arc.metrics import GridMetrics
+from raylab.arc.models import Prediction, build_model
+from raylab.arc.tasks import PAD
+from raylab.config import ModelConfig, Precision, TrainingConfig
+from raylab.errors import NonFiniteLossError
+
+LOSS_CHECK_STEPS = 32
+
+
+class Step(NamedTuple):
+    """What must be told of a training step if its loss is not finite."""
+
+    step: int
+    loss: Tensor
+    lr: float
+    tasks: Tensor
+
+
+class ArcModule(pl.LightningModule):
+    """Trains a grid model and reports the epoch-exact grid metrics.
+
+    Teacher-forced, the published protocol: `val_grid_accuracy`, `val_cell_accuracy`,
+    `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
+    `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
+    Free-running: `val_solve_rate`, `val_shape_accuracy`.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        training: TrainingConfig,
+        *,
+        task_ids: Sequence[str],
+        groups: Sequence[str],
+        group_of_task: Tensor,
+    ) -> None:
+        """Build the model from `training.seed`.
+
+        Args:
+            model: architecture and sizes.
+            training: optimiser, schedule and objective.
+            task_ids: names of the tasks that `Batch.tasks` points at.
+            groups: names of the groups metrics are split by.
+            group_of_task: (tasks,) int64 position of each task's group.
+        """
+        super().__init__()
+        torch.manual_seed(training.seed)
+        self.model_config, self.training_config = model, training
+        self.task_ids = tuple(task_ids)
+        self.model = build_model(model)
+        self.metrics = GridMetrics(groups, training.objective.model_dump())
+        self.register_buffer("group_of_task", group_of_task, persistent=False)
+        self.group_of_task: Tensor
+        self.group_table: dict[str, dict[str, float]] = {}
+        """Metrics by group of the last validation."""
+        self._unchecked: deque[Step] = deque()
+
+    def configure_optimizers(self) -> Any:
+        """Adam with cosine warm restarts, stepped once an epoch."""
+        config = self.training_config
+        # Fused Adam unscales float16 gradients itself, after the clipping that needs them unscaled.
+        optimizer = torch.optim.Adam(
+            self.parameters(),
+            lr=config.lr,
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=self.trainer.precision != Precision.FLOAT16,
+        )
+        schedule = CosineAnnealingWarmRestarts(
+            optimizer, T_0=config.restart_epochs, eta_min=config.lr_min
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "epoch"},
+        }
+
+    def on_train_epoch_start(self) -> None:
+        """Tie dropout to (seed, epoch, worker), so that a resumed run repeats an unbroken one."""
+        seed = (self.training_config.seed, self.current_epoch, self.global_rank)
+        torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Mean loss of a target cell plus the weighted loss of height and width."""
+        loss = self._loss(self.model(batch), batch)
+        lr = float(self.trainer.optimizers[0].param_groups[0]["lr"])
+        self._unchecked.append(Step(self.global_step, loss.detach(), lr, batch.tasks))
+        if len(self._unchecked) == LOSS_CHECK_STEPS:
+            self._check_losses()
+        self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=len(batch.tasks))
+        return loss
+
+    def on_validation_start(self) -> None:
+        """Refuse to validate, and so to keep, weights that a non-finite loss has spoilt."""
+        self._check_losses()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Count one batch."""
+        prediction = self.model(batch)
+        cells = prediction.cells.argmax(dim=-1)
+        target = batch.target
+        right_size = (prediction.sizes.argmax(dim=-1) + 1 == target.sizes).all(dim=1)
+        right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
+        self.metrics.update(
+            source=batch.source.as_images(batch.source.cells),
+            target=target.as_images(target.cells),
+            prediction=target.as_images(cells),
+            group=self.group_of_task[batch.tasks],
+            solved=solved_grids(self.model, batch, right_size & right_cells),
+            shape_correct=right_size,
+        )
+
+    def on_validation_epoch_end(self) -> None:
+        """Log every metric of the epoch, over all workers."""
+        values = self.metrics.compute()
+        self.group_table = self.metrics.by_group()
+        self.metrics.reset()
+        self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what a reader needs to rebuild the model."""
+        checkpoint["raylab"] = {
+            "model": self.model_config.model_dump(mode="json"),
+            "training": self.training_config.model_dump(mode="json"),
+        }
+
+    def _loss(self, prediction: Prediction, batch: Batch) -> Tensor:
+        cells, sizes = batch.target.cells, batch.target.sizes
+        cell_loss = F.cross_entropy(
+            prediction.cells.flatten(0, 1).float(), cells.flatten(), ignore_index=PAD
+        )
+        size_loss = F.cross_entropy(prediction.sizes.flatten(0, 1).float(), (sizes - 1).flatten())
+        return cell_loss + self.training_config.shape_loss_weight * size_loss
+
+    def _check_losses(self) -> None:
+        """Look at the losses since the last look; every so often, for each look stalls a GPU.
+
+        Raises:
+            NonFiniteLossError: on every worker alike, so that none waits for the others.
+        """
+        steps = list(self._unchecked)
+        self._unchecked.clear()
+        losses = torch.stack([step.loss for step in steps] or [torch.zeros((), device=self.device)])
+        spoilt = self.trainer.strategy.reduce((~losses.isfinite()).any().float(), reduce_op="max")
+        if not bool(spoilt):
+            return
+        for step, loss in zip(steps, losses.tolist(), strict=False):
+            if not math.isfinite(loss):
+                raise NonFiniteLossError(self._diagnosis(step, loss))
+        raise NonFiniteLossError("the loss of another worker is not finite")
+
+    def _diagnosis(self, step: Step, loss: float) -> str:
+        tasks = sorted({self.task_ids[task] for task in step.tasks.tolist()})
+        return (
+            f"loss is {loss} at step {step.step} (epoch {self.current_epoch}) with learning rate "
+            f"{step.lr:.3g}, on tasks {', '.join(tasks)}: lower training.lr or "
+            "training.gradient_clip, set training.precision=32-true, or look at these tasks"
+        )

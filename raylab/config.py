@@ -1,0 +1,552 @@
+"""The configuration of every job: pydantic models over what Hydra composes from `configs/`.
+
+The models are frozen and refuse unknown keys, so a configuration that validates is the one
+that runs. This module alone knows Hydra and OmegaConf, and imports nothing heavier, so that
+`--help` and a mistake answer before torch or ray are loaded.
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
+from urllib.parse import urlsplit
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+from yaml import YAMLError
+
+import raylab
+from raylab.errors import ConfigError
+from raylab.schema import Problem, problems_of
+
+CONFIGS = Path(raylab.__file__).parents[1] / "configs"
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys, NaN and infinity."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _integer_as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _absolute_path(path: Path) -> Path:
+    return Path(os.path.abspath(path.expanduser()))
+
+
+def _absolute_location(location: str) -> str:
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", location):
+        return str(_absolute_path(Path(location)))
+    if urlsplit(location).password is not None:
+        raise ValueError(
+            "a URI must carry no password, for it is written into the run record: give it in the "
+            "environment or the credentials file of the storage service"
+        )
+    return location
+
+
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+Text = Annotated[str, BeforeValidator(_integer_as_text)]
+"""Text that YAML and Hydra may read as an integer, such as the task id 45737921."""
+RunName = Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute_path)]
+"""A path made absolute against the current directory, since Ray's workers run elsewhere."""
+Location = Annotated[str, AfterValidator(_absolute_location)]
+"""A URI, or a path made absolute like `AbsolutePath`."""
+
+
+class Source(StrEnum):
+    """Where tasks come from."""
+
+    ARC_AGI_1 = "arc_agi_1"
+    ARC_AGI_2 = "arc_agi_2"
+    ARC_JSON = "arc_json"
+    RE_ARC = "re_arc"
+
+
+class Subset(StrEnum):
+    """The published halves of a packaged task set."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    ALL = "all"
+
+
+class DataConfig(Strict):
+    """Which tasks, how they are split and grouped."""
+
+    source: Source = Source.ARC_AGI_1
+    path: AbsolutePath | None = None
+    """Directory, JSON file or zip; needed by `arc_json` and `re_arc`."""
+    subset: Subset = Subset.TRAINING
+    """Used by the packaged sources `arc_agi_1` and `arc_agi_2`."""
+    tasks: tuple[Text, ...] | None = None
+    """Keep only these task ids."""
+    every: PositiveInt = 1
+    """Keep every n-th task, in the order of their ids."""
+    pairs_per_task: PositiveInt | None = None
+    """Keep at most this many pairs of each task, demonstrations first."""
+    generation: NonNegativeInt | None = None
+    """Seed of a re-drawing of the tasks (colours and symmetries); null keeps them as published."""
+    split: AbsolutePath | None = None
+    """JSON file `{"train": [ids], "val": [ids]}`; null draws the split by `split_seed`."""
+    val_fraction: Fraction = 0.23
+    """Share of the tasks that a drawn split validates on."""
+    split_seed: NonNegativeInt = 307
+    """Seed of a drawn split."""
+    taxonomy: AbsolutePath | None = None
+    """JSON file `{task id: group}`; without one groups are computed from the grids."""
+
+    @model_validator(mode="after")
+    def _path_matches_source(self) -> "DataConfig":
+        packaged = self.source in (Source.ARC_AGI_1, Source.ARC_AGI_2)
+        if packaged and self.path is not None:
+            raise ValueError(
+                f"source {self.source} is packaged and takes no path: remove data.path"
+            )
+        if not packaged and self.path is None:
+            raise ValueError(f"source {self.source} needs data.path=FILE_OR_DIRECTORY")
+        return self
+
+
+class Architecture(StrEnum):
+    """The three architectures."""
+
+    CHAMPION = "champion"
+    ENCODER_DECODER = "encoder_decoder"
+    DECODER_ONLY = "decoder_only"
+
+
+Width = Annotated[PositiveInt, Field(description="Width of the tokens.")]
+FeedForwardWidth = Annotated[PositiveInt, Field(description="Width inside the feed-forwards.")]
+Heads = Annotated[PositiveInt, Field(description="Attention heads; a divisor of d_model.")]
+EncoderLayers = Annotated[PositiveInt, Field(description="Layers over the input grid.")]
+DecoderLayers = Annotated[PositiveInt, Field(description="Layers over the output grid.")]
+Dropout = Annotated[Probability, Field(description="Share of activations dropped in training.")]
+ColourRelabelling = Annotated[
+    bool,
+    Field(
+        description="In training, relabel the colours of context, source and target by one random "
+        "permutation."
+    ),
+]
+
+
+class TransformerConfig(Strict):
+    """What all three architectures share."""
+
+    d_model: Width
+    d_ff: FeedForwardWidth
+    heads: Heads
+    colour_relabelling: ColourRelabelling
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> "TransformerConfig":
+        if self.d_model % 2 or self.d_model % self.heads:
+            raise ValueError(
+                f"d_model={self.d_model} must be even and a multiple of heads={self.heads}"
+            )
+        return self
+
+
+class ChampionConfig(TransformerConfig):
+    """Encoder-decoder with 2-D positions, shared colour table and a demonstration context."""
+
+    architecture: Literal["champion"] = "champion"
+    d_model: Width = 160
+    d_ff: FeedForwardWidth = 640
+    heads: Heads = 4
+    encoder_layers: EncoderLayers = 1
+    decoder_layers: DecoderLayers = 3
+    encoder_dropout: Dropout = 0.1
+    decoder_dropout: Dropout = 0.015
+    demonstrations: PositiveInt = 2
+    """Demonstration pairs in the context."""
+    d_context: PositiveInt = 32
+    """Width of the context encoder."""
+    context_heads: PositiveInt = 8
+    """Attention heads of the context encoder; a divisor of d_context."""
+    context_d_ff: PositiveInt = 128
+    """Width inside the feed-forward of the context encoder."""
+    pair_d_ff: PositiveInt = 512
+    """Width inside the feed-forward after the attention between output and input of a pair."""
+    colour_relabelling: ColourRelabelling = True
+
+    @model_validator(mode="after")
+    def _context_heads_divide_width(self) -> "ChampionConfig":
+        if self.d_model % 4 or self.d_context % 4 or self.d_context % self.context_heads:
+            raise ValueError(
+                f"d_model={self.d_model} and d_context={self.d_context} must be multiples of 4, "
+                f"and d_context of context_heads={self.context_heads}"
+            )
+        return self
+
+
+class EncoderDecoderConfig(TransformerConfig):
+    """Encoder-decoder with 1-D sinusoidal positions and no context."""
+
+    architecture: Literal["encoder_decoder"] = "encoder_decoder"
+    d_model: Width = 168
+    d_ff: FeedForwardWidth = 672
+    heads: Heads = 4
+    encoder_layers: EncoderLayers = 1
+    decoder_layers: DecoderLayers = 3
+    dropout: Dropout = 0.167
+    colour_relabelling: ColourRelabelling = False
+
+
+class DecoderOnlyConfig(TransformerConfig):
+    """Causal decoder with rotary positions.
+
+    The published parameter count includes a cross-attention that sees the answer. Without it the
+    feed-forward is widened from 656 to 960, so that the three stay matched.
+    """
+
+    architecture: Literal["decoder_only"] = "decoder_only"
+    d_model: Width = 164
+    d_ff: FeedForwardWidth = 960
+    heads: Heads = 4
+    layers: PositiveInt = 4
+    """Layers over the whole sequence."""
+    dropout: Dropout = 0.167
+    rope_theta: PositiveFloat = 10_000.0
+    """Base of the rotary frequencies."""
+    demonstrations: NonNegativeInt = 0
+    """Demonstration pairs prefixed to the source; 0 is the published form."""
+    colour_relabelling: ColourRelabelling = False
+
+
+ModelConfig = Annotated[
+    ChampionConfig | EncoderDecoderConfig | DecoderOnlyConfig, Field(discriminator="architecture")
+]
+
+
+class Precision(StrEnum):
+    """Arithmetic of the training step; `auto` takes bfloat16 where the hardware computes in it."""
+
+    AUTO = "auto"
+    FLOAT32 = "32-true"
+    BFLOAT16 = "bf16-mixed"
+    FLOAT16 = "16-mixed"
+
+
+class ObjectiveConfig(Strict):
+    """Weights of the dense grid objective."""
+
+    w_cell: NonNegativeFloat = 0.0
+    """Weight of cell_accuracy."""
+    w_tol: NonNegativeFloat = 0.8
+    """Weight of grid_tol_0p95, the share of grids with at least 95 % of their cells right."""
+    w_exact: NonNegativeFloat = 0.2
+    """Weight of grid_accuracy."""
+
+
+class Monitor(StrEnum):
+    """Validation metrics for which more is better."""
+
+    DENSE_GRID_OBJECTIVE = "val_dense_grid_objective"
+    GRID_ACCURACY = "val_grid_accuracy"
+    SOLVE_RATE = "val_solve_rate"
+    SHAPE_ACCURACY = "val_shape_accuracy"
+    CELL_ACCURACY = "val_cell_accuracy"
+    GRID_TOL_90 = "val_grid_tol_0p90"
+    GRID_TOL_95 = "val_grid_tol_0p95"
+    GRID_TOL_99 = "val_grid_tol_0p99"
+    ROW_ALL_CORRECT_RATE = "val_row_all_correct_rate"
+    COL_ALL_CORRECT_RATE = "val_col_all_correct_rate"
+    CHANGE_RECALL = "val_change_recall"
+    CHANGE_PRECISION = "val_change_precision"
+    TRANSFORMATION_F1 = "val_transformation_f1"
+
+
+class TrainingConfig(Strict):
+    """The optimiser, its schedule and when to stop; the defaults are the published recipe."""
+
+    epochs: PositiveInt = 100
+    """Passes over the training pairs at most."""
+    batch_size: PositiveInt = 32
+    """Mean samples a batch and worker; batches hold like lengths under the equal token budget."""
+    lr: PositiveFloat = 0.00185
+    """Learning rate at the start and after each restart."""
+    betas: tuple[Fraction, Fraction] = (0.95, 0.999)
+    """Decay rates of Adam's moment estimates."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay of Adam."""
+    restart_epochs: PositiveInt = 6
+    """Epochs between warm restarts of the cosine schedule."""
+    lr_min: NonNegativeFloat = 1.68e-6
+    """Learning rate at the end of each cosine."""
+    gradient_clip: PositiveFloat = 1.0
+    """Largest norm of the gradient."""
+    shape_loss_weight: NonNegativeFloat = 0.1
+    """Weight of the loss of the output's height and width beside that of its cells."""
+    precision: Precision = Precision.AUTO
+    seed: NonNegativeInt = 307
+    """Seed of initialisation, order and dropout."""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    monitor: Monitor = Monitor.DENSE_GRID_OBJECTIVE
+    """Metric (mode max) that selects checkpoints and stops early."""
+    patience: PositiveInt | None = 7
+    """Validations without improvement before stopping; null never stops early."""
+    keep_checkpoints: PositiveInt = 2
+    """Best checkpoints that are kept; the latest is kept as well."""
+
+
+class ClusterConfig(Strict):
+    """Where the work is placed."""
+
+    address: str | None = None
+    """Ray address; null joins the cluster of RAY_ADDRESS or starts a local one."""
+    workers: PositiveInt = 1
+    """Processes that train one model together."""
+    cpus_per_worker: PositiveInt | None = None
+    """CPUs that Ray reserves for each; null shares those of the cluster out evenly."""
+    use_gpu: bool | None = None
+    """One GPU a worker; null uses GPUs when the cluster has enough of them."""
+    max_failures: NonNegativeInt = 3
+    """Worker deaths to recover from before the run fails."""
+
+
+class JobConfig(Strict):
+    """What every job takes."""
+
+    job: ClassVar[str]
+
+    storage: Location = Field(default="./runs", validate_default=True)
+    """Directory, or any URI that pyarrow's filesystems open."""
+    name: RunName | None = None
+    """Run name; null derives it from the configuration."""
+    resume: bool = False
+    """Go on with the run of this name; a run that does not exist is started."""
+
+
+C = TypeVar("C", bound=JobConfig)
+
+
+class TrainConfig(JobConfig):
+    """`jobs/train.py`."""
+
+    job: ClassVar[str] = "train"
+
+    model: ModelConfig = ChampionConfig()
+    data: DataConfig = DataConfig()
+    training: TrainingConfig = TrainingConfig()
+    cluster: ClusterConfig = ClusterConfig()
+    init_from: Location | None = None
+    """Checkpoint file or run directory whose weights the model starts from."""
+
+
+def _architecture_as_model(value: object) -> object:
+    return {"architecture": value} if isinstance(value, str) else value
+
+
+class PipelineConfig(JobConfig):
+    """`jobs/pipeline.py`."""
+
+    job: ClassVar[str] = "pipeline"
+
+    models: tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...] = Field(
+        default=(ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig()), min_length=1
+    )
+    """Trained one after another; each is an architecture or `{architecture: ..., key: value}`."""
+    data: DataConfig = DataConfig()
+    training: TrainingConfig = TrainingConfig()
+    cluster: ClusterConfig = ClusterConfig()
+
+
+class BenchmarkConfig(JobConfig):
+    """`jobs/benchmark.py`."""
+
+    job: ClassVar[str] = "benchmark"
+
+    part: Literal["train"] = "train"
+    """What is measured."""
+    data: DataConfig = DataConfig()
+    models: tuple[Architecture, ...] = Field(default=tuple(Architecture), min_length=1)
+    """The architectures measured."""
+    batch_size: PositiveInt = 32
+    """Samples a batch."""
+    threads: PositiveInt = 2
+    """CPU threads of torch."""
+    rounds: PositiveInt = 3
+    """Rounds over the architectures."""
+    batches: PositiveInt = 4
+    """Batches timed a round."""
+
+
+class _Invalid(Exception):
+    """Problems on the way to a configuration; never leaves this module."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__()
+        self.problems = list(problems)
+
+
+def load_config(kind: type[C], overrides: Sequence[str] = ()) -> C:
+    """Composes `configs/<job>.yaml` with Hydra overrides and validates the result.
+
+    Args:
+        kind: Configuration of the job.
+        overrides: Hydra's override grammar. A plain `key=value` reaches every key of `kind`, also
+            one that no YAML file names.
+
+    Raises:
+        ConfigError: Naming every problem found, each with its key and what is expected.
+    """
+    groups = config_groups(kind)
+    usable, problems = _read_overrides(groups, overrides)
+    unchosen = {problem.path for problem in problems} & groups.keys()
+    try:
+        config = _validate(kind, _compose(kind, usable))
+    except _Invalid as invalid:
+        problems += [p for p in invalid.problems if p.path.split(".")[0] not in unchosen]
+    else:
+        if not problems:
+            return config
+    raise ConfigError(_report(kind, problems))
+
+
+def composed_values(kind: type[JobConfig]) -> dict[str, Any]:
+    """What `configs/<job>.yaml` and the groups it selects set, before validation.
+
+    Raises:
+        ConfigError: A file is absent or cannot be composed.
+    """
+    config_groups(kind)
+    try:
+        return _compose(kind, ())
+    except _Invalid as invalid:
+        raise ConfigError(_report(kind, invalid.problems)) from invalid
+
+
+def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
+    """The config groups that the job's YAML names, each with its options.
+
+    Raises:
+        ConfigError: The YAML file is absent or broken.
+    """
+    path = CONFIGS / f"{kind.job}.yaml"
+    if not path.is_file():
+        raise ConfigError(
+            f"{path} is missing: run the job from a checkout of raylab, where configs/ lies beside "
+            "the package (with Ray, give the checkout as --working-dir)"
+        )
+    try:
+        document = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path)))
+    except (YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    defaults = cast(list[str | dict[str, Any]], document.get("defaults", []))
+    names = [next(iter(entry)).split()[-1] for entry in defaults if isinstance(entry, dict)]
+    return {name: tuple(sorted(p.stem for p in (CONFIGS / name).glob("*.yaml"))) for name in names}
+
+
+def as_yaml(config: JobConfig) -> str:
+    """The whole configuration as YAML that loads back to the same configuration."""
+    return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json")))
+
+
+def _read_overrides(
+    groups: dict[str, tuple[str, ...]], overrides: Sequence[str]
+) -> tuple[list[str], list[Problem]]:
+    """The overrides in the form Hydra is given, and what is wrong with the others."""
+    parser = OverridesParser.create()
+    usable: list[str] = []
+    problems: list[Problem] = []
+    for text in overrides:
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            problems.append(Problem(text, _syntax_problem(text, error)))
+            continue
+        if problem := _override_problem(groups, override):
+            problems.append(problem)
+        else:
+            usable.append(_forced(groups, override))
+    return usable, problems
+
+
+def _syntax_problem(text: str, error: HydraException) -> str:
+    if "=" not in text:
+        return "is not of the form key=value"
+    reason = str(error).partition("\n")[0]
+    return f"{reason}; a value with special characters is quoted twice: \"key='value'\""
+
+
+def _override_problem(groups: dict[str, tuple[str, ...]], override: Override) -> Problem | None:
+    key = override.key_or_group
+    if key.split(".")[0] == "hydra":
+        return Problem(key, "Hydra's own settings have no effect here: it only composes")
+    if override.is_delete():
+        return None
+    if override.is_sweep_override():
+        return Problem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
+    choice = override.value()
+    if isinstance(choice, dict):
+        return None
+    if key in groups and choice not in groups[key]:
+        return Problem(key, f"no option {choice}; options: {', '.join(groups[key])}")
+    if key not in groups and (CONFIGS / key).is_dir():
+        return Problem(key, f"no config group of this job; its groups: {', '.join(groups)}")
+    return None
+
+
+def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
+    """The override as typed, with `++` where Hydra would ask whether a YAML file has the key.
+
+    The YAML files are sparse; whether a key exists is the model's to say.
+    """
+    text = str(override.input_line)
+    plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+    chooses = override.key_or_group in groups and not isinstance(override.value(), dict)
+    return f"++{text}" if plain and not chooses else text
+
+
+def _compose(kind: type[JobConfig], overrides: Sequence[str]) -> dict[str, Any]:
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            composed = compose(kind.job, list(overrides))
+        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise _Invalid([Problem("", str(error).strip().replace("\n", "\n    "))]) from error
+    return cast(dict[str, Any], values)
+
+
+def _validate(kind: type[C], values: dict[str, Any]) -> C:
+    """Validates as JSON and strictly: YAML is typed, so `true` is no number and "3" neither."""
+    try:
+        return kind.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        raise _Invalid(problems_of(kind, error.errors(include_url=False))) from error
+
+
+def _report(kind: type[JobConfig], problems: Sequence[Problem]) -> str:
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return (
+        f"the configuration of {kind.job} cannot be used:{lines}\n"
+        f"python jobs/{kind.job}.py --help lists every key"
+    )

@@ -1,0 +1,105 @@
+"""The command line of every job: flags, `--help`, and errors as exit statuses.
+
+python jobs/<job>.py [--help] [--cfg job] [key=value ...]
+"""
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from raylab.config import JobConfig, as_yaml, composed_values, config_groups, load_config
+from raylab.errors import ConfigError, RaylabError
+from raylab.schema import Key, keys_of
+
+C = TypeVar("C", bound=JobConfig)
+
+INTERRUPTED = 130
+
+
+def run_job(
+    kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str] | None = None
+) -> NoReturn:
+    """Runs a job as the command line asks and exits the process.
+
+    The exit status is 0 when all of it worked, 2 when the configuration cannot be used, 1 for any
+    other `RaylabError` and 130 after an interrupt. These print their message alone; an error that
+    is no `RaylabError` is a fault of raylab and keeps its traceback.
+
+    Args:
+        kind: Configuration of the job.
+        doc: The job's module docstring, which `--help` shows.
+        run: Called with the validated configuration; imports what is heavy.
+        argv: Arguments; None takes those of the process.
+    """
+    try:
+        _run(kind, doc, run, sys.argv[1:] if argv is None else argv)
+    except RaylabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        print("interrupted; the same command with resume=true goes on", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    sys.exit(0)
+
+
+def help_text(kind: type[JobConfig], doc: str | None) -> str:
+    """What `--help` prints: the job, its flags, config groups and every key."""
+    groups = config_groups(kind)
+    sections = [
+        f"usage: python jobs/{kind.job}.py [--help] [--cfg job] [key=value ...]",
+        (doc or "").strip(),
+        "Flags:\n  --help     print this\n  --cfg job  print the configuration and stop",
+        "Config groups:\n"
+        + "\n".join(f"  {name}={' | '.join(options)}" for name, options in groups.items()),
+        "Keys, each with its type, default and meaning:\n"
+        + "\n".join(_key_lines(keys_of(kind), composed_values(kind))),
+    ]
+    return "\n\n".join(sections)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}\nthe flags are --help and --cfg job; all else is key=value")
+
+
+def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str]) -> None:
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--cfg", "-c", choices=["job"])
+    parser.add_argument("overrides", nargs="*")
+    arguments = parser.parse_intermixed_args(argv)
+    if arguments.help:
+        print(help_text(kind, doc))
+        return
+    config = load_config(kind, arguments.overrides)
+    if arguments.cfg:
+        print(as_yaml(config), end="")
+        return
+    run(config)
+
+
+def _key_lines(keys: Sequence[Key], values: dict[str, Any]) -> Iterator[str]:
+    around = ("", None)
+    for key in keys:
+        section = (key.path.rpartition(".")[0], key.variant)
+        if key.type and section != around:
+            yield f"\n  With {key.variant}:" if key.variant else ""
+        around = section if key.type else (key.path, key.variant)
+        default = key.default if key.variant else _value_at(values, key)
+        yield f"  {key.path}: {key.type} = {_plain(default)}" if key.type else f"\n  {key.path}"
+        if key.doc:
+            yield textwrap.fill(key.doc, 96, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def _value_at(values: dict[str, Any], key: Key) -> object:
+    *parents, name = key.path.split(".")
+    for part in parents:
+        values = values.get(part, {})
+    return values.get(name, key.default)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,297 @@
+"""A run directory on any filesystem that pyarrow opens: one directory, one record, no overwriting.
+
+`<storage>/<run name>/record.json` says what made everything beside it. Every JSON file is written
+whole or not at all.
+"""
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import platform
+import posixpath
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, cast
+
+from pyarrow import fs
+
+import raylab
+from raylab.config import JobConfig
+from raylab.errors import RunError
+
+RECORD = "record.json"
+IDENTITY_EXCLUDES = {"storage", "name", "resume", "cluster"}
+"""What a configuration may change without becoming another run: where it runs, not what it does."""
+PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
+CHECKOUT = Path(raylab.__file__).parents[1]
+HASH_DIGITS = 10
+RAY_WORKING_DIRECTORY = "/working_dir_files/_ray_pkg_"
+"""Part of the path of every working directory that Ray unpacks for a submitted job."""
+GIT_SECONDS = 10
+
+LOGGER = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory.
+
+    Attributes:
+        name: Run name, the last part of the directory.
+        uri: The directory as users and Ray name it: an absolute path or a URI.
+        filesystem: Where the directory lies.
+        path: The directory within `filesystem`.
+    """
+
+    name: str
+    uri: str
+    filesystem: fs.FileSystem
+    path: str
+
+    @classmethod
+    def at(cls, uri: str) -> "Run":
+        """The run directory at a path or URI, which need not exist.
+
+        Raises:
+            RunError: No filesystem opens the URI.
+        """
+        uri = uri.rstrip("/")
+        try:
+            filesystem, path = fs.FileSystem.from_uri(uri)
+        except (OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise RunError(f"storage {uri} cannot be opened: {reason}") from error
+        return cls(posixpath.basename(uri), uri, filesystem, path)
+
+    @classmethod
+    def open(cls, config: JobConfig, job: str) -> "Run":
+        """Starts the run of `config`, or with `config.resume` goes on with it.
+
+        Args:
+            config: Resolved configuration; its name, or one derived from it, names the directory.
+            job: Kind of job, which the record keeps.
+
+        Raises:
+            RunError: The name is used, or the run to resume is of another configuration, or the
+                storage cannot be written.
+        """
+        name = config.name or f"{job}-{config_hash(config)}"
+        run = cls.at(f"{config.storage.rstrip('/')}/{name}")
+        if RAY_WORKING_DIRECTORY in run.uri:
+            LOGGER.warning(
+                "run %s lies in Ray's copy of the working directory and is deleted with it: give "
+                "storage= an absolute path or a URI",
+                run.uri,
+            )
+        try:
+            record = run.read_json(RECORD)
+            if record is None:
+                run._refuse_strange_content()
+                run.write_json(RECORD, _new_record(config, job, name))
+            elif config.resume:
+                run._resume(record, config, job)
+            else:
+                raise RunError(
+                    f"run {run.uri} exists, started {record.get('started')}: go on with it by "
+                    "resume=true, choose another name=, or remove the directory"
+                )
+        except OSError as error:
+            raise RunError(f"run {run.uri} cannot be written: {error}") from error
+        return run
+
+    def exists(self, name: str = "") -> bool:
+        """Whether the run directory has a file or directory of this relative name."""
+        info = self.filesystem.get_file_info(self._join(name))
+        return bool(info.type != fs.FileType.NotFound)
+
+    def read_json(self, name: str) -> Json | None:
+        """The object in a JSON file, or None if there is no such file.
+
+        Raises:
+            RunError: The file is no JSON object.
+        """
+        if not self.exists(name):
+            return None
+        with self.filesystem.open_input_stream(self._join(name)) as stream:
+            content = stream.read()
+        try:
+            value: object = json.loads(content)
+        except ValueError as error:
+            raise RunError(_corrupt(self.uri, name, str(error))) from error
+        if not isinstance(value, dict):
+            raise RunError(_corrupt(self.uri, name, "it holds no object"))
+        return cast(Json, value)
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Writes a JSON file whole or not at all; NaN and infinity become null.
+
+        Args:
+            name: Relative name, with `/` between directories; these are made.
+            value: What to write, of dicts, lists, strings, numbers, booleans and None.
+
+        Raises:
+            TypeError: The value holds something else.
+        """
+        text = json.dumps(_without_non_finite(value), indent=2, allow_nan=False)
+        path = self._join(name)
+        self.filesystem.create_dir(posixpath.dirname(path), recursive=True)
+        if isinstance(self.filesystem, fs.LocalFileSystem):
+            _replace_file(Path(path), text.encode() + b"\n")
+        else:
+            with self.filesystem.open_output_stream(path) as stream:
+                stream.write(text.encode() + b"\n")
+
+    def finish(self) -> None:
+        """Notes in the record that all of the run is done."""
+        self.write_json(RECORD, {**(self.read_json(RECORD) or {}), "finished": _now()})
+
+    def _join(self, name: str) -> str:
+        return posixpath.join(self.path, name) if name else self.path
+
+    def _refuse_strange_content(self) -> None:
+        selector = fs.FileSelector(self.path, allow_not_found=True)
+        names = sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+        if names:
+            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            raise RunError(
+                f"run {self.uri} has no {RECORD} but holds {listed}, so it cannot be told what "
+                "made them: choose another name=, or remove the directory"
+            )
+
+    def _resume(self, record: Json, config: JobConfig, job: str) -> None:
+        if record.get("job") != job:
+            raise RunError(
+                f"run {self.uri} is of job {record.get('job')}, not {job}: choose another name="
+            )
+        before, now = _flat(_identity(record.get("config", {}))), _flat(_identity(_dump(config)))
+        differences = [
+            f"\n  {key}: the run has {before.get(key, 'nothing')}, now {now.get(key, 'nothing')}"
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key, ...) != now.get(key, ...)
+        ]
+        if differences:
+            raise RunError(
+                f"run {self.uri} is of another configuration:{''.join(differences)}\n"
+                "set these as the run has them, or choose another name="
+            )
+        entry = {"time": _now(), "argv": sys.argv}
+        self.write_json(RECORD, {**record, "resumed": [*record.get("resumed", []), entry]})
+
+
+def config_hash(config: JobConfig) -> str:
+    """Short hash of what a configuration does, the same for every place and name it runs under."""
+    identity = _identity(_dump(config))
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def _dump(config: JobConfig) -> Json:
+    return config.model_dump(mode="json")
+
+
+def _identity(config: Json) -> Json:
+    return {key: value for key, value in config.items() if key not in IDENTITY_EXCLUDES}
+
+
+def _new_record(config: JobConfig, job: str, name: str) -> Json:
+    return {
+        "job": job,
+        "name": name,
+        "config": _dump(config),
+        "config_hash": config_hash(config),
+        "argv": sys.argv,
+        "started": _now(),
+        "resumed": [],
+        "finished": None,
+        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
+        "git": _git(),
+        "host": platform.node(),
+        "cpus": os.cpu_count(),
+        "executable": sys.executable,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _git() -> Json | None:
+    """Commit of the checkout raylab runs from and whether it has changes; None outside of one."""
+    if not (CHECKOUT / ".git").exists():
+        return None
+    commit, changes = _git_output("rev-parse", "HEAD"), _git_output("status", "--porcelain")
+    return None if commit is None else {"commit": commit, "dirty": changes != ""}
+
+
+def _git_output(*arguments: str) -> str | None:
+    command = ["git", "-C", str(CHECKOUT), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _corrupt(uri: str, name: str, reason: str) -> str:
+    return (
+        f"{uri}/{name} is not valid JSON ({reason}): restore the file, or remove the run directory"
+    )
+
+
+def _without_non_finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        mapping = cast(Mapping[str, Any], value)
+        return {key: _without_non_finite(item) for key, item in mapping.items()}
+    if isinstance(value, list | tuple):
+        return [_without_non_finite(item) for item in cast(list[Any], value)]
+    return value
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _flat(config: Json, prefix: str = "") -> Json:
+    return dict(_flat_items(config, prefix))
+
+
+def _flat_items(config: Json, prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat_items(cast(Json, value), f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,194 @@
+"""The keys of a configuration model, and its validation errors told in terms of those keys.
+
+Both read the JSON schema that pydantic makes of the model, so neither needs to know how the model
+was written.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+Node = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One configuration key.
+
+    Attributes:
+        path: Dotted path, as it is typed on the command line.
+        type: What it takes; empty for a section, which holds keys of its own.
+        default: Value unless it is set; None for a section.
+        doc: What it means.
+        variant: The choice that alone has the key, such as `model.architecture=champion`.
+    """
+
+    path: str
+    type: str
+    default: object
+    doc: str
+    variant: str | None
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit(".", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with a configuration, and where."""
+
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        """The problem on one line."""
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+def keys_of(kind: type[BaseModel]) -> list[Key]:
+    """Every key of the model and its sections, in the order of definition."""
+    return list(_Schema(kind).keys())
+
+
+def problems_of(kind: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[Problem]:
+    """Says each pydantic error of `kind` with its dotted key and what is expected."""
+    schema = _Schema(kind)
+    return [_problem(schema, error) for error in errors]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an error lies: the key, the section around it and the variant of that section."""
+
+    path: str
+    node: Node
+    siblings: tuple[str, ...]
+    variant: str | None
+
+
+class _Schema:
+    def __init__(self, kind: type[BaseModel]) -> None:
+        self._root: Node = kind.model_json_schema()
+        self._definitions: Node = self._root.get("$defs", {})
+
+    def keys(self) -> Iterator[Key]:
+        return self._keys(self._root, "", None)
+
+    def locate(self, location: Sequence[int | str]) -> _Place:
+        path, node, variant = "", self._root, None
+        siblings: tuple[str, ...] = ()
+        for part in location:
+            if "discriminator" in node:
+                variant = f"{path}.{node['discriminator']['propertyName']}={part}"
+                node = self.resolve({"$ref": node["discriminator"]["mapping"][part]})
+                continue
+            siblings = tuple(node.get("properties", ()))
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+            node = self.resolve(_child(node, part))
+        return _Place(path, node, siblings, variant)
+
+    def resolve(self, node: Node) -> Node:
+        """The node with its reference followed; of `X | None`, the node of X."""
+        if "$ref" in node:
+            return {**self._definitions[node["$ref"].rsplit("/", 1)[-1]], **node}
+        options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+        return {**node, **self.resolve(options[0])} if len(options) == 1 else node
+
+    def _keys(self, section: Node, prefix: str, variant: str | None) -> Iterator[Key]:
+        for name, child in section["properties"].items():
+            node, path = self.resolve(child), prefix + name
+            doc = node.get("description", "")
+            if "discriminator" in node:
+                yield Key(path, "", None, doc, variant)
+                yield from self._variants(node, path)
+            elif "properties" in node:
+                yield Key(path, "", None, doc, variant)
+                yield from self._keys(node, f"{path}.", variant)
+            else:
+                yield Key(path, self._type(child), child.get("default"), doc, variant)
+
+    def _variants(self, node: Node, path: str) -> Iterator[Key]:
+        tag = node["discriminator"]["propertyName"]
+        members = [self.resolve(option) for option in node["oneOf"]]
+        choices = [member["properties"][tag]["const"] for member in members]
+        default = node.get("default", {}).get(tag)
+        yield Key(f"{path}.{tag}", " | ".join(choices), default, node.get("description", ""), None)
+        for choice, member in zip(choices, members, strict=True):
+            for key in self._keys(member, f"{path}.", f"{path}.{tag}={choice}"):
+                if key.name != tag:
+                    yield key
+
+    def _type(self, child: Node) -> str:
+        if "anyOf" in child:
+            return " | ".join(self._type(option) for option in child["anyOf"])
+        node = self.resolve(child)
+        if "discriminator" in node:
+            return " | ".join(node["discriminator"]["mapping"])
+        if "enum" in node:
+            return " | ".join(map(str, node["enum"]))
+        if "const" in node:
+            return str(node["const"])
+        if "prefixItems" in node:
+            return f"[{', '.join(map(self._type, node['prefixItems']))}]"
+        if "items" in node:
+            return f"list of {self._type(node['items'])}"
+        if node.get("type") == "boolean":
+            return "true | false"
+        return f"{node.get('format') or node.get('type', 'any')}{_bounds(node)}"
+
+
+def _bounds(node: Node) -> str:
+    symbols = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+    return "".join(f" {symbol} {node[name]:g}" for name, symbol in symbols.items() if name in node)
+
+
+def _child(node: Node, part: int | str) -> Node:
+    if isinstance(part, str):
+        return node.get("properties", {}).get(part, {})
+    prefix = node.get("prefixItems", [])
+    return prefix[part] if part < len(prefix) else node.get("items", {})
+
+
+def _problem(schema: _Schema, error: ErrorDetails) -> Problem:
+    place = schema.locate(error["loc"])
+    message = re.sub(r"^(Value error, |\w+ (?=should ))", "", error["msg"])
+    match error["type"]:
+        case "extra_forbidden":
+            return Problem(place.path, _unknown_key(schema, place))
+        case "value_error":
+            return Problem(place.path, message)
+        case "missing":
+            return Problem(place.path, "is needed")
+        case "union_tag_not_found" | "union_tag_invalid":
+            tag = place.node["discriminator"]["propertyName"]
+            context = error.get("ctx", {})
+            given = f"given {context['tag']}, " if "tag" in context else ""
+            choices = ", ".join(place.node["discriminator"]["mapping"])
+            return Problem(f"{place.path}.{tag}", f"{given}should be one of {choices}")
+        case "string_type" if isinstance(error["input"], (int, float)):
+            given = json.dumps(error["input"])
+            return Problem(place.path, f"given {given}, should be text: quote it twice, \"'...'\"")
+        case _:
+            return Problem(place.path, f"given {json.dumps(error['input'])}, {message}")
+
+
+def _unknown_key(schema: _Schema, place: _Place) -> str:
+    parent, _, name = place.path.rpartition(".")
+    known = list(schema.keys())
+    elsewhere = [key.variant for key in known if key.path == place.path and key.variant]
+    listed = f"keys of {place.variant or parent or 'this job'}: {', '.join(place.siblings)}"
+    if elsewhere:
+        return f"only {', '.join(elsewhere)} has this key; {listed}"
+    if close := difflib.get_close_matches(name, place.siblings, 1):
+        return f"unknown key; did you mean {parent and parent + '.'}{close[0]}?"
+    names = difflib.get_close_matches(name, [key.name for key in known], 1)
+    paths = dict.fromkeys(key.path for key in known if key.name in names)
+    return f"unknown key; did you mean {' or '.join(paths)}?" if paths else f"unknown key; {listed}"

@@ -1,0 +1,144 @@
+"""The command line of the jobs, run as a user runs it."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raylab.config import BenchmarkConfig, JobConfig, PipelineConfig, TrainConfig
+from raylab.entrypoint import help_text, run_job
+from raylab.errors import ConfigError, DataError
+from raylab.schema import keys_of
+
+ROOT = Path(__file__).parents[1]
+JOBS: list[type[JobConfig]] = [TrainConfig, PipelineConfig, BenchmarkConfig]
+HEAVY = {"torch", "ray", "pandas", "numpy", "pyarrow", "pytorch_lightning"}
+
+
+def run_script(
+    job: str, *arguments: str, cwd: Path, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    # As Ray does with a working directory, which need not have raylab installed.
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *options, str(ROOT / "jobs" / f"{job}.py"), *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def imported(importtime: str) -> set[str]:
+    names = re.findall(r"^import time:.*\|\s+([\w.]+)$", importtime, re.MULTILINE)
+    return {name.split(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_help_comes_from_any_directory_without_a_heavy_import(
+    kind: type[JobConfig], tmp_path: Path
+) -> None:
+    done = run_script(kind.job, "--help", cwd=tmp_path, options=("-X", "importtime"))
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: python jobs/{kind.job}.py")
+    assert "raylab" in imported(done.stderr)
+    assert not imported(done.stderr) & HEAVY
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_mistake_ends_with_status_2_without_traceback_or_heavy_import(
+    kind: type[JobConfig], tmp_path: Path
+) -> None:
+    done = run_script(kind.job, "nmae=x", cwd=tmp_path, options=("-X", "importtime"))
+    assert done.returncode == 2
+    assert "nmae: unknown key; did you mean name?" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not imported(done.stderr) & HEAVY
+
+
+def test_cfg_prints_the_resolved_configuration(tmp_path: Path) -> None:
+    done = run_script("train", "--cfg", "job", "training.lr=0.5", cwd=tmp_path)
+    assert done.returncode == 0
+    config = TrainConfig.model_validate(yaml.safe_load(done.stdout))
+    assert config.training.lr == 0.5
+    assert config.storage == str(tmp_path / "runs")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_help_lists_every_key_with_its_type_default_and_doc(kind: type[JobConfig]) -> None:
+    text = help_text(kind, "Doc.")
+    for key in keys_of(kind):
+        if key.type:
+            assert f"\n  {key.path}: {key.type} = " in text
+        for word in key.doc.split():
+            assert word in text
+    assert all(name in text for name in kind.model_fields)
+
+
+def test_keys_cover_every_field_of_every_architecture() -> None:
+    paths = {(key.path, key.variant) for key in keys_of(TrainConfig)}
+    assert ("training.objective.w_exact", None) in paths
+    assert ("model.rope_theta", "model.architecture=decoder_only") in paths
+    assert ("model.context_heads", "model.architecture=champion") in paths
+    assert ("model.architecture", None) in paths
+
+
+def test_help_shows_the_default_that_the_jobs_yaml_sets() -> None:
+    assert "models: list of champion" in help_text(PipelineConfig, None)
+    assert '= ["champion", "encoder_decoder", "decoder_only"]' in help_text(PipelineConfig, None)
+
+
+def test_run_gets_the_validated_configuration() -> None:
+    got: list[TrainConfig] = []
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, None, got.append, ["training.epochs=3"])
+    assert ended.value.code == 0
+    assert [config.training.epochs for config in got] == [3]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "printed"),
+    [
+        (DataError("no such file: a.zip"), 1, "error: no such file: a.zip\n"),
+        (ConfigError("too few workers"), 2, "error: too few workers\n"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command with resume=true goes on\n"),
+    ],
+)
+def test_errors_of_the_run_print_their_message_alone(
+    error: BaseException, status: int, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: TrainConfig) -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, None, fail, [])
+    assert ended.value.code == status
+    assert capsys.readouterr() == ("", printed)
+
+
+def test_a_fault_of_raylab_keeps_its_traceback() -> None:
+    def fail(_: TrainConfig) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_job(TrainConfig, None, fail, [])
+
+
+@pytest.mark.parametrize("flag", ["--multirun", "--cfg=hydra", "--config-name=x"])
+def test_unknown_flags_are_refused_with_the_known_ones(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, None, lambda _: pytest.fail("ran"), [flag])
+    assert ended.value.code == 2
+    assert "the flags are --help and --cfg job" in capsys.readouterr().err
+
+
+def test_flags_may_stand_between_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, None, lambda _: None, ["name=a", "--cfg", "job", "resume=true"])
+    assert ended.value.code == 0
+    printed = yaml.safe_load(capsys.readouterr().out)
+    assert (printed["name"], printed["resume"]) == ("a", True)

@@ -1,0 +1,115 @@
+"""The import direction of the house.
+
+jobs -> cluster -> {arc, opt, quality, report} -> {llm, archive, runs, entrypoint}
+-> {config, errors, schema}
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "raylab"
+LAYERS = [
+    {"errors", "schema"},
+    {"config"},
+    {"llm", "archive", "runs", "entrypoint"},
+    {"arc", "opt", "quality", "report"},
+    {"cluster"},
+    {"jobs"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+WITHOUT_TORCH = {"opt", "quality", "llm"}
+MODULES = sorted(path for root in ("raylab", "jobs") for path in (ROOT / root).rglob("*.py"))
+
+
+def home(path: Path) -> str:
+    """The layer member that a file belongs to; empty for raylab/__init__.py."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = parts[0] if parts[0] == "jobs" else parts[1]
+    return "" if name == "__init__" else name
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Dotted names of everything a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def raylab_imports(path: Path) -> set[str]:
+    split = [name.split(".") for name in imports(path)]
+    return {parts[1] for parts in split if parts[0] == "raylab" and len(parts) > 1}
+
+
+def outside_imports(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(path)} - {"raylab"}
+
+
+def modules_below(*names: str) -> list[str]:
+    found: list[str] = []
+    for path in (p for p in MODULES if home(p) in names):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found.append(".".join(parts).removesuffix(".__init__"))
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_downward_only(path: Path) -> None:
+    place = home(path)
+    if not place:
+        assert not raylab_imports(path)
+        return
+    assert place in LEVEL, f"{place} has no layer: give it one in design and here"
+    wrong = {
+        name
+        for name in raylab_imports(path) - {place}
+        if LEVEL.get(name, len(LAYERS)) >= LEVEL[place]
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_outside_packages_stay_where_they_belong(path: Path) -> None:
+    outside = outside_imports(path)
+    assert "lightning" not in outside
+    if home(path) != "cluster":
+        assert "ray" not in outside
+    if home(path) in WITHOUT_TORCH | {"runs", "entrypoint", "config", "schema", "errors"}:
+        assert not outside & {"torch", "pytorch_lightning", "torchmetrics"}
+    if home(path) != "config":
+        assert not outside & {"hydra", "omegaconf"}
+    assert not any(name.startswith("ray.air") for name in imports(path))
+
+
+@pytest.mark.parametrize(
+    ("names", "absent"),
+    [
+        (("arc", "opt", "quality", "report", "llm", "archive"), {"ray", "lightning"}),
+        (("opt", "quality", "llm", "runs"), {"ray", "torch", "pytorch_lightning"}),
+        (
+            ("config", "schema", "errors", "entrypoint"),
+            {"ray", "torch", "numpy", "pandas", "pyarrow"},
+        ),
+    ],
+    ids=["domain", "torch-free", "command line"],
+)
+def test_importing_brings_nothing_forbidden_along(names: tuple[str, ...], absent: set[str]) -> None:
+    modules = modules_below(*names)
+    script = (
+        "import importlib, sys\n"
+        f"sys.path.insert(0, {str(ROOT)!r})\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        f"assert 'raylab' in sys.modules\n"
+        f"print(sorted({absent!r} & sys.modules.keys()))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
