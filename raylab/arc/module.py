@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
@@ -71,6 +72,11 @@ class ArcModule(pl.LightningModule):
         """Metrics by group of the last validation."""
         self._unchecked: deque[Step] = deque()
 
+    @property
+    def learning_rate(self) -> float:
+        """Of the step in progress."""
+        return float(self.trainer.optimizers[0].param_groups[0]["lr"])
+
     def configure_optimizers(self) -> Any:
         """Adam with cosine warm restarts, stepped once an epoch."""
         config = self.training_config
@@ -98,8 +104,8 @@ class ArcModule(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss of a target cell plus the weighted loss of height and width."""
         loss = self._loss(self.model(batch), batch)
-        lr = float(self.trainer.optimizers[0].param_groups[0]["lr"])
-        self._unchecked.append(Step(self.global_step, loss.detach(), lr, batch.tasks))
+        step = Step(self.global_step, loss.detach(), self.learning_rate, batch.tasks)
+        self._unchecked.append(step)
         if len(self._unchecked) == LOSS_CHECK_STEPS:
             self._check_losses()
         self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=len(batch.tasks))
@@ -157,12 +163,13 @@ class ArcModule(pl.LightningModule):
         self._unchecked.clear()
         losses = torch.stack([step.loss for step in steps] or [torch.zeros((), device=self.device)])
         spoilt = self.trainer.strategy.reduce((~losses.isfinite()).any().float(), reduce_op="max")
-        if not bool(spoilt):
-            return
-        for step, loss in zip(steps, losses.tolist(), strict=False):
-            if not math.isfinite(loss):
-                raise NonFiniteLossError(self._diagnosis(step, loss))
-        raise NonFiniteLossError("the loss of another worker is not finite")
+        if bool(spoilt):
+            found = [
+                self._diagnosis(step, loss)
+                for step, loss in zip(steps, losses.tolist(), strict=False)
+                if not math.isfinite(loss)
+            ]
+            raise NonFiniteLossError(_of_any_worker(found[0] if found else None))
 
     def _diagnosis(self, step: Step, loss: float) -> str:
         tasks = sorted({self.task_ids[task] for task in step.tasks.tolist()})
@@ -171,3 +178,12 @@ class ArcModule(pl.LightningModule):
             f"{step.lr:.3g}, on tasks {', '.join(tasks)}: lower training.lr or "
             "training.gradient_clip, set training.precision=32-true, or look at these tasks"
         )
+
+
+def _of_any_worker(message: str | None) -> str:
+    """The first message that any worker has; every worker calls this."""
+    messages = [message]
+    if dist.is_available() and dist.is_initialized():
+        messages = [None] * dist.get_world_size()
+        dist.all_gather_object(messages, message)
+    return next(message for message in messages if message is not None)

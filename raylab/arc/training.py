@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from raylab.arc.batching import (
     Batch,
     BatchPlan,
+    Indices,
     batch_loader,
     group_indices,
     store_pairs,
@@ -25,6 +26,9 @@ from raylab.config import EncoderDecoderConfig, ModelConfig, Precision, TrainCon
 
 GPU_LOADER_PROCESSES = 4
 
+Row = dict[str, float]
+"""Metrics of one epoch."""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -33,6 +37,9 @@ class Experiment:
     module: ArcModule
     train: DataLoader[Batch]
     val: DataLoader[Batch]
+    train_pairs: int
+    """Over all workers, as `val_pairs`."""
+    val_pairs: int
 
 
 def demonstrations_of(model: ModelConfig) -> int:
@@ -54,10 +61,10 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
     group_names, group_of_task = group_indices(store, groups)
     on_gpu = torch.cuda.is_available()
 
-    def loader(task_ids: Sequence[str], *, training: bool) -> DataLoader[Batch]:
+    def loader(pairs: Indices, *, training: bool) -> DataLoader[Batch]:
         plan = BatchPlan(
             store,
-            store.pairs_of(task_ids),
+            pairs,
             batch_size=config.training.batch_size,
             demonstrations=demonstrations_of(config.model),
             shuffle=training,
@@ -76,7 +83,14 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         groups=group_names,
         group_of_task=group_of_task,
     )
-    return Experiment(module, loader(split.train, training=True), loader(split.val, training=False))
+    train_pairs, val_pairs = store.pairs_of(split.train), store.pairs_of(split.val)
+    return Experiment(
+        module,
+        loader(train_pairs, training=True),
+        loader(val_pairs, training=False),
+        len(train_pairs),
+        len(val_pairs),
+    )
 
 
 def hardware_precision(wanted: Precision) -> Precision:
@@ -90,43 +104,74 @@ def hardware_precision(wanted: Precision) -> Precision:
     return Precision.BFLOAT16 if native else Precision.FLOAT32
 
 
-class EpochClock(pl.Callback):
-    """Times training and validation of each epoch, apart."""
+class EpochRecorder(pl.Callback):
+    """Keeps the metrics and times of every epoch, as part of each checkpoint.
 
-    def __init__(self) -> None:
-        """Start with nothing measured."""
-        self.samples = 0
-        self.train_seconds = self.validation_seconds = 0.0
-        self._since = 0.0
+    Add it before any callback that reads `summary` or saves a checkpoint.
+    """
+
+    def __init__(self, monitor: str, samples: int) -> None:
+        """Record epochs of `samples` training pairs, over all workers; `monitor` names the best."""
+        self.monitor, self.samples = monitor, samples
+        self.history: list[Row] = []
+        self.best: dict[str, Any] = {}
+        self._parameters = 0
+        self._since = self._train_seconds = self._validation_seconds = 0.0
 
     @property
-    def samples_per_second(self) -> float:
-        """Samples of this worker a second of training, validation apart."""
-        return self.samples / self.train_seconds if self.train_seconds else 0.0
+    def summary(self) -> dict[str, Any]:
+        """`best` (with `groups`), `last` and `history` rows, and the model's `parameters`.
+
+        A row holds `epoch` (from 1), `step`, `train_loss`, all `val_*`, `learning_rate`,
+        `samples_per_second` in training, `train_seconds` and `validation_seconds`.
+        """
+        return {
+            "parameters": self._parameters,
+            "best": self.best,
+            "last": self.history[-1],
+            "history": self.history,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run goes on with."""
+        return {"history": self.history, "best": self.best}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the record of the checkpoint."""
+        self.history, self.best = list(state_dict["history"]), dict(state_dict["best"])
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Count the parameters."""
+        self._parameters = sum(parameter.numel() for parameter in pl_module.parameters())
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clock."""
-        self.samples, self._since = 0, time.perf_counter()
-
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Batch,
-        batch_idx: int,
-    ) -> None:
-        """Count samples."""
-        self.samples += len(batch.tasks)
+        self._since = time.perf_counter()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Training of the epoch is over."""
         now = time.perf_counter()
-        self.train_seconds, self._since = now - self._since, now
+        self._train_seconds, self._since = now - self._since, now
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Validation is over."""
-        self.validation_seconds = time.perf_counter() - self._since
+        self._validation_seconds = time.perf_counter() - self._since
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add the row of the epoch; among equals the later one is the best, as Ray Train has it."""
+        assert isinstance(pl_module, ArcModule)
+        row: Row = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        row |= {
+            "epoch": trainer.current_epoch + 1,
+            "step": trainer.global_step,
+            "learning_rate": pl_module.learning_rate,
+            "samples_per_second": self.samples / self._train_seconds,
+            "train_seconds": self._train_seconds,
+            "validation_seconds": self._validation_seconds,
+        }
+        self.history.append(row)
+        if not self.best or row[self.monitor] >= self.best[self.monitor]:
+            self.best = {**row, "groups": pl_module.group_table}
 
 
 def build_trainer(

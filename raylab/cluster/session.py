@@ -1,0 +1,92 @@
+"""Joining or starting a Ray cluster, and what of it a job may use."""
+
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+
+from raylab.config import ClusterConfig
+from raylab.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+TRAIN_SETTINGS = {
+    # Reports are collected once a poll; at the default of 2 s short epochs wait for it, and a
+    # checkpoint that is written but not yet collected is lost with its worker.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+    # Read by Ray Train's controller; off a spot node it only logs errors about missing events.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
+
+
+@contextmanager
+def session(config: ClusterConfig) -> Iterator[None]:
+    """Join the cluster of `config.address` or RAY_ADDRESS, or start a local one, while in use.
+
+    Raises:
+        ConfigError: the `lightning` package is installed, or the cluster cannot be joined.
+    """
+    if importlib.util.find_spec("lightning") is not None:
+        raise ConfigError(
+            "package lightning is installed: Ray would mix it with pytorch_lightning; "
+            "pip uninstall lightning"
+        )
+    for name, value in TRAIN_SETTINGS.items():
+        os.environ.setdefault(name, value)
+    joined = ray.is_initialized()
+    if not joined:
+        _connect(config.address)
+    try:
+        yield
+    finally:
+        if not joined:
+            ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
+    # Workers' warnings and progress reach the driver by their own way, not by Ray's log stream.
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS')} ({reason}): start it, "
+            "correct cluster.address or RAY_ADDRESS, or leave both unset for a local one"
+        ) from error
+
+
+def uses_gpu(config: ClusterConfig) -> bool:
+    """Whether each worker gets a GPU: as configured, or if the cluster has one for each.
+
+    Raises:
+        ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
+    """
+    gpus = int(ray.cluster_resources().get("GPU", 0))
+    if config.use_gpu and not gpus:
+        raise ConfigError("cluster.use_gpu=true, but the cluster has no GPU: leave it unset")
+    return gpus >= config.workers if config.use_gpu is None else config.use_gpu
+
+
+def cpus_per_worker(config: ClusterConfig) -> int:
+    """CPUs of each worker: as configured, or an even share, at most the smallest node's.
+
+    Raises:
+        ConfigError: the cluster as it is now has too few CPUs, and it is not told to grow.
+    """
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    nodes = [cpus for cpus in nodes if cpus]
+    total = sum(nodes)
+    share = min(total // config.workers, min(nodes, default=1))
+    wanted = config.cpus_per_worker or max(share, 1)
+    if sum(cpus // wanted for cpus in nodes) < config.workers:
+        logger.warning(
+            "cluster.workers=%d of %d CPUs each need more than the %d CPUs of the cluster: "
+            "waiting for nodes to join",
+            config.workers,
+            wanted,
+            total,
+        )
+    return wanted

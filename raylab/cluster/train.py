@@ -1,0 +1,301 @@
+"""Training on Ray Train: any number of CPU or GPU workers, resumed after deaths."""
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging.handlers import QueueHandler
+from pathlib import Path
+from typing import Any, cast
+
+import pytorch_lightning as pl
+import ray
+import ray.train
+import torch
+import torch.distributed as dist
+from pyarrow import fs
+from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.queue import Queue
+
+from raylab import errors
+from raylab.arc.checkpoints import CHECKPOINT_FILE, Checkpoint, load_weights, read_checkpoint
+from raylab.arc.models import build_model
+from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
+from raylab.cluster.session import cpus_per_worker, session, uses_gpu
+from raylab.config import ModelConfig, TrainConfig
+from raylab.errors import CheckpointError, RaylabError, TrainingError
+from raylab.report.progress import Curves, epoch_line
+from raylab.report.tables import comparison_table, console, group_table
+from raylab.runs import RECORD, Json, Run
+
+logger = logging.getLogger("raylab")
+
+CHECKPOINTS = "checkpoints"
+METRICS = "metrics.json"
+HEARTBEAT_SECONDS = 30.0
+CONTROLLER_FAILURES = 3
+WORKER_MEETING_SECONDS = 600
+
+
+def train(config: TrainConfig) -> None:
+    """Train one architecture as `config` says, and print its metrics.
+
+    Raises:
+        RaylabError: what a user can act on, with the way out.
+    """
+    run = Run.open(config, config.job)
+    with session(config.cluster):
+        metrics = fit(config, run)
+    out = console()
+    out.print(comparison_table({config.model.architecture: metrics}))
+    out.print(group_table(metrics["best"]["groups"]))
+    print(f"run {run.uri}\nbest checkpoint {run.uri}/{metrics['best']['checkpoint']}")
+
+
+def fit(config: TrainConfig, run: Run) -> Json:
+    """Train in the current Ray session; returns what is written to the run's `metrics.json`.
+
+    A finished run is not trained again. A run with a checkpoint goes on from its latest.
+
+    Raises:
+        RaylabError: what a user can act on, with the way out.
+    """
+    if (run.read_json(RECORD) or {}).get("finished"):
+        print(f"run {run.name} is finished, nothing is left to do", flush=True)
+        return run.read_json(METRICS) or {}
+    start = None if config.init_from is None else _checkpoint_at(config.init_from, config.model)
+    gpu = uses_gpu(config.cluster)
+    resources = {"CPU": cpus_per_worker(config.cluster)} | ({"GPU": 1} if gpu else {})
+    with _listener(config, run) as queue:
+        trainer = TorchTrainer(
+            _work,
+            train_loop_config={
+                "config": config.model_dump(mode="json"),
+                "start": ray.put(start),
+                "queue": queue,
+            },
+            torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
+            scaling_config=ScalingConfig(
+                num_workers=config.cluster.workers, use_gpu=gpu, resources_per_worker=resources
+            ),
+            run_config=RunConfig(
+                name=CHECKPOINTS,
+                storage_path=run.uri,
+                failure_config=FailureConfig(
+                    max_failures=config.cluster.max_failures,
+                    controller_failure_limit=CONTROLLER_FAILURES,
+                ),
+                checkpoint_config=CheckpointConfig(
+                    num_to_keep=config.training.keep_checkpoints,
+                    checkpoint_score_attribute=config.training.monitor.value,
+                ),
+                callbacks=[_Forward(queue)],
+                logging_config=LoggingConfig(log_level="CRITICAL"),
+            ),
+        )
+        try:
+            result = trainer.fit()
+        except ray.train.TrainingFailedError as error:
+            raise TrainingError(_cause(error, run)) from error
+    if result.return_value is not None:
+        kind, message = result.return_value
+        raise cast("RaylabError", getattr(errors, kind)(message))
+    metrics = cast("Json", result.metrics)["summary"]
+    run.write_json(METRICS, metrics)
+    run.finish()
+    return metrics
+
+
+def _cause(error: Exception, run: Run) -> str:
+    return f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
+
+
+def _checkpoint_at(uri: str, model: ModelConfig) -> Checkpoint:
+    """The checkpoint at a file, or the best one of a run directory, checked to fit `model`."""
+    if not uri.endswith(Path(CHECKPOINT_FILE).suffix):
+        metrics = Run.at(uri).read_json(METRICS)
+        if metrics is None:
+            raise CheckpointError(f"{uri} is neither a checkpoint nor a run with a {METRICS}")
+        uri = f"{uri.rstrip('/')}/{metrics['best']['checkpoint']}"
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    with tempfile.TemporaryDirectory() as directory:
+        local = Path(path)
+        if not isinstance(filesystem, fs.LocalFileSystem):
+            local = Path(directory) / CHECKPOINT_FILE
+            fs.copy_files(path, str(local), source_filesystem=filesystem)
+        checkpoint = read_checkpoint(local)
+    load_weights(build_model(model), model, checkpoint)
+    return checkpoint
+
+
+def _work(settings: dict[str, Any]) -> tuple[str, str] | None:
+    """Train as one worker. Returns the error that no retry would mend, or None."""
+    config = TrainConfig.model_validate(settings["config"])
+    context = ray.train.get_context()
+    rank, world = context.get_world_rank(), context.get_world_size()
+    queue = cast("Queue", settings["queue"])
+    if rank == 0:
+        _forward_logs(queue)
+    torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
+    try:
+        _fit_worker(config, _prepare(config, rank, world, settings["start"]), queue)
+    except RaylabError as error:
+        return type(error).__name__, str(error)
+    return None
+
+
+def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef) -> Experiment:
+    """Build this worker's share; if any worker fails, all raise its error instead of waiting."""
+    experiment, error = None, None
+    try:
+        experiment = build_experiment(config, rank=rank, world=world)
+        checkpoint = cast("Checkpoint | None", ray.get(start))
+        if checkpoint is not None:
+            load_weights(experiment.module.model, config.model, checkpoint)
+    except RaylabError as caught:
+        error = caught
+    found: list[RaylabError | None] = [None] * world
+    dist.all_gather_object(found, error)
+    for error in found:
+        if error is not None:
+            raise error
+    assert experiment is not None
+    return experiment
+
+
+def _fit_worker(config: TrainConfig, experiment: Experiment, queue: Queue) -> None:
+    recorder = EpochRecorder(config.training.monitor, experiment.train_pairs)
+    callbacks = [recorder, _Report(recorder, queue)]
+    trainer = prepare_trainer(
+        build_trainer(
+            config,
+            callbacks=callbacks,
+            accelerator="auto",
+            devices="auto",
+            # Nothing to broadcast: the buffers are constants, and workers may validate apart.
+            strategy=RayDDPStrategy(broadcast_buffers=False),
+            plugins=[RayLightningEnvironment()],
+        )
+    )
+    module, latest = experiment.module, ray.train.get_checkpoint()
+    _announce(config, experiment, trainer, queue)
+    if latest is None:
+        trainer.fit(module, experiment.train, experiment.val)
+        return
+    with latest.as_directory() as directory:
+        path = Path(directory) / CHECKPOINT_FILE
+        read_checkpoint(path)
+        trainer.fit(module, experiment.train, experiment.val, ckpt_path=path, weights_only=True)
+
+
+def _announce(
+    config: TrainConfig, experiment: Experiment, trainer: pl.Trainer, queue: Queue
+) -> None:
+    if trainer.global_rank == 0:
+        parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
+        queue.put(
+            f"{config.model.architecture}: {parameters:,} parameters, "
+            f"{experiment.train_pairs:,} training pairs in {len(experiment.train):,} steps, "
+            f"{experiment.val_pairs:,} validation pairs, {trainer.world_size} worker(s), "
+            f"{trainer.strategy.root_device.type}, {trainer.precision}"
+        )
+
+
+def checkpoint_name(epoch: int) -> str:
+    """Directory of the checkpoint after `epoch`, counted from 1."""
+    return f"epoch-{epoch:04d}"
+
+
+class _Report(pl.Callback):
+    """Reports each epoch with its checkpoint to Ray Train, and signs of life in between."""
+
+    def __init__(self, recorder: EpochRecorder, queue: Queue) -> None:
+        self.recorder, self.queue = recorder, queue
+        self._last_sign = time.monotonic()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if trainer.global_rank == 0 and time.monotonic() > self._last_sign + HEARTBEAT_SECONDS:
+            self._last_sign = time.monotonic()
+            self.queue.put(
+                f"  epoch {trainer.current_epoch + 1}: {batch_idx + 1} of "
+                f"{trainer.num_training_batches} steps, loss {float(outputs['loss']):.4f}"
+            )
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        summary = self.recorder.summary
+        row = summary["last"]
+        name = checkpoint_name(row["epoch"])
+        best = checkpoint_name(summary["best"]["epoch"])
+        summary["best"] = summary["best"] | {
+            "checkpoint": f"{CHECKPOINTS}/{best}/{CHECKPOINT_FILE}"
+        }
+        with tempfile.TemporaryDirectory() as directory:
+            trainer.save_checkpoint(Path(directory) / CHECKPOINT_FILE)
+            checkpoint = ray.train.Checkpoint.from_directory(directory)
+            ray.train.report(
+                {**row, "summary": summary},
+                checkpoint=checkpoint if trainer.global_rank == 0 else None,
+                checkpoint_dir_name=name,
+            )
+        self._last_sign = time.monotonic()
+
+
+class _Forward(ray.train.UserCallback):
+    """Tells the driver, from Ray Train's controller, what is safely stored and what failed."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    def after_report(self, run_context: Any, metrics: list[Json], checkpoint: Any) -> None:
+        self.queue.put(metrics[0]["summary"])
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        for rank, error in worker_exceptions.items():
+            reason = str(error).strip().rpartition("\n")[2]
+            self.queue.put(f"worker {rank} failed ({type(error).__name__}: {reason})")
+
+
+def _forward_logs(queue: Queue) -> None:
+    """Send raylab's warnings in this process to the driver."""
+    handler = QueueHandler(cast("Any", queue))
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
+@contextmanager
+def _listener(config: TrainConfig, run: Run) -> Iterator[Queue]:
+    """A queue whose messages the driver prints and writes into the run."""
+    queue = Queue(actor_options={"num_cpus": 0})
+    thread = threading.Thread(target=_listen, args=(queue, config, run), daemon=True)
+    thread.start()
+    try:
+        yield queue
+    finally:
+        queue.put(None)
+        thread.join()
+        queue.shutdown()
+
+
+def _listen(queue: Queue, config: TrainConfig, run: Run) -> None:
+    curves = Curves(run)
+    while (message := queue.get()) is not None:
+        if isinstance(message, logging.LogRecord):
+            logger.handle(message)
+        elif isinstance(message, str):
+            print(message, flush=True)
+        else:
+            run.write_json(METRICS, message)
+            curves.add(message["last"])
+            print(epoch_line(message["last"], config.training.epochs), flush=True)
+    curves.close()

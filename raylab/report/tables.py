@@ -1,0 +1,74 @@
+"""Tables for the terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from raylab.report.published import CHAMPION_BASELINE
+
+COMPARED = {
+    "dense_grid_objective": "dense grid objective",
+    "grid_accuracy": "grid accuracy",
+    "grid_tol_0p95": "grids with >= 95 % right",
+    "cell_accuracy": "cell accuracy",
+    "change_recall": "change recall",
+    "change_precision": "change precision",
+    "transformation_f1": "transformation F1",
+    "copy_rate": "copy rate",
+    "solve_rate": "solve rate (free-running)",
+    "shape_accuracy": "shape accuracy",
+}
+
+
+def percent(value: float | None) -> str:
+    """A share as a percentage; a dash where it is missing."""
+    return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def comparison_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Best-epoch metrics of each model beside the published champion.
+
+    Args:
+        results: model name to the content of its `metrics.json`.
+    """
+    table = Table(title="Validation metrics at the best epoch, teacher-forced unless stated")
+    table.add_column("metric")
+    for name in results:
+        table.add_column(name, justify="right")
+    table.add_column("published champion", justify="right")
+    for metric, label in COMPARED.items():
+        ours = [percent(result["best"].get(f"val_{metric}")) for result in results.values()]
+        table.add_row(label, *ours, percent(CHAMPION_BASELINE.get(metric)))
+    for key, label, form in (("epoch", "best epoch", "{}"), ("train_loss", "train loss", "{:.4f}")):
+        ours = [form.format(result["best"][key]) for result in results.values()]
+        table.add_row(label, *ours, "-")
+    speeds = [f"{result['last']['samples_per_second']:.1f}" for result in results.values()]
+    table.add_row("samples/s in training", *speeds, "-")
+    table.add_row("parameters", *[f"{result['parameters']:,}" for result in results.values()], "-")
+    return table
+
+
+def group_table(groups: Mapping[str, Mapping[str, float]]) -> Table:
+    """Metrics of each group of validation tasks, with the compositional gap."""
+    table = Table(title="By group of validation tasks, at the best epoch")
+    for label in ("group", "grids", "cell", "grid", "gap", "change recall", "solved", "shape"):
+        table.add_column(label, justify="left" if label == "group" else "right")
+    keys = (
+        "cell_accuracy",
+        "grid_accuracy",
+        "compositional_gap",
+        "change_recall",
+        "solve_rate",
+        "shape_accuracy",
+    )
+    for name, metrics in groups.items():
+        table.add_row(name, str(int(metrics["grids"])), *(percent(metrics[key]) for key in keys))
+    return table
+
+
+def console() -> Console:
+    """A console that keeps tables whole where the output is no terminal."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=120)
