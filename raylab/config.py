@@ -365,14 +365,19 @@ def _architecture_as_model(value: object) -> object:
     return {"architecture": value} if isinstance(value, str) else value
 
 
+Models = Annotated[
+    tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...],
+    Field(min_length=1),
+]
+ALL_MODELS = (ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig())
+
+
 class PipelineConfig(JobConfig):
     """`jobs/pipeline.py`."""
 
     job: ClassVar[str] = "pipeline"
 
-    models: tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...] = Field(
-        default=(ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig()), min_length=1
-    )
+    models: Models = ALL_MODELS
     """Trained one after another; each is an architecture or `{architecture: ..., key: value}`."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
@@ -387,16 +392,18 @@ class BenchmarkConfig(JobConfig):
     part: Literal["train"] = "train"
     """What is measured."""
     data: DataConfig = DataConfig()
-    models: tuple[Architecture, ...] = Field(default=tuple(Architecture), min_length=1)
-    """The architectures measured."""
+    models: Models = ALL_MODELS
+    """The architectures measured, as in the pipeline."""
     batch_size: PositiveInt = 32
     """Samples a batch."""
     threads: PositiveInt = 2
     """CPU threads of torch."""
     rounds: PositiveInt = 3
     """Rounds over the architectures."""
-    batches: PositiveInt = 4
-    """Batches timed a round."""
+    batches: PositiveInt = 16
+    """Batches of raylab timed a round."""
+    naive_batches: PositiveInt = 2
+    """Batches of the baseline timed a round."""
 
 
 class _Invalid(Exception):

@@ -3,9 +3,6 @@
 `<storage>/<run name>/record.json` says what made everything beside it. Every JSON file is written
 whole or not at all.
 """
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import contextlib
 import hashlib

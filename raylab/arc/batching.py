@@ -50,6 +50,13 @@ class Grids(NamedTuple):
         """The grids at (N,) `index`."""
         return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
 
+    def part(self, grids: slice) -> "Grids":
+        """Neighbouring grids, padded to the longest of their own."""
+        lengths = self.sizes[grids].prod(dim=1)
+        longest = int(lengths.max())
+        cells, rows, cols = (tensor[grids, :longest] for tensor in self[:3])
+        return Grids(cells, rows, cols, self.sizes[grids], padded=bool((lengths < longest).any()))
+
 
 class Batch(NamedTuple):
     """B queries with the distinct demonstration pairs they refer to."""
@@ -57,7 +64,7 @@ class Batch(NamedTuple):
     source: Grids
     target: Grids
     demo_inputs: Grids
-    """P distinct demonstration pairs."""
+    """P distinct demonstration pairs, by size."""
     demo_outputs: Grids
     demo_index: Tensor
     """(B, K) int64: positions among the P pairs, `MISSING` where a task has too few."""
@@ -279,7 +286,7 @@ class BatchPlan(Sampler[Draw]):
             colours = None
             if self.colour_relabelling:
                 identity = np.tile(np.arange(COLOURS), (len(self.store.task_ids), 1))
-                draw = np.random.default_rng((self.seed, self.epoch, step, self.rank))
+                draw = np.random.default_rng((self.seed, self.epoch, int(step), self.rank))
                 colours = draw.permuted(identity, axis=1)
             yield Draw(pairs[run], table[run], colours)
 
@@ -296,8 +303,10 @@ class BatchDataset(Dataset[Batch]):
         store, (pairs, demonstrations, colours) = self.store, draw
         present = demonstrations != MISSING
         distinct, inverse = np.unique(demonstrations[present], return_inverse=True)
+        by_size = np.argsort(store.lengths[distinct].max(axis=1), kind="stable")
         index = np.full(demonstrations.shape, MISSING, dtype=np.int64)
-        index[present] = inverse
+        index[present] = np.argsort(by_size)[inverse]
+        distinct = distinct[by_size]
 
         def grids(pairs: Indices, side: int) -> Grids:
             relabelling = None if colours is None else colours[store.task_of[pairs]]
@@ -319,7 +328,7 @@ def batch_loader(
     """A loader over the batches of `plan`; `processes` > 0 builds them beside the training."""
     return DataLoader(
         BatchDataset(plan.store),
-        sampler=plan,  # pyright: ignore[reportArgumentType]  (a sampler may yield any index)
+        sampler=plan,
         batch_size=None,
         num_workers=processes,
         persistent_workers=processes > 0,

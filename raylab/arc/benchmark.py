@@ -1,140 +1,220 @@
-"""Training speed of the three architectures against a naive baseline, in one run.
+"""Training speed of the three architectures against the naive baseline, in one run.
 
-The baseline is the same network from `torch.nn` layers in float32: random batches padded to their
-longest, collated sample by sample, with materialised masks and demonstrations encoded per sample.
-`torch.nn` also drops out attention probabilities; raylab does not.
+Both train the same network on the same pairs at the same mean batch size, batches built within the
+time. raylab's batches are taken at even steps through an epoch's batches by size, so that together
+they stand for the epoch.
 """
 
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import torch
-import torch.nn.functional as F
+from lightning_fabric.utilities import move_data_to_device
+from rich.table import Table
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
-from raylab.arc.batching import PairStore, demonstration_table
-from raylab.arc.layers import MAX_CELLS, Positions1D, Positions2D, Rotary
-from raylab.arc.models import SEPARATOR, START, VOCABULARY, Bridge, SizeHead
-from raylab.arc.tasks import COLOURS, PAD
-from raylab.config import ChampionConfig, DecoderOnlyConfig, EncoderDecoderConfig, ModelConfig
+from raylab.arc.batching import (
+    MISSING,
+    BatchDataset,
+    BatchPlan,
+    Draw,
+    Indices,
+    PairStore,
+    demonstration_table,
+    store_pairs,
+)
+from raylab.arc.models import build_model
+from raylab.arc.module import grid_loss
+from raylab.arc.naive import build_naive_model, naive_batch
+from raylab.arc.tasks import load_tasks
+from raylab.arc.training import demonstrations_of, hardware_precision
+from raylab.config import BenchmarkConfig, ModelConfig, Precision, TrainingConfig
+from raylab.report.tables import console
+from raylab.runs import Run
 
-Sample = tuple[Tensor, Tensor]
-"""Cells (L, 3): colour, row, column; and size (2,)."""
+RECIPE = TrainingConfig()
 
 
-def naive_sample(store: PairStore, grid: int) -> Sample:
-    """One grid of `store`."""
-    height, width = store.sizes[grid].tolist()
-    cells = store.cells[store.offsets[grid] : store.offsets[grid] + height * width].tolist()
-    rows = [[cells[i], i // width, i % width] for i in range(height * width)]
-    return torch.tensor(rows), torch.tensor([height, width])
+@dataclass(frozen=True)
+class Speed:
+    """What some training steps came to."""
+
+    samples: int
+    cells: int
+    """Target cells."""
+    seconds: float
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples trained a second."""
+        return self.samples / self.seconds
+
+    @property
+    def cells_per_second(self) -> float:
+        """Target cells trained a second."""
+        return self.cells / self.seconds
 
 
-def naive_collate(samples: list[Sample]) -> tuple[Tensor, Tensor]:
-    """(B, L, 3) padded cells and (B, 2) sizes."""
-    cells = [sample[0] for sample in samples]
-    return (
-        pad_sequence(cells, batch_first=True, padding_value=PAD),
-        torch.stack([sample[1] for sample in samples]),
+Step = Callable[[], tuple[Indices, Tensor]]
+"""Builds a batch and trains on it: the pairs and their loss."""
+
+
+def run_benchmark(config: BenchmarkConfig) -> None:
+    """Time every architecture against its baseline; print the ratios and write `metrics.json`.
+
+    Raises:
+        RaylabError: the tasks cannot be used, or the run's name is taken.
+    """
+    run = Run.open(config, config.job)
+    torch.set_num_threads(config.threads)
+    store = store_pairs(load_tasks(config.data))
+    report = console()
+    report.print(
+        f"{len(store.task_of):,} pairs of {len(store.task_ids)} tasks, batch size "
+        f"{config.batch_size}, {config.threads} threads, {_device().type}, raylab in "
+        f"{hardware_precision(Precision.AUTO).value}, baseline in 32-true"
     )
-
-
-def encoder_layer(d_model: int, heads: int, d_ff: int, dropout: float) -> nn.Module:
-    """A pre-norm encoder layer as torch.nn has it."""
-    return nn.TransformerEncoderLayer(
-        d_model, heads, d_ff, dropout, "gelu", batch_first=True, norm_first=True
-    )
-
-
-class NaiveContext(nn.Module):
-    """Demonstrations of every sample, encoded per sample."""
-
-    def __init__(self, config: ChampionConfig) -> None:
-        """Build the encoder."""
-        super().__init__()
-        width, dropout = config.d_context, config.encoder_dropout
-        self.narrow = nn.Linear(config.d_model, width)
-        self.positions = Positions2D(width)
-        self.layer = encoder_layer(width, config.context_heads, config.context_d_ff, dropout)
-        self.norm, self.pair_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.cross = nn.MultiheadAttention(width, config.context_heads, dropout, batch_first=True)
-        self.feed_forward = nn.Sequential(
-            nn.Linear(width, config.pair_d_ff),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(config.pair_d_ff, width),
+    results: dict[str, Any] = {}
+    for model in config.models:
+        pairs = _pairs(store, model)
+        ours, naive = (
+            _raylab_steps(model, store, pairs, config),
+            _naive_steps(model, store, pairs, config),
         )
-        self.weight = nn.Linear(width, 1)
-
-    def read(self, grids: Tensor, colours: nn.Embedding) -> tuple[Tensor, Tensor]:
-        """(N, L, D) states and (N, L) padding of (N, L, 3) grids."""
-        padding = grids[..., 0] == PAD
-        rows, cols = (grids[..., i].where(~padding, 0) for i in (1, 2))
-        x = self.narrow(colours(grids[..., 0])) + self.positions(rows, cols, rows)
-        return self.norm(self.layer(x, src_key_padding_mask=padding)), padding
-
-    def forward(self, inputs: Tensor, outputs: Tensor, colours: nn.Embedding) -> Tensor:
-        """(B, D) contexts of (B * K, L, 3) demonstrations."""
-        x, x_padding = self.read(inputs, colours)
-        y, y_padding = self.read(outputs, colours)
-        inside = (~y_padding).float()[..., None]
-        pooled = (y * inside).sum(1) / inside.sum(1)
-        pairs = pooled + self.cross(pooled[:, None], x, x, key_padding_mask=x_padding)[0][:, 0]
-        pairs = pairs + self.feed_forward(self.pair_norm(pairs))
-        pairs = pairs.unflatten(0, (-1, 2))
-        return (self.weight(pairs).softmax(1) * pairs).sum(1)
-
-
-class NaiveEncoderDecoder(nn.Module):
-    """Champion or encoder-decoder."""
-
-    def __init__(self, config: ChampionConfig | EncoderDecoderConfig) -> None:
-        """Build the model."""
-        super().__init__()
-        champion = isinstance(config, ChampionConfig)
-        d, heads, d_ff = config.d_model, config.heads, config.d_ff
-        encoder_dropout = config.encoder_dropout if champion else config.dropout
-        decoder_dropout = config.decoder_dropout if champion else config.dropout
-        self.colours = nn.Embedding(VOCABULARY, d)
-        self.positions = Positions2D(d) if champion else Positions1D(d)
-        self.context = NaiveContext(config) if champion else None
-        self.encoder = nn.ModuleList(
-            encoder_layer(d, heads, d_ff, encoder_dropout) for _ in range(config.encoder_layers)
-        )
-        self.decoder = nn.ModuleList(
-            nn.TransformerDecoderLayer(
-                d, heads, d_ff, decoder_dropout, "gelu", batch_first=True, norm_first=True
+        for warm_up in (ours, naive):
+            _time(warm_up[:1], store)
+        rounds: list[tuple[Speed, Speed]] = []
+        for index in range(config.rounds):
+            rounds.append((_time(ours, store), _time(naive, store)))
+            fast, slow = (speed.samples_per_second for speed in rounds[-1])
+            report.print(
+                f"{model.architecture} round {index + 1}/{config.rounds}: {fast:.2f} samples/s, "
+                f"baseline {slow:.2f}, {fast / slow:.1f} times"
             )
-            for _ in range(config.decoder_layers)
-        )
-        d_context = config.d_context if champion else 0
-        self.bridges = nn.ModuleList(Bridge(d, d_context) for _ in self.decoder if champion)
-        self.encoder_norm, self.decoder_norm = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.size_head = SizeHead(d + d_context)
-        self.output = nn.Linear(d, COLOURS)
+        results[model.architecture] = _summary(rounds)
+        run.write_json("metrics.json", {"models": results})
+    report.print(_table(results))
+    run.finish()
 
-    def embed(self, tokens: Tensor, grids: Tensor) -> Tensor:
-        """(B, L, D)."""
-        padding = grids[..., 0] == PAD
-        rows, cols = (grids[..., i].where(~padding, 0) for i in (1, 2))
-        return self.colours(tokens) + self.positions(rows, cols, torch.arange(tokens.shape[1]))
 
-    def forward(self, source, sizes, target, demos):
-        """Logits of cells and sizes."""
-        padding = source[..., 0] == PAD
-        x = self.embed(source[..., 0], source)
-        for layer in self.encoder:
-            x = layer(x, src_key_padding_mask=padding)
-        memory = self.encoder_norm(x)
-        inside = (~padding).float()[..., None]
-        summary = (memory * inside).sum(1) / inside.sum(1)
-        context = None
-        if self.context is not None:
-            context = self.context(*demos, self.colours)
-            summary = torch.cat((summary, context), 1)
-        before = F.pad(target[:, :-1, 0], (1, 0), value=START)
-        y = self.embed(before, target)
-        causal = nn.Transformer.generate_square_subsequent_mask(y.shape[1])
-        for index, layer in enumerate(self.decoder):
-            y = layer(y, memory, tgt_mask=causal, memory_key_padding_mask=padding)
-            if context is not None:
-                y = self.bridges[index](y, context)
-        return self.output(self.decoder_norm(y)), self.size_head(summary, sizes)
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _pairs(store: PairStore, model: ModelConfig) -> Indices:
+    """Pairs with every demonstration, which the baseline needs."""
+    pairs = np.arange(len(store.task_of))
+    table = demonstration_table(store, pairs, demonstrations_of(model), None)
+    return pairs[(table != MISSING).all(axis=1)]
+
+
+def _raylab_steps(
+    model: ModelConfig, store: PairStore, pairs: Indices, config: BenchmarkConfig
+) -> list[Step]:
+    plan = BatchPlan(
+        store,
+        pairs,
+        batch_size=config.batch_size,
+        demonstrations=demonstrations_of(model),
+        shuffle=True,
+        colour_relabelling=model.colour_relabelling,
+        seed=RECIPE.seed,
+    )
+    draws = sorted(plan, key=lambda draw: len(draw.pairs))
+    stride = len(draws) / config.batches
+    chosen = [draws[int((index + 0.5) * stride)] for index in range(config.batches)]
+    network = build_model(model).to(_device())
+    update = _updater(network, fused=True)
+    dataset = BatchDataset(store)
+    mixed = hardware_precision(Precision.AUTO) is not Precision.FLOAT32
+
+    def step(draw: Draw) -> tuple[Indices, Tensor]:
+        batch = move_data_to_device(dataset[draw], _device())
+        with torch.autocast(_device().type, torch.bfloat16, enabled=mixed):
+            prediction = network(batch)
+        return draw.pairs, update(grid_loss(prediction, batch.target.cells, batch.target.sizes))
+
+    return [lambda draw=draw: step(draw) for draw in chosen]
+
+
+def _naive_steps(
+    model: ModelConfig, store: PairStore, pairs: Indices, config: BenchmarkConfig
+) -> list[Step]:
+    rng = np.random.default_rng(RECIPE.seed)
+    network = build_naive_model(model).to(_device())
+    update = _updater(network, fused=False)
+
+    def step() -> tuple[Indices, Tensor]:
+        drawn = rng.choice(pairs, config.batch_size, replace=False)
+        table = demonstration_table(store, drawn, demonstrations_of(model), rng)
+        batch = move_data_to_device(naive_batch(store, drawn, table), _device())
+        with _device():
+            prediction = network(batch)
+        return drawn, update(grid_loss(prediction, batch.target.cells[..., 0], batch.target.sizes))
+
+    return [step] * config.naive_batches
+
+
+def _updater(network: nn.Module, *, fused: bool) -> Callable[[Tensor], Tensor]:
+    """Backward pass and optimiser step of the recipe; returns the detached loss."""
+    optimizer = torch.optim.Adam(network.parameters(), RECIPE.lr, betas=RECIPE.betas, fused=fused)
+
+    def update(loss: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), RECIPE.gradient_clip)
+        optimizer.step()
+        return loss.detach()
+
+    return update
+
+
+def _time(steps: Sequence[Step], store: PairStore) -> Speed:
+    start = time.perf_counter()
+    done = [step() for step in steps]
+    done[-1][1].item()  # waits for a GPU
+    seconds = time.perf_counter() - start
+    pairs = np.concatenate([pairs for pairs, _ in done])
+    return Speed(len(pairs), int(store.lengths[pairs, 1].sum()), seconds)
+
+
+def _summary(rounds: Sequence[tuple[Speed, Speed]]) -> dict[str, Any]:
+    """Minimum and median over the rounds of both speeds and of the ratio within each round."""
+    figures = {
+        "samples_per_second": [ours.samples_per_second for ours, _ in rounds],
+        "cells_per_second": [ours.cells_per_second for ours, _ in rounds],
+        "baseline_samples_per_second": [naive.samples_per_second for _, naive in rounds],
+        "baseline_cells_per_second": [naive.cells_per_second for _, naive in rounds],
+        "samples_ratio": [a.samples_per_second / b.samples_per_second for a, b in rounds],
+        "cells_ratio": [a.cells_per_second / b.cells_per_second for a, b in rounds],
+    }
+    return {
+        name: {"min": min(values), "median": statistics.median(values)}
+        for name, values in figures.items()
+    }
+
+
+def _table(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
+    table = Table(title="Training speed, minimum and median of the rounds")
+    table.add_column("architecture")
+    columns = {
+        "samples/s": ("samples_per_second", "{:.2f}"),
+        "target cells/s": ("cells_per_second", "{:,.0f}"),
+        "baseline samples/s": ("baseline_samples_per_second", "{:.2f}"),
+        "baseline cells/s": ("baseline_cells_per_second", "{:,.0f}"),
+        "times the samples/s": ("samples_ratio", "{:.1f}"),
+        "times the cells/s": ("cells_ratio", "{:.1f}"),
+    }
+    for label in columns:
+        table.add_column(label, justify="right")
+    for name, figures in results.items():
+        cells = [
+            " / ".join(form.format(figures[key][kind]) for kind in ("min", "median"))
+            for key, form in columns.values()
+        ]
+        table.add_row(name, *cells)
+    return table

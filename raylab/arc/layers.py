@@ -7,8 +7,9 @@ so that the fused kernels serve training too.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -280,3 +281,11 @@ class Layer(nn.Module):
             assert memory is not None
             x = x + self.dropout(self.cross_attention(self.cross_norm(x), *memory))
         return x + self.dropout(self.feed_forward(self.ff_norm(x)))
+
+
+class Stack(nn.ModuleList):
+    """Layers, one after another."""
+
+    def __iter__(self) -> Iterator[Layer]:
+        """The layers in order."""
+        return cast("Iterator[Layer]", super().__iter__())

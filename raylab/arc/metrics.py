@@ -52,7 +52,8 @@ def _batched(grids: Tensor) -> Tensor:
 def _check_shapes(predictions: Tensor, targets: Tensor) -> None:
     if predictions.shape != targets.shape:
         raise ValueError(
-            f"predictions {tuple(predictions.shape)} and targets {tuple(targets.shape)} differ in shape"
+            f"predictions {tuple(predictions.shape)} and targets {tuple(targets.shape)} "
+            "differ in shape"
         )
 
 

@@ -7,6 +7,7 @@ the cell to predict. Logits are over the ten colours: padding is never an answer
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from raylab.arc.layers import (
     Positions1D,
     Positions2D,
     Rotary,
+    Stack,
     key_mask,
     masked_mean,
 )
@@ -34,6 +36,7 @@ from raylab.config import ChampionConfig, DecoderOnlyConfig, EncoderDecoderConfi
 START = PAD + 1
 SEPARATOR = PAD + 2
 VOCABULARY = COLOURS + 3
+PAIRS_AT_ONCE = 4
 
 
 class Prediction(NamedTuple):
@@ -128,15 +131,19 @@ class ContextEncoder(nn.Module):
     def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
         """(B, D) contexts; zero for a query without demonstrations."""
         table = self.narrow(colours.weight)
-        inputs = self._read(batch.demo_inputs, table)
-        outputs = masked_mean(self._read(batch.demo_outputs, table), batch.demo_outputs.cells)
-        key, value = self.cross_attention.project(inputs)
-        seen = key_mask(batch.demo_inputs)
-        pairs = outputs + self.cross_attention(outputs[:, None], key, value, seen)[:, 0]
-        pairs = pairs + self.feed_forward(self.pair_norm(pairs))
+        pairs = torch.cat([self._pairs(*part, table) for part in _parts(batch)])
         return self._pool(pairs, batch.demo_index)
 
-    def _read(self, grids: Grids, table: Tensor) -> Tensor:
+    def _pairs(self, inputs: Grids, outputs: Grids, table: Tensor) -> Tensor:
+        """(P, D) one vector a pair."""
+        pooled = masked_mean(self._cells(outputs, table), outputs.cells)
+        key, value = self.cross_attention.project(self._cells(inputs, table))
+        attended = self.cross_attention(pooled[:, None], key, value, key_mask(inputs))
+        pairs = pooled + attended[:, 0]
+        return pairs + self.feed_forward(self.pair_norm(pairs))
+
+    def _cells(self, grids: Grids, table: Tensor) -> Tensor:
+        """(P, L, D) states of the cells."""
         order = torch.arange(grids.cells.shape[1], device=table.device)
         x = F.embedding(grids.cells, table) + self.positions(grids.rows, grids.cols, order)
         return self.norm(self.layer(x, mask=key_mask(grids)))
@@ -147,6 +154,21 @@ class ContextEncoder(nn.Module):
         scores = F.pad(self.weight(pairs)[:, 0], (0, 1))[index].masked_fill(missing, -1e9)
         weights = scores.softmax(dim=1).masked_fill(missing, 0.0)
         return torch.einsum("bk,bkd->bd", weights, F.pad(pairs, (0, 0, 0, 1))[index])
+
+
+def _parts(batch: Batch) -> Iterator[tuple[Grids, Grids]]:
+    """Demonstration inputs and outputs, a few of like size at a time: a CPU feels all padding.
+
+    A GPU takes all at once: there a launch costs more than padding does.
+    """
+    inputs, outputs = batch.demo_inputs, batch.demo_outputs
+    count = len(inputs.cells)
+    if inputs.cells.device.type != "cpu" or count <= PAIRS_AT_ONCE:
+        yield inputs, outputs
+        return
+    for start in range(0, count, PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        yield inputs.part(part), outputs.part(part)
 
 
 class Bridge(nn.Module):
@@ -182,11 +204,11 @@ class EncoderDecoder(GridModel):
         self.colours = nn.Embedding(VOCABULARY, width)
         self.positions = Positions2D(width) if champion else Positions1D(width)
         self.context = ContextEncoder(config) if champion else None
-        self.encoder = nn.ModuleList(
+        self.encoder = Stack(
             Layer(width, heads, d_ff, encoder_dropout) for _ in range(config.encoder_layers)
         )
         self.encoder_norm = nn.LayerNorm(width)
-        self.decoder = nn.ModuleList(
+        self.decoder = Stack(
             Layer(width, heads, d_ff, decoder_dropout, cross=True)
             for _ in range(config.decoder_layers)
         )
@@ -264,7 +286,7 @@ class DecoderOnly(GridModel):
         longest = 2 * (MAX_CELLS + 1) * (config.demonstrations + 1)
         self.colours = nn.Embedding(VOCABULARY, width)
         self.rotary = Rotary(width // heads, longest, config.rope_theta)
-        self.layers = nn.ModuleList(
+        self.layers = Stack(
             Layer(width, heads, config.d_ff, config.dropout, rotary=self.rotary)
             for _ in range(config.layers)
         )

@@ -33,6 +33,24 @@ class Step(NamedTuple):
     tasks: Tensor
 
 
+def grid_loss(
+    prediction: Prediction, cells: Tensor, sizes: Tensor, shape_weight: float = 0.1
+) -> Tensor:
+    """Mean cross-entropy of a target cell, plus `shape_weight` times that of height and width.
+
+    Args:
+        prediction: logits, in any floating-point type.
+        cells: (B, T) int64 colours, `PAD` outside each grid.
+        sizes: (B, 2) int64 height and width.
+        shape_weight: weight of the second term.
+    """
+    cell_loss = F.cross_entropy(
+        prediction.cells.flatten(0, 1).float(), cells.flatten(), ignore_index=PAD
+    )
+    size_loss = F.cross_entropy(prediction.sizes.flatten(0, 1).float(), (sizes - 1).flatten())
+    return cell_loss + shape_weight * size_loss
+
+
 class ArcModule(pl.LightningModule):
     """Trains a grid model and reports the epoch-exact grid metrics.
 
@@ -103,7 +121,8 @@ class ArcModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Mean loss of a target cell plus the weighted loss of height and width."""
-        loss = self._loss(self.model(batch), batch)
+        weight = self.training_config.shape_loss_weight
+        loss = grid_loss(self.model(batch), batch.target.cells, batch.target.sizes, weight)
         step = Step(self.global_step, loss.detach(), self.learning_rate, batch.tasks)
         self._unchecked.append(step)
         if len(self._unchecked) == LOSS_CHECK_STEPS:
@@ -144,14 +163,6 @@ class ArcModule(pl.LightningModule):
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
         }
-
-    def _loss(self, prediction: Prediction, batch: Batch) -> Tensor:
-        cells, sizes = batch.target.cells, batch.target.sizes
-        cell_loss = F.cross_entropy(
-            prediction.cells.flatten(0, 1).float(), cells.flatten(), ignore_index=PAD
-        )
-        size_loss = F.cross_entropy(prediction.sizes.flatten(0, 1).float(), (sizes - 1).flatten())
-        return cell_loss + self.training_config.shape_loss_weight * size_loss
 
     def _check_losses(self) -> None:
         """Look at the losses since the last look; every so often, for each look stalls a GPU.

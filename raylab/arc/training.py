@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
@@ -188,7 +188,7 @@ def build_trainer(
     )
     return pl.Trainer(
         max_epochs=training.epochs,
-        precision=hardware_precision(training.precision).value,
+        precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
         callbacks=[*stop, *callbacks],
         use_distributed_sampler=False,

@@ -3,7 +3,7 @@
 import importlib.util
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import ray
@@ -23,7 +23,7 @@ TRAIN_SETTINGS = {
 
 
 @contextmanager
-def session(config: ClusterConfig) -> Iterator[None]:
+def session(config: ClusterConfig) -> Generator[None]:
     """Join the cluster of `config.address` or RAY_ADDRESS, or start a local one, while in use.
 
     Raises:

@@ -4,7 +4,7 @@ import logging
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from logging.handlers import QueueHandler
 from pathlib import Path
@@ -148,7 +148,7 @@ def _work(settings: dict[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef) -> Experiment:
+def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef[Any]) -> Experiment:
     """Build this worker's share; if any worker fails, all raise its error instead of waiting."""
     experiment, error = None, None
     try:
@@ -274,7 +274,7 @@ def _forward_logs(queue: Queue) -> None:
 
 
 @contextmanager
-def _listener(config: TrainConfig, run: Run) -> Iterator[Queue]:
+def _listener(config: TrainConfig, run: Run) -> Generator[Queue]:
     """A queue whose messages the driver prints and writes into the run."""
     queue = Queue(actor_options={"num_cpus": 0})
     thread = threading.Thread(target=_listen, args=(queue, config, run), daemon=True)
