@@ -333,6 +333,8 @@ def batch_loader(
         num_workers=processes,
         persistent_workers=processes > 0,
         pin_memory=pin_memory,
+        # Of its own, for making an iterator draws from it: dropout must not depend on when.
+        generator=torch.Generator(),
     )
 
 

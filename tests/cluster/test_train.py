@@ -1,0 +1,180 @@
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from raylab.arc.checkpoints import read_checkpoint
+from raylab.cluster.train import fit
+from raylab.config import (
+    ChampionConfig,
+    ClusterConfig,
+    DataConfig,
+    EncoderDecoderConfig,
+    TrainConfig,
+    TrainingConfig,
+)
+from raylab.errors import CheckpointError, DataError, NonFiniteLossError
+from raylab.runs import Json, Run
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+
+SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
+DATA = DataConfig(every=40)
+"""Ten tasks of ARC-AGI-1."""
+
+
+def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> TrainConfig:
+    training = {"epochs": 3, "batch_size": 4, "patience": None} | changes.pop("training", {})
+    fields: dict[str, Any] = {
+        "model": SMALL,
+        "data": DATA,
+        "training": TrainingConfig(**training),
+        "cluster": ClusterConfig(workers=workers, cpus_per_worker=1),
+        "storage": str(tmp_path),
+        "name": name,
+    }
+    return TrainConfig(**(fields | changes))
+
+
+def run(settings: TrainConfig) -> Json:
+    return fit(settings, Run.open(settings, "train"))
+
+
+def losses(metrics: Json) -> list[tuple[int, float, float]]:
+    return [(r["epoch"], r["train_loss"], r["val_cell_accuracy"]) for r in metrics["history"]]
+
+
+def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
+    """Do `act` in the background as soon as `condition` holds."""
+
+    def wait() -> None:
+        while not condition():
+            time.sleep(0.02)
+        act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def train_worker_pids() -> list[int]:
+    from ray.util.state import list_actors
+
+    actors = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+    return [actor.pid for actor in actors]
+
+
+def test_run_directory_holds_what_a_run_leaves(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    settings = config(tmp_path, "run", training={"keep_checkpoints": 1})
+    metrics = run(settings)
+
+    directory = tmp_path / "run"
+    assert json.loads((directory / "metrics.json").read_text()) == metrics
+    assert json.loads((directory / "record.json").read_text())["finished"]
+    assert [row["epoch"] for row in metrics["history"]] == [1, 2, 3]
+    assert list((directory / "tensorboard").iterdir())
+    best = max(metrics["history"], key=lambda r: (r["val_dense_grid_objective"], r["epoch"]))
+    assert metrics["best"]["epoch"] == best["epoch"]
+    assert sum(group["grids"] for group in metrics["best"]["groups"].values()) == 9
+    assert read_checkpoint(directory / metrics["best"]["checkpoint"]).model == SMALL
+    # The best and, where it is another, the latest.
+    kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
+    assert kept == {f"epoch-{epoch:04d}" for epoch in {best["epoch"], 3}}
+    output = capfd.readouterr().out
+    for epoch in (1, 2, 3):
+        assert output.count(f"epoch {epoch}/3  loss") == 1
+
+
+def test_finished_run_is_not_trained_again(tmp_path: Path):
+    first = run(config(tmp_path, "run", training={"epochs": 1}))
+    again = run(config(tmp_path, "run", training={"epochs": 1}, resume=True))
+    assert again == first
+
+
+def test_two_workers_count_every_validation_grid_once(tmp_path: Path):
+    metrics = run(config(tmp_path, "two", workers=2, training={"epochs": 1}))
+    # The drawn split validates on 2 of the 10 tasks, which have 9 pairs.
+    assert sum(group["grids"] for group in metrics["best"]["groups"].values()) == 9
+
+
+def test_killed_worker_costs_at_most_the_epoch_in_flight(tmp_path: Path):
+    unbroken = run(config(tmp_path, "unbroken", workers=2, training={"epochs": 6}))
+    target = tmp_path / "killed" / "metrics.json"
+    seen: list[int] = []
+
+    def two_epochs_are_stored() -> bool:
+        if target.exists():
+            seen[:] = [row["epoch"] for row in json.loads(target.read_text())["history"]]
+        return len(seen) >= 2
+
+    def kill() -> None:
+        os.kill(train_worker_pids()[-1], signal.SIGKILL)
+
+    killer = when(two_epochs_are_stored, kill)
+    killed = run(config(tmp_path, "killed", workers=2, training={"epochs": 6}))
+    killer.join(timeout=10)
+
+    assert not killer.is_alive()
+    assert 2 <= len(seen) < 6
+    # Each epoch is there once, and equal to that of the unbroken run: none was lost or repeated.
+    assert losses(killed) == losses(unbroken)
+
+
+def test_unusable_data_is_told_at_once(tmp_path: Path):
+    missing = tmp_path / "no.zip"
+    data = DataConfig.model_validate({"source": "re_arc", "path": str(missing)})
+    with pytest.raises(DataError, match=str(missing)):
+        run(config(tmp_path, "run", data=data))
+
+
+def test_non_finite_loss_stops_the_run_without_retries(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    settings = config(tmp_path, "nan", workers=2, training={"lr": 1e30, "gradient_clip": 1e30})
+    with pytest.raises(NonFiniteLossError, match=r"at step \d+ .*learning rate 1e\+30, on tasks \w+"):
+        run(settings)
+    assert capfd.readouterr().out.count("training pairs in") == 1
+
+
+def test_fine_tuning_starts_from_the_best_checkpoint(tmp_path: Path):
+    metrics = run(config(tmp_path, "base", training={"epochs": 1}))
+    weights = read_checkpoint(tmp_path / "base" / metrics["best"]["checkpoint"]).weights
+    # One step of 1e-12 moves no weight by more than that: Adam's steps are at most lr.
+    run(
+        config(
+            tmp_path,
+            "tuned",
+            init_from=str(tmp_path / "base"),
+            data=DataConfig(every=40, tasks=None, split_seed=1),
+            training={"epochs": 1, "lr": 1e-12, "lr_min": 0.0},
+        )
+    )
+    tuned = read_checkpoint(tmp_path / "tuned" / "checkpoints/epoch-0001/checkpoint.ckpt").weights
+    assert tuned.keys() == weights.keys()
+    for name, tensor in weights.items():
+        torch.testing.assert_close(tuned[name], tensor, rtol=0, atol=1e-9)
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path: Path):
+    run(config(tmp_path, "base", training={"epochs": 1}))
+    other = config(tmp_path, "other", model=ChampionConfig(), init_from=str(tmp_path / "base"))
+    with pytest.raises(CheckpointError, match=r"architecture=encoder_decoder \(here champion\)"):
+        run(other)
+
+
+def test_corrupt_latest_checkpoint_is_told_on_resume(tmp_path: Path):
+    settings = config(tmp_path, "run", training={"epochs": 2})
+    run(settings)
+    record = tmp_path / "run" / "record.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"finished": None}))
+    for path in (tmp_path / "run" / "checkpoints").glob("epoch-*/checkpoint.ckpt"):
+        path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"epoch-0002/checkpoint.ckpt cannot be read"):
+        run(settings.model_copy(update={"resume": True}))
