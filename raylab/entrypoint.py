@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
+from rich.console import Console
+
 from raylab.config import JobConfig, as_yaml, composed_values, config_groups, load_config
 from raylab.errors import ConfigError, RaylabError
 from raylab.schema import Key, keys_of
@@ -17,6 +19,7 @@ from raylab.schema import Key, keys_of
 C = TypeVar("C", bound=JobConfig)
 
 INTERRUPTED = 130
+NO_TERMINAL_WIDTH = 120
 
 
 def run_job(
@@ -58,6 +61,12 @@ def help_text(kind: type[JobConfig], doc: str | None) -> str:
         + "\n".join(_key_lines(keys_of(kind), composed_values(kind))),
     ]
     return "\n\n".join(sections)
+
+
+def console() -> Console:
+    """A console that keeps tables whole where the output is no terminal."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=NO_TERMINAL_WIDTH)
 
 
 class _Parser(argparse.ArgumentParser):

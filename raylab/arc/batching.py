@@ -202,6 +202,23 @@ def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
     return runs
 
 
+def _evened(runs: Sequence[slice], world: int, samples: int) -> list[slice]:
+    """Split the largest runs, or where samples are too few join the smallest, to share evenly."""
+    runs = list(runs)
+    wanted = -(-len(runs) // world) * world
+    if wanted > samples:
+        wanted -= world
+    while len(runs) < wanted:
+        at = max(range(len(runs)), key=lambda i: runs[i].stop - runs[i].start)
+        start, stop = runs[at].start, runs[at].stop
+        middle = (start + stop) // 2
+        runs[at : at + 1] = [slice(start, middle), slice(middle, stop)]
+    while len(runs) > wanted:
+        at = min(range(len(runs) - 1), key=lambda i: runs[i + 1].stop - runs[i].start)
+        runs[at : at + 2] = [slice(runs[at].start, runs[at + 1].stop)]
+    return runs
+
+
 class Draw(NamedTuple):
     """What a batch is made of: everything random about it is decided here."""
 
@@ -251,17 +268,8 @@ class BatchPlan(Sampler[Draw]):
         order = np.lexsort((quanta[:, 1], quanta[:, 0]))
         self.pairs, self.quanta = pairs[order], quanta[order]
         budget = batch_size * float(store.lengths[pairs].sum(axis=1).mean() + LENGTH_QUANTUM)
-        self.runs = cut_batches(self.quanta * LENGTH_QUANTUM, budget)
-        while len(self.runs) % world:
-            largest = max(
-                range(len(self.runs)), key=lambda i: self.runs[i].stop - self.runs[i].start
-            )
-            run = self.runs[largest]
-            middle = (run.start + run.stop) // 2
-            self.runs[largest : largest + 1] = [
-                slice(run.start, middle),
-                slice(middle, run.stop),
-            ]
+        runs = cut_batches(self.quanta * LENGTH_QUANTUM, budget)
+        self.runs = _evened(runs, world, len(pairs))
 
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch to plan; Lightning calls this before each epoch."""

@@ -33,7 +33,7 @@ from raylab.arc.naive import build_naive_model, naive_batch
 from raylab.arc.tasks import load_tasks
 from raylab.arc.training import demonstrations_of, hardware_precision
 from raylab.config import BenchmarkConfig, ModelConfig, Precision, TrainingConfig
-from raylab.report.tables import console
+from raylab.entrypoint import console
 from raylab.runs import Run
 
 RECIPE = TrainingConfig()

@@ -1,6 +1,8 @@
 """Reading checkpoints that may be corrupt, truncated or not ours."""
 
 import pickle
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +17,25 @@ from raylab.errors import CheckpointError
 
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
+READ_ERRORS = (
+    OSError,
+    RuntimeError,
+    EOFError,
+    ValueError,
+    KeyError,
+    IndexError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What zipfile and torch raise for files that are not, or no longer, checkpoints."""
+TRAINING_KEYS = {
+    "dropout",
+    "encoder_dropout",
+    "decoder_dropout",
+    "colour_relabelling",
+    "demonstrations",
+}
+"""Keys of a model that its weights do not depend on."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +55,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
             plain values, or was not written by raylab.
     """
     try:
+        damaged = zipfile.ZipFile(path).testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise CheckpointError(f"no checkpoint at {path}") from error
@@ -42,7 +66,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             f"{path} is corrupt or holds objects that are not plain tensors and values, and "
             "loading it could run foreign code: use a checkpoint written by raylab"
         ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, IndexError) as error:
+    except READ_ERRORS as error:
         reason = str(error).partition("\n")[0]
         raise CheckpointError(
             f"{path} cannot be read, it is truncated or no checkpoint ({reason}): "
@@ -57,27 +81,33 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
     Raises:
         CheckpointError: names what differs when the checkpoint is of another model.
     """
+    theirs, ours = (
+        c.model_dump(mode="json", exclude=TRAINING_KEYS) for c in (checkpoint.model, config)
+    )
+    differences = [
+        f"{key}={theirs.get(key)} (here {ours.get(key)})"
+        for key in sorted(theirs.keys() | ours.keys())
+        if theirs.get(key) != ours.get(key)
+    ]
+    if differences:
+        raise CheckpointError(
+            f"{checkpoint.path} is of another model: {', '.join(differences)}; choose model= and "
+            "its keys as the checkpoint has them"
+        )
     try:
         model.load_state_dict(checkpoint.weights)
     except RuntimeError as error:
-        theirs, ours = (c.model_dump(mode="json") for c in (checkpoint.model, config))
-        differences = ", ".join(
-            f"{key}={theirs.get(key)} (here {ours.get(key)})"
-            for key in sorted(theirs.keys() | ours.keys())
-            if theirs.get(key) != ours.get(key)
-        )
-        reason = differences or str(error).partition("\n")[2].strip().partition("\n")[0]
+        reason = str(error).partition("\n")[2].strip().partition("\n")[0]
         raise CheckpointError(
-            f"{checkpoint.path} is of another model: {reason}; choose model= and its keys as the "
-            "checkpoint has them"
+            f"{checkpoint.path} does not hold the weights of the model it names: {reason}"
         ) from error
 
 
 def _parse(path: Path, content: object) -> Checkpoint:
     foreign = CheckpointError(f"{path} was not written by raylab: it names no raylab model")
-    if not isinstance(content, dict):
-        raise foreign
     fields = cast("dict[str, Any]", content)
+    if not isinstance(content, dict) or not isinstance(fields.get("state_dict"), dict):
+        raise foreign
     try:
         model = TypeAdapter[ModelConfig](ModelConfig).validate_python(fields["raylab"]["model"])
         state = cast("dict[str, Tensor]", fields["state_dict"])

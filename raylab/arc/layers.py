@@ -153,8 +153,8 @@ class SelfAttention(nn.Module):
 
     def project(self, x: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of (B, L, D) `x`, each (B, H, L, D / H)."""
-        batch, length, _ = x.shape
-        packed = self.qkv(x).view(batch, length, 3, self.heads, -1)
+        batch, length, width = x.shape
+        packed = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = packed.permute(2, 0, 3, 1, 4)
         if self.rotary is not None and positions is not None:
             query, key = self.rotary(query, positions), self.rotary(key, positions)
@@ -164,8 +164,8 @@ class SelfAttention(nn.Module):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
     ) -> Tensor:
         """(B, L, D) output; `mask` is True where a key may be seen."""
-        heads = F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
-        return self.out(heads.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
+        return self.out(attended.transpose(1, 2).flatten(2))
 
 
 class CrossAttention(nn.Module):
@@ -181,16 +181,17 @@ class CrossAttention(nn.Module):
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of (B, L, D) `memory`, each (B, H, L, D / H)."""
-        batch, length, _ = memory.shape
-        packed = self.key_value(memory).view(batch, length, 2, self.heads, -1)
+        batch, length, width = memory.shape
+        packed = self.key_value(memory).view(batch, length, 2, self.heads, width // self.heads)
         key, value = packed.permute(2, 0, 3, 1, 4)
         return key, value
 
     def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """(B, L, D) output for (B, L, D) `x`; `mask` is True where a key may be seen."""
-        query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        heads = F.scaled_dot_product_attention(query, key, value, mask)
-        return self.out(heads.transpose(1, 2).flatten(2))
+        heads = (self.heads, x.shape[-1] // self.heads)
+        query = self.query(x).unflatten(-1, heads).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(query, key, value, mask)
+        return self.out(attended.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):

@@ -10,7 +10,8 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
 from raylab.arc.batching import Batch
@@ -113,6 +114,20 @@ class ArcModule(pl.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": schedule, "interval": "epoch"},
         }
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the norm of the gradient.
+
+        Lightning's own clipping refuses a fused optimiser under any mixed precision, though only
+        float16 has scaled gradients, and these are unscaled by now.
+        """
+        assert gradient_clip_val is not None
+        nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_epoch_start(self) -> None:
         """Tie dropout to (seed, epoch, worker), so that a resumed run repeats an unbroken one."""

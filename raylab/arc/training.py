@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from raylab.arc.batching import (
     Batch,
     BatchPlan,
-    Indices,
     batch_loader,
     group_indices,
     store_pairs,
@@ -30,16 +29,39 @@ Row = dict[str, float]
 """Metrics of one epoch."""
 
 
+class PlannedData(pl.LightningDataModule):
+    """Loaders over a training plan and a validation plan."""
+
+    def __init__(self, train: BatchPlan, val: BatchPlan, *, processes: int = 0) -> None:
+        """Build batches in `processes` beside the training, or within it."""
+        super().__init__()
+        self.train, self.val, self.processes = train, val, processes
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Batches of the epoch the trainer is in, which Lightning would only say too late.
+
+        On resume it makes the iterator before it sets the epoch, and a loader with processes asks
+        for its first batches at once.
+        """
+        if self.trainer is not None:
+            progress = cast("Any", self.trainer.fit_loop.epoch_progress)
+            self.train.set_epoch(progress.current.processed)
+        return self._loader(self.train)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Batches of the validation pairs."""
+        return self._loader(self.val)
+
+    def _loader(self, plan: BatchPlan) -> DataLoader[Batch]:
+        return batch_loader(plan, processes=self.processes, pin_memory=torch.cuda.is_available())
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What a trainer fits."""
 
     module: ArcModule
-    train: DataLoader[Batch]
-    val: DataLoader[Batch]
-    train_pairs: int
-    """Over all workers, as `val_pairs`."""
-    val_pairs: int
+    data: PlannedData
 
 
 def demonstrations_of(model: ModelConfig) -> int:
@@ -59,12 +81,11 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
     split = split_tasks(tasks, groups, config.data)
     store = store_pairs(tasks)
     group_names, group_of_task = group_indices(store, groups)
-    on_gpu = torch.cuda.is_available()
 
-    def loader(pairs: Indices, *, training: bool) -> DataLoader[Batch]:
-        plan = BatchPlan(
+    def plan(task_ids: Sequence[str], *, training: bool) -> BatchPlan:
+        return BatchPlan(
             store,
-            pairs,
+            store.pairs_of(task_ids),
             batch_size=config.training.batch_size,
             demonstrations=demonstrations_of(config.model),
             shuffle=training,
@@ -73,8 +94,6 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
             rank=rank,
             world=world,
         )
-        processes = GPU_LOADER_PROCESSES if on_gpu else 0
-        return batch_loader(plan, processes=processes, pin_memory=on_gpu)
 
     module = ArcModule(
         config.model,
@@ -83,14 +102,12 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         groups=group_names,
         group_of_task=group_of_task,
     )
-    train_pairs, val_pairs = store.pairs_of(split.train), store.pairs_of(split.val)
-    return Experiment(
-        module,
-        loader(train_pairs, training=True),
-        loader(val_pairs, training=False),
-        len(train_pairs),
-        len(val_pairs),
+    data = PlannedData(
+        plan(split.train, training=True),
+        plan(split.val, training=False),
+        processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
+    return Experiment(module, data)
 
 
 def hardware_precision(wanted: Precision) -> Precision:
@@ -116,6 +133,7 @@ class EpochRecorder(pl.Callback):
         self.history: list[Row] = []
         self.best: dict[str, Any] = {}
         self._parameters = 0
+        self._learning_rate = 0.0
         self._since = self._train_seconds = self._validation_seconds = 0.0
 
     @property
@@ -145,7 +163,9 @@ class EpochRecorder(pl.Callback):
         self._parameters = sum(parameter.numel() for parameter in pl_module.parameters())
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
+        """Start the clock; note the learning rate, which is stepped before validation."""
+        assert isinstance(pl_module, ArcModule)
+        self._learning_rate = pl_module.learning_rate
         self._since = time.perf_counter()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -164,7 +184,7 @@ class EpochRecorder(pl.Callback):
         row |= {
             "epoch": trainer.current_epoch + 1,
             "step": trainer.global_step,
-            "learning_rate": pl_module.learning_rate,
+            "learning_rate": self._learning_rate,
             "samples_per_second": self.samples / self._train_seconds,
             "train_seconds": self._train_seconds,
             "validation_seconds": self._validation_seconds,

@@ -5,7 +5,8 @@ from collections import Counter
 from raylab.cluster.session import session
 from raylab.cluster.train import METRICS, fit
 from raylab.config import ModelConfig, PipelineConfig, TrainConfig
-from raylab.report.tables import comparison_table, console
+from raylab.entrypoint import console
+from raylab.report.tables import comparison_table
 from raylab.runs import Json, Run
 
 

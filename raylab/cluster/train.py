@@ -27,9 +27,10 @@ from raylab.arc.models import build_model
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
 from raylab.cluster.session import cpus_per_worker, session, uses_gpu
 from raylab.config import ModelConfig, TrainConfig
+from raylab.entrypoint import console
 from raylab.errors import CheckpointError, RaylabError, TrainingError
 from raylab.report.progress import Curves, epoch_line
-from raylab.report.tables import comparison_table, console, group_table
+from raylab.report.tables import comparison_table, group_table
 from raylab.runs import RECORD, Json, Run
 
 logger = logging.getLogger("raylab")
@@ -168,7 +169,8 @@ def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef[An
 
 
 def _fit_worker(config: TrainConfig, experiment: Experiment, queue: Queue) -> None:
-    recorder = EpochRecorder(config.training.monitor, experiment.train_pairs)
+    module, data = experiment.module, experiment.data
+    recorder = EpochRecorder(config.training.monitor, len(data.train.pairs))
     callbacks = [recorder, _Report(recorder, queue)]
     trainer = prepare_trainer(
         build_trainer(
@@ -181,15 +183,15 @@ def _fit_worker(config: TrainConfig, experiment: Experiment, queue: Queue) -> No
             plugins=[RayLightningEnvironment()],
         )
     )
-    module, latest = experiment.module, ray.train.get_checkpoint()
+    latest = ray.train.get_checkpoint()
     _announce(config, experiment, trainer, queue)
     if latest is None:
-        trainer.fit(module, experiment.train, experiment.val)
+        trainer.fit(module, datamodule=data)
         return
     with latest.as_directory() as directory:
         path = Path(directory) / CHECKPOINT_FILE
         read_checkpoint(path)
-        trainer.fit(module, experiment.train, experiment.val, ckpt_path=path, weights_only=True)
+        trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)
 
 
 def _announce(
@@ -197,11 +199,12 @@ def _announce(
 ) -> None:
     if trainer.global_rank == 0:
         parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
+        train, val = experiment.data.train, experiment.data.val
         queue.put(
-            f"{config.model.architecture}: {parameters:,} parameters, "
-            f"{experiment.train_pairs:,} training pairs in {len(experiment.train):,} steps, "
-            f"{experiment.val_pairs:,} validation pairs, {trainer.world_size} worker(s), "
-            f"{trainer.strategy.root_device.type}, {trainer.precision}"
+            f"{config.model.architecture}: {parameters:,} parameters, {len(train.pairs):,} "
+            f"training pairs in {len(train):,} steps, {len(val.pairs):,} validation pairs, "
+            f"{trainer.world_size} worker(s), {trainer.strategy.root_device.type}, "
+            f"{trainer.precision}"
         )
 
 

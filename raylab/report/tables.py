@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from raylab.report.published import CHAMPION_BASELINE
@@ -66,9 +65,3 @@ def group_table(groups: Mapping[str, Mapping[str, float]]) -> Table:
     for name, metrics in groups.items():
         table.add_row(name, str(int(metrics["grids"])), *(percent(metrics[key]) for key in keys))
     return table
-
-
-def console() -> Console:
-    """A console that keeps tables whole where the output is no terminal."""
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=120)

@@ -1,9 +1,24 @@
 """Fixtures of the ARC tests."""
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+
+from raylab.arc.batching import Batch, BatchDataset, Draw, Indices, PairStore, demonstration_table
+from raylab.arc.models import GridModel, build_model
+from raylab.arc.tasks import Grid, Pair, Task
+from raylab.config import (
+    ChampionConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+)
+
+RandomTasks = Callable[..., tuple[Task, ...]]
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +29,79 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("RAYLAB_TEST_DATA names no directory")
     return folder
+
+
+@pytest.fixture(scope="session")
+def random_tasks() -> RandomTasks:
+    """A maker of tasks of random grids, each grid of its own height and width."""
+
+    def make(
+        count: int = 9,
+        *,
+        demonstrations: int = 4,
+        questions: int = 1,
+        longest_side: int = 7,
+        seed: int = 0,
+    ) -> tuple[Task, ...]:
+        rng = np.random.default_rng(seed)
+
+        def grid() -> Grid:
+            height, width = rng.integers(1, longest_side + 1, 2)
+            return rng.integers(0, 10, (height, width), dtype=np.uint8)
+
+        def pairs(number: int) -> tuple[Pair, ...]:
+            return tuple(Pair(grid(), grid()) for _ in range(number))
+
+        return tuple(
+            Task(f"task{index}", pairs(demonstrations), pairs(questions)) for index in range(count)
+        )
+
+    return make
+
+
+SMALL_MODELS: dict[str, ModelConfig] = {
+    "champion": ChampionConfig(
+        d_model=20,
+        d_ff=23,
+        heads=5,
+        encoder_layers=2,
+        decoder_layers=2,
+        d_context=12,
+        context_heads=3,
+        context_d_ff=17,
+        pair_d_ff=19,
+    ),
+    "encoder_decoder": EncoderDecoderConfig(
+        d_model=30, d_ff=37, heads=3, encoder_layers=2, decoder_layers=2
+    ),
+    # An odd width of heads: the last dimension is not rotated.
+    "decoder_only": DecoderOnlyConfig(d_model=22, d_ff=29, heads=2, layers=2),
+    "decoder_only_with_context": DecoderOnlyConfig(
+        d_model=22, d_ff=29, heads=2, layers=2, demonstrations=2
+    ),
+}
+"""Every architecture, small, in sizes that differ wherever a mistake could exchange them."""
+
+
+@pytest.fixture(params=SMALL_MODELS)
+def small_config(request: pytest.FixtureRequest) -> ModelConfig:
+    return SMALL_MODELS[request.param]
+
+
+def small_model(config: ModelConfig, noise: float = 0.1) -> GridModel:
+    """A model in evaluation mode; the more noise in its weights, the more its outputs vary."""
+    torch.manual_seed(0)
+    model = build_model(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += noise * torch.randn_like(parameter)
+    return model
+
+
+def batch_of(
+    store: PairStore, pairs: Sequence[int], demonstrations: int = 0, colours: Indices | None = None
+) -> Batch:
+    """The named pairs in one batch, with the first demonstrations of their tasks."""
+    queries = np.array(pairs)
+    table = demonstration_table(store, queries, demonstrations, None)
+    return BatchDataset(store)[Draw(queries, table, colours)]

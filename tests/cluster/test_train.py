@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ def train_worker_pids() -> list[int]:
     from ray.util.state import list_actors
 
     actors = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
-    return [actor.pid for actor in actors]
+    return [cast("Any", actor).pid for actor in actors]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,229 @@
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raylab.arc.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.decoding import exact_matches, greedy_decode, solved_grids
+from raylab.arc.models import GridModel
+from raylab.arc.tasks import MAX_SIDE, PAD, Grid, Pair, Task
+from raylab.arc.training import demonstrations_of
+from raylab.config import ModelConfig
+from tests.arc.conftest import RandomTasks, batch_of, small_model
+
+QUERIES = [0, 7, 13, 21, 24, 36]
+
+
+@pytest.fixture(scope="module")
+def store(random_tasks: RandomTasks) -> PairStore:
+    return store_pairs(random_tasks(8))
+
+
+def size_head(model: GridModel) -> nn.Linear:
+    return cast(Any, model).size_head.linear
+
+
+@torch.no_grad()
+def centre(model: GridModel, batch: Batch) -> None:
+    """Take from the logits their mean, so that no colour and no side is likeliest everywhere."""
+    prediction = model(batch)
+    inside = batch.target.cells != PAD
+    cast(Any, model).output.bias -= prediction.cells[inside].mean(dim=0)
+    size_head(model).bias -= prediction.sizes.mean(dim=0).flatten()
+
+
+@torch.no_grad()
+def limit_sides(model: GridModel, longest: int) -> None:
+    """Let `model` predict sides up to `longest` alone."""
+    size_head(model).bias.view(2, MAX_SIDE)[:, longest:] -= 1e4
+
+
+@torch.no_grad()
+def fix_sides(model: GridModel, height: int, width: int) -> None:
+    bias = size_head(model).bias.view(2, MAX_SIDE)
+    bias[0, height - 1] += 1e4
+    bias[1, width - 1] += 1e4
+
+
+@pytest.fixture
+def model(small_config: ModelConfig, batch: Batch) -> GridModel:
+    """Its outputs are small and differ in size and cells from query to query."""
+    model = small_model(small_config, noise=0.3)
+    centre(model, batch)
+    limit_sides(model, 5)
+    return model
+
+
+@pytest.fixture
+def batch(store: PairStore, small_config: ModelConfig) -> Batch:
+    return batch_of(store, QUERIES, demonstrations_of(small_config))
+
+
+def empty_grid(height: int, width: int) -> Grids:
+    places = [(row, col) for row in range(height) for col in range(width)]
+    return Grids(
+        cells=torch.zeros(1, len(places), dtype=torch.int64),
+        rows=torch.tensor([[row for row, _ in places]]),
+        cols=torch.tensor([[col for _, col in places]]),
+        sizes=torch.tensor([[height, width]]),
+        padded=False,
+    )
+
+
+@torch.no_grad()
+def slow_decode(model: GridModel, batch: Batch) -> NDArray[np.int64]:
+    """The output for a batch of one query: the whole forward pass again for every cell."""
+    height, width = (int(side) + 1 for side in model(batch).sizes[0].argmax(dim=1))
+    target = empty_grid(height, width)
+    for t in range(height * width):
+        logits = model(batch._replace(target=target)).cells
+        target.cells[0, t] = logits[0, t].argmax()
+    return target.cells[0].view(height, width).numpy()
+
+
+def images(grids: Grids) -> list[Grid]:
+    """Each grid, after checking its coordinates and padding."""
+    found: list[Grid] = []
+    for cells, rows, cols, size in zip(*grids[:4], strict=True):
+        height, width = size.tolist()
+        area = height * width
+        assert rows[:area].tolist() == [row for row in range(height) for _ in range(width)]
+        assert cols[:area].tolist() == list(range(width)) * height
+        assert (cells[area:] == PAD).all()
+        found.append(cells[:area].view(height, width).numpy().astype(np.uint8))
+    return found
+
+
+def as_targets(outputs: list[Grid]) -> Grids:
+    return store_pairs([Task("t", tuple(Pair(o, o) for o in outputs))]).grids(
+        2 * np.arange(len(outputs))
+    )
+
+
+# Greedy decoding
+
+
+def test_decoding_with_a_cache_equals_decoding_without(
+    model: GridModel, batch: Batch, store: PairStore, small_config: ModelConfig
+) -> None:
+    decoded = images(greedy_decode(model, batch))
+    assert len({output.shape for output in decoded}) > 2
+    assert len({output.tobytes() for output in decoded}) == len(QUERIES)
+    assert max(len(np.unique(output)) for output in decoded) > 3
+    for pair, output in zip(QUERIES, decoded, strict=True):
+        alone = batch_of(store, [pair], demonstrations_of(small_config))
+        np.testing.assert_array_equal(output, slow_decode(model, alone))
+
+
+def test_decoding_never_reads_the_target(model: GridModel, batch: Batch) -> None:
+    decoded = greedy_decode(model, batch)
+    blind = greedy_decode(model, batch._replace(target=cast(Any, None)))
+    assert torch.equal(blind.cells, decoded.cells)
+    assert torch.equal(blind.sizes, decoded.sizes)
+
+
+def test_padding_of_decoded_grids_is_told(model: GridModel, batch: Batch) -> None:
+    assert greedy_decode(model, batch).padded
+    assert not greedy_decode(model, batch.select(torch.tensor([0]))).padded
+
+
+def test_an_output_of_one_cell(small_config: ModelConfig, batch: Batch) -> None:
+    model = small_model(small_config)
+    fix_sides(model, 1, 1)
+    decoded = greedy_decode(model, batch)
+    target = as_targets([np.zeros((1, 1), dtype=np.uint8)] * len(QUERIES))
+    with torch.no_grad():
+        expected = model(batch._replace(target=target)).cells.argmax(dim=-1)
+    assert decoded.cells.shape == (len(QUERIES), 1)
+    assert torch.equal(decoded.cells, expected)
+
+
+def test_largest_grids_are_decoded(small_config: ModelConfig) -> None:
+    rng = np.random.default_rng(0)
+    grids = rng.integers(0, 10, (3, 2, MAX_SIDE, MAX_SIDE), dtype=np.uint8)
+    store = store_pairs([Task("t", tuple(Pair(source, target) for source, target in grids))])
+    model = small_model(small_config)
+    fix_sides(model, MAX_SIDE, MAX_SIDE)
+    batch = batch_of(store, [0], demonstrations_of(small_config))
+    (decoded,) = images(greedy_decode(model, batch))
+    with torch.no_grad():
+        forced = model(batch._replace(target=as_targets([decoded]))).cells.argmax(dim=-1)
+    # Given its own output as the truth, the model predicts just that output.
+    np.testing.assert_array_equal(forced[0].view(MAX_SIDE, MAX_SIDE).numpy(), decoded)
+
+
+# Solved grids
+
+
+def grids_of(*outputs: list[list[int]]) -> Grids:
+    return as_targets([np.array(output, dtype=np.uint8) for output in outputs])
+
+
+def test_a_match_needs_size_and_every_cell() -> None:
+    predicted = grids_of([[1, 2, 3], [4, 5, 6]], [[1, 2]], [[1, 2]], [[1, 2]], [[7]], [[1, 2]])
+    target = grids_of([[1, 2, 3], [4, 5, 6]], [[1], [2]], [[1, 3]], [[1, 2, 3]], [[7]], [[1]])
+    assert exact_matches(predicted, target).tolist() == [True, False, False, False, True, False]
+
+
+def test_matches_do_not_depend_on_padding() -> None:
+    narrow, wide = grids_of([[1, 2]]), grids_of([[1, 2]], [[3] * 9])
+    first = wide.select(torch.tensor([0]))
+    assert exact_matches(narrow, first).tolist() == exact_matches(first, narrow).tolist() == [True]
+
+
+def variants_of(output: Grid) -> list[tuple[Grid, bool]]:
+    """Targets near an output, and whether the output solves them."""
+    first, last = output.copy(), output.copy()
+    first[0, 0] = (first[0, 0] + 1) % 10
+    last[-1, -1] = (last[-1, -1] + 1) % 10
+    height, width = output.shape
+    turned = output.reshape(width, height)
+    return [
+        (output, True),
+        (first, False),
+        (last, False),
+        (turned, height == width),
+        (np.vstack([output, output[-1:]]), False),
+        (output[:, :1], width == 1),
+    ]
+
+
+@torch.no_grad()
+def candidates_of(model: GridModel, batch: Batch) -> Tensor:
+    """Which samples teacher forcing gets right, cells and size."""
+    prediction, target = model(batch), batch.target
+    right = (prediction.cells.argmax(dim=-1) == target.cells) | (target.cells == PAD)
+    sizes = prediction.sizes.argmax(dim=-1) + 1
+    return right.all(dim=1) & (sizes == target.sizes).all(dim=1)
+
+
+def test_candidates_alone_give_the_answer_for_all(
+    model: GridModel, store: PairStore, small_config: ModelConfig
+) -> None:
+    outputs = images(
+        greedy_decode(model, batch_of(store, QUERIES, demonstrations_of(small_config)))
+    )
+    cases = [
+        (pair, target, solved)
+        for pair, output in zip(QUERIES, outputs, strict=True)
+        for target, solved in variants_of(output)
+    ]
+    expected = [solved for _, _, solved in cases]
+    batch = batch_of(store, [pair for pair, _, _ in cases], demonstrations_of(small_config))
+    batch = batch._replace(target=as_targets([target for _, target, _ in cases]))
+    everything = exact_matches(greedy_decode(model, batch), batch.target)
+    assert everything.tolist() == expected
+    candidates = candidates_of(model, batch)
+    assert solved_grids(model, batch, candidates).tolist() == expected
+    assert solved_grids(model, batch, torch.ones_like(candidates)).tolist() == expected
+
+
+def test_only_candidates_are_solved(model: GridModel, batch: Batch) -> None:
+    solvable = batch._replace(target=greedy_decode(model, batch))
+    candidates = torch.tensor([True, False, False, True, False, True])
+    assert torch.equal(solved_grids(model, solvable, candidates), candidates)
+    none = torch.zeros_like(candidates)
+    assert torch.equal(solved_grids(model, solvable, none), none)

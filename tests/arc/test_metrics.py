@@ -1,0 +1,534 @@
+import multiprocessing
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raylab.arc.metrics import (
+    GridMetrics,
+    compute_copy_metrics_on_batch,
+    compute_dense_grid_objective,
+    compute_grid_metrics,
+)
+from raylab.arc.tasks import PAD
+
+Grid = NDArray[np.int64]
+Rows = list[list[int]]
+Sample = tuple[Grid, Grid, Grid, int, bool, bool]
+"""Source, target, prediction, group, solved, right shape."""
+
+
+def grid_values(prediction: Rows, target: Rows) -> dict[str, float]:
+    values = compute_grid_metrics(torch.tensor(prediction), torch.tensor(target))
+    return {name: float(value) for name, value in values.items()}
+
+
+def copy_values(source: Rows, target: Rows, prediction: Rows) -> dict[str, float]:
+    grids = (torch.tensor(rows) for rows in (source, target, prediction))
+    return {name: float(v) for name, v in compute_copy_metrics_on_batch(*grids).items()}
+
+
+def row_of(correct: int, cells: int) -> tuple[Rows, Rows]:
+    """Prediction and target of a 1 x `cells` grid with `correct` right cells."""
+    return [[1] * correct + [2] * (cells - correct)], [[1] * cells]
+
+
+# Grid metrics on hand cases
+
+
+def test_a_right_grid_is_all_right() -> None:
+    assert grid_values([[1, 2], [3, 4]], [[1, 2], [3, 4]]) == {
+        "cell_accuracy": 1.0,
+        "grid_accuracy": 1.0,
+        "grid_tol_0p90": 1.0,
+        "grid_tol_0p95": 1.0,
+        "grid_tol_0p99": 1.0,
+        "row_all_correct_rate": 1.0,
+        "col_all_correct_rate": 1.0,
+    }
+
+
+def test_a_two_dimensional_tensor_is_one_grid() -> None:
+    # One wrong cell of four spoils one row of two and one column of two.
+    # Read as two grids, grid_accuracy would be 0.5.
+    assert grid_values([[1, 2], [3, 4]], [[1, 2], [3, 5]]) == {
+        "cell_accuracy": 0.75,
+        "grid_accuracy": 0.0,
+        "grid_tol_0p90": 0.0,
+        "grid_tol_0p95": 0.0,
+        "grid_tol_0p99": 0.0,
+        "row_all_correct_rate": 0.5,
+        "col_all_correct_rate": 0.5,
+    }
+
+
+def test_padding_is_not_counted() -> None:
+    # Valid: (0,0) (0,1) (1,0); wrong: (0,1). The right column and the third row hold no valid cell
+    # or a wrong one: row 1 right of rows 0, 1; column 0 right of columns 0, 1.
+    values = grid_values(
+        [[1, 9, 9], [3, 9, 9], [9, 9, 9]],
+        [[1, 2, PAD], [3, PAD, PAD], [PAD, PAD, PAD]],
+    )
+    assert values["cell_accuracy"] == pytest.approx(2 / 3)
+    assert values["row_all_correct_rate"] == 0.5
+    assert values["col_all_correct_rate"] == 0.5
+
+
+def test_rows_and_columns_are_not_exchanged() -> None:
+    # A 2 x 3 grid whose top row is wrong: 1 of 2 rows right, 0 of 3 columns.
+    values = grid_values([[9, 9, 9], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]])
+    assert values["row_all_correct_rate"] == 0.5
+    assert values["col_all_correct_rate"] == 0.0
+
+
+def test_cells_count_alike_in_a_batch_of_unlike_grids() -> None:
+    # Grid 0: 1 of 1 right. Grid 1: 3 of 9 right. Micro: 4 of 10; a mean of grids would be 0.67.
+    target = torch.full((2, 3, 3), PAD)
+    target[0, 0, 0] = 5
+    target[1] = 5
+    prediction = torch.full((2, 3, 3), 4)
+    prediction[0, 0, 0] = 5
+    prediction[1, 0] = 5
+    values = compute_grid_metrics(prediction, target)
+    assert float(values["cell_accuracy"]) == pytest.approx(0.4)
+    assert float(values["grid_accuracy"]) == 0.5
+    assert float(values["row_all_correct_rate"]) == 0.5  # rows: 1 of 1 and 1 of 3
+
+
+def test_a_grid_without_a_valid_cell_is_not_solved() -> None:
+    values = grid_values([[1]], [[PAD]])
+    assert set(values.values()) == {0.0}
+
+
+def test_a_grid_without_a_valid_cell_counts_as_a_grid() -> None:
+    target = torch.tensor([[[1]], [[PAD]]])
+    values = compute_grid_metrics(torch.tensor([[[1]], [[1]]]), target)
+    assert float(values["grid_accuracy"]) == 0.5
+    assert float(values["grid_tol_0p90"]) == 0.5
+    assert float(values["cell_accuracy"]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "correct", "cells", "reached"),
+    [
+        ("grid_tol_0p90", 9, 10, True),
+        ("grid_tol_0p90", 89, 100, False),
+        ("grid_tol_0p95", 19, 20, True),
+        ("grid_tol_0p95", 18, 19, False),  # 0.947
+        ("grid_tol_0p95", 189, 199, False),  # 0.94975
+        ("grid_tol_0p95", 855, 900, True),
+        ("grid_tol_0p95", 854, 900, False),
+        ("grid_tol_0p99", 99, 100, True),
+        ("grid_tol_0p99", 98, 99, False),
+        ("grid_accuracy", 899, 900, False),
+    ],
+)
+def test_tolerances_at_their_edges(name: str, correct: int, cells: int, reached: bool) -> None:
+    assert grid_values(*row_of(correct, cells))[name] == float(reached)
+
+
+@pytest.mark.parametrize("cells", range(1, 121))
+def test_tolerances_for_every_count_of_right_cells(cells: int) -> None:
+    # Integer arithmetic: correct / cells >= p / 100 just when 100 correct >= p cells.
+    rows = [row_of(correct, cells) for correct in range(cells + 1)]
+    target = torch.tensor([target for _, target in rows])
+    values = compute_grid_metrics(torch.tensor([prediction for prediction, _ in rows]), target)
+    for name, percent in (("grid_tol_0p90", 90), ("grid_tol_0p95", 95), ("grid_tol_0p99", 99)):
+        reaching = sum(100 * correct >= percent * cells for correct in range(cells + 1))
+        assert float(values[name]) == pytest.approx(reaching / (cells + 1))
+
+
+def test_another_pad_token() -> None:
+    values = compute_grid_metrics(torch.tensor([[1, 2]]), torch.tensor([[1, -1]]), pad_token=-1)
+    assert float(values["grid_accuracy"]) == 1.0
+
+
+# Change metrics on hand cases
+
+
+def test_change_metrics_by_hand() -> None:
+    # Source    0 0 0 0 0 0
+    # Target    1 1 1 1 0 0    4 changes
+    # Predicted 1 2 0 0 3 0    3 changes, 2 of them at a changed cell (a wrong colour is a change)
+    # Copied: three cells.
+    values = copy_values([[0] * 6], [[1, 1, 1, 1, 0, 0]], [[1, 2, 0, 0, 3, 0]])
+    assert values == {
+        "change_recall": 0.5,
+        "change_precision": pytest.approx(2 / 3),
+        "transformation_f1": pytest.approx(4 / 7),  # 2 r p / (r + p) = (2/3) / (7/6)
+        "copy_rate": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("target", "prediction", "recall", "precision", "f1", "copied"),
+    [
+        # Nothing to change, nothing changed.
+        ([0, 0], [0, 0], 1.0, 1.0, 1.0, 1.0),
+        # Nothing to change, one cell changed.
+        ([0, 0], [0, 5], 1.0, 0.0, 0.0, 0.5),
+        # One cell to change, nothing changed.
+        ([0, 5], [0, 0], 0.0, 1.0, 0.0, 1.0),
+        # One to change, another changed.
+        ([0, 5], [5, 0], 0.0, 0.0, 0.0, 0.5),
+    ],
+)
+def test_zero_denominators(
+    target: list[int],
+    prediction: list[int],
+    recall: float,
+    precision: float,
+    f1: float,
+    copied: float,
+) -> None:
+    assert copy_values([[0, 0]], [target], [prediction]) == {
+        "change_recall": recall,
+        "change_precision": precision,
+        "transformation_f1": f1,
+        "copy_rate": copied,
+    }
+
+
+def test_no_valid_cell_means_nothing_to_change_and_nothing_copied() -> None:
+    values = copy_values([[1]], [[PAD]], [[1]])
+    assert values == {
+        "change_recall": 1.0,
+        "change_precision": 1.0,
+        "transformation_f1": 1.0,
+        "copy_rate": 0.0,
+    }
+
+
+def test_a_source_smaller_than_the_target_is_compared_on_common_cells() -> None:
+    # Common is (0,0) alone, where nothing is to change; prediction changes it. The three other
+    # cells have no source cell: changed in target and in prediction, whatever is predicted.
+    # Target changes 3, predicted 4, common 3, copies 0.
+    values = copy_values([[1]], [[1, 2], [3, 4]], [[5, 1], [1, 1]])
+    assert values["change_recall"] == 1.0
+    assert values["change_precision"] == 0.75
+    assert values["transformation_f1"] == pytest.approx(6 / 7)
+    assert values["copy_rate"] == 0.0
+
+
+def test_a_source_larger_than_the_target_is_compared_on_common_cells() -> None:
+    # Common cells of the source: 1 2 / 4 5 (read as a flat list it would be 1 2 3 4).
+    # Target equals them but for (1,1); the prediction copies them all.
+    source = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    values = copy_values(source, [[1, 2], [4, 0]], [[1, 2], [4, 5]])
+    assert values["change_recall"] == 0.0
+    assert values["change_precision"] == 1.0
+    assert values["copy_rate"] == 1.0
+
+
+def test_a_source_taller_and_narrower_than_the_target() -> None:
+    # Source 3 x 1: 1 / 2 / 3. Target 2 x 2. Common: column 0 of rows 0, 1.
+    # Target 1 9 / 7 9: changes (0,1), (1,0), (1,1). Predicted 1 9 / 2 9: changes (0,1), (1,1).
+    values = copy_values([[1], [2], [3]], [[1, 9], [7, 9]], [[1, 9], [2, 9]])
+    assert values["change_recall"] == pytest.approx(2 / 3)
+    assert values["change_precision"] == 1.0
+    assert values["copy_rate"] == 0.5
+
+
+def test_padding_of_the_source_is_not_a_colour() -> None:
+    # The source is 1 x 1 in a padded batch, so (0,1) has no source cell.
+    values = copy_values([[1, PAD]], [[1, 2]], [[1, 2]])
+    assert values["change_recall"] == 1.0
+    assert values["copy_rate"] == 0.5
+
+
+# The objective
+
+
+def test_the_objective_weighs_tolerance_and_exactness() -> None:
+    cell, tolerance, exact = torch.tensor(0.9), torch.tensor(0.5), torch.tensor(0.25)
+    # 0.8 * 0.5 + 0.2 * 0.25 = 0.45
+    default = compute_dense_grid_objective(cell, tolerance, exact)
+    assert float(default["dense_grid_objective"]) == pytest.approx(0.45)
+    # 0.5 * 0.9 + 0.25 * 0.5 + 0.25 * 0.25 = 0.6375
+    weighed = compute_dense_grid_objective(
+        cell, tolerance, exact, w_cell=0.5, w_tol=0.25, w_exact=0.25
+    )
+    assert float(weighed["dense_grid_objective"]) == pytest.approx(0.6375)
+
+
+# Wrong shapes
+
+
+@pytest.mark.parametrize(
+    ("prediction", "target"),
+    [((2, 3), (3, 2)), ((2, 3), (1, 2, 3)), ((1, 2, 3), (2, 2, 3)), ((3,), (3,)), ((1,) * 4,) * 2],
+)
+def test_grid_metrics_refuse_wrong_shapes(
+    prediction: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    with pytest.raises(ValueError, match="shape"):
+        compute_grid_metrics(torch.zeros(prediction).long(), torch.zeros(target).long())
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "prediction"),
+    [
+        ((2, 3, 3), (3, 3, 3), (3, 3, 3)),
+        ((2, 3, 3), (3, 3), (3, 3)),
+        ((3, 3), (3, 3), (3, 2)),
+        ((9,), (3, 3), (3, 3)),
+    ],
+)
+def test_copy_metrics_refuse_wrong_shapes(
+    source: tuple[int, ...], target: tuple[int, ...], prediction: tuple[int, ...]
+) -> None:
+    with pytest.raises(ValueError):
+        compute_copy_metrics_on_batch(
+            *(torch.zeros(s).long() for s in (source, target, prediction))
+        )
+
+
+# Against an implementation by loops over cells
+
+
+def random_samples(seed: int, count: int) -> list[Sample]:
+    """Grids of unlike sizes; predictions right, nearly right, copies or noise."""
+    rng = np.random.default_rng(seed)
+    samples: list[Sample] = []
+    for _ in range(count):
+        height, width = rng.integers(1, 8, 2)
+        target = rng.integers(0, 4, (height, width))
+        shape = (height, width) if rng.random() < 0.5 else rng.integers(1, 8, 2)
+        source = rng.integers(0, 4, shape)
+        common = (min(height, shape[0]), min(width, shape[1]))
+        source[: common[0], : common[1]] = np.where(
+            rng.random(common) < 0.6,
+            target[: common[0], : common[1]],
+            source[: common[0], : common[1]],
+        )
+        wrong = rng.random(target.shape) < rng.choice([0.0, 0.05, 0.3, 0.9])
+        prediction = np.where(wrong, rng.integers(0, 10, target.shape), target)
+        group, solved, shaped = int(rng.integers(3)), rng.random() < 0.3, rng.random() < 0.6
+        samples.append((source, target, prediction, group, bool(solved), bool(shaped)))
+    return samples
+
+
+def ratio(numerator: int, denominator: int, empty: float) -> float:
+    return numerator / denominator if denominator else empty
+
+
+def looped_metrics(samples: list[Sample]) -> dict[str, float]:
+    """The formulas cell by cell, on the grids before any padding."""
+    n = dict.fromkeys(
+        ("cells right exact t90 t95 t99 rows rows_right cols cols_right").split()
+        + "changed predicted both copied".split(),
+        0,
+    )
+    for source, target, prediction, *_ in samples:
+        height, width = target.shape
+        hit = [
+            [bool(prediction[r, c] == target[r, c]) for c in range(width)] for r in range(height)
+        ]
+        right = sum(sum(row) for row in hit)
+        n["cells"] += height * width
+        n["right"] += right
+        n["exact"] += right == height * width
+        for percent in (90, 95, 99):
+            n[f"t{percent}"] += right * 100 >= percent * height * width
+        n["rows"] += height
+        n["rows_right"] += sum(all(row) for row in hit)
+        n["cols"] += width
+        n["cols_right"] += sum(all(row[c] for row in hit) for c in range(width))
+        for r in range(height):
+            for c in range(width):
+                inside = r < source.shape[0] and c < source.shape[1]
+                to_change = not inside or target[r, c] != source[r, c]
+                changed = not inside or prediction[r, c] != source[r, c]
+                n["changed"] += bool(to_change)
+                n["predicted"] += bool(changed)
+                n["both"] += bool(to_change and changed)
+                n["copied"] += not changed
+    grids = len(samples)
+    recall = ratio(n["both"], n["changed"], 1.0)
+    precision = ratio(n["both"], n["predicted"], 1.0)
+    return {
+        "cell_accuracy": n["right"] / n["cells"],
+        "grid_accuracy": n["exact"] / grids,
+        "grid_tol_0p90": n["t90"] / grids,
+        "grid_tol_0p95": n["t95"] / grids,
+        "grid_tol_0p99": n["t99"] / grids,
+        "row_all_correct_rate": n["rows_right"] / n["rows"],
+        "col_all_correct_rate": n["cols_right"] / n["cols"],
+        "change_recall": recall,
+        "change_precision": precision,
+        "transformation_f1": 2 * recall * precision / (recall + precision),
+        "copy_rate": n["copied"] / n["cells"],
+        "dense_grid_objective": 0.8 * n["t95"] / grids + 0.2 * n["exact"] / grids,
+        "solve_rate": sum(sample[4] for sample in samples) / grids,
+        "shape_accuracy": sum(sample[5] for sample in samples) / grids,
+    }
+
+
+def padded(grids: list[Grid], extra: int = 0) -> Tensor:
+    height = max(grid.shape[0] for grid in grids) + extra
+    width = max(grid.shape[1] for grid in grids) + 2 * extra
+    batch = torch.full((len(grids), height, width), PAD)
+    for image, grid in zip(batch, grids, strict=True):
+        image[: grid.shape[0], : grid.shape[1]] = torch.from_numpy(grid)
+    return batch
+
+
+def count(metrics: GridMetrics, samples: list[Sample], extra: int = 0) -> None:
+    """Update with one batch of `samples`."""
+    metrics.update(
+        source=padded([sample[0] for sample in samples], extra),
+        target=padded([sample[1] for sample in samples], extra),
+        prediction=padded([sample[2] for sample in samples], extra),
+        group=torch.tensor([sample[3] for sample in samples]),
+        solved=torch.tensor([sample[4] for sample in samples]),
+        shape_correct=torch.tensor([sample[5] for sample in samples]),
+    )
+
+
+def counted(samples: list[Sample], batch_size: int, extra: int = 0) -> GridMetrics:
+    metrics = GridMetrics(("a", "b", "c"))
+    for start in range(0, len(samples), batch_size):
+        count(metrics, samples[start : start + batch_size], extra)
+    return metrics
+
+
+def as_floats(values: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_batch_functions_agree_with_loops(seed: int) -> None:
+    samples = random_samples(seed, 23)
+    source, target, prediction = (padded([s[i] for s in samples]) for i in range(3))
+    values = as_floats(
+        compute_grid_metrics(prediction, target)
+        | compute_copy_metrics_on_batch(source, target, prediction)
+    )
+    expected = looped_metrics(samples)
+    assert values == pytest.approx({name: expected[name] for name in values}, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_epoch_metrics_agree_with_loops(seed: int) -> None:
+    samples = random_samples(seed, 40)
+    metrics = counted(samples, batch_size=7)
+    assert as_floats(metrics.compute()) == pytest.approx(looped_metrics(samples), abs=1e-7)
+
+
+# Epoch metrics
+
+
+def test_epoch_metrics_do_not_depend_on_batches_order_or_padding() -> None:
+    samples = random_samples(11, 41)
+    reference = counted(samples, batch_size=1)
+    shuffled = [samples[i] for i in np.random.default_rng(0).permutation(len(samples))]
+    for other in (
+        counted(samples, batch_size=41),
+        counted(samples, batch_size=6),
+        counted(shuffled, batch_size=6),
+        counted(samples, batch_size=6, extra=5),
+    ):
+        assert as_floats(other.compute()) == as_floats(reference.compute())
+        assert other.by_group() == reference.by_group()
+
+
+def test_group_table_by_hand() -> None:
+    # Group a: 2 x 2 grids, one exact, one with 3 of 4 cells: 7 of 8 cells, 1 of 2 grids,
+    # gap 0.875 - 0.5. Group c: one grid of 1 x 4 with no right cell: gap 0. Group b: no grid.
+    one, two, three = np.full((2, 2), 1), np.array([[1, 1], [1, 2]]), np.full((1, 4), 3)
+    metrics = GridMetrics(("a", "b", "c"))
+    count(metrics, [(one, one, one, 0, True, True), (one, one, two, 0, False, True)])
+    count(metrics, [(three, three, np.full((1, 4), 4), 2, False, False)])
+    table = metrics.by_group()
+    assert list(table) == ["a", "c"]
+    assert table["a"]["grids"] == 2
+    assert table["a"]["cell_accuracy"] == 0.875
+    assert table["a"]["grid_accuracy"] == 0.5
+    assert table["a"]["compositional_gap"] == 0.375
+    assert table["a"]["solve_rate"] == 0.5
+    assert table["a"]["shape_accuracy"] == 1.0
+    assert table["c"]["grids"] == 1
+    assert table["c"]["cell_accuracy"] == 0.0
+    assert table["c"]["compositional_gap"] == 0.0
+    assert table["c"]["shape_accuracy"] == 0.0
+
+
+def test_every_group_is_measured_like_an_epoch_of_its_own() -> None:
+    samples = random_samples(5, 60)
+    table = counted(samples, batch_size=9).by_group()
+    for position, group in enumerate(("a", "b", "c")):
+        own = [sample for sample in samples if sample[3] == position]
+        expected = looped_metrics(own)
+        assert table[group].pop("grids") == len(own)
+        gap = expected["cell_accuracy"] - expected["grid_accuracy"]
+        assert table[group].pop("compositional_gap") == pytest.approx(gap, abs=1e-6)
+        assert table[group] == pytest.approx(expected, abs=1e-7)
+
+
+def test_the_table_can_be_read_before_and_after_the_total() -> None:
+    metrics = counted(random_samples(3, 12), batch_size=4)
+    before = metrics.by_group()
+    metrics.compute()
+    assert metrics.by_group() == before
+
+
+def test_the_objective_takes_the_weights_of_the_configuration() -> None:
+    metrics = GridMetrics(("a",), {"w_cell": 1.0, "w_tol": 0.0, "w_exact": 0.0})
+    ones, prediction = np.ones((1, 4), dtype=np.int64), np.array([[1, 1, 1, 2]])
+    count(metrics, [(ones, ones, prediction, 0, False, True)])
+    assert float(metrics.compute()["dense_grid_objective"]) == 0.75
+
+
+def test_reset_forgets() -> None:
+    metrics = counted(random_samples(1, 10), batch_size=10)
+    metrics.reset()
+    assert metrics.by_group() == {}
+    samples = random_samples(2, 10)
+    count(metrics, samples)
+    assert as_floats(metrics.compute()) == as_floats(counted(samples, 3).compute())
+
+
+# Workers
+
+EPOCH = 37
+BATCH = 5
+
+
+def worker_measures(rank: int, port: int, folder: str) -> None:
+    """Worker 0 counts the first 2 batches of the epoch, worker 1 the other 6."""
+    torch.set_num_threads(1)
+    address = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
+    samples = random_samples(7, EPOCH)
+    split = 2 * BATCH
+    metrics = counted(samples[:split] if rank == 0 else samples[split:], BATCH)
+    local = metrics.counts.clone()
+    result: dict[str, Any] = {"total": as_floats(metrics.compute()), "table": metrics.by_group()}
+    result["unsynced"] = torch.equal(metrics.counts, local)
+    torch.save(result, Path(folder) / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_workers_with_unlike_shares_measure_what_one_does(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    arguments = [(rank, port, str(tmp_path)) for rank in range(2)]
+    workers = [context.Process(target=worker_measures, args=given) for given in arguments]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    alone = counted(random_samples(7, EPOCH), BATCH)
+    for rank in range(2):
+        result = torch.load(tmp_path / f"{rank}.pt")
+        assert result["total"] == as_floats(alone.compute())
+        assert result["table"] == alone.by_group()
+        assert result["unsynced"]

@@ -1,0 +1,412 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raylab.arc.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.layers import Dropout
+from raylab.arc.models import GridModel, Prediction, build_model
+from raylab.arc.tasks import COLOURS, PAD, Pair, Task
+from raylab.arc.training import demonstrations_of
+from raylab.config import (
+    ChampionConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+)
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
+
+TOLERANCE = 1e-5
+"""For float32 sums taken in another order."""
+EFFECT = 1e-3
+"""What a real influence moves at least: hundreds of times the tolerance."""
+
+QUERIES = [0, 7, 13, 21, 24, 36]
+"""Pairs of six tasks, among them a question (24)."""
+
+
+@pytest.fixture(scope="module")
+def store(random_tasks: RandomTasks) -> PairStore:
+    """Five pairs a task, sides 1 to 7, so that the queries differ in size."""
+    return store_pairs(random_tasks(8))
+
+
+@pytest.fixture
+def model(small_config: ModelConfig) -> GridModel:
+    return small_model(small_config)
+
+
+@pytest.fixture
+def batch(store: PairStore, small_config: ModelConfig) -> Batch:
+    return batch_of(store, QUERIES, demonstrations_of(small_config))
+
+
+@torch.no_grad()
+def predicted(model: GridModel, batch: Batch) -> Prediction:
+    return model(batch)
+
+
+def lengths_of(grids: Grids) -> list[int]:
+    return (grids.cells != PAD).sum(1).tolist()
+
+
+def recoloured(grids: Grids, change: Callable[[Tensor], Tensor]) -> Grids:
+    """`grids` with their cells, not their padding, changed."""
+    cells = torch.where(grids.cells == PAD, PAD, change(grids.cells))
+    return grids._replace(cells=cells)
+
+
+def next_colour(cells: Tensor) -> Tensor:
+    return (cells + 1) % COLOURS
+
+
+def widened(grids: Grids, extra: int) -> Grids:
+    """`extra` cells more of padding; coordinates in the padding are arbitrary."""
+    rows, cols = (torch.where(grids.cells == PAD, 5, values) for values in (grids.rows, grids.cols))
+    return Grids(
+        cells=F.pad(grids.cells, (0, extra), value=PAD),
+        rows=F.pad(rows, (0, extra), value=3),
+        cols=F.pad(cols, (0, extra), value=4),
+        sizes=grids.sizes,
+        padded=True,
+    )
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a, b, rtol=0, atol=TOLERANCE)
+
+
+def differ(a: Tensor, b: Tensor) -> bool:
+    return float((a - b).abs().max()) > EFFECT
+
+
+# Size
+
+
+@pytest.mark.parametrize("config", [ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig()])
+def test_parameters_are_matched(config: ModelConfig) -> None:
+    parameters = sum(parameter.numel() for parameter in build_model(config).parameters())
+    assert parameters == pytest.approx(1.72e6, rel=0.015)
+
+
+def test_predictions_are_over_colours_and_sides(model: GridModel, batch: Batch) -> None:
+    prediction = predicted(model, batch)
+    assert prediction.cells.shape == (*batch.target.cells.shape, 10)
+    assert prediction.sizes.shape == (len(QUERIES), 2, 30)
+    assert prediction.cells.isfinite().all() and prediction.sizes.isfinite().all()
+
+
+# What a cell may see
+
+
+def test_a_target_cell_is_seen_by_later_cells_alone(model: GridModel, batch: Batch) -> None:
+    before = predicted(model, batch).cells
+    lengths = lengths_of(batch.target)
+    for t in range(max(lengths)):
+        cells = batch.target.cells.clone()
+        cells[:, t] = torch.where(cells[:, t] == PAD, PAD, next_colour(cells[:, t]))
+        after = predicted(model, batch._replace(target=batch.target._replace(cells=cells))).cells
+        assert close(after[:, : t + 1], before[:, : t + 1])
+        for query, length in enumerate(lengths):
+            if t + 1 < length:
+                assert differ(after[query, t + 1 : length], before[query, t + 1 : length])
+
+
+def test_sizes_are_predicted_without_the_target(
+    model: GridModel, batch: Batch, store: PairStore, small_config: ModelConfig
+) -> None:
+    others = [pair + 1 for pair in QUERIES]
+    other = batch_of(store, others, demonstrations_of(small_config)).target
+    assert not torch.equal(other.sizes, batch.target.sizes)
+    sizes = predicted(model, batch).sizes
+    assert close(predicted(model, batch._replace(target=other)).sizes, sizes)
+    assert differ(
+        predicted(model, batch._replace(source=recoloured(batch.source, next_colour))).sizes, sizes
+    )
+
+
+def test_every_source_cell_is_seen_by_the_first_output_cell(model: GridModel, batch: Batch) -> None:
+    before = predicted(model, batch).cells[:, 0]
+    for place in range(batch.source.cells.shape[1]):
+        cells = batch.source.cells.clone()
+        inside = cells[:, place] != PAD
+        cells[inside, place] = next_colour(cells[inside, place])
+        after = predicted(model, batch._replace(source=batch.source._replace(cells=cells)))
+        moved = (after.cells[:, 0] - before).abs().amax(dim=1)
+        assert (moved[inside] > 1e-4).all()
+        assert (moved[~inside] < TOLERANCE).all()
+
+
+@pytest.mark.parametrize("side", ["demo_inputs", "demo_outputs"])
+@pytest.mark.parametrize("name", ["champion", "decoder_only_with_context"])
+def test_demonstrations_matter(store: PairStore, name: str, side: str) -> None:
+    model, batch = small_model(SMALL_MODELS[name]), batch_of(store, QUERIES, 2)
+    changed = recoloured(getattr(batch, side), next_colour)
+    before, after = predicted(model, batch), predicted(model, batch._replace(**{side: changed}))
+    for query, length in enumerate(lengths_of(batch.target)):
+        assert differ(after.cells[query, :length], before.cells[query, :length])
+        assert differ(after.sizes[query], before.sizes[query])
+
+
+@pytest.mark.parametrize("name", ["champion", "decoder_only_with_context"])
+def test_the_demonstrations_of_others_do_not_matter(store: PairStore, name: str) -> None:
+    model, batch = small_model(SMALL_MODELS[name]), batch_of(store, QUERIES, 2)
+    own = set(batch.demo_index[0].tolist())
+    cells = batch.demo_outputs.cells.clone()
+    for demo in range(len(cells)):
+        if demo not in own:
+            cells[demo] = torch.where(cells[demo] == PAD, PAD, next_colour(cells[demo]))
+    changed = batch._replace(demo_outputs=batch.demo_outputs._replace(cells=cells))
+    before, after = predicted(model, batch), predicted(model, changed)
+    assert close(after.cells[0], before.cells[0]) and close(after.sizes[0], before.sizes[0])
+    assert differ(after.cells[1], before.cells[1])
+
+
+# Padding and the other samples of a batch
+
+
+def test_a_sample_alone_is_predicted_as_in_a_batch(
+    model: GridModel, batch: Batch, store: PairStore, small_config: ModelConfig
+) -> None:
+    together = predicted(model, batch)
+    for query, (pair, length) in enumerate(zip(QUERIES, lengths_of(batch.target), strict=True)):
+        own = batch_of(store, [pair], demonstrations_of(small_config))
+        assert not own.source.padded and not own.target.padded
+        alone = predicted(model, own)
+        assert close(together.cells[query, :length], alone.cells[0])
+        assert close(together.sizes[query], alone.sizes[0])
+
+
+def test_the_other_samples_do_not_matter(
+    model: GridModel, store: PairStore, small_config: ModelConfig
+) -> None:
+    count = demonstrations_of(small_config)
+    first = predicted(model, batch_of(store, [0, 8, 12], count))
+    second = predicted(model, batch_of(store, [35, 27, 31, 0], count))
+    length = int(store.lengths[0, 1])
+    assert close(first.cells[0, :length], second.cells[3, :length])
+    assert close(first.sizes[0], second.sizes[3])
+
+
+def test_padding_does_not_matter(model: GridModel, batch: Batch) -> None:
+    before = predicted(model, batch)
+    after = predicted(
+        model,
+        batch._replace(
+            source=widened(batch.source, 11),
+            target=widened(batch.target, 5),
+            demo_inputs=widened(batch.demo_inputs, 3),
+            demo_outputs=widened(batch.demo_outputs, 7),
+        ),
+    )
+    assert close(after.sizes, before.sizes)
+    for query, length in enumerate(lengths_of(batch.target)):
+        assert close(after.cells[query, :length], before.cells[query, :length])
+
+
+@pytest.mark.parametrize("name", ["champion", "decoder_only_with_context"])
+def test_a_query_without_demonstrations_is_predicted_alone_and_beside_others(
+    random_tasks: RandomTasks, name: str
+) -> None:
+    (lonely,) = random_tasks(1, demonstrations=1, questions=0, seed=5)
+    few = random_tasks(2, demonstrations=2, questions=0)
+    # Pair 0 has no demonstration, pairs 1 to 4 one each, where two are asked for.
+    store = store_pairs([Task("lonely", lonely.demonstrations), *few])
+    model = small_model(SMALL_MODELS[name])
+    together = predicted(model, batch_of(store, range(5), 2))
+    for query in range(5):
+        alone = predicted(model, batch_of(store, [query], 2))
+        length = int(store.lengths[query, 1])
+        assert close(together.cells[query, :length], alone.cells[0])
+        assert close(together.sizes[query], alone.sizes[0])
+
+
+@pytest.mark.parametrize("name", ["champion", "decoder_only_with_context"])
+def test_a_missing_demonstration_is_as_one_not_asked_for(
+    random_tasks: RandomTasks, name: str
+) -> None:
+    store = store_pairs(random_tasks(1, demonstrations=2, questions=0))
+    model = small_model(SMALL_MODELS[name])
+    one, two = (predicted(model, batch_of(store, [0, 1], count)) for count in (1, 2))
+    assert close(one.cells, two.cells)
+    assert close(one.sizes, two.sizes)
+
+
+# Colours and coordinates
+
+
+def relabelled_model(model: GridModel, config: ModelConfig, permutation: Tensor) -> GridModel:
+    """`model` with row c of its colour table and of its output head moved to permutation[c]."""
+    moved = small_model(config)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for name in ("colours.weight", "output.weight", "output.bias"):
+        state[name][permutation] = model.state_dict()[name][:COLOURS]
+    moved.load_state_dict(state)
+    return moved
+
+
+def test_relabelling_permutes_the_logits_and_nothing_else(
+    model: GridModel, batch: Batch, small_config: ModelConfig
+) -> None:
+    permutation = torch.tensor([3, 7, 0, 9, 1, 8, 2, 4, 6, 5])
+
+    def relabel(grids: Grids) -> Grids:
+        return recoloured(grids, lambda cells: permutation[cells.clamp(max=COLOURS - 1)])
+
+    relabelled = Batch(
+        *(relabel(grids) for grids in batch[:4]), demo_index=batch.demo_index, tasks=batch.tasks
+    )
+    before = predicted(model, batch)
+    after = predicted(relabelled_model(model, small_config, permutation), relabelled)
+    assert close(after.sizes, before.sizes)
+    for query, length in enumerate(lengths_of(batch.target)):
+        assert close(after.cells[query, :length][:, permutation], before.cells[query, :length])
+    # A table left as it was sees other colours.
+    assert differ(predicted(model, relabelled).cells[..., permutation], before.cells)
+
+
+def laid_out(height: int, width: int, cells: Tensor) -> Pair:
+    grid = cells.view(height, width).numpy()
+    return Pair(grid, grid)
+
+
+@pytest.mark.parametrize("side", ["source", "target", "demo_inputs", "demo_outputs"])
+def test_the_champion_sees_true_coordinates(side: str) -> None:
+    cells = torch.randint(10, (35,), dtype=torch.uint8, generator=torch.manual_seed(0))
+    tall, wide, other = (
+        laid_out(7, 5, cells),
+        laid_out(5, 7, cells),
+        laid_out(5, 7, cells.flip(0)),
+    )
+    store = store_pairs([Task("a", (wide, other)), Task("b", (tall, other))])
+    champion = small_model(SMALL_MODELS["champion"])
+    # Task 0's pair 0 is 5 x 7, task 1's is 7 x 5, with the same cells in order.
+    batch, turned = batch_of(store, [0, 1], 1), batch_of(store, [2, 3], 1)
+    assert torch.equal(getattr(batch, side).cells, getattr(turned, side).cells)
+    mixed = batch._replace(**{side: getattr(turned, side)})
+    assert differ(predicted(champion, mixed).cells, predicted(champion, batch).cells)
+
+
+@pytest.mark.parametrize("axis", ["rows", "cols"])
+@pytest.mark.parametrize("side", ["source", "target", "demo_inputs", "demo_outputs"])
+def test_the_champion_sees_rows_and_columns(store: PairStore, side: str, axis: str) -> None:
+    champion, batch = small_model(SMALL_MODELS["champion"]), batch_of(store, QUERIES, 2)
+    grids = getattr(batch, side)
+    moved = torch.where(grids.cells == PAD, 0, getattr(grids, axis) + 1)
+    changed = batch._replace(**{side: grids._replace(**{axis: moved})})
+    assert differ(predicted(champion, changed).cells, predicted(champion, batch).cells)
+
+
+# Outputs of one cell
+
+
+def test_outputs_of_one_cell_are_predicted(small_config: ModelConfig) -> None:
+    one = torch.tensor([4], dtype=torch.uint8)
+    grids = [torch.full((2, 3), colour, dtype=torch.uint8).numpy() for colour in range(3)]
+    pairs = tuple(Pair(grid, one.view(1, 1).numpy()) for grid in grids)
+    store = store_pairs([Task("a", pairs)])
+    prediction = predicted(
+        small_model(small_config), batch_of(store, [0, 1], demonstrations_of(small_config))
+    )
+    assert prediction.cells.shape == (2, 1, 10)
+    assert differ(prediction.cells[0], prediction.cells[1])
+
+
+# Training
+
+
+def test_dropout_is_at_work_in_training_alone(model: GridModel, batch: Batch) -> None:
+    assert torch.equal(predicted(model, batch).cells, predicted(model, batch).cells)
+    model.train()
+    assert differ(predicted(model, batch).cells, predicted(model, batch).cells)
+
+
+def gradients(model: GridModel, batch: Batch) -> dict[str, Tensor | None]:
+    prediction = model.train()(batch)
+    cells = F.cross_entropy(
+        prediction.cells.flatten(0, 1), batch.target.cells.flatten(), ignore_index=PAD
+    )
+    sizes = F.cross_entropy(prediction.sizes.flatten(0, 1), (batch.target.sizes - 1).flatten())
+    (cells + sizes).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def test_the_gradient_reaches_every_weight(model: GridModel, batch: Batch) -> None:
+    reached = gradients(model, batch)
+    assert [name for name, gradient in reached.items() if gradient is None] == []
+    # A bias may have a gradient of zero: softmax does not see one added to all scores.
+    idle = [
+        name
+        for name, gradient in reached.items()
+        if gradient is not None and gradient.dim() > 1 and not gradient.any()
+    ]
+    assert idle == []
+
+
+def test_every_parameter_has_a_gradient_without_any_demonstration(
+    random_tasks: RandomTasks, small_config: ModelConfig
+) -> None:
+    store = store_pairs(random_tasks(3, demonstrations=1, questions=0))
+    batch = batch_of(store, range(3), demonstrations_of(small_config))
+    assert len(batch.demo_inputs.cells) == 0
+    reached = gradients(small_model(small_config), batch)
+    assert [name for name, gradient in reached.items() if gradient is None] == []
+    assert all(gradient.isfinite().all() for gradient in reached.values() if gradient is not None)
+
+
+# The Dropout module
+
+
+@pytest.mark.parametrize("rate", [0.015, 0.1, 0.167, 0.5, 0.9])
+def test_dropout_drops_at_its_rate_and_keeps_the_mean(rate: float) -> None:
+    torch.manual_seed(0)
+    n = 1_000_003  # no multiple of four
+    out = Dropout(rate)(torch.ones(n))
+    kept = out != 0
+    # The standard error of a share of n is sqrt(rate (1 - rate) / n), of the mean that of the
+    # share of kept over 1 - rate.
+    error = (rate * (1 - rate) / n) ** 0.5
+    assert abs(1 - float(kept.double().mean()) - rate) < 4 * error + 2**-17
+    assert abs(float(out.double().mean()) - 1) < 4 * error / (1 - rate)
+    assert torch.allclose(out[kept], torch.tensor(1 / (1 - rate)), rtol=2e-4)
+
+
+def test_neighbours_are_dropped_independently() -> None:
+    torch.manual_seed(0)
+    n = 400_000
+    centred = (Dropout(0.5)(torch.ones(n)) != 0).double() - 0.5
+    for lag in (1, 2, 3, 4, 5, 8):
+        # The products are +-1/4: the standard error of 4 times their mean is 1 / sqrt(n).
+        assert abs(float(4 * (centred[lag:] * centred[:-lag]).mean())) < 4 / n**0.5
+
+
+def test_dropout_differs_each_time_and_repeats_with_the_seed() -> None:
+    dropout, x = Dropout(0.5), torch.ones(64)
+    torch.manual_seed(1)
+    first, second = dropout(x), dropout(x)
+    torch.manual_seed(1)
+    assert torch.equal(dropout(x), first)
+    assert not torch.equal(first, second)
+
+
+def test_the_gradient_is_dropped_where_the_value_is() -> None:
+    torch.manual_seed(0)
+    x = torch.full((7, 11, 13), 3.0, requires_grad=True)
+    out = Dropout(0.3)(x)
+    out.sum().backward()
+    assert x.grad is not None
+    assert out.shape == x.shape
+    torch.testing.assert_close(3 * x.grad, out)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_keeps_the_type(dtype: torch.dtype) -> None:
+    assert Dropout(0.3)(torch.ones(9, dtype=dtype)).dtype == dtype
+
+
+def test_dropout_is_the_identity_in_evaluation_and_at_rate_zero() -> None:
+    x = torch.arange(1.0, 100.0)
+    assert torch.equal(Dropout(0.5).eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)

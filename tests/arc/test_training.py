@@ -1,0 +1,681 @@
+import pickle
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import EarlyStopping
+from torch import Tensor
+
+from raylab.arc.batching import Batch, BatchPlan, PairStore, store_pairs
+from raylab.arc.checkpoints import load_weights, read_checkpoint
+from raylab.arc.decoding import exact_matches, greedy_decode
+from raylab.arc.metrics import GridMetrics
+from raylab.arc.models import build_model
+from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
+from raylab.arc.tasks import Pair, Task, load_tasks
+from raylab.arc.training import (
+    EpochRecorder,
+    PlannedData,
+    build_trainer,
+    demonstrations_of,
+    hardware_precision,
+)
+from raylab.config import (
+    ChampionConfig,
+    DataConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+    Monitor,
+    Precision,
+    TrainConfig,
+    TrainingConfig,
+)
+from raylab.errors import CheckpointError, NonFiniteLossError
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
+
+Fit = tuple[pl.Trainer, ArcModule]
+
+
+def settings(model: ModelConfig, **training: Any) -> TrainConfig:
+    given = {"precision": Precision.FLOAT32, "batch_size": 4, "patience": None} | training
+    return TrainConfig(model=model, training=TrainingConfig(**given))
+
+
+def module_of(config: TrainConfig, store: PairStore) -> ArcModule:
+    """All tasks but the last are of group `a`."""
+    group_of_task = torch.zeros(len(store.task_ids), dtype=torch.int64)
+    group_of_task[-1] = 1
+    return ArcModule(
+        config.model,
+        config.training,
+        task_ids=store.task_ids,
+        groups=("a", "b"),
+        group_of_task=group_of_task,
+    )
+
+
+def plan_of(config: TrainConfig, store: PairStore, *, training: bool) -> BatchPlan:
+    return BatchPlan(
+        store,
+        np.arange(len(store.task_of)),
+        batch_size=config.training.batch_size,
+        demonstrations=demonstrations_of(config.model),
+        shuffle=training,
+        colour_relabelling=training and config.model.colour_relabelling,
+        seed=config.training.seed,
+    )
+
+
+def fit(
+    config: TrainConfig,
+    tasks: Sequence[Task],
+    *callbacks: pl.Callback,
+    resume: Path | None = None,
+    module: ArcModule | None = None,
+    processes: int = 0,
+    **placement: Any,
+) -> Fit:
+    """Train and validate on the same pairs."""
+    store = store_pairs(tasks)
+    module = module or module_of(config, store)
+    trainer = build_trainer(config, callbacks=callbacks, accelerator="cpu", **placement)
+    train, val = (plan_of(config, store, training=training) for training in (True, False))
+    data = PlannedData(train, val, processes=processes)
+    trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+    return trainer, module
+
+
+def values_of(trainer: pl.Trainer) -> dict[str, float]:
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
+
+
+@pytest.fixture(scope="module")
+def tasks(random_tasks: RandomTasks) -> tuple[Task, ...]:
+    return random_tasks(5, longest_side=4)
+
+
+# Overfitting real tasks
+
+REAL_TASKS = ("239be575", "25ff71a9", "6d0aefbc", "d631b094")
+"""Outputs of 1 x 1, 3 x 3, 3 x 6, and of 1 x 2 and 1 x 3; inputs up to 5 x 7."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        ChampionConfig(encoder_dropout=0.0, decoder_dropout=0.0, colour_relabelling=False),
+        EncoderDecoderConfig(dropout=0.0),
+        DecoderOnlyConfig(dropout=0.0),
+    ],
+    ids=lambda model: model.architecture,
+)
+def test_eight_real_pairs_are_learnt_by_heart(model: ModelConfig) -> None:
+    epochs = 300
+    config = settings(model, epochs=epochs, restart_epochs=epochs, lr=5e-4, batch_size=8)
+    tasks = load_tasks(DataConfig(tasks=REAL_TASKS, pairs_per_task=2))
+    assert sum(len(task.pairs) for task in tasks) == 8
+    trainer, _ = fit(config, tasks, check_val_every_n_epoch=epochs)
+    values = values_of(trainer)
+    assert values["val_grid_accuracy"] == 1.0
+    assert values["val_solve_rate"] == 1.0
+    assert values["val_shape_accuracy"] == 1.0
+
+
+# Resuming
+
+
+class Killed(Exception):
+    """Stands for the death of a worker."""
+
+
+class Checkpoints(pl.Callback):
+    """Saves a checkpoint at the end of each epoch and notes the learning rate of each step."""
+
+    def __init__(self, folder: Path, killed_in_epoch: int | None = None) -> None:
+        self.folder, self.killed_in_epoch = folder, killed_in_epoch
+        self.rates: dict[int, float] = {}
+
+    def path(self, epochs: int) -> Path:
+        return self.folder / f"{epochs}.ckpt"
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        if trainer.current_epoch == self.killed_in_epoch and batch_idx == 1:
+            raise Killed
+        self.rates[trainer.global_step] = trainer.optimizers[0].param_groups[0]["lr"]
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.save_checkpoint(self.path(trainer.current_epoch + 1), weights_only=False)
+
+
+class TrainedOn(Checkpoints):
+    """Notes the batches of each epoch and the seed of its dropout too."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.batches: dict[int, list[list[int]]] = {}
+        self.seeds: list[int] = []
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        if batch_idx == 0:
+            self.seeds.append(torch.initial_seed())
+        cells = batch.source.cells.flatten().tolist()
+        self.batches.setdefault(trainer.current_epoch, []).append(cells)
+
+
+TIMES = {"samples_per_second", "train_seconds", "validation_seconds"}
+
+
+def without_times(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in TIMES}
+
+
+def wait_count(trainer: pl.Trainer) -> int:
+    assert isinstance(trainer.early_stopping_callback, EarlyStopping)
+    return trainer.early_stopping_callback.wait_count
+
+
+def optimiser_tensors(trainer: pl.Trainer) -> list[Tensor]:
+    states = trainer.optimizers[0].state_dict()["state"]
+    return [tensor for _, state in sorted(states.items()) for tensor in state.values()]
+
+
+def test_a_resumed_run_repeats_an_unbroken_one(
+    tasks: tuple[Task, ...], small_config: ModelConfig, tmp_path: Path
+) -> None:
+    # No random grid is ever exact: the first validation counts as an improvement, three do not.
+    # Restarts come after epochs 3 and 6, so that the learning rate is inside a cosine at 2.
+    config = settings(
+        small_config, epochs=4, restart_epochs=3, patience=7, monitor=Monitor.GRID_ACCURACY
+    )
+    (tmp_path / "broken").mkdir()
+    unbroken, broken = Checkpoints(tmp_path), Checkpoints(tmp_path / "broken", killed_in_epoch=2)
+    whole_record = EpochRecorder(config.training.monitor, 25)
+    whole, expected = fit(config, tasks, whole_record, unbroken)
+    with pytest.raises(Killed):
+        fit(config, tasks, EpochRecorder(config.training.monitor, 25), broken)
+    resumed = Checkpoints(tmp_path / "broken")
+    record = EpochRecorder(config.training.monitor, 25)
+    torch.manual_seed(99)
+    rest, module = fit(config, tasks, record, resumed, resume=broken.path(2))
+
+    weights = module.model.state_dict()
+    for name, tensor in expected.model.state_dict().items():
+        assert torch.equal(weights[name], tensor), name
+    for ours, theirs in zip(optimiser_tensors(rest), optimiser_tensors(whole), strict=True):
+        assert torch.equal(ours, theirs)
+    assert rest.global_step == whole.global_step
+    assert min(resumed.rates) == whole.global_step / 2
+    assert {step: unbroken.rates[step] for step in resumed.rates} == resumed.rates
+    assert len(set(unbroken.rates.values())) == 3
+    assert wait_count(rest) == wait_count(whole) == 3
+    assert values_of(rest) == values_of(whole)
+    assert [without_times(row) for row in record.history] == [
+        without_times(row) for row in whole_record.history
+    ]
+    assert without_times(record.best) == without_times(whole_record.best)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_resumed_run_goes_on_with_the_batches_of_its_epoch(
+    tasks: tuple[Task, ...], tmp_path: Path, processes: int
+) -> None:
+    config = settings(SMALL_MODELS["encoder_decoder"], epochs=3)
+    whole, rest = TrainedOn(tmp_path), TrainedOn(tmp_path)
+    fit(config, tasks, whole, processes=processes)
+    fit(config, tasks, rest, processes=processes, resume=whole.path(1))
+    assert len(set(whole.seeds)) == 3
+    assert rest.seeds == whole.seeds[1:]
+    assert list(rest.batches) == [1, 2]
+    assert whole.batches[0] != whole.batches[1]
+    assert rest.batches[1] == whole.batches[1]
+    assert rest.batches[2] == whole.batches[2]
+
+
+# Records
+
+
+def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
+    config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
+    record = EpochRecorder("val_cell_accuracy", samples=25)
+    trainer, module = fit(config, tasks, record)
+    summary = record.summary
+    steps = trainer.global_step // 3
+    rows = summary["history"]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in rows] == [steps, 2 * steps, 3 * steps]
+    assert summary["last"] == rows[-1]
+    assert summary["best"]["val_cell_accuracy"] == max(row["val_cell_accuracy"] for row in rows)
+    assert {name: rows[-1][name] for name in values_of(trainer)} == values_of(trainer)
+    assert summary["parameters"] == sum(p.numel() for p in module.model.parameters())
+    for row in rows:
+        assert row["samples_per_second"] == pytest.approx(25 / row["train_seconds"])
+        assert row["validation_seconds"] > 0
+
+
+def test_the_learning_rate_of_the_record_is_that_of_its_epoch(tasks: tuple[Task, ...]) -> None:
+    # A cosine over two epochs from 0.01 to 0: 0.01 and 0.005, then again from the start.
+    config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
+    record = EpochRecorder("val_cell_accuracy", samples=25)
+    fit(config, tasks, record)
+    rates = [row["learning_rate"] for row in record.summary["history"]]
+    assert rates == pytest.approx([0.01, 0.005, 0.01])
+
+
+# Non-finite losses
+
+
+class Poison(pl.Callback):
+    """Spoils a weight before `step`, and notes what is trained on and what is validated."""
+
+    def __init__(self, step: int | None) -> None:
+        self.step = step
+        self.tasks: list[set[int]] = []
+        self.rates: list[float] = []
+        self.validated_epochs: list[int] = []
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+    ) -> None:
+        if trainer.global_step == self.step:
+            with torch.no_grad():
+                next(pl_module.parameters()).fill_(torch.nan)
+        self.tasks.append(set(batch.tasks.tolist()))
+        self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_validation_batch_start(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: Batch,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        self.validated_epochs.append(trainer.current_epoch)
+
+
+def failure(config: TrainConfig, tasks: Sequence[Task], poison: Poison) -> str:
+    with pytest.raises(NonFiniteLossError) as caught:
+        fit(config, tasks, poison)
+    return str(caught.value)
+
+
+def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) -> None:
+    config = settings(SMALL_MODELS["champion"], epochs=3, batch_size=2, lr=0.0123)
+    per_epoch = len(plan_of(config, store_pairs(tasks), training=True))
+    assert 4 < per_epoch < LOSS_CHECK_STEPS
+    step = per_epoch + 3
+    poison = Poison(step)
+    message = failure(config, tasks, poison)
+    names = ", ".join(sorted(tasks[task].id for task in poison.tasks[step]))
+    assert 0 < len(poison.tasks[step]) < len(tasks)
+    assert poison.rates[step] != poison.rates[0]
+    assert message.startswith(
+        f"loss is nan at step {step} (epoch 1) with learning rate {poison.rates[step]:.3g}, "
+        f"on tasks {names}: "
+    )
+    assert set(poison.validated_epochs) == {0}
+
+
+def test_a_nan_loss_stops_a_long_epoch_before_its_end(random_tasks: RandomTasks) -> None:
+    tasks = random_tasks(30, longest_side=2)
+    config = settings(SMALL_MODELS["encoder_decoder"], epochs=1, batch_size=1)
+    poison = Poison(2)
+    assert len(plan_of(config, store_pairs(tasks), training=True)) > 2 * LOSS_CHECK_STEPS
+    assert "at step 2 " in failure(config, tasks, poison)
+    assert len(poison.tasks) <= LOSS_CHECK_STEPS
+    assert poison.validated_epochs == []
+
+
+def test_a_learning_rate_that_bursts_the_weights_is_told(tasks: tuple[Task, ...]) -> None:
+    config = settings(SMALL_MODELS["encoder_decoder"], epochs=1, lr=1e30)
+    poison = Poison(None)
+    message = failure(config, tasks, poison)
+    assert "with learning rate 1e+30" in message
+    assert "lower training.lr" in message
+    assert poison.validated_epochs == []
+
+
+# Validation
+
+
+@pytest.fixture(scope="module")
+def epoch(tasks: tuple[Task, ...]) -> Fit:
+    return fit(settings(SMALL_MODELS["champion"], epochs=1), tasks)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "val_grid_accuracy",
+        "val_cell_accuracy",
+        "val_change_recall",
+        "val_change_precision",
+        "val_transformation_f1",
+        "val_copy_rate",
+        "val_grid_tol_0p95",
+        "val_dense_grid_objective",
+        "val_solve_rate",
+        "val_shape_accuracy",
+        *Monitor,
+    ],
+)
+def test_an_epoch_reports(epoch: Fit, name: str) -> None:
+    assert 0.0 <= values_of(epoch[0])[name] <= 1.0
+
+
+def test_an_epoch_measures_every_group(epoch: Fit) -> None:
+    # Five tasks of five pairs, the last of them in a group of its own.
+    table = epoch[1].group_table
+    assert {group: row["grids"] for group, row in table.items()} == {"a": 20, "b": 5}
+
+
+def test_validation_counts_what_decoding_solves() -> None:
+    """Outputs of 1 x 1 and others, some equal to what the model writes."""
+    rng = np.random.default_rng(0)
+    sources = rng.integers(0, 10, (6, 3, 5), dtype=np.uint8)
+    model = SMALL_MODELS["encoder_decoder"]
+    config = settings(model)
+    blank = np.zeros((1, 1), dtype=np.uint8)
+    unwritten = store_pairs([Task("t", tuple(Pair(source, blank) for source in sources))])
+    module = module_of(config, unwritten).eval()
+    with torch.no_grad():
+        bias = module.model.get_parameter("size_head.linear.bias").view(2, 30)
+        bias[:, 0] += 1e4  # every output is 1 x 1
+    written = greedy_decode(module.model, batch_of(unwritten, range(6))).cells[:, 0].tolist()
+    # Pairs 0 to 2 are right; 3 and 4 have a wrong colour; 5 the right one in a grid of 1 x 2.
+    outputs = [[colour] for colour in written[:3]]
+    outputs += [[(colour + 1) % 10] for colour in written[3:5]]
+    outputs += [[written[5]] * 2]
+    pairs = (
+        Pair(source, np.array([output], dtype=np.uint8))
+        for source, output in zip(sources, outputs, strict=True)
+    )
+    batch = batch_of(store_pairs([Task("t", tuple(pairs))]), range(6))
+    expected = exact_matches(greedy_decode(module.model, batch), batch.target)
+    assert expected.tolist() == [True] * 3 + [False] * 3
+    module.validation_step(batch, 0)
+    values = {name: float(value) for name, value in module.metrics.compute().items()}
+    assert values["solve_rate"] == pytest.approx(3 / 6)
+    assert values["shape_accuracy"] == pytest.approx(5 / 6)
+    # Of seven cells, those of pairs 0 to 2 are right, those of 3 and 4 wrong, and the first of 5.
+    with torch.no_grad():
+        last = int(module.model(batch).cells[5, 1].argmax())
+    right = 4 + (last == written[5])
+    assert values["cell_accuracy"] == pytest.approx(right / 7)
+    assert values["grid_accuracy"] == pytest.approx((right - 1) / 6)
+
+
+# Early stopping
+
+
+class Scripted(GridMetrics):
+    """Reports given grid accuracies, one a validation."""
+
+    def __init__(self, accuracies: Sequence[float]) -> None:
+        super().__init__(("a", "b"))
+        self.accuracies = iter(accuracies)
+
+    def compute(self) -> dict[str, Tensor]:
+        return {"grid_accuracy": torch.tensor(next(self.accuracies))}
+
+
+@pytest.mark.parametrize(
+    ("patience", "accuracies", "epochs"),
+    [
+        # The best is the second, and two that are no better follow it.
+        (2, [0.1, 0.3, 0.2, 0.3, 0.9, 0.9], 4),
+        (1, [0.1, 0.2, 0.3, 0.3, 0.9, 0.9], 4),
+        # An improvement starts the count anew.
+        (2, [0.2, 0.1, 0.3, 0.2, 0.4, 0.1], 6),
+        (None, [0.5, 0.4, 0.3, 0.2, 0.1, 0.0], 6),
+    ],
+)
+def test_training_stops_after_validations_without_improvement(
+    tasks: tuple[Task, ...], patience: int | None, accuracies: list[float], epochs: int
+) -> None:
+    config = settings(
+        SMALL_MODELS["encoder_decoder"],
+        epochs=6,
+        patience=patience,
+        monitor=Monitor.GRID_ACCURACY,
+    )
+    module = module_of(config, store_pairs(tasks[:2]))
+    module.metrics = Scripted(accuracies)
+    trainer, _ = fit(config, tasks[:2], module=module)
+    assert trainer.current_epoch == epochs
+
+
+# Checkpoints
+
+
+@pytest.fixture(scope="module")
+def saved(epoch: Fit, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoints") / "saved.ckpt"
+    epoch[0].save_checkpoint(path)
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        read_checkpoint(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_checkpoint_gives_back_the_model(epoch: Fit, saved: Path) -> None:
+    checkpoint = read_checkpoint(saved)
+    assert checkpoint.path == saved
+    assert checkpoint.model == SMALL_MODELS["champion"]
+    model = build_model(checkpoint.model)
+    load_weights(model, checkpoint.model, checkpoint)
+    trained = epoch[1].model.state_dict()
+    assert model.state_dict().keys() == trained.keys()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, trained[name])
+
+
+def test_a_missing_checkpoint(tmp_path: Path) -> None:
+    assert "no checkpoint" in refusal(tmp_path / "absent.ckpt")
+
+
+def test_a_directory_is_no_checkpoint(tmp_path: Path) -> None:
+    refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"epoch,loss\n1,0.5\n", b"\x80", b"PK\x03\x04", bytes(99)]
+)
+def test_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.ckpt"
+    path.write_bytes(content)
+    refusal(path)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.9999])
+def test_a_truncated_checkpoint(saved: Path, tmp_path: Path, share: float) -> None:
+    content = saved.read_bytes()
+    path = tmp_path / "cut.ckpt"
+    path.write_bytes(content[: int(share * len(content))])
+    refusal(path)
+
+
+def test_a_checkpoint_without_its_last_byte(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.ckpt"
+    path.write_bytes(saved.read_bytes()[:-1])
+    refusal(path)
+
+
+@pytest.mark.parametrize("block", range(40))
+def test_a_checkpoint_with_wrong_bytes(saved: Path, tmp_path: Path, block: int) -> None:
+    """Sixteen bytes somewhere are others: the weights are refused, or are the very ones saved."""
+    content = bytearray(saved.read_bytes())
+    start = int(np.random.default_rng(block).integers(len(content) - 16))
+    content[start : start + 16] = bytes(byte ^ 0xA5 for byte in content[start : start + 16])
+    path = tmp_path / "corrupt.ckpt"
+    path.write_bytes(content)
+    try:
+        checkpoint = read_checkpoint(path)
+    except CheckpointError as error:
+        assert str(path) in str(error)
+        return
+    weights = read_checkpoint(saved).weights
+    assert checkpoint.weights.keys() == weights.keys()
+    for name, tensor in checkpoint.weights.items():
+        assert torch.equal(tensor, weights[name])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"weight": torch.zeros(2)},
+        {"state_dict": {"model.weight": torch.zeros(2)}},
+        torch.zeros(3),
+        [1, 2],
+        {"raylab": {"model": {"architecture": "champion"}}},
+        {"raylab": {"model": {"architecture": "champion"}}, "state_dict": None},
+        {"raylab": None, "state_dict": {}},
+        {"raylab": {"model": {"architecture": "perceptron"}}, "state_dict": {}},
+        {"raylab": {"model": {"architecture": "champion", "d_model": -1}}, "state_dict": {}},
+    ],
+    ids=repr,
+)
+def test_a_torch_file_of_someone_else(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "foreign.ckpt"
+    torch.save(content, path)
+    refusal(path)
+
+
+class Malice:
+    """Would create a file when unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.trace,)
+
+
+def write_pickle(content: object, path: Path) -> None:
+    path.write_bytes(pickle.dumps(content, protocol=2))
+
+
+@pytest.mark.parametrize("write", [torch.save, write_pickle])
+def test_nothing_in_a_file_is_executed(
+    tmp_path: Path, saved: Path, write: Callable[[object, Path], None]
+) -> None:
+    trace, path = tmp_path / "executed", tmp_path / "malice.ckpt"
+    write(Malice(trace), path)
+    if write is write_pickle:
+        pickle.loads(path.read_bytes())
+    else:
+        torch.load(path, weights_only=False)
+    assert trace.exists()  # the trap works
+    trace.unlink()
+    refusal(path)
+    assert not trace.exists()
+
+
+def test_malice_beside_good_weights_is_refused(tmp_path: Path, saved: Path) -> None:
+    trace, path = tmp_path / "executed", tmp_path / "malice.ckpt"
+    content = torch.load(saved, weights_only=True)
+    torch.save(content | {"callbacks": Malice(trace)}, path)
+    refusal(path)
+    assert not trace.exists()
+
+
+def other(name: str, **changes: Any) -> ModelConfig:
+    config = SMALL_MODELS[name]
+    return type(config).model_validate(config.model_dump() | changes)
+
+
+@pytest.mark.parametrize(
+    ("config", "difference"),
+    [
+        (SMALL_MODELS["decoder_only"], "architecture=champion (here decoder_only)"),
+        (SMALL_MODELS["encoder_decoder"], "architecture=champion (here encoder_decoder)"),
+        (other("champion", d_model=40), "d_model=20 (here 40)"),
+        (other("champion", decoder_layers=3), "decoder_layers=2 (here 3)"),
+        (other("champion", d_context=24), "d_context=12 (here 24)"),
+        # Weights of the same shapes that would be read in another way.
+        (other("champion", heads=4), "heads=5 (here 4)"),
+        (other("champion", context_heads=4), "context_heads=3 (here 4)"),
+    ],
+)
+def test_weights_of_another_model_are_refused(
+    saved: Path, config: ModelConfig, difference: str
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(build_model(config), config, read_checkpoint(saved))
+    assert difference in str(caught.value)
+    assert str(saved) in str(caught.value)
+
+
+def test_settings_that_change_no_weight_may_differ(saved: Path) -> None:
+    config = other("champion", encoder_dropout=0.5, colour_relabelling=False)
+    model, checkpoint = build_model(config), read_checkpoint(saved)
+    load_weights(model, config, checkpoint)
+    assert torch.equal(model.state_dict()["output.bias"], checkpoint.weights["output.bias"])
+
+
+def test_a_checkpoint_can_be_moved(saved: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved.ckpt"
+    shutil.copy(saved, moved)
+    assert read_checkpoint(moved).path == moved
+
+
+# Precision
+
+
+@pytest.mark.parametrize(
+    ("cuda", "native", "cpu", "expected"),
+    [
+        (True, True, [], Precision.BFLOAT16),
+        (True, False, ["avx512_bf16"], Precision.FLOAT16),
+        (False, False, ["avx512_bf16"], Precision.BFLOAT16),
+        (False, False, ["amx_bf16"], Precision.BFLOAT16),
+        (False, False, ["avx2", "avx512_f"], Precision.FLOAT32),
+        (False, False, [], Precision.FLOAT32),
+    ],
+)
+def test_automatic_precision_is_what_the_hardware_computes_in(
+    monkeypatch: pytest.MonkeyPatch, cuda: bool, native: bool, cpu: list[str], expected: Precision
+) -> None:
+    def supported(including_emulation: bool = True) -> bool:
+        return native or including_emulation
+
+    capabilities = dict.fromkeys(cpu, True) | {"amx_fp16": False}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert hardware_precision(Precision.AUTO) is expected
+
+
+def test_a_precision_that_is_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for precision in (Precision.FLOAT32, Precision.BFLOAT16, Precision.FLOAT16):
+        assert hardware_precision(precision) is precision
+
+
+def test_the_trainer_takes_the_precision_of_the_configuration() -> None:
+    config = settings(SMALL_MODELS["champion"], precision=Precision.BFLOAT16)
+    assert build_trainer(config, accelerator="cpu").precision == "bf16-mixed"
+
+
+@pytest.mark.parametrize("precision", [Precision.FLOAT32, Precision.BFLOAT16])
+def test_every_model_trains_and_validates_in_every_precision_of_a_cpu(
+    tasks: tuple[Task, ...], small_config: ModelConfig, precision: Precision
+) -> None:
+    trainer, module = fit(settings(small_config, epochs=1, precision=precision), tasks)
+    assert np.isfinite(values_of(trainer)["train_loss"])
+    assert all(p.dtype == torch.float32 for p in module.parameters())
