@@ -19,6 +19,7 @@ from raylab.errors import ConfigError, DataError
 
 MISSING = -1
 LENGTH_QUANTUM = 32
+BUDGET_CORRECTIONS = 3
 
 Indices = NDArray[np.int64]
 
@@ -202,6 +203,16 @@ def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
     return runs
 
 
+def batches_of_mean_size(lengths: Indices, batch_size: int) -> list[slice]:
+    """Cut (N, 2) sorted `lengths` under the token budget that gives about N / batch_size runs."""
+    budget = batch_size * float(lengths.sum(axis=1).mean())
+    runs = cut_batches(lengths, budget)
+    for _ in range(BUDGET_CORRECTIONS):
+        budget *= len(runs) * batch_size / len(lengths)
+        runs = cut_batches(lengths, budget)
+    return runs
+
+
 def _evened(runs: Sequence[slice], world: int, samples: int) -> list[slice]:
     """Split the largest runs, or where samples are too few join the smallest, to share evenly."""
     runs = list(runs)
@@ -232,8 +243,9 @@ class Draw(NamedTuple):
 class BatchPlan(Sampler[Draw]):
     """Batches of like length for one worker: every pair once an epoch, over all workers.
 
-    A batch holds as many pairs as fit the token budget `batch_size` x the mean pair, so that a
-    batch has about `batch_size` pairs on average and every cell about the same weight. The plan
+    A batch holds as many pairs as fit a token budget, chosen so that a batch has about `batch_size`
+    pairs on average: an epoch has the steps it would have with random batches of that size, and
+    every cell about the same weight. The plan
     of an epoch depends on (seed, epoch) alone; workers take neighbouring batches, so they carry
     the same load, and the same number of them, so they meet at every gradient exchange.
     """
@@ -267,8 +279,7 @@ class BatchPlan(Sampler[Draw]):
         quanta = -(-store.lengths[pairs] // LENGTH_QUANTUM)
         order = np.lexsort((quanta[:, 1], quanta[:, 0]))
         self.pairs, self.quanta = pairs[order], quanta[order]
-        budget = batch_size * float(store.lengths[pairs].sum(axis=1).mean() + LENGTH_QUANTUM)
-        runs = cut_batches(self.quanta * LENGTH_QUANTUM, budget)
+        runs = batches_of_mean_size(self.quanta * LENGTH_QUANTUM, batch_size)
         self.runs = _evened(runs, world, len(pairs))
 
     def set_epoch(self, epoch: int) -> None:

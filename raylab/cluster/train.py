@@ -244,7 +244,7 @@ class _Report(pl.Callback):
             "checkpoint": f"{CHECKPOINTS}/{best}/{CHECKPOINT_FILE}"
         }
         with tempfile.TemporaryDirectory() as directory:
-            trainer.save_checkpoint(Path(directory) / CHECKPOINT_FILE)
+            trainer.save_checkpoint(Path(directory) / CHECKPOINT_FILE, weights_only=False)
             checkpoint = ray.train.Checkpoint.from_directory(directory)
             ray.train.report(
                 {**row, "summary": summary},
