@@ -1,0 +1,41 @@
+from io import StringIO
+
+from rich.console import Console
+
+from raylab.report.tables import comparison_table, group_table
+
+
+def text_of(table: object) -> list[list[str]]:
+    out = StringIO()
+    Console(file=out, width=200).print(table)
+    return [
+        [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
+        for line in out.getvalue().splitlines()
+    ]
+
+
+def test_ours_stand_beside_the_published_champion():
+    result = {
+        "parameters": 1234567,
+        "best": {"epoch": 4, "train_loss": 0.5, "val_grid_accuracy": 0.031},
+        "last": {"samples_per_second": 12.34},
+    }
+    rows = text_of(comparison_table({"champion": result}))
+    assert ["grid accuracy", "3.10 %", "2.34 %"] in rows
+    assert ["solve rate (free-running)", "-", "-"] in rows
+    assert ["dense grid objective", "-", "68.76 %"] in rows
+    assert ["parameters", "1,234,567", "-"] in rows
+
+
+def test_groups_show_their_compositional_gap():
+    metrics = {
+        "grids": 7,
+        "cell_accuracy": 0.9,
+        "grid_accuracy": 0.25,
+        "compositional_gap": 0.65,
+        "change_recall": 0.5,
+        "solve_rate": 0.125,
+        "shape_accuracy": 1.0,
+    }
+    row = ["C1", "7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %", "100.00 %"]
+    assert row in text_of(group_table({"C1": metrics}))
