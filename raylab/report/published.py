@@ -11,6 +11,3 @@ CHAMPION_BASELINE = {
     "dense_grid_objective": 0.6876,
 }
 """The published champion."""
-
-BEST_GRID_ACCURACY = {"encoder_decoder": 0.0333, "champion": 0.0317}
-"""Best grid accuracy of any epoch in the later published ablation."""
