@@ -372,6 +372,104 @@ Models = Annotated[
 ALL_MODELS = (ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig())
 
 
+class Metric(StrEnum):
+    """Metrics of an evaluation for which more is better."""
+
+    CELL_ACCURACY = "cell_accuracy"
+    GRID_ACCURACY = "grid_accuracy"
+    SOLVE_RATE = "solve_rate"
+    SHAPE_ACCURACY = "shape_accuracy"
+    DENSE_GRID_OBJECTIVE = "dense_grid_objective"
+    GRID_TOL_90 = "grid_tol_0p90"
+    GRID_TOL_95 = "grid_tol_0p95"
+    GRID_TOL_99 = "grid_tol_0p99"
+    ROW_ALL_CORRECT_RATE = "row_all_correct_rate"
+    COL_ALL_CORRECT_RATE = "col_all_correct_rate"
+    CHANGE_RECALL = "change_recall"
+    CHANGE_PRECISION = "change_precision"
+    TRANSFORMATION_F1 = "transformation_f1"
+
+
+AS_PUBLISHED = "published"
+
+
+def _seed_or_archive(value: int | str) -> int | str:
+    if isinstance(value, int) or value == AS_PUBLISHED:
+        return value
+    return str(_absolute_path(Path(value)))
+
+
+Generation = Annotated[NonNegativeInt | str, AfterValidator(_seed_or_archive)]
+"""A seed of a re-drawing, `published` for the tasks as they are, or the path of an archive."""
+
+
+class ScoringConfig(Strict):
+    """How a model is scored on a generation of tasks."""
+
+    metric: Metric = Metric.CELL_ACCURACY
+    """The metric that the score tree calls accuracy; the others ride along under their names."""
+    unit: Literal["task", "group"] = "task"
+    """What one file of the score tree is about."""
+    include_seen: bool = False
+    """Score also tasks that one of the models was trained on; by default these are left out."""
+    batch_size: PositiveInt = 32
+    """Mean grids a batch."""
+
+
+class EvaluateConfig(JobConfig):
+    """`jobs/evaluate.py`."""
+
+    job: ClassVar[str] = "evaluate"
+
+    models: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Checkpoint files, run names under `storage`, run directories, or sweeps (all trials)."""
+    generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
+    """Seeds of re-drawings, `published`, or paths of archives in the format of `data.source`."""
+    data: DataConfig = DataConfig()
+    scoring: ScoringConfig = ScoringConfig()
+    cluster: ClusterConfig = ClusterConfig()
+
+
+class Layout(StrEnum):
+    """How a score tree is laid out below a model."""
+
+    AUTO = "auto"
+    GENERATIONS = "generations"
+    FLAT = "flat"
+
+
+class QualityEvalConfig(Strict):
+    """Where the scores are."""
+
+    scores_root_dir: Location | None = None
+    """Directory with one subdirectory a model; null takes BASE_ARTIFACTS_DIR and `run_id`."""
+    scores_subdir: Text = "scores"
+    """Directory of scores within BASE_ARTIFACTS_DIR, above `run_id`."""
+    prior_datasets: tuple[Location, ...] = ()
+    """Directories of the same structure, for earlier benchmarks; novelty is against them."""
+
+
+class QualityConfig(JobConfig):
+    """`jobs/quality.py`."""
+
+    job: ClassVar[str] = "quality"
+
+    quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
+    run_id: Text | None = None
+    """Directory within `{BASE_ARTIFACTS_DIR}/{scores_subdir}`, where `scores_root_dir` is null."""
+    layout: Layout = Layout.AUTO
+    """Whether the directories below a model are generations; `auto` tells and logs which."""
+    on_missing_generation: Literal["error", "drop"] = "error"
+    """What to do with generations that not every model has: refuse, or use the common ones."""
+    strict: bool = False
+    """Refuse a tree with a file that cannot be used, instead of listing it."""
+    bootstrap: NonNegativeInt = 1000
+    """Replicates of the tasks for the 95 % intervals; 0 leaves the intervals out."""
+    cache: bool = True
+    """Keep what was read of each file, by path, size and time of change, for the next run."""
+    cluster: ClusterConfig = ClusterConfig()
+
+
 class PipelineConfig(JobConfig):
     """`jobs/pipeline.py`."""
 
@@ -379,8 +477,19 @@ class PipelineConfig(JobConfig):
 
     models: Models = ALL_MODELS
     """Trained one after another; each is an architecture or `{architecture: ..., key: value}`."""
+    take: tuple[Text, ...] = ()
+    """Models taken as they are, as in `jobs/evaluate.py`, beside those trained."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
+    generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
+    """Generations of `data` that every model is scored on."""
+    prior: DataConfig | None = DataConfig(source=Source.ARC_AGI_2, subset=Subset.EVALUATION)
+    """The earlier benchmark that novelty is measured against; null leaves novelty out."""
+    scoring: ScoringConfig = ScoringConfig()
+    score_trees: tuple[Location, ...] = ()
+    """Score trees of other jobs, whose quality is reported beside."""
+    pictures: NonNegativeInt = 4
+    """Tasks shown in the report with each model's prediction beside the target."""
     cluster: ClusterConfig = ClusterConfig()
 
 
@@ -389,7 +498,7 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train"] = "train"
+    part: Literal["train", "quality", "tune"] = "train"
     """What is measured."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
