@@ -1,8 +1,9 @@
-"""Measure how fast each architecture trains on this machine.
+"""Measure the speed of training, of reading score trees, or the overhead of a sweep.
 
 Examples:
-    python jobs/benchmark.py
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
+    python jobs/benchmark.py part=quality
+    python jobs/benchmark.py part=tune data.every=8
 """
 
 from raylab.config import BenchmarkConfig
@@ -11,8 +12,11 @@ from raylab.entrypoint import run_job
 
 def run(config: BenchmarkConfig) -> None:
     from raylab.arc.benchmark import run_benchmark
+    from raylab.cluster.benchmark import benchmark_quality
+    from raylab.cluster.benchmark_tune import benchmark_tune
 
-    run_benchmark(config)
+    parts = {"train": run_benchmark, "quality": benchmark_quality, "tune": benchmark_tune}
+    parts[config.part](config)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Train several architectures one after another and compare them.
+"""Train architectures, score them on generations of tasks, measure the benchmark, and report.
+
+Ends with `report.html`, one file to look at. What is finished is not done again.
 
 Examples:
     python jobs/pipeline.py scale=demo
     python jobs/pipeline.py 'models=[champion,decoder_only]' name=two
     python jobs/pipeline.py 'models=[{architecture: champion, d_model: 128}]'
     python jobs/pipeline.py name=two resume=true
+    python jobs/pipeline.py 'take=[sweep]' 'generations=[published,1,2,3]' prior=null
 """
 
 from raylab.config import PipelineConfig

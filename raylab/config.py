@@ -5,6 +5,7 @@ that runs. This module alone knows Hydra and OmegaConf, and imports nothing heav
 `--help` and a mistake answer before torch or ray are loaded.
 """
 
+import itertools
 import json
 import os
 import re
@@ -361,6 +362,125 @@ class TrainConfig(JobConfig):
     """Checkpoint file or run directory whose weights the model starts from."""
 
 
+Scalar = bool | int | float | str | None
+
+
+class Domain(Strict):
+    """The values that a search draws one key from: exactly one of these."""
+
+    choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
+    """One of these."""
+    uniform: tuple[float, float] | None = None
+    """Any number between the two."""
+    log_uniform: tuple[PositiveFloat, PositiveFloat] | None = None
+    """Any number between the two, evenly in the logarithm."""
+    integer: tuple[int, int] | None = None
+    """Any whole number from the first to the last."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "Domain":
+        given = [key for key, value in self if value is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"needs exactly one of {', '.join(Domain.model_fields)}, has "
+                f"{', '.join(given) or 'none'}: set the others to null"
+            )
+        if self.choice is None and self.bounds[0] >= self.bounds[1]:
+            low, high = self.bounds
+            raise ValueError(f"{given[0]}: {low} should be less than {high}")
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Least and greatest number of a domain that is no choice."""
+        found = self.uniform or self.log_uniform or self.integer
+        assert found is not None
+        return found
+
+    @property
+    def extremes(self) -> tuple[Scalar, ...]:
+        """Every choice, or the least and the greatest number."""
+        return self.bounds if self.choice is None else self.choice
+
+
+Domains = dict[str, Domain]
+
+
+class SearchSpace(Strict):
+    """What a sweep searches."""
+
+    model: Annotated[dict[Architecture, Domains], Field(min_length=1)]
+    """The architectures, each with the domains of its own keys."""
+    training: Domains = {}
+    """Domains of `training` keys, for all architectures."""
+
+    @model_validator(mode="after")
+    def _keys_and_values_fit(self) -> "SearchSpace":
+        for architecture, domains in self.model.items():
+            _check_domains(MODEL_CONFIGS[architecture], domains, f"model.{architecture}")
+        _check_domains(TrainingConfig, self.training, "training")
+        return self
+
+
+MODEL_CONFIGS: dict[Architecture, type[TransformerConfig]] = {
+    Architecture.CHAMPION: ChampionConfig,
+    Architecture.ENCODER_DECODER: EncoderDecoderConfig,
+    Architecture.DECODER_ONLY: DecoderOnlyConfig,
+}
+CHECKED_COMBINATIONS = 4096
+
+
+def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
+    unknown = [key for key in domains if key not in kind.model_fields or key == "architecture"]
+    if unknown:
+        known = ", ".join(key for key in kind.model_fields if key != "architecture")
+        raise ValueError(f"{where} has no key {', '.join(unknown)}; its keys: {known}")
+    combinations = itertools.product(*(domain.extremes for domain in domains.values()))
+    for values in itertools.islice(combinations, CHECKED_COMBINATIONS):
+        drawn = dict(zip(domains, values, strict=True))
+        try:
+            kind.model_validate_json(json.dumps(drawn), strict=True)
+        except ValidationError as error:
+            problem = problems_of(kind, error.errors(include_url=False))[0]
+            raise ValueError(f"{where} allows {json.dumps(drawn)}, but {problem}") from error
+
+
+class Search(StrEnum):
+    """How a sweep draws its trials."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    POPULATION = "population"
+
+
+class TuneConfig(JobConfig):
+    """`jobs/tune.py`."""
+
+    job: ClassVar[str] = "tune"
+
+    space: SearchSpace
+    search: Search = Search.TPE
+    """Tree-structured Parzen estimator, at random, or population-based training."""
+    trials: PositiveInt = 20
+    """Trials drawn; with `population` its size."""
+    concurrent: PositiveInt | None = None
+    """Trials at a time; null takes as many as the cluster holds."""
+    stop_early: bool = True
+    """Stop trials that fall behind at equal epochs (ASHA); population-based training does not."""
+    grace_epochs: PositiveInt = 5
+    """Epochs before a trial may be stopped."""
+    reduction_factor: Annotated[int, Field(ge=2)] = 3
+    """Of the trials that reach a rung, one in so many goes on to the next."""
+    population_epochs: PositiveInt = 5
+    """Epochs after which the last of a population take over weights and settings of the first."""
+    seed: NonNegativeInt = 307
+    """Seed of the search."""
+    data: DataConfig = DataConfig()
+    training: TrainingConfig = TrainingConfig()
+    cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
+    """Workers and CPUs are those of one trial."""
+
+
 def _architecture_as_model(value: object) -> object:
     return {"architecture": value} if isinstance(value, str) else value
 
@@ -523,11 +643,13 @@ class _Invalid(Exception):
         self.problems = list(problems)
 
 
-def load_config(kind: type[C], overrides: Sequence[str] = ()) -> C:
-    """Composes `configs/<job>.yaml` with Hydra overrides and validates the result.
+def load_config(kind: type[C], overrides: Sequence[str] = (), file: Path | None = None) -> C:
+    """Composes `configs/<job>.yaml`, a file and Hydra overrides, and validates the result.
 
     Args:
         kind: Configuration of the job.
+        file: YAML whose sections replace those of the job's own, such as a sweep's `best.yaml`. A
+            group chosen on the command line replaces the file's section.
         overrides: Hydra's override grammar. A plain `key=value` reaches every key of `kind`, also
             one that no YAML file names.
 
@@ -537,8 +659,11 @@ def load_config(kind: type[C], overrides: Sequence[str] = ()) -> C:
     groups = config_groups(kind)
     usable, problems = _read_overrides(groups, overrides)
     unchosen = {problem.path for problem in problems} & groups.keys()
+    chosen = {text.partition("=")[0] for text in usable} & groups.keys()
+    values = {} if file is None else _read_yaml(file)
+    kept = {key: value for key, value in values.items() if key not in chosen}
     try:
-        config = _validate(kind, _compose(kind, usable))
+        config = _validate(kind, _compose(kind, usable, kept))
     except _Invalid as invalid:
         problems += [p for p in invalid.problems if p.path.split(".")[0] not in unchosen]
     else:
@@ -572,18 +697,25 @@ def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
             f"{path} is missing: run the job from a checkout of raylab, where configs/ lies beside "
             "the package (with Ray, give the checkout as --working-dir)"
         )
-    try:
-        document = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(path)))
-    except (YAMLError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+    document = _read_yaml(path)
     defaults = cast(list[str | dict[str, Any]], document.get("defaults", []))
     names = [next(iter(entry)).split()[-1] for entry in defaults if isinstance(entry, dict)]
     return {name: tuple(sorted(p.stem for p in (CONFIGS / name).glob("*.yaml"))) for name in names}
 
 
-def as_yaml(config: JobConfig) -> str:
-    """The whole configuration as YAML that loads back to the same configuration."""
-    return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json")))
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        document = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} holds no mapping of keys to values")
+    return cast(dict[str, Any], document)
+
+
+def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
+    """The configuration, less `exclude`, as YAML that loads back to the same configuration."""
+    return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json", exclude=exclude)))
 
 
 def _read_overrides(
@@ -642,10 +774,21 @@ def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
     return f"++{text}" if plain and not chooses else text
 
 
-def _compose(kind: type[JobConfig], overrides: Sequence[str]) -> dict[str, Any]:
+def _compose(
+    kind: type[JobConfig], overrides: Sequence[str], sections: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The job's YAML with `sections` in place of its own, then the overrides."""
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            composed = compose(kind.job, list(overrides))
+            parsed = OverridesParser.create().parse_overrides(list(overrides))
+            settings = [override for override in parsed if override.is_force_add()]
+            others = [override for override in parsed if not override.is_force_add()]
+            composed = compose(kind.job, [str(override.input_line) for override in others])
+            for section, content in (sections or {}).items():
+                OmegaConf.update(composed, section, content, merge=False, force_add=True)
+            for override in settings:
+                key, value = override.key_or_group, override.value()
+                OmegaConf.update(composed, key, value, merge=True, force_add=True)
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise _Invalid([Problem("", str(error).strip().replace("\n", "\n    "))]) from error

@@ -1,6 +1,6 @@
 """The command line of every job: flags, `--help`, and errors as exit statuses.
 
-python jobs/<job>.py [--help] [--cfg job] [key=value ...]
+python jobs/<job>.py [--help] [--cfg job] [--config FILE] [key=value ...]
 """
 
 import argparse
@@ -8,6 +8,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from rich.console import Console
@@ -52,9 +53,10 @@ def help_text(kind: type[JobConfig], doc: str | None) -> str:
     """What `--help` prints: the job, its flags, config groups and every key."""
     groups = config_groups(kind)
     sections = [
-        f"usage: python jobs/{kind.job}.py [--help] [--cfg job] [key=value ...]",
+        f"usage: python jobs/{kind.job}.py [--help] [--cfg job] [--config FILE] [key=value ...]",
         (doc or "").strip(),
-        "Flags:\n  --help     print this\n  --cfg job  print the configuration and stop",
+        "Flags:\n  --help         print this\n  --cfg job      print the configuration and stop\n"
+        "  --config FILE  YAML whose sections replace those of the job's own",
         "Config groups:\n"
         + "\n".join(f"  {name}={' | '.join(options)}" for name, options in groups.items()),
         "Keys, each with its type, default and meaning:\n"
@@ -71,19 +73,22 @@ def console() -> Console:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}\nthe flags are --help and --cfg job; all else is key=value")
+        raise ConfigError(
+            f"{message}\nthe flags are --help, --cfg job and --config FILE; all else is key=value"
+        )
 
 
 def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str]) -> None:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
+    parser.add_argument("--config", type=Path)
     parser.add_argument("overrides", nargs="*")
     arguments = parser.parse_intermixed_args(argv)
     if arguments.help:
         print(help_text(kind, doc))
         return
-    config = load_config(kind, arguments.overrides)
+    config = load_config(kind, arguments.overrides, arguments.config)
     if arguments.cfg:
         print(as_yaml(config), end="")
         return

@@ -29,7 +29,7 @@ from raylab.config import JobConfig
 from raylab.errors import RunError
 
 RECORD = "record.json"
-IDENTITY_EXCLUDES = {"storage", "name", "resume", "cluster"}
+IDENTITY_EXCLUDES = {"storage", "name", "resume", "cluster", "concurrent"}
 """What a configuration may change without becoming another run: where it runs, not what it does."""
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
 CHECKOUT = Path(raylab.__file__).parents[1]
@@ -144,13 +144,22 @@ class Run:
             TypeError: The value holds something else.
         """
         text = json.dumps(_without_non_finite(value), indent=2, allow_nan=False)
+        self.write_bytes(name, text.encode() + b"\n")
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Writes a file whole or not at all; `/` in the name parts directories, which are made."""
         path = self._join(name)
         self.filesystem.create_dir(posixpath.dirname(path), recursive=True)
         if isinstance(self.filesystem, fs.LocalFileSystem):
-            _replace_file(Path(path), text.encode() + b"\n")
+            _replace_file(Path(path), content)
         else:
             with self.filesystem.open_output_stream(path) as stream:
-                stream.write(text.encode() + b"\n")
+                stream.write(content)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of the run is done."""
+        return bool((self.read_json(RECORD) or {}).get("finished"))
 
     def finish(self) -> None:
         """Notes in the record that all of the run is done."""

@@ -152,7 +152,7 @@ def _bounds(node: Node) -> str:
 
 def _child(node: Node, part: int | str) -> Node:
     if isinstance(part, str):
-        return node.get("properties", {}).get(part, {})
+        return node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
     prefix = node.get("prefixItems", [])
     return prefix[part] if part < len(prefix) else node.get("items", {})
 

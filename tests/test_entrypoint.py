@@ -133,7 +133,7 @@ def test_unknown_flags_are_refused_with_the_known_ones(
     with pytest.raises(SystemExit) as ended:
         run_job(TrainConfig, None, lambda _: pytest.fail("ran"), [flag])
     assert ended.value.code == 2
-    assert "the flags are --help and --cfg job" in capsys.readouterr().err
+    assert "the flags are --help, --cfg job and --config FILE" in capsys.readouterr().err
 
 
 def test_flags_may_stand_between_overrides(capsys: pytest.CaptureFixture[str]) -> None:

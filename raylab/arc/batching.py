@@ -71,6 +71,8 @@ class Batch(NamedTuple):
     """(B, K) int64: positions among the P pairs, `MISSING` where a task has too few."""
     tasks: Tensor
     """(B,) int64: position of each query's task in the store."""
+    pairs: Tensor
+    """(B,) int64: position of each query's pair in the store."""
 
     def select(self, index: Tensor) -> "Batch":
         """The queries at (N,) `index`, with all demonstrations."""
@@ -79,6 +81,7 @@ class Batch(NamedTuple):
             target=self.target.select(index),
             demo_index=self.demo_index[index],
             tasks=self.tasks[index],
+            pairs=self.pairs[index],
         )
 
 
@@ -338,6 +341,7 @@ class BatchDataset(Dataset[Batch]):
             demo_outputs=grids(distinct, 1),
             demo_index=torch.from_numpy(index),
             tasks=torch.from_numpy(store.task_of[pairs]),
+            pairs=torch.from_numpy(pairs),
         )
 
 

@@ -45,6 +45,8 @@ class Checkpoint:
     path: Path
     model: ModelConfig
     weights: dict[str, Tensor]
+    trained_on: frozenset[str] | None
+    """Ids of the tasks it was trained on; None where the file does not tell."""
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -122,4 +124,10 @@ def _parse(path: Path, content: object) -> Checkpoint:
         for name, tensor in state.items()
         if name.startswith(PREFIX)
     }
-    return Checkpoint(path, model, weights)
+    return Checkpoint(path, model, weights, _task_ids(fields["raylab"].get("trained_on")))
+
+
+def _task_ids(listed: object) -> frozenset[str] | None:
+    if not isinstance(listed, list):
+        return None
+    return frozenset(str(id_) for id_ in cast("list[object]", listed))

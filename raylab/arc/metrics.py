@@ -8,9 +8,10 @@ A (H, W) tensor is one grid, a (B, H, W) tensor a batch; `pad_token` in the targ
 outside its grid.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -106,34 +107,61 @@ def _copy_counts(
     }
 
 
-def _ratio(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:
+class Ratio(NamedTuple):
+    """A metric as a ratio of counts, both summed over grids first."""
+
+    numerator: tuple[Count, ...]
+    denominator: tuple[Count, ...]
+    empty: float = 0.0
+    """The value where the denominator is 0."""
+
+
+def _share_of_grids(count: Count) -> Ratio:
+    return Ratio((count,), (Count.GRIDS,))
+
+
+GRID_RATIOS = {
+    "cell_accuracy": Ratio((Count.CORRECT_CELLS,), (Count.CELLS,)),
+    "grid_accuracy": _share_of_grids(Count.EXACT),
+    "grid_tol_0p90": _share_of_grids(Count.TOL_90),
+    "grid_tol_0p95": _share_of_grids(Count.TOL_95),
+    "grid_tol_0p99": _share_of_grids(Count.TOL_99),
+    "row_all_correct_rate": Ratio((Count.CORRECT_ROWS,), (Count.ROWS,)),
+    "col_all_correct_rate": Ratio((Count.CORRECT_COLS,), (Count.COLS,)),
+}
+COPY_RATIOS = {
+    "change_recall": Ratio((Count.COMMON_CHANGES,), (Count.TARGET_CHANGES,), empty=1.0),
+    "change_precision": Ratio((Count.COMMON_CHANGES,), (Count.PREDICTED_CHANGES,), empty=1.0),
+    "transformation_f1": Ratio(
+        (Count.COMMON_CHANGES, Count.COMMON_CHANGES),
+        (Count.TARGET_CHANGES, Count.PREDICTED_CHANGES),
+        empty=1.0,
+    ),
+    "copy_rate": Ratio((Count.COPIES,), (Count.CELLS,)),
+}
+FREE_RUNNING_RATIOS = {
+    "solve_rate": _share_of_grids(Count.SOLVED),
+    "shape_accuracy": _share_of_grids(Count.CORRECT_SHAPES),
+}
+RATIOS = GRID_RATIOS | COPY_RATIOS | FREE_RUNNING_RATIOS
+"""Every metric but the dense grid objective, which is a weighted sum of three of them."""
+
+
+def _ratio_values(ratios: Mapping[str, Ratio], counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
+    """The values of `ratios`, each a float32 scalar, from summed counts."""
+    return {
+        name: _divided(
+            torch.stack([counts[count] for count in ratio.numerator]).sum(0),
+            torch.stack([counts[count] for count in ratio.denominator]).sum(0),
+            ratio.empty,
+        )
+        for name, ratio in ratios.items()
+    }
+
+
+def _divided(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:
     ratio = numerator.double() / denominator.clamp(min=1)
     return torch.where(denominator > 0, ratio, torch.full_like(ratio, empty)).float()
-
-
-def _grid_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
-    grids = counts[Count.GRIDS]
-    return {
-        "cell_accuracy": _ratio(counts[Count.CORRECT_CELLS], counts[Count.CELLS], 0.0),
-        "grid_accuracy": _ratio(counts[Count.EXACT], grids, 0.0),
-        "grid_tol_0p90": _ratio(counts[Count.TOL_90], grids, 0.0),
-        "grid_tol_0p95": _ratio(counts[Count.TOL_95], grids, 0.0),
-        "grid_tol_0p99": _ratio(counts[Count.TOL_99], grids, 0.0),
-        "row_all_correct_rate": _ratio(counts[Count.CORRECT_ROWS], counts[Count.ROWS], 0.0),
-        "col_all_correct_rate": _ratio(counts[Count.CORRECT_COLS], counts[Count.COLS], 0.0),
-    }
-
-
-def _copy_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
-    """Recall, precision and F1 are 1 where there was nothing to change and nothing was changed."""
-    common = counts[Count.COMMON_CHANGES]
-    target, predicted = counts[Count.TARGET_CHANGES], counts[Count.PREDICTED_CHANGES]
-    return {
-        "change_recall": _ratio(common, target, 1.0),
-        "change_precision": _ratio(common, predicted, 1.0),
-        "transformation_f1": _ratio(2 * common, target + predicted, 1.0),
-        "copy_rate": _ratio(counts[Count.COPIES], counts[Count.CELLS], 0.0),
-    }
 
 
 def _total(counts: Mapping[Count, Tensor]) -> dict[Count, Tensor]:
@@ -160,7 +188,8 @@ def compute_grid_metrics(
         ValueError: if the shapes differ or are neither 2-D nor 3-D.
     """
     _check_shapes(predictions, targets)
-    return _grid_values(_total(_grid_counts(_batched(predictions), _batched(targets), pad_token)))
+    counts = _grid_counts(_batched(predictions), _batched(targets), pad_token)
+    return _ratio_values(GRID_RATIOS, _total(counts))
 
 
 def compute_dense_grid_objective(
@@ -208,7 +237,63 @@ def compute_copy_metrics_on_batch(
         raise ValueError(f"{len(source)} source grids for {len(target)} targets")
     counts = _copy_counts(source, target, prediction, pad_token)
     counts[Count.CELLS] = (target != pad_token).sum((1, 2))
-    return _copy_values(_total(counts))
+    return _ratio_values(COPY_RATIOS, _total(counts))
+
+
+def metric_values(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
+    """Every metric, each a scalar in [0, 1], of grids whose counts are summed.
+
+    Args:
+        counts: (counts,) integers, in the order of `Count`.
+        weights: keyword weights of the dense grid objective.
+    """
+    values = _ratio_values(RATIOS, {count: counts[count] for count in Count})
+    return values | _objective(values, weights)
+
+
+def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, float]:
+    """The standard error of every metric, over grids taken as independent draws.
+
+    A metric R = sum y / sum x over N grids is a ratio estimator. Linearised, its deviations are
+    z_i = (y_i - R x_i) / sum x and its standard error is sqrt(N / (N - 1) * sum z_i^2) (Cochran,
+    *Sampling Techniques*, 3rd ed. 1977, chapter 6); with every x = 1 that is the usual standard
+    error of a mean. The deviations of the dense grid objective are the weighted sums of those of
+    its parts.
+
+    Args:
+        counts: (N, counts) integers, one row a grid, in the order of `Count`.
+        weights: keyword weights of the dense grid objective.
+
+    Returns:
+        Standard errors >= 0 by metric: none for N < 2, and none of a metric whose denominator is
+        0, for its value is a convention and no estimate.
+    """
+    grids = len(counts)
+    if grids < 2:
+        return {}
+    deviations: dict[str, Tensor] = {}
+    for name, ratio in RATIOS.items():
+        y = counts[:, list(ratio.numerator)].sum(1).double()
+        x = counts[:, list(ratio.denominator)].sum(1).double()
+        if x.sum() > 0:
+            deviations[name] = (y - x * (y.sum() / x.sum())) / x.sum()
+    if "cell_accuracy" in deviations:
+        deviations |= _objective(deviations, weights)
+    return {
+        name: math.sqrt(grids / (grids - 1) * float(z.square().sum()))
+        for name, z in deviations.items()
+    }
+
+
+def _objective(
+    values: Mapping[str, Tensor], weights: Mapping[str, float] | None
+) -> dict[str, Tensor]:
+    return compute_dense_grid_objective(
+        values["cell_accuracy"],
+        values["grid_tol_0p95"],
+        values["grid_accuracy"],
+        **(weights or {}),
+    )
 
 
 class GridMetrics(Metric):
@@ -256,7 +341,7 @@ class GridMetrics(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Every metric over all grids, each a scalar in [0, 1]."""
-        return self._values(self.counts.sum(0))
+        return metric_values(self.counts.sum(0), self.weights)
 
     def by_group(self) -> dict[str, dict[str, float]]:
         """Every metric of each group that has a grid, with `grids` and `compositional_gap`.
@@ -270,20 +355,7 @@ class GridMetrics(Metric):
             grids = int(counts[Count.GRIDS])
             if not grids:
                 continue
-            values = {name: float(value) for name, value in self._values(counts).items()}
+            values = {k: float(v) for k, v in metric_values(counts, self.weights).items()}
             gap = values["cell_accuracy"] - values["grid_accuracy"]
             table[group] = {"grids": grids, **values, "compositional_gap": gap}
         return table
-
-    def _values(self, row: Tensor) -> dict[str, Tensor]:
-        counts = {count: row[count] for count in Count}
-        values = _grid_values(counts) | _copy_values(counts)
-        values |= compute_dense_grid_objective(
-            values["cell_accuracy"],
-            values["grid_tol_0p95"],
-            values["grid_accuracy"],
-            **self.weights,
-        )
-        values["solve_rate"] = _ratio(counts[Count.SOLVED], counts[Count.GRIDS], 0.0)
-        values["shape_accuracy"] = _ratio(counts[Count.CORRECT_SHAPES], counts[Count.GRIDS], 0.0)
-        return values

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
 from raylab.arc.batching import Batch
-from raylab.arc.decoding import solved_grids
+from raylab.arc.checkpoints import Checkpoint, load_weights
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models import Prediction, build_model
+from raylab.arc.scoring import count_batch
 from raylab.arc.tasks import PAD
 from raylab.config import ModelConfig, Precision, TrainingConfig
 from raylab.errors import NonFiniteLossError
@@ -69,6 +70,7 @@ class ArcModule(pl.LightningModule):
         task_ids: Sequence[str],
         groups: Sequence[str],
         group_of_task: Tensor,
+        trained_on: Iterable[str],
     ) -> None:
         """Build the model from `training.seed`.
 
@@ -78,11 +80,14 @@ class ArcModule(pl.LightningModule):
             task_ids: names of the tasks that `Batch.tasks` points at.
             groups: names of the groups metrics are split by.
             group_of_task: (tasks,) int64 position of each task's group.
+            trained_on: ids of the tasks that are trained on.
         """
         super().__init__()
         torch.manual_seed(training.seed)
         self.model_config, self.training_config = model, training
         self.task_ids = tuple(task_ids)
+        self.trained_on: frozenset[str] | None = frozenset(trained_on)
+        """Ids of all tasks that the weights were trained on, None where that is not known."""
         self.model = build_model(model)
         self.metrics = GridMetrics(groups, training.objective.model_dump())
         self.register_buffer("group_of_task", group_of_task, persistent=False)
@@ -90,6 +95,18 @@ class ArcModule(pl.LightningModule):
         self.group_table: dict[str, dict[str, float]] = {}
         """Metrics by group of the last validation."""
         self._unchecked: deque[Step] = deque()
+
+    def start_from(self, checkpoint: Checkpoint) -> None:
+        """Take over the weights of `checkpoint` and what they were trained on.
+
+        Raises:
+            CheckpointError: the checkpoint is of another model.
+        """
+        load_weights(self.model, self.model_config, checkpoint)
+        if self.trained_on is None or checkpoint.trained_on is None:
+            self.trained_on = None
+        else:
+            self.trained_on |= checkpoint.trained_on
 
     @property
     def learning_rate(self) -> float:
@@ -151,19 +168,7 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Count one batch."""
-        prediction = self.model(batch)
-        cells = prediction.cells.argmax(dim=-1)
-        target = batch.target
-        right_size = (prediction.sizes.argmax(dim=-1) + 1 == target.sizes).all(dim=1)
-        right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
-        self.metrics.update(
-            source=batch.source.as_images(batch.source.cells),
-            target=target.as_images(target.cells),
-            prediction=target.as_images(cells),
-            group=self.group_of_task[batch.tasks],
-            solved=solved_grids(self.model, batch, right_size & right_cells),
-            shape_correct=right_size,
-        )
+        count_batch(self.model, batch, self.group_of_task[batch.tasks], self.metrics)
 
     def on_validation_epoch_end(self) -> None:
         """Log every metric of the epoch, over all workers."""
@@ -177,6 +182,7 @@ class ArcModule(pl.LightningModule):
         checkpoint["raylab"] = {
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
+            "trained_on": None if self.trained_on is None else sorted(self.trained_on),
         }
 
     def _check_losses(self) -> None:

@@ -101,6 +101,7 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         task_ids=store.task_ids,
         groups=group_names,
         group_of_task=group_of_task,
+        trained_on=split.train,
     )
     data = PlannedData(
         plan(split.train, training=True),

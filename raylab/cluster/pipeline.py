@@ -1,41 +1,177 @@
-"""Several architectures trained one after another in one run, and compared."""
+"""Train, score, measure the quality of the benchmark, and report: all in one run.
+
+Every stage keeps what it finished, so that a second run does only what is missing.
+"""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
+import numpy as np
+import ray
+import torch
+from ray.exceptions import RayTaskError
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.evaluation import predicted_examples, trained_on
+from raylab.arc.tasks import load_tasks
+from raylab.cluster.evaluate import SCORES, evaluate_models
+from raylab.cluster.models import fetch_checkpoint, find_models
+from raylab.cluster.quality import QUALITY, measure_trees, print_quality
 from raylab.cluster.session import session
 from raylab.cluster.train import METRICS, fit
-from raylab.config import ModelConfig, PipelineConfig, TrainConfig
+from raylab.config import AS_PUBLISHED, ModelConfig, PipelineConfig, QualityConfig, TrainConfig
 from raylab.entrypoint import console
+from raylab.errors import RaylabError, RunError
+from raylab.quality.measure import Quality
+from raylab.report.page import Example, PipelineReport, Prediction, render_pipeline
 from raylab.report.tables import comparison_table
-from raylab.runs import Json, Run
+from raylab.runs import RECORD, Json, Run
+
+PRIOR = "prior"
+EXAMPLES = "examples.json"
+REPORT = "report.html"
 
 
 def run_pipeline(config: PipelineConfig) -> None:
-    """Train every model of `config`, each in a run directory within the pipeline's, and compare.
-
-    Models that are finished are not trained again.
+    """Train every model of `config`, score all, measure the benchmark and write `report.html`.
 
     Raises:
         RaylabError: what a user can act on, with the way out.
     """
+    taken = find_models(config.take, config.storage)
+    clash = taken.keys() & _named(config.models).keys()
+    if clash:
+        raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
     run = Run.open(config, config.job)
-    results: dict[str, Json] = {}
+    if run.finished:
+        print(f"run {run.name} is finished, nothing is left to do", flush=True)
+        _print_outcome(run)
+        return
     with session(config.cluster):
-        for name, model in _named(config.models).items():
-            print(f"\n{name} -> {run.uri}/{name}", flush=True)
-            training = TrainConfig(
-                storage=run.uri,
-                name=name,
-                resume=True,
-                model=model,
-                data=config.data,
-                training=config.training,
-                cluster=config.cluster,
-            )
-            results[name] = fit(training, Run.open(training, training.job))
-            run.write_json(METRICS, {"models": results})
-    console().print(comparison_table(results))
+        trained = _train(config, run)
+        best = {name: f"{run.uri}/{name}/{m['best']['checkpoint']}" for name, m in trained.items()}
+        models = best | taken
+        _score(config, run, models)
+        if not run.exists(EXAMPLES):
+            run.write_json(EXAMPLES, {"examples": _examples(config, models)})
+        run.write_json(QUALITY, _measure(config, run))
+    run.write_bytes(REPORT, _page(config, run).encode())
     run.finish()
+    _print_outcome(run)
+
+
+def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
+    """The metrics of every model, each trained in a run directory within the pipeline's."""
+    results: dict[str, Json] = {}
+    for name, model in _named(config.models).items():
+        print(f"\n{name} -> {run.uri}/{name}", flush=True)
+        training = TrainConfig(
+            storage=run.uri,
+            name=name,
+            resume=True,
+            model=model,
+            data=config.data,
+            training=config.training,
+            cluster=config.cluster,
+        )
+        results[name] = fit(training, Run.open(training, training.job))
+        run.write_json(METRICS, {"models": results})
+    return results
+
+
+def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
+    """Score all models on the generations, and on the prior benchmark as it was published."""
+    print("\nscores", flush=True)
+    evaluate_models(models, config.generations, config.data, config.scoring, config.cluster, run)
+    if config.prior is not None:
+        print("\nscores on the prior benchmark", flush=True)
+        evaluate_models(
+            models, (AS_PUBLISHED,), config.prior, config.scoring, config.cluster, run, PRIOR
+        )
+
+
+def _measure(config: PipelineConfig, run: Run) -> Quality:
+    """The quality of the benchmark, with that of `config.score_trees` as `others`."""
+    print("\nquality", flush=True)
+    settings = QualityConfig(storage=config.storage)
+    priors = [] if config.prior is None else [f"{run.uri}/{PRIOR}"]
+    quality = measure_trees(f"{run.uri}/{SCORES}", priors, settings, config.storage)
+    others = {uri: measure_trees(uri, (), settings, config.storage) for uri in config.score_trees}
+    return {**quality, "others": others}
+
+
+def _examples(config: PipelineConfig, models: Mapping[str, str]) -> list[Json]:
+    """What each model answers to a few tasks that none was trained on, by Ray tasks."""
+    checkpoints = {name: fetch_checkpoint(uri) for name, uri in models.items()}
+    chosen = _pictured_tasks(config, list(checkpoints.values()))
+    if not chosen:
+        return []
+    predict = ray.remote(_predict).options(num_cpus=1)
+    data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
+    answers = {name: predict.remote(model, data) for name, model in checkpoints.items()}
+    examples: dict[str, Json] = {}
+    for name, answer in answers.items():
+        try:
+            predicted = cast("list[Json]", ray.get(cast("Any", answer)))
+        except RayTaskError as error:
+            if isinstance(error.cause, RaylabError):
+                raise error.cause from error
+            raise
+        for item in predicted:
+            shared = {key: item[key] for key in ("task", "input", "target")}
+            example = examples.setdefault(item["task"], {**shared, "predictions": {}})
+            example["predictions"][name] = {"grid": item["prediction"], "solved": item["solved"]}
+    return list(examples.values())
+
+
+def _pictured_tasks(config: PipelineConfig, checkpoints: Sequence[Checkpoint]) -> list[str]:
+    """`config.pictures` task ids, evenly over the unseen tasks by size of output."""
+    tasks = load_tasks(config.data)
+    if not config.scoring.include_seen:
+        seen = frozenset[str]().union(*map(trained_on, checkpoints))
+        tasks = tuple(task for task in tasks if task.id not in seen)
+    by_size = sorted(tasks, key=lambda task: (task.pairs[-1].output.size, task.id))
+    count = min(config.pictures, len(by_size))
+    steps = np.linspace(0, len(by_size) - 1, count + 2)[1:-1].round().astype(int)
+    return [by_size[step].id for step in dict.fromkeys(steps.tolist())]
+
+
+def _predict(checkpoint: Checkpoint, data: Any) -> list[Json]:
+    torch.set_num_threads(1)
+    return predicted_examples(checkpoint, load_tasks(data), torch.device("cpu"))
+
+
+def _page(config: PipelineConfig, run: Run) -> str:
+    quality = run.read_json(QUALITY) or {}
+    others = cast("dict[str, Json]", quality.pop("others", {}))
+    examples = cast("list[Json]", (run.read_json(EXAMPLES) or {})["examples"])
+    return render_pipeline(
+        PipelineReport(
+            title=f"raylab pipeline {run.name}",
+            uri=run.uri,
+            models=(run.read_json(METRICS) or {})["models"],
+            quality={f"{config.data.source} tasks": quality, **others},
+            examples=[_example(item) for item in examples],
+            record=run.read_json(RECORD) or {},
+            metric=config.scoring.metric.value,
+        )
+    )
+
+
+def _example(item: Json) -> Example:
+    predictions = {name: Prediction(**answer) for name, answer in item["predictions"].items()}
+    return Example(item["task"], item["input"], item["target"], predictions)
+
+
+def _print_outcome(run: Run) -> None:
+    quality = run.read_json(QUALITY) or {}
+    console().print(comparison_table((run.read_json(METRICS) or {})["models"]))
+    print_quality(quality)
+    for uri, other in quality["others"].items():
+        print(f"\n{uri}")
+        print_quality(other)
+    print(f"\nreport {run.uri}/{REPORT}")
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:

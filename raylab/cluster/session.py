@@ -13,14 +13,6 @@ from raylab.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-TRAIN_SETTINGS = {
-    # Reports are collected once a poll; at the default of 2 s short epochs wait for it, and a
-    # checkpoint that is written but not yet collected is lost with its worker.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
-    # Read by Ray Train's controller; off a spot node it only logs errors about missing events.
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-}
-
 
 @contextmanager
 def session(config: ClusterConfig) -> Generator[None]:
@@ -34,8 +26,6 @@ def session(config: ClusterConfig) -> Generator[None]:
             "package lightning is installed: Ray would mix it with pytorch_lightning; "
             "pip uninstall lightning"
         )
-    for name, value in TRAIN_SETTINGS.items():
-        os.environ.setdefault(name, value)
     joined = ray.is_initialized()
     if not joined:
         _connect(config.address)
@@ -75,8 +65,7 @@ def cpus_per_worker(config: ClusterConfig) -> int:
 
     A cluster that has too few now may be growing: that is a warning, not an error.
     """
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    nodes = [cpus for cpus in nodes if cpus]
+    nodes = _cpus_of_nodes()
     total = sum(nodes)
     share = min(total // config.workers, min(nodes, default=1))
     wanted = config.cpus_per_worker or max(share, 1)
@@ -89,3 +78,29 @@ def cpus_per_worker(config: ClusterConfig) -> int:
             total,
         )
     return wanted
+
+
+def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
+    """How many trainings of `config.workers` workers run side by side: `wanted`, or all that fit.
+
+    Raises:
+        ConfigError: none fits, or fewer than wanted, on the cluster as it is: they would wait for
+            each other's workers for ever.
+    """
+    cpus = cpus_per_worker(config)
+    places = sum(node // cpus for node in _cpus_of_nodes())
+    if uses_gpu(config):
+        places = min(places, int(ray.cluster_resources()["GPU"]))
+    fit = places // config.workers
+    if fit < (wanted or 1):
+        raise ConfigError(
+            f"{wanted or 1} training(s) at a time of cluster.workers={config.workers} with "
+            f"{cpus} CPU(s) each do not fit on this cluster, {fit} would: lower concurrent, "
+            "cluster.workers or cluster.cpus_per_worker, or add nodes"
+        )
+    return wanted or fit
+
+
+def _cpus_of_nodes() -> list[int]:
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    return [cpus for cpus in nodes if cpus]

@@ -1,10 +1,11 @@
 """Training on Ray Train: any number of CPU or GPU workers, resumed after deaths."""
 
 import logging
+import os
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from logging.handlers import QueueHandler
 from pathlib import Path
@@ -31,10 +32,17 @@ from raylab.entrypoint import console
 from raylab.errors import CheckpointError, RaylabError, TrainingError
 from raylab.report.progress import Curves, epoch_line
 from raylab.report.tables import comparison_table, group_table
-from raylab.runs import RECORD, Json, Run
+from raylab.runs import Json, Run
 
 logger = logging.getLogger("raylab")
 
+TRAIN_SETTINGS = {
+    # Reports are collected once a poll; at the default of 2 s short epochs wait for it, and a
+    # checkpoint that is written but not yet collected is lost with its worker.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
+    # Read by Ray Train's controller; off a spot node it only logs errors about missing events.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.json"
 HEARTBEAT_SECONDS = 30.0
@@ -57,21 +65,28 @@ def train(config: TrainConfig) -> None:
     print(f"run {run.uri}\nbest checkpoint {run.uri}/{metrics['best']['checkpoint']}")
 
 
-def fit(config: TrainConfig, run: Run) -> Json:
+EpochListener = Callable[[Json], None]
+"""Called with a run's `metrics.json` after each epoch that is safely stored."""
+
+
+def fit(config: TrainConfig, run: Run, on_epoch: EpochListener | None = None) -> Json:
     """Train in the current Ray session; returns what is written to the run's `metrics.json`.
 
     A finished run is not trained again. A run with a checkpoint goes on from its latest.
+    `on_epoch` is called on a thread of its own.
 
     Raises:
         RaylabError: what a user can act on, with the way out.
     """
-    if (run.read_json(RECORD) or {}).get("finished"):
+    if run.finished:
         print(f"run {run.name} is finished, nothing is left to do", flush=True)
         return run.read_json(METRICS) or {}
+    for name, value in TRAIN_SETTINGS.items():
+        os.environ.setdefault(name, value)
     start = None if config.init_from is None else _checkpoint_at(config.init_from, config.model)
     gpu = uses_gpu(config.cluster)
     resources = {"CPU": cpus_per_worker(config.cluster)} | ({"GPU": 1} if gpu else {})
-    with _listener(config, run) as queue:
+    with _listener(config, run, on_epoch) as queue:
         trainer = TorchTrainer(
             _work,
             train_loop_config={
@@ -156,7 +171,7 @@ def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef[An
         experiment = build_experiment(config, rank=rank, world=world)
         checkpoint = cast("Checkpoint | None", ray.get(start))
         if checkpoint is not None:
-            load_weights(experiment.module.model, config.model, checkpoint)
+            experiment.module.start_from(checkpoint)
     except RaylabError as caught:
         error = caught
     found: list[RaylabError | None] = [None] * world
@@ -277,10 +292,10 @@ def _forward_logs(queue: Queue) -> None:
 
 
 @contextmanager
-def _listener(config: TrainConfig, run: Run) -> Generator[Queue]:
+def _listener(config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> Generator[Queue]:
     """A queue whose messages the driver prints and writes into the run."""
     queue = Queue(actor_options={"num_cpus": 0})
-    thread = threading.Thread(target=_listen, args=(queue, config, run), daemon=True)
+    thread = threading.Thread(target=_listen, args=(queue, config, run, on_epoch), daemon=True)
     thread.start()
     try:
         yield queue
@@ -290,7 +305,7 @@ def _listener(config: TrainConfig, run: Run) -> Generator[Queue]:
         queue.shutdown()
 
 
-def _listen(queue: Queue, config: TrainConfig, run: Run) -> None:
+def _listen(queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> None:
     curves = Curves(run)
     while (message := queue.get()) is not None:
         if isinstance(message, logging.LogRecord):
@@ -301,4 +316,6 @@ def _listen(queue: Queue, config: TrainConfig, run: Run) -> None:
             run.write_json(METRICS, message)
             curves.add(message["last"])
             print(epoch_line(message["last"], config.training.epochs), flush=True)
+            if on_epoch is not None:
+                on_epoch(message)
     curves.close()

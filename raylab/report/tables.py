@@ -1,6 +1,6 @@
 """Tables for the terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -64,4 +64,26 @@ def group_table(groups: Mapping[str, Mapping[str, float]]) -> Table:
     )
     for name, metrics in groups.items():
         table.add_row(name, str(int(metrics["grids"])), *(percent(metrics[key]) for key in keys))
+    return table
+
+
+def sweep_table(trials: Sequence[Mapping[str, Any]], monitor: str) -> Table:
+    """Trials by rank.
+
+    Args:
+        trials: best first, each with `trial`, `drawn` (a text), `score`, which is None where the
+            trial failed, and then `failure`; otherwise `epoch` of the best, `epochs`, `parameters`.
+        monitor: name of the score.
+    """
+    table = Table(title=f"Trials by {monitor} at their best epoch")
+    for label in ("rank", monitor, "at epoch", "epochs", "parameters", "trial", "drawn"):
+        table.add_column(label, justify="left" if label in ("trial", "drawn") else "right")
+    for rank, trial in enumerate(trials, 1):
+        if trial["score"] is None:
+            reason = f"{trial['drawn']}: {trial['failure'] or 'no epoch was finished'}"
+            table.add_row("-", "failed", "-", "-", "-", trial["trial"], reason)
+            continue
+        numbers = (str(int(trial["epoch"])), str(int(trial["epochs"])), f"{trial['parameters']:,}")
+        score = f"{trial['score']:.4f}"
+        table.add_row(str(rank), score, *numbers, trial["trial"], trial["drawn"])
     return table

@@ -188,6 +188,7 @@ def test_selected_queries_keep_their_demonstrations(random_tasks: RandomTasks) -
             kept, whole = getattr(part, side), getattr(batch, side)
             np.testing.assert_array_equal(image(kept, place), image(whole, query))
         assert part.tasks[place] == batch.tasks[query]
+        assert part.pairs[place] == batch.pairs[query]
         for slot in range(2):
             np.testing.assert_array_equal(
                 image(part.demo_inputs, int(part.demo_index[place, slot])),
@@ -490,3 +491,13 @@ def test_loader_processes_change_no_batch(random_tasks: RandomTasks, shuffle: bo
             loader.sampler.set_epoch(epoch)
         assert len(here) == len(elsewhere) == len(list(here))
         assert same(list(here), list(elsewhere))
+
+
+def test_a_batch_names_the_pairs_of_its_queries(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks())
+    batches = batches_of(plan_of(store))
+    pairs = torch.cat([batch.pairs for batch in batches])
+    assert sorted(pairs.tolist()) == list(range(len(store.task_of)))
+    for batch in batches:
+        assert batch.tasks.tolist() == store.task_of[batch.pairs.numpy()].tolist()
+        assert torch.equal(batch.source.cells, store.grids(2 * batch.pairs.numpy()).cells)

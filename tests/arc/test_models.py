@@ -255,8 +255,11 @@ def test_relabelling_permutes_the_logits_and_nothing_else(
     def relabel(grids: Grids) -> Grids:
         return recoloured(grids, lambda cells: permutation[cells.clamp(max=COLOURS - 1)])
 
-    relabelled = Batch(
-        *(relabel(grids) for grids in batch[:4]), demo_index=batch.demo_index, tasks=batch.tasks
+    relabelled = batch._replace(
+        source=relabel(batch.source),
+        target=relabel(batch.target),
+        demo_inputs=relabel(batch.demo_inputs),
+        demo_outputs=relabel(batch.demo_outputs),
     )
     before = predicted(model, batch)
     after = predicted(relabelled_model(model, small_config, permutation), relabelled)

@@ -1,6 +1,7 @@
 import pickle
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def module_of(config: TrainConfig, store: PairStore) -> ArcModule:
         task_ids=store.task_ids,
         groups=("a", "b"),
         group_of_task=group_of_task,
+        trained_on=store.task_ids,
     )
 
 
@@ -680,3 +682,45 @@ def test_every_model_trains_and_validates_in_every_precision_of_a_cpu(
     trainer, module = fit(settings(small_config, epochs=1, precision=precision), tasks)
     assert np.isfinite(values_of(trainer)["train_loss"])
     assert all(p.dtype == torch.float32 for p in module.parameters())
+
+
+# What a checkpoint was trained on
+
+
+def trained_on_in(path: Path) -> frozenset[str] | None:
+    return read_checkpoint(path).trained_on
+
+
+def test_a_checkpoint_tells_what_it_was_trained_on(saved: Path, tasks: tuple[Task, ...]) -> None:
+    assert trained_on_in(saved) == {task.id for task in tasks}
+
+
+def test_training_from_a_checkpoint_adds_its_tasks(
+    saved: Path, random_tasks: RandomTasks, tmp_path: Path
+) -> None:
+    parent = read_checkpoint(saved)
+    others = tuple(replace(task, id=f"other-{task.id}") for task in random_tasks(2))
+    config = settings(parent.model, epochs=1)
+    module = module_of(config, store_pairs(others))
+    module.start_from(parent)
+    kept = Checkpoints(tmp_path)
+    fit(config, others, kept, module=module)
+    known = parent.trained_on
+    assert known is not None
+    assert trained_on_in(kept.path(1)) == known | {task.id for task in others}
+
+
+def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
+    saved: Path, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    content = torch.load(saved, weights_only=True)
+    del content["raylab"]["trained_on"]
+    torch.save(content, tmp_path / "silent.ckpt")
+    silent = read_checkpoint(tmp_path / "silent.ckpt")
+    assert silent.trained_on is None
+    config = settings(silent.model, epochs=1)
+    module = module_of(config, store_pairs(tasks))
+    module.start_from(silent)
+    kept = Checkpoints(tmp_path)
+    fit(config, tasks, kept, module=module)
+    assert trained_on_in(kept.path(1)) is None

@@ -1,0 +1,21 @@
+"""Score trained models on generations of ARC tasks, as a tree of Inspect AI eval logs.
+
+Examples:
+    python jobs/evaluate.py models=[train-3f2a90c1de]
+    python jobs/evaluate.py models=[my-pipeline] generations=[published,1,2,3] scoring.unit=group
+    python jobs/evaluate.py models=[my-sweep] data.subset=evaluation scoring.metric=solve_rate
+    ray job submit --working-dir . -- python jobs/evaluate.py storage=/shared/runs models=[my-sweep]
+"""
+
+from raylab.config import EvaluateConfig
+from raylab.entrypoint import run_job
+
+
+def run(config: EvaluateConfig) -> None:
+    from raylab.cluster.evaluate import run_evaluate
+
+    run_evaluate(config)
+
+
+if __name__ == "__main__":
+    run_job(EvaluateConfig, __doc__, run)

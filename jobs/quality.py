@@ -1,0 +1,23 @@
+"""Measure the quality of a benchmark from the scores of models on it.
+
+Difficulty, separability, consistency and novelty over a tree of Inspect AI eval logs,
+`<root>/<model>/<generation>/*.json`, with 95 % intervals, into `quality.json`.
+
+Examples:
+    python jobs/quality.py quality_eval_cfg.scores_root_dir=scores
+    python jobs/quality.py run_id=run7 'quality_eval_cfg.prior_datasets=[earlier/scores]'
+    BASE_ARTIFACTS_DIR=/data python jobs/quality.py run_id=run7 layout=flat strict=true
+"""
+
+from raylab.config import QualityConfig
+from raylab.entrypoint import run_job
+
+
+def run(config: QualityConfig) -> None:
+    from raylab.cluster.quality import run_quality
+
+    run_quality(config)
+
+
+if __name__ == "__main__":
+    run_job(QualityConfig, __doc__, run)

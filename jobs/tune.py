@@ -1,0 +1,23 @@
+"""Search architectures and hyperparameters with Ray Tune; every trial is a Ray Train run.
+
+Ends with a ranked table, `best.yaml` for jobs/train.py, and the learning curves as a picture.
+
+Examples:
+    python jobs/tune.py name=sweep trials=50 cluster.workers=2
+    python jobs/tune.py name=sweep trials=50 cluster.workers=2 resume=true
+    python jobs/tune.py search=population 'space.training.lr.log_uniform=[1e-4,1e-2]'
+    python jobs/train.py --config runs/sweep/best.yaml training.epochs=100
+"""
+
+from raylab.config import TuneConfig
+from raylab.entrypoint import run_job
+
+
+def run(config: TuneConfig) -> None:
+    from raylab.cluster.tune import tune
+
+    tune(config)
+
+
+if __name__ == "__main__":
+    run_job(TuneConfig, __doc__, run)

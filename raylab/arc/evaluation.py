@@ -1,0 +1,199 @@
+"""Scoring a checkpoint on tasks: every metric of every unit, with its standard error."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric.utilities import move_data_to_device
+from torch import Tensor
+
+from raylab.arc.batching import (
+    BatchDataset,
+    BatchPlan,
+    Draw,
+    Grids,
+    PairStore,
+    demonstration_table,
+    store_pairs,
+)
+from raylab.arc.checkpoints import Checkpoint, load_weights
+from raylab.arc.decoding import greedy_decode
+from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
+from raylab.arc.models import GridModel, build_model
+from raylab.arc.scoring import count_batch
+from raylab.arc.tasks import Task
+from raylab.arc.training import demonstrations_of, hardware_precision
+from raylab.config import ObjectiveConfig, Precision, ScoringConfig
+from raylab.errors import CheckpointError
+
+OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
+"""Those of the published objective for every model, so that models compare."""
+HALF_TYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
+
+
+@dataclass(frozen=True)
+class UnitScore:
+    """How a model did on one unit, a task or a group of tasks."""
+
+    grids: int
+    """Scored pairs, at least 1."""
+    metrics: dict[str, float]
+    """Every metric of `GridMetrics`, each in [0, 1]."""
+    standard_errors: dict[str, float]
+    """As `raylab.arc.metrics.standard_errors` has them; it leaves out what has none."""
+
+
+def trained_on(checkpoint: Checkpoint) -> frozenset[str]:
+    """Ids of the tasks that the checkpoint was trained on.
+
+    Raises:
+        CheckpointError: the file does not tell.
+    """
+    if checkpoint.trained_on is None:
+        raise CheckpointError(
+            f"{checkpoint.path} does not tell which tasks it was trained on, it is of an earlier "
+            "version of raylab or starts from one that is: train it again, or score all tasks, "
+            "seen or not, with scoring.include_seen=true"
+        )
+    return checkpoint.trained_on
+
+
+def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str, str]:
+    """The unit of each task: the task itself, or its group."""
+    return {task: task if scoring.unit == "task" else group for task, group in groups.items()}
+
+
+def score_tasks(
+    checkpoint: Checkpoint,
+    tasks: Sequence[Task],
+    groups: Mapping[str, str],
+    scoring: ScoringConfig,
+    device: torch.device,
+) -> dict[str, UnitScore]:
+    """Score every pair of `tasks` just as training's validation does.
+
+    Every pair, demonstration or question, is a query, with the first other demonstrations of its
+    task as context. A GPU computes in the precision that training would choose there, a CPU in
+    float32. The dense grid objective has its default weights.
+
+    Args:
+        checkpoint: of any of the three architectures.
+        tasks: tasks with distinct ids.
+        groups: the group of each of them, by id.
+        scoring: unit and batch size.
+        device: where to compute.
+
+    Returns:
+        The score of every unit, by its name.
+
+    Raises:
+        DataError: there is no pair to score.
+        CheckpointError: the checkpoint does not hold the weights of the model it names.
+    """
+    store = store_pairs(tasks)
+    counts = _count_pairs(checkpoint, store, scoring.batch_size, device)
+    unit_of = unit_of_tasks(groups, scoring)
+    unit_of_pair = np.array([unit_of[id_] for id_ in store.task_ids])[store.task_of]
+    return {
+        str(unit): _unit_score(counts[torch.from_numpy(unit_of_pair == unit)])
+        for unit in np.unique(unit_of_pair)
+    }
+
+
+def predicted_examples(
+    checkpoint: Checkpoint, tasks: Sequence[Task], device: torch.device
+) -> list[dict[str, Any]]:
+    """What the model writes, free-running, for the first test pair of each of `tasks`.
+
+    A task without a test pair shows its first pair, which is then no context of itself.
+
+    Returns:
+        For each task `{"task", "input", "target", "prediction", "solved", "shape_correct",
+        "cell_accuracy"}`: its id, three grids as lists of rows, two bools, and the share of the
+        target's cells that the prediction has right at their row and column.
+
+    Raises:
+        DataError: a task has no pair.
+        CheckpointError: the checkpoint does not hold the weights of the model it names.
+    """
+    model = _model_of(checkpoint, device)
+    examples: list[dict[str, Any]] = []
+    for task in tasks:
+        store = store_pairs([task])
+        pair = np.array([len(task.demonstrations) if task.questions else 0])
+        context = demonstration_table(store, pair, demonstrations_of(checkpoint.model), None)
+        batch = move_data_to_device(BatchDataset(store)[Draw(pair, context, None)], device)
+        with torch.inference_mode(), _autocast(device):
+            prediction = _image(greedy_decode(model, batch))
+        target = _image(batch.target)
+        examples.append(
+            {
+                "task": task.id,
+                "input": _image(batch.source).tolist(),
+                "target": target.tolist(),
+                "prediction": prediction.tolist(),
+                "solved": torch.equal(prediction, target),
+                "shape_correct": prediction.shape == target.shape,
+                "cell_accuracy": _common_cells_right(prediction, target),
+            }
+        )
+    return examples
+
+
+def _model_of(checkpoint: Checkpoint, device: torch.device) -> GridModel:
+    model = build_model(checkpoint.model)
+    load_weights(model, checkpoint.model, checkpoint)
+    return model.eval().to(device)
+
+
+def _autocast(device: torch.device) -> AbstractContextManager[object]:
+    if device.type != "cuda":
+        return nullcontext()
+    half = HALF_TYPES.get(hardware_precision(Precision.AUTO))
+    return torch.autocast(device.type, half, enabled=half is not None)
+
+
+@torch.inference_mode()
+def _count_pairs(
+    checkpoint: Checkpoint, store: PairStore, batch_size: int, device: torch.device
+) -> Tensor:
+    """(pairs, counts) int64 on the CPU: the counts of every pair of the store."""
+    model = _model_of(checkpoint, device)
+    pairs = np.arange(len(store.task_of))
+    plan = BatchPlan(
+        store,
+        pairs,
+        batch_size=batch_size,
+        demonstrations=demonstrations_of(checkpoint.model),
+        shuffle=False,
+    )
+    dataset = BatchDataset(store)
+    metrics = GridMetrics([str(pair) for pair in pairs]).to(device)
+    with _autocast(device):
+        for draw in plan:
+            batch = move_data_to_device(dataset[draw], device)
+            count_batch(model, batch, batch.pairs, metrics)
+    return metrics.counts.cpu()
+
+
+def _unit_score(counts: Tensor) -> UnitScore:
+    values = metric_values(counts.sum(0), OBJECTIVE_WEIGHTS)
+    return UnitScore(
+        grids=len(counts),
+        metrics={name: float(value) for name, value in values.items()},
+        standard_errors=standard_errors(counts, OBJECTIVE_WEIGHTS),
+    )
+
+
+def _image(grids: Grids) -> Tensor:
+    """The only grid of a batch, (H, W) int64 on the CPU."""
+    return grids.as_images(grids.cells)[0].cpu()
+
+
+def _common_cells_right(prediction: Tensor, target: Tensor) -> float:
+    height, width = (min(sides) for sides in zip(prediction.shape, target.shape, strict=True))
+    right = prediction[:height, :width] == target[:height, :width]
+    return int(right.sum()) / target.numel()

@@ -1,0 +1,36 @@
+"""How a batch is scored: the one code of training's validation and of evaluation."""
+
+from torch import Tensor
+
+from raylab.arc.batching import Batch
+from raylab.arc.decoding import solved_grids
+from raylab.arc.metrics import GridMetrics
+from raylab.arc.models import GridModel
+from raylab.arc.tasks import PAD
+
+
+def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetrics) -> None:
+    """Predict a batch and add its counts to `metrics`.
+
+    Cells are predicted teacher-forced, the published protocol; height and width from what is known
+    before the first cell; whether a grid is solved by free-running greedy decoding.
+
+    Args:
+        model: in evaluation mode, on the device of the batch.
+        batch: B queries.
+        group: (B,) int64 position of each query's group in `metrics`.
+        metrics: on the device of the batch.
+    """
+    prediction = model(batch)
+    cells = prediction.cells.argmax(dim=-1)
+    target = batch.target
+    right_size = (prediction.sizes.argmax(dim=-1) + 1 == target.sizes).all(dim=1)
+    right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
+    metrics.update(
+        source=batch.source.as_images(batch.source.cells),
+        target=target.as_images(target.cells),
+        prediction=target.as_images(cells),
+        group=group,
+        solved=solved_grids(model, batch, right_size & right_cells),
+        shape_correct=right_size,
+    )

@@ -1,0 +1,132 @@
+"""From a search space to the training runs of its trials."""
+
+import random
+from typing import Any
+
+import optuna
+
+from raylab.config import (
+    MODEL_CONFIGS,
+    Architecture,
+    Domain,
+    Scalar,
+    Search,
+    SearchSpace,
+    TrainConfig,
+    TuneConfig,
+)
+
+ARCHITECTURE = "architecture"
+FACTORS = (0.8, 1.25)
+KEEP_PROBABILITY = 0.5
+
+Drawn = dict[str, Scalar]
+"""What a search drew: `architecture`, `<architecture>.<key>` and `training.<key>`."""
+
+
+def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
+    """Ask `trial` for an architecture, for the keys of that one alone, and for the training."""
+    names = [architecture.value for architecture in space.model]
+    architecture = Architecture(trial.suggest_categorical(ARCHITECTURE, names))
+    drawn: Drawn = {ARCHITECTURE: architecture.value}
+    for name, domain in _domains(space, architecture).items():
+        drawn[name] = _suggest(trial, name, domain)
+    return drawn
+
+
+def draw_population(config: TuneConfig) -> list[Drawn]:
+    """`config.trials` draws at random, by `config.seed`."""
+    study = optuna.create_study(sampler=sampler(Search.RANDOM, config.seed))
+    for point in first_points(config.space):
+        study.enqueue_trial(point)
+    return [draw(config.space, study.ask()) for _ in range(config.trials)]
+
+
+def first_points(space: SearchSpace) -> list[Drawn]:
+    """What is fixed of the first draws: each architecture comes once before chance decides."""
+    return [{ARCHITECTURE: architecture.value} for architecture in space.model]
+
+
+def sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
+    """The sampler of `search`; TPE learns which keys go with which architecture."""
+    if search is Search.TPE:
+        return optuna.samplers.TPESampler(seed=seed)
+    return optuna.samplers.RandomSampler(seed=seed)
+
+
+def perturb(space: SearchSpace, drawn: Drawn, generator: random.Random) -> Drawn:
+    """`drawn` with some training keys moved within their domains; the model is kept.
+
+    A key is kept with probability 0.5; else a number is multiplied by 0.8 or 1.25, within its
+    bounds, and a choice moves to a neighbour (Jaderberg et al. 2017, arXiv 1711.09846).
+    """
+    moved = dict(drawn)
+    for key, domain in space.training.items():
+        if generator.random() >= KEEP_PROBABILITY:
+            moved[f"training.{key}"] = _moved(domain, drawn[f"training.{key}"], generator)
+    return moved
+
+
+def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -> TrainConfig:
+    """The training run of a trial.
+
+    Raises:
+        pydantic.ValidationError: the drawn values do not go together.
+    """
+    architecture = Architecture(drawn[ARCHITECTURE])
+    model = _below(drawn, architecture.value)
+    training = config.training.model_dump() | _below(drawn, "training")
+    if config.search is Search.POPULATION:
+        # Any epoch may be taken over by another trial.
+        training |= {"keep_checkpoints": config.training.epochs, "patience": None}
+    return TrainConfig.model_validate(
+        {
+            "storage": storage,
+            "name": name,
+            "resume": True,
+            "model": MODEL_CONFIGS[architecture].model_validate(model),
+            "data": config.data,
+            "training": training,
+            "cluster": config.cluster,
+        }
+    )
+
+
+def describe(drawn: Drawn) -> str:
+    """A draw on one line: the architecture, then its keys, numbers to three digits."""
+    keys = [key for key in drawn if key != ARCHITECTURE]
+    values = [f"{key.rpartition('.')[2]}={_short(drawn[key])}" for key in keys]
+    return " ".join([str(drawn[ARCHITECTURE]), *values])
+
+
+def _domains(space: SearchSpace, architecture: Architecture) -> dict[str, Domain]:
+    model = {f"{architecture}.{key}": domain for key, domain in space.model[architecture].items()}
+    return model | {f"training.{key}": domain for key, domain in space.training.items()}
+
+
+def _suggest(trial: optuna.trial.BaseTrial, name: str, domain: Domain) -> Scalar:
+    if domain.choice is not None:
+        return trial.suggest_categorical(name, domain.choice)
+    if domain.integer is not None:
+        return trial.suggest_int(name, *domain.integer)
+    return trial.suggest_float(name, *domain.bounds, log=domain.log_uniform is not None)
+
+
+def _moved(domain: Domain, value: Any, generator: random.Random) -> Scalar:
+    if domain.choice is not None:
+        at = domain.choice.index(value) + generator.choice((-1, 1))
+        return domain.choice[min(max(at, 0), len(domain.choice) - 1)]
+    low, high = domain.bounds
+    moved = min(max(value * generator.choice(FACTORS), low), high)
+    return round(moved) if domain.integer is not None else moved
+
+
+def _below(drawn: Drawn, section: str) -> dict[str, Any]:
+    prefix = f"{section}."
+    return {
+        key.removeprefix(prefix): value for key, value in drawn.items() if key.startswith(prefix)
+    }
+
+
+def _short(value: Scalar) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

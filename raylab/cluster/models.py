@@ -1,0 +1,190 @@
+"""Trained models by what users call them: checkpoint files, runs, pipelines and sweeps."""
+
+import logging
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from pyarrow import fs
+
+from raylab.arc.checkpoints import CHECKPOINT_FILE, Checkpoint, read_checkpoint
+from raylab.cluster.train import CHECKPOINTS, METRICS
+from raylab.errors import CheckpointError, RunError
+from raylab.runs import RECORD, Json, Run
+
+logger = logging.getLogger(__name__)
+
+TRIALS = "trials"
+FAILURE = "failure.json"
+UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A checkpoint with its name, and a longer one where that name is not its alone."""
+
+    name: str
+    longer: str
+    uri: str
+
+
+def find_models(given: Sequence[str], storage: str) -> dict[str, str]:
+    """The checkpoint file of every model, by the name it has in a score tree.
+
+    Args:
+        given: checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
+            its trials that have a checkpoint), each a URI, a name under `storage` or a path.
+        storage: the directory of runs.
+
+    Raises:
+        RunError: there is no such run or file, it holds no trained model, two models would have
+            one name, or one checkpoint is given twice.
+    """
+    found = [model for text in given for model in _models_at(_location(text, storage))]
+    names = Counter(file_name(model.name).casefold() for model in found)
+    named: dict[str, str] = {}
+    for model in found:
+        shared = names[file_name(model.name).casefold()] > 1
+        name = file_name(model.longer if shared else model.name)
+        for other, uri in named.items():
+            if uri == model.uri:
+                raise RunError(f"the checkpoint {uri} is given twice: name it once in models=")
+            if other.casefold() == name.casefold():
+                raise RunError(
+                    f"{uri} and {model.uri} would both be called {name} in the score tree: "
+                    "score them in runs of their own, or rename a run directory"
+                )
+        named[name] = model.uri
+    return named
+
+
+def _location(text: str, storage: str) -> str:
+    if "://" in text:
+        return text.rstrip("/")
+    path = os.path.abspath(os.path.expanduser(text))
+    places = [f"{storage.rstrip('/')}/{text.rstrip('/')}", path]
+    for place in [path] if os.path.isabs(text) else places:
+        if Run.at(place).exists("" if _is_checkpoint(place) else RECORD):
+            return place
+    raise RunError(
+        f"no model {text}: neither {' nor '.join(dict.fromkeys(places))} is a checkpoint "
+        f"(*{Path(CHECKPOINT_FILE).suffix}) or a run directory with a {RECORD}"
+    )
+
+
+def _is_checkpoint(uri: str) -> bool:
+    return uri.endswith(Path(CHECKPOINT_FILE).suffix)
+
+
+def _models_at(uri: str) -> list[_Found]:
+    if _is_checkpoint(uri):
+        return [_of_file(uri)]
+    run = Run.at(uri)
+    record = run.read_json(RECORD)
+    if record is None:
+        raise RunError(f"{uri} is neither a checkpoint nor a run: it has no {RECORD}")
+    match record["job"]:
+        case "train":
+            return [_of_run(run)]
+        case "pipeline":
+            return _of_pipeline(run)
+        case "tune":
+            return _of_sweep(run)
+        case job:
+            raise RunError(f"{uri} is a run of {job}, which trains no model")
+
+
+def _of_file(uri: str) -> _Found:
+    path = PurePosixPath(uri)
+    directory = path.parent
+    if directory.parent.name == CHECKPOINTS:
+        run = directory.parent.parent
+        name = f"{run.name}-{directory.name}"
+        return _Found(name, f"{run.parent.name}-{name}", uri)
+    return _Found(path.stem, f"{directory.name}-{path.stem}", uri)
+
+
+def _of_run(run: Run) -> _Found:
+    metrics = run.read_json(METRICS)
+    if metrics is None:
+        raise RunError(f"{run.uri} has no {METRICS}: no epoch of its training is finished yet")
+    if not run.finished:
+        logger.warning("%s is not finished: its best checkpoint so far is scored", run.uri)
+    return _Found(run.name, _longer_name(run), _best_checkpoint(run, metrics))
+
+
+def _of_pipeline(run: Run) -> list[_Found]:
+    models = (run.read_json(METRICS) or {}).get("models")
+    if not models:
+        raise RunError(f"{run.uri} has no trained model yet: no model is in its {METRICS}")
+    return [_of_run(Run.at(f"{run.uri}/{name}")) for name in models]
+
+
+def _of_sweep(run: Run) -> list[_Found]:
+    selector = fs.FileSelector(f"{run.path}/{TRIALS}", allow_not_found=True)
+    names = sorted(info.base_name for info in run.filesystem.get_file_info(selector))
+    found: list[_Found] = []
+    skipped: list[str] = []
+    for name in names:
+        trial = Run.at(f"{run.uri}/{TRIALS}/{name}")
+        metrics = trial.read_json(METRICS)
+        if metrics is None or trial.exists(FAILURE):
+            skipped.append(name)
+            continue
+        short = f"{run.name}-{name}"
+        found.append(_Found(short, f"{_longer_name(run)}-{name}", _best_checkpoint(trial, metrics)))
+    if skipped:
+        logger.warning(
+            "%s: %d trials failed or have no epoch yet and are left out: %s",
+            run.uri,
+            len(skipped),
+            ", ".join(skipped),
+        )
+    if not found:
+        raise RunError(f"{run.uri} has no trained model yet: none of its trials has a {METRICS}")
+    return found
+
+
+def _longer_name(run: Run) -> str:
+    return f"{PurePosixPath(run.path).parent.name}-{run.name}"
+
+
+def _best_checkpoint(run: Run, metrics: Json) -> str:
+    return f"{run.uri}/{metrics['best']['checkpoint']}"
+
+
+def file_name(name: str) -> str:
+    """`name` as a part of a path on any filesystem, and none that readers of trees pass over."""
+    return UNSAFE_IN_NAMES.sub("-", name).lstrip(".") or "-"
+
+
+def fetch_checkpoint(uri: str) -> Checkpoint:
+    """The checkpoint at a path or URI.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be used.
+    """
+    filesystem, path = opened(uri)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return read_checkpoint(Path(path))
+    with tempfile.TemporaryDirectory() as directory:
+        local = Path(directory) / CHECKPOINT_FILE
+        try:
+            fs.copy_files(path, str(local), source_filesystem=filesystem)
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {uri} cannot be read: {error}") from error
+        return replace(read_checkpoint(local), path=Path(uri))
+
+
+def opened(uri: str) -> tuple[fs.FileSystem, str]:
+    """The filesystem of a path or URI, and the path within it.
+
+    Raises:
+        RunError: no filesystem opens the URI.
+    """
+    run = Run.at(uri)
+    return run.filesystem, run.path

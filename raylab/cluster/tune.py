@@ -1,0 +1,324 @@
+"""A search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
+
+import hashlib
+import json
+import os
+import pickle
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import optuna
+import ray.tune
+from pyarrow import fs
+from pydantic import ValidationError
+from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
+from ray.tune.search.optuna import OptunaSearch
+
+from raylab.arc.checkpoints import CHECKPOINT_FILE
+from raylab.arc.search import (
+    ARCHITECTURE,
+    Drawn,
+    describe,
+    draw,
+    draw_population,
+    first_points,
+    perturb,
+    sampler,
+    trial_config,
+)
+from raylab.cluster.models import FAILURE, TRIALS
+from raylab.cluster.session import session, trainings_at_a_time
+from raylab.cluster.train import CHECKPOINTS, METRICS, checkpoint_name, fit
+from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
+from raylab.entrypoint import console
+from raylab.errors import RaylabError, RunError, TrainingError
+from raylab.report.charts import learning_curves_png
+from raylab.report.progress import epoch_line
+from raylab.report.tables import sweep_table
+from raylab.runs import RECORD, Json, Run
+
+TUNE_STATE = "tune"
+BEST = "best.yaml"
+CURVES = "curves.png"
+POINTER = "pointer.json"
+TRIAL_RESTARTS = 2
+SNAPSHOT_SECONDS = "1"
+
+
+def tune(config: TuneConfig) -> None:
+    """Run the sweep of `config`, or what is left of it, and print its trials by rank.
+
+    Raises:
+        RaylabError: what a user can act on, with the way out.
+    """
+    run = Run.open(config, config.job)
+    if run.finished:
+        print(f"run {run.name} is finished, nothing is left to do", flush=True)
+        _print_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
+        return
+    with session(config.cluster):
+        results = _tuner(config, run).fit()
+    _conclude(config, run, results)
+
+
+def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
+    # A trial that ends between two snapshots is entered again on resume, and returns at once.
+    os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", SNAPSHOT_SECONDS)
+    places = trainings_at_a_time(config.cluster, config.concurrent)
+    print(
+        f"{config.trials} trials, {places} at a time of {config.cluster.workers} worker(s) each "
+        f"-> {run.uri}",
+        flush=True,
+    )
+    # A trial only waits for its Ray Train run; counted as a CPU it would take its workers' place.
+    trainable = ray.tune.with_resources(
+        partial(_trial, settings=config.model_dump(mode="json"), uri=run.uri),
+        {"node:__internal_head__": 0.001},
+    )
+    state = f"{run.uri}/{TUNE_STATE}"
+    if ray.tune.Tuner.can_restore(state):
+        try:
+            return ray.tune.Tuner.restore(state, trainable=trainable, resume_errored=True)
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise RunError(
+                f"{state} was left half-written by Ray Tune and cannot be restored ({error}): "
+                f"start another sweep under another name=; the trials in {run.uri}/{TRIALS} are "
+                "whole and can be evaluated"
+            ) from error
+    population = config.search is Search.POPULATION
+    drawn = {"drawn": ray.tune.grid_search(draw_population(config))} if population else None
+    return ray.tune.Tuner(
+        trainable,
+        param_space=drawn,
+        tune_config=ray.tune.TuneConfig(
+            metric=config.training.monitor.value,
+            mode="max",
+            num_samples=1 if population else config.trials,
+            max_concurrent_trials=places,
+            search_alg=None if population else _searcher(config),
+            scheduler=_scheduler(config),
+        ),
+        run_config=ray.tune.RunConfig(
+            name=TUNE_STATE,
+            storage_path=run.uri,
+            verbose=0,
+            failure_config=ray.tune.FailureConfig(max_failures=TRIAL_RESTARTS),
+            callbacks=[_Progress(config.training.epochs, config.trials)],
+        ),
+    )
+
+
+def _searcher(config: TuneConfig) -> OptunaSearch:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return OptunaSearch(
+        partial(_draw, config.space),
+        metric=config.training.monitor.value,
+        mode="max",
+        sampler=sampler(config.search, config.seed),
+        points_to_evaluate=first_points(config.space),
+    )
+
+
+def _draw(space: SearchSpace, trial: Any) -> dict[str, Any]:
+    return {"drawn": draw(space, trial)}
+
+
+def _scheduler(config: TuneConfig) -> TrialScheduler | None:
+    epochs = config.training.epochs
+    if config.search is Search.POPULATION:
+        return PopulationBasedTraining(
+            time_attr="epoch",
+            perturbation_interval=config.population_epochs,
+            custom_explore_fn=partial(_explore, config.space, random.Random(config.seed)),
+        )
+    if not config.stop_early:
+        return None
+    return ASHAScheduler(
+        time_attr="epoch",
+        # Never reached: a trial that comes to its last epoch ends by itself, and notes that it did.
+        max_t=epochs + 1,
+        grace_period=min(config.grace_epochs, epochs),
+        reduction_factor=config.reduction_factor,
+    )
+
+
+def _explore(space: SearchSpace, generator: random.Random, values: Json) -> Json:
+    return {**values, "drawn": perturb(space, values["drawn"], generator)}
+
+
+def _trial(values: Json, *, settings: Json, uri: str) -> None:
+    """One trial, in a process of its own: a whole training run below the sweep's.
+
+    A trial that cannot be trained is a result with its reason, not a crash that is tried again.
+    """
+    config = TuneConfig.model_validate(settings)
+    drawn = cast("Drawn", values["drawn"])
+    name = ray.tune.get_context().get_trial_id()
+    pointer = _pointer()
+    origin = pointer
+    if pointer is not None and pointer["drawn"] == drawn:
+        name, origin = pointer["run"], pointer["origin"]
+    elif pointer is not None:
+        origin = {key: pointer[key] for key in ("checkpoint", "epoch")}
+        identity = json.dumps([pointer["checkpoint"], drawn], sort_keys=True)
+        name = f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+    try:
+        _train_trial(config, drawn, uri, name, origin)
+    except (RaylabError, ValidationError) as error:
+        failure = {"kind": type(error).__name__, "message": str(error)}
+        Run.at(f"{uri}/{TRIALS}/{name}").write_json(FAILURE, failure)
+        monitor = config.training.monitor.value
+        ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, "failure": str(error)})
+
+
+def _train_trial(
+    config: TuneConfig, drawn: Drawn, uri: str, name: str, origin: Json | None
+) -> None:
+    """Train from the start, or from the weights of `origin` for the epochs that it left."""
+    before = 0 if origin is None else int(origin["epoch"])
+    training = trial_config(config, drawn, storage=f"{uri}/{TRIALS}", name=name)
+    left = config.training.epochs - before
+    if left <= 0:
+        return
+    if origin is not None:
+        changes = {"training": training.training.model_copy(update={"epochs": left})}
+        training = training.model_copy(update={**changes, "init_from": origin["checkpoint"]})
+    run = Run.open(training, training.job)
+    reported = False
+
+    def report(metrics: Json) -> None:
+        nonlocal reported
+        reported = True
+        last = metrics["last"]
+        epoch = before + int(last["epoch"])
+        checkpoint = f"{run.uri}/{CHECKPOINTS}/{checkpoint_name(last['epoch'])}/{CHECKPOINT_FILE}"
+        pointer = {"run": name, "drawn": drawn, "origin": origin, "epoch": epoch}
+        with tempfile.TemporaryDirectory() as directory:
+            content = json.dumps({**pointer, "checkpoint": checkpoint})
+            (Path(directory) / POINTER).write_text(content, encoding="utf-8")
+            ray.tune.report(
+                {**last, "epoch": epoch},
+                checkpoint=ray.tune.Checkpoint.from_directory(directory),
+            )
+
+    metrics = fit(training, run, report)
+    if not reported:
+        report(metrics)
+
+
+def _pointer() -> Json | None:
+    """Where the weights lie that Tune has this trial start from."""
+    checkpoint = ray.tune.get_checkpoint()
+    if checkpoint is None:
+        return None
+    with checkpoint.as_directory() as directory:
+        return json.loads((Path(directory) / POINTER).read_text(encoding="utf-8"))
+
+
+class _Progress(ray.tune.Callback):
+    """Prints a line an epoch and a line a trial, on the driver."""
+
+    def __init__(self, epochs: int, trials: int) -> None:
+        self.epochs, self.trials = epochs, trials
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        print(f"trial {trial.trial_id}: {describe(trial.config['drawn'])}", flush=True)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: Json, **info: Any
+    ) -> None:
+        if "failure" in result:
+            print(f"trial {trial.trial_id} failed: {result['failure']}", flush=True)
+        else:
+            print(f"trial {trial.trial_id} {epoch_line(result, self.epochs)}", flush=True)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        ended = sum(other.is_finished() or other is trial for other in trials)
+        print(f"trial {trial.trial_id} ended, {ended} of {self.trials} done", flush=True)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        reason = str(trial.get_error()).strip().rpartition("\n")[2]
+        print(f"trial {trial.trial_id} died: {reason}", flush=True)
+
+
+def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> None:
+    """Rank the trials, write what the sweep leaves, and tell what failed."""
+    ids = [result.metrics["trial_id"] for result in results if result.metrics]
+    ranked, histories = _ranked(config, run, ids)
+    if not ranked or ranked[0]["score"] is None:
+        reasons = [trial["failure"] for trial in ranked] + [str(e) for e in results.errors]
+        raise TrainingError(f"no trial of {run.uri} could be trained: {reasons[0]}")
+    best = Run.at(f"{run.uri}/{TRIALS}/{ranked[0]['trial']}")
+    chosen = TrainConfig.model_validate(cast("Json", best.read_json(RECORD))["config"])
+    yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "cluster"})
+    run.write_bytes(BEST, yaml.encode())
+    run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor.value))
+    run.write_json(METRICS, {"trials": ranked})
+    _print_outcome(run, ranked, config)
+    if results.errors:
+        raise TrainingError(
+            f"{len(results.errors)} of {len(results)} trials died: {results.errors[0]}\n"
+            "the same command with resume=true tries them again"
+        )
+    run.finish()
+
+
+def _ranked(
+    config: TuneConfig, run: Run, ids: Sequence[str]
+) -> tuple[list[Json], dict[str, list[Mapping[str, float]]]]:
+    """Every run of the trials `ids`, best first and failed ones last, and the epochs of each."""
+    rows: list[Json] = []
+    histories: dict[str, list[Mapping[str, float]]] = {}
+    monitor = config.training.monitor.value
+    selector = fs.FileSelector(f"{run.path}/{TRIALS}", allow_not_found=True)
+    names = sorted(info.base_name for info in run.filesystem.get_file_info(selector))
+    for name in (name for name in names if name.partition("-")[0] in ids):
+        trial = Run.at(f"{run.uri}/{TRIALS}/{name}")
+        record, metrics = trial.read_json(RECORD), trial.read_json(METRICS)
+        failure = trial.read_json(FAILURE)
+        row: Json = {
+            "trial": name,
+            "drawn": None if record is None else _drawn(config.space, record["config"]),
+            "score": None,
+            "failure": None if failure is None else failure["message"],
+        }
+        if metrics is not None and failure is None:
+            best = metrics["best"]
+            row |= {"score": best[monitor], "epoch": best["epoch"]}
+            row |= {"cell_accuracy": best["val_cell_accuracy"]}
+            row |= {"epochs": metrics["last"]["epoch"], "parameters": metrics["parameters"]}
+            row |= {"checkpoint": f"{trial.uri}/{best['checkpoint']}"}
+            histories[name] = metrics["history"]
+        rows.append(row)
+    rows.sort(key=_rank)
+    return rows, histories
+
+
+def _rank(row: Json) -> tuple[bool, float, float, str]:
+    """Best score first; among equals, such as the zeros of a short sweep, by cell accuracy."""
+    failed = row["score"] is None
+    return failed, -(row["score"] or 0.0), -row.get("cell_accuracy", 0.0), row["trial"]
+
+
+def _drawn(space: SearchSpace, trained: Json) -> Drawn:
+    """What was searched of a trial's configuration, as trained."""
+    architecture = Architecture(trained["model"]["architecture"])
+    model = {f"{architecture}.{key}": trained["model"][key] for key in space.model[architecture]}
+    training = {f"training.{key}": trained["training"][key] for key in space.training}
+    return {ARCHITECTURE: architecture.value, **model, **training}
+
+
+def _print_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
+    described = [
+        {**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked
+    ]
+    console().print(sweep_table(described, config.training.monitor.value))
+    print(
+        f"best configuration {run.uri}/{BEST}\n"
+        f"best checkpoint {ranked[0]['checkpoint']}\n"
+        f"learning curves {run.uri}/{CURVES}"
+    )

@@ -1,0 +1,1 @@
+"""Benchmark quality: score trees, read and written, and the four metrics over them."""

@@ -1,0 +1,246 @@
+"""One Inspect AI eval log: its accuracy read without its samples, and a log of ours built.
+
+A JSON log holds `status`, `results` and `error` before its samples, and an `.eval` log is a zip
+with all but the samples in `header.json`. So the cost of reading does not grow with the samples.
+"""
+
+import hashlib
+import io
+import json
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, BinaryIO
+
+import msgspec
+import zstandard
+
+PREFIX = 1 << 14
+"""Bytes of a JSON log that are read first; as often as these do not reach, 8 times as many."""
+GROWTH = 8
+LONGEST_PREFIX = PREFIX * GROWTH**3
+SAMPLES = b'"samples"'
+LONGEST_GAP = 16
+"""Bytes within which the list of samples starts behind its key; if not, all of the file is read."""
+ATTEMPTS = 8
+"""Keys of a prefix that are tried before more of the file is read."""
+HEADER = "header.json"
+ZSTANDARD = 93
+"""The zip method of new `.eval` logs, which Python's zipfile knows from 3.14 on."""
+LOCAL_HEADER = struct.Struct("<26xHH")
+"""A zip member's own header, of which the lengths of name and extra field matter."""
+SUFFIXES = (".json", ".eval")
+
+
+class _Metric(msgspec.Struct):
+    value: float | None = None
+
+
+class _Metrics(msgspec.Struct):
+    accuracy: _Metric | None = None
+
+
+class _Score(msgspec.Struct):
+    metrics: _Metrics = msgspec.field(default_factory=_Metrics)
+
+
+class _Results(msgspec.Struct):
+    scores: list[_Score] = []
+
+
+class _Log(msgspec.Struct):
+    status: str | None = None
+    results: _Results | None = None
+    error: Any = None
+
+
+_DECODER = msgspec.json.Decoder(_Log)
+
+
+def read_score(file: BinaryIO, name: str) -> float | str:
+    """The accuracy in [0, 1] that an eval log reports, or why it has none.
+
+    A log without a status, as other tools write, counts if it has a score. A JSON log that breaks
+    off within its samples counts, since what is behind the header is not read.
+
+    Args:
+        file: The log, at its start.
+        name: File name, which tells the format by its ending.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    return _score(_read_eval(file) if name.endswith(".eval") else _read_json(file))
+
+
+def score_log(
+    *,
+    model: str,
+    task: str,
+    dataset: str,
+    samples: int,
+    metrics: Mapping[str, float],
+    created: str,
+    metadata: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The content of an Inspect AI eval log (version 2) without samples.
+
+    Args:
+        model: Model name.
+        task: Task name.
+        dataset: Name of what was scored.
+        samples: How many samples that were.
+        metrics: `accuracy` in [0, 1] and any others, `stderr` among them, each finite.
+        created: Time in ISO 8601 with its zone.
+        metadata: What else to keep, as JSON values.
+
+    Returns:
+        The same for the same arguments: identifiers are hashes of them.
+
+    Raises:
+        ValueError: A metric is not finite, or accuracy is missing or outside [0, 1].
+    """
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise ValueError(f"metric {name} of {model} on {task} is {value}")
+    if not 0.0 <= metrics.get("accuracy", -1.0) <= 1.0:
+        raise ValueError(f"{model} on {task} needs an accuracy in [0, 1]: {dict(metrics)}")
+    ordered = {"accuracy": metrics["accuracy"], **metrics}
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            "eval_id": _identifier("eval", model, task, dataset, created),
+            "run_id": _identifier("run", model, created),
+            "created": created,
+            "task": task,
+            "task_id": _identifier("task", task, dataset),
+            "dataset": {"name": dataset, "samples": samples},
+            "model": model,
+            "config": {},
+            "metadata": dict(metadata or {}),
+        },
+        "plan": {"name": "plan", "steps": [], "config": {}},
+        "results": {
+            "total_samples": samples,
+            "completed_samples": samples,
+            "scores": [
+                {
+                    "name": "raylab",
+                    "scorer": "raylab",
+                    "params": {},
+                    "metrics": {
+                        name: {"name": name, "value": float(value), "params": {}}
+                        for name, value in ordered.items()
+                    },
+                }
+            ],
+        },
+        "stats": {"started_at": created, "completed_at": created, "model_usage": {}},
+    }
+
+
+def _identifier(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
+
+
+def _score(log: _Log | str) -> float | str:
+    if isinstance(log, str):
+        return log
+    if log.status not in (None, "success"):
+        return f"status is {log.status}, not success"
+    if log.error is not None:
+        return "the log carries an error"
+    if log.results is None or not log.results.scores:
+        return "the log has no scores"
+    accuracy = log.results.scores[0].metrics.accuracy
+    if accuracy is None or accuracy.value is None:
+        return "the first score has no accuracy"
+    if not 0.0 <= accuracy.value <= 1.0:
+        return f"accuracy is {_shown(accuracy.value)}, not in [0, 1]"
+    return accuracy.value
+
+
+def _shown(value: float) -> str:
+    return "NaN" if math.isnan(value) else str(value)
+
+
+def _read_json(file: BinaryIO) -> _Log | str:
+    content, length = b"", PREFIX
+    while length <= LONGEST_PREFIX:
+        content += file.read(length - len(content))
+        if len(content) < length:
+            break
+        for header in islice(_headers(content), ATTEMPTS):
+            log = _decode(header)
+            if isinstance(log, _Log) and log.status is not None and log.results is not None:
+                return log
+        length *= GROWTH
+    log = _decode(content + file.read())
+    if isinstance(log, _Log) and log.status is None and log.results is None:
+        return "not an Inspect eval log: it has neither status nor results"
+    return log
+
+
+def _headers(content: bytes) -> Iterator[bytes]:
+    """What comes before each key that may start the samples, closed to one object.
+
+    It is JSON only if the key is on top level: anywhere else a bracket or a quote stays open.
+    """
+    end = content.find(SAMPLES)
+    while end >= 0:
+        value = content[end + len(SAMPLES) : end + len(SAMPLES) + LONGEST_GAP].translate(
+            None, b" \t\r\n"
+        )
+        if value.startswith(b":["):
+            yield content[:end].rstrip().removesuffix(b",") + b"}"
+        end = content.find(SAMPLES, end + 1)
+
+
+def _decode(content: bytes) -> _Log | str:
+    try:
+        return _DECODER.decode(content)
+    except msgspec.ValidationError as error:
+        return f"not an Inspect eval log: {error}"
+    except (msgspec.DecodeError, RecursionError):
+        return _decode_leniently(content)
+
+
+def _decode_leniently(content: bytes) -> _Log | str:
+    """Takes NaN and infinity, which Inspect writes and JSON does not have."""
+    try:
+        return msgspec.convert(json.loads(content), _Log)
+    except msgspec.ValidationError as error:
+        return f"not an Inspect eval log: {error}"
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
+
+
+def _read_eval(file: BinaryIO) -> _Log | str:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            member = archive.getinfo(HEADER)
+            if member.compress_type == ZSTANDARD:
+                return _decode(_read_zstandard(file, member))
+            return _decode(archive.read(member))
+    except KeyError:
+        return f"unfinished: the log has no {HEADER}"
+    except (zipfile.BadZipFile, zlib.error, struct.error, zstandard.ZstdError) as error:
+        return f"not an Inspect eval log: {error}"
+    except (NotImplementedError, RuntimeError) as error:
+        return f"{HEADER} cannot be read: {error}"
+
+
+def _read_zstandard(file: BinaryIO, member: zipfile.ZipInfo) -> bytes:
+    file.seek(member.header_offset)
+    name, extra = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
+    file.seek(name + extra, io.SEEK_CUR)
+    packed = io.BytesIO(file.read(member.compress_size))
+    with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream:
+        content = stream.read()
+    if zlib.crc32(content) != member.CRC:
+        raise zipfile.BadZipFile(f"{HEADER} fails its checksum")
+    return content

@@ -1,0 +1,231 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from raylab.arc.batching import BatchDataset, BatchPlan, group_indices, store_pairs
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.decoding import greedy_decode
+from raylab.arc.evaluation import UnitScore, predicted_examples, score_tasks, trained_on
+from raylab.arc.metrics import Count, metric_values, standard_errors
+from raylab.arc.models import GridModel
+from raylab.arc.module import ArcModule
+from raylab.arc.tasks import Pair, Task
+from raylab.arc.training import demonstrations_of
+from raylab.config import ModelConfig, ScoringConfig, TrainingConfig
+from raylab.errors import CheckpointError
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
+
+CPU = torch.device("cpu")
+BY_TASK = ScoringConfig(batch_size=4)
+BY_GROUP = ScoringConfig(batch_size=4, unit="group")
+
+
+def checkpoint_of(model: GridModel, config: ModelConfig) -> Checkpoint:
+    return Checkpoint(Path("some.ckpt"), config, model.state_dict(), frozenset({"task0"}))
+
+
+@pytest.fixture(scope="module")
+def tasks(random_tasks: RandomTasks) -> tuple[Task, ...]:
+    """Five tasks, each of four demonstrations and one question."""
+    return random_tasks(5, longest_side=5)
+
+
+@pytest.fixture
+def checkpoint(small_config: ModelConfig) -> Checkpoint:
+    return checkpoint_of(small_model(small_config, noise=0.3), small_config)
+
+
+def groups_of(tasks: tuple[Task, ...]) -> dict[str, str]:
+    """All tasks but the last are of group `a`."""
+    return {task.id: "b" if task is tasks[-1] else "a" for task in tasks}
+
+
+# Standard errors by hand
+
+
+def counts_of(**columns: list[int]) -> torch.Tensor:
+    grids = len(next(iter(columns.values())))
+    counts = torch.zeros(grids, len(Count), dtype=torch.int64)
+    counts[:, Count.GRIDS] = 1
+    for name, values in columns.items():
+        counts[:, Count[name]] = torch.tensor(values)
+    return counts
+
+
+def test_error_of_a_share_of_grids_is_that_of_a_mean() -> None:
+    # 1 1 0 1: mean 3/4, sample variance (3 * 1/16 + 9/16) / 3 = 1/4, over 4 grids 1/16.
+    errors = standard_errors(counts_of(EXACT=[1, 1, 0, 1]))
+    assert errors["grid_accuracy"] == pytest.approx(0.25)
+    values = np.array([1, 1, 0, 1])
+    assert errors["grid_accuracy"] == pytest.approx(values.std(ddof=1) / math.sqrt(4))
+
+
+def test_error_of_a_ratio_is_linearised() -> None:
+    # Right cells 2, 3, 1 of 4, 4, 2: R = 6/10.
+    # y - R x = -0.4, 0.6, -0.2; z = that / 10; sum z^2 = 0.56 / 100; times 3/2 = 0.0084.
+    errors = standard_errors(counts_of(CELLS=[4, 4, 2], CORRECT_CELLS=[2, 3, 1]))
+    assert errors["cell_accuracy"] == pytest.approx(math.sqrt(0.0084))
+
+
+def test_error_of_f1_takes_both_kinds_of_changes() -> None:
+    # Common 1, 2; target 1, 4; predicted 3, 2: R = 6/10, y = 2, 4, x = 4, 6.
+    # z = (2 - 2.4) / 10 and (4 - 3.6) / 10: sum of squares 0.0032, times 2.
+    counts = counts_of(COMMON_CHANGES=[1, 2], TARGET_CHANGES=[1, 4], PREDICTED_CHANGES=[3, 2])
+    assert standard_errors(counts)["transformation_f1"] == pytest.approx(0.08)
+
+
+def test_error_of_the_objective_counts_what_its_parts_share() -> None:
+    # Both parts are 1, 0 on two grids, so the objective is too: its error is 1/2.
+    # Added as if independent it would be 0.5 * sqrt(0.64 + 0.04).
+    counts = counts_of(EXACT=[1, 0], TOL_95=[1, 0], CELLS=[9, 9], CORRECT_CELLS=[9, 0])
+    assert standard_errors(counts)["dense_grid_objective"] == pytest.approx(0.5)
+    weights = {"w_cell": 1.0, "w_tol": 0.0, "w_exact": 0.0}
+    errors = standard_errors(counts, weights)
+    assert errors["dense_grid_objective"] == pytest.approx(errors["cell_accuracy"])
+
+
+def test_one_grid_has_no_error() -> None:
+    assert standard_errors(counts_of(EXACT=[1])) == {}
+
+
+def test_what_has_no_denominator_has_no_error() -> None:
+    errors = standard_errors(counts_of(EXACT=[1, 0], TARGET_CHANGES=[0, 0]))
+    assert "change_recall" not in errors
+    assert errors["grid_accuracy"] == 0.5
+
+
+def test_errors_agree_with_resampling() -> None:
+    rng = np.random.default_rng(0)
+    cells = rng.integers(1, 60, 400)
+    right = rng.binomial(cells, rng.random(400))
+    counts = counts_of(CELLS=cells.tolist(), CORRECT_CELLS=right.tolist())
+    draws = rng.integers(400, size=(4000, 400))
+    resampled = (right[draws].sum(1) / cells[draws].sum(1)).std()
+    assert standard_errors(counts)["cell_accuracy"] == pytest.approx(resampled, rel=0.05)
+
+
+# Scores
+
+
+def test_evaluation_is_the_validation_of_training(
+    checkpoint: Checkpoint, tasks: tuple[Task, ...]
+) -> None:
+    store = store_pairs(tasks)
+    names, group_of_task = group_indices(store, groups_of(tasks))
+    module = ArcModule(
+        checkpoint.model,
+        TrainingConfig(),
+        task_ids=store.task_ids,
+        groups=names,
+        group_of_task=group_of_task,
+        trained_on=(),
+    ).eval()
+    module.model.load_state_dict(checkpoint.weights)
+    plan = BatchPlan(
+        store,
+        np.arange(len(store.task_of)),
+        batch_size=4,
+        demonstrations=demonstrations_of(checkpoint.model),
+        shuffle=False,
+    )
+    with torch.inference_mode():
+        for index, draw in enumerate(plan):
+            module.validation_step(BatchDataset(store)[draw], index)
+    table = module.metrics.by_group()
+    scores = score_tasks(checkpoint, tasks, groups_of(tasks), BY_GROUP, CPU)
+    assert scores.keys() == table.keys() == {"a", "b"}
+    for group, score in scores.items():
+        expected = table[group]
+        assert score.grids == expected.pop("grids")
+        expected.pop("compositional_gap")
+        assert score.metrics == expected
+    assert scores["a"].metrics["cell_accuracy"] > 0
+
+
+def test_a_group_is_the_sum_of_its_tasks(checkpoint: Checkpoint, tasks: tuple[Task, ...]) -> None:
+    groups = groups_of(tasks)
+    by_task = score_tasks(checkpoint, tasks, groups, BY_TASK, CPU)
+    by_group = score_tasks(checkpoint, tasks, groups, BY_GROUP, CPU)
+    assert list(by_task) == [task.id for task in tasks]
+    assert {score.grids for score in by_task.values()} == {5}
+    assert by_group["b"] == by_task[tasks[-1].id]
+    assert by_group["a"].grids == 20
+    cells = {task.id: sum(pair.output.size for pair in task.pairs) for task in tasks[:-1]}
+    right = sum(cells[id_] * by_task[id_].metrics["cell_accuracy"] for id_ in cells)
+    total = sum(cells.values())
+    assert by_group["a"].metrics["cell_accuracy"] == pytest.approx(right / total, abs=1e-6)
+
+
+def test_scores_do_not_depend_on_the_other_tasks(
+    checkpoint: Checkpoint, tasks: tuple[Task, ...]
+) -> None:
+    together = score_tasks(checkpoint, tasks, groups_of(tasks), BY_TASK, CPU)
+    alone = score_tasks(checkpoint, tasks[1:2], groups_of(tasks), BY_TASK, CPU)
+    assert alone == {tasks[1].id: together[tasks[1].id]}
+
+
+def test_every_metric_has_an_error(checkpoint: Checkpoint, tasks: tuple[Task, ...]) -> None:
+    (score,) = score_tasks(checkpoint, tasks[:1], groups_of(tasks), BY_TASK, CPU).values()
+    assert score.standard_errors.keys() == score.metrics.keys()
+    assert score.metrics.keys() == metric_values(torch.zeros(len(Count)).long()).keys()
+    assert score.standard_errors["cell_accuracy"] > 0
+
+
+def test_a_task_of_one_pair_has_scores_and_no_errors(checkpoint: Checkpoint) -> None:
+    grid = np.ones((2, 3), dtype=np.uint8)
+    scores = score_tasks(
+        checkpoint, [Task("lone", (Pair(grid, grid),))], {"lone": "x"}, BY_TASK, CPU
+    )
+    assert isinstance(scores["lone"], UnitScore)
+    assert scores["lone"].grids == 1
+    assert scores["lone"].standard_errors == {}
+
+
+def test_a_checkpoint_that_does_not_tell_its_tasks(checkpoint: Checkpoint) -> None:
+    assert trained_on(checkpoint) == {"task0"}
+    silent = Checkpoint(Path("old.ckpt"), checkpoint.model, checkpoint.weights, None)
+    with pytest.raises(CheckpointError, match=r"old\.ckpt .*scoring\.include_seen=true"):
+        trained_on(silent)
+
+
+# Examples
+
+
+def test_examples_show_the_first_test_pair(checkpoint: Checkpoint, tasks: tuple[Task, ...]) -> None:
+    examples = predicted_examples(checkpoint, tasks[:2], CPU)
+    assert [example["task"] for example in examples] == ["task0", "task1"]
+    for example, task in zip(examples, tasks, strict=False):
+        assert example["input"] == task.questions[0].input.tolist()
+        assert example["target"] == task.questions[0].output.tolist()
+        model = small_model(checkpoint.model, noise=0.3)
+        batch = batch_of(store_pairs([task]), [4], demonstrations_of(checkpoint.model))
+        decoded = greedy_decode(model, batch)
+        assert np.array(example["prediction"]).shape == tuple(decoded.sizes[0].tolist())
+        assert np.array(example["prediction"]).ravel().tolist() == decoded.cells[0].tolist()
+
+
+def test_examples_tell_what_is_right(random_tasks: RandomTasks) -> None:
+    config = SMALL_MODELS["encoder_decoder"]
+    model = small_model(config)
+    with torch.no_grad():
+        bias = model.get_parameter("size_head.linear.bias").view(2, 30)
+        bias[0, 0] += 1e4
+        bias[1, 1] += 1e4  # every output is 1 x 2
+    (task,) = random_tasks(1, questions=0)
+    source = task.demonstrations[0].input
+    store = store_pairs([Task("t", (Pair(source, np.zeros((1, 2), dtype=np.uint8)),))])
+    first, second = greedy_decode(model, batch_of(store, [0])).cells[0].tolist()
+    outputs = [[[first, second]], [[first, 9 - second]], [[first], [second]]]
+    shown = [
+        Task(f"t{index}", (Pair(source, np.array(output, dtype=np.uint8)),))
+        for index, output in enumerate(outputs)
+    ]
+    examples = predicted_examples(checkpoint_of(model, config), shown, CPU)
+    assert [example["prediction"] for example in examples] == [[[first, second]]] * 3
+    assert [example["solved"] for example in examples] == [True, False, False]
+    assert [example["shape_correct"] for example in examples] == [True, True, False]
+    # The last target is 2 x 1: (0, 0) is right, (1, 0) is not predicted.
+    assert [example["cell_accuracy"] for example in examples] == [1.0, 0.5, 0.5]

@@ -1,0 +1,123 @@
+import random
+
+import optuna
+import pytest
+from pydantic import ValidationError
+
+from raylab.arc.search import (
+    Drawn,
+    describe,
+    draw,
+    draw_population,
+    first_points,
+    perturb,
+    trial_config,
+)
+from raylab.config import DecoderOnlyConfig, SearchSpace, TuneConfig
+
+SPACE = {
+    "model": {
+        "champion": {"demonstrations": {"choice": [1, 2]}},
+        "decoder_only": {"layers": {"integer": [1, 3]}, "dropout": {"uniform": [0.1, 0.2]}},
+    },
+    "training": {
+        "lr": {"log_uniform": [0.001, 0.1]},
+        "batch_size": {"choice": [8, 16, 32]},
+        "restart_epochs": {"integer": [2, 9]},
+    },
+}
+TRAINING = {"training.lr", "training.batch_size", "training.restart_epochs"}
+
+
+def sweep(**changes: object) -> TuneConfig:
+    return TuneConfig.model_validate({"space": SPACE, **changes})
+
+
+def test_a_draw_holds_the_keys_of_its_architecture_alone():
+    drawn = draw_population(sweep(trials=40, search="random"))
+    keys = {
+        "champion": {"champion.demonstrations"},
+        "decoder_only": {"decoder_only.layers", "decoder_only.dropout"},
+    }
+    assert {each["architecture"] for each in drawn} == keys.keys()
+    for each in drawn:
+        assert set(each) == {"architecture"} | TRAINING | keys[str(each["architecture"])]
+        assert 0.001 <= float(each["training.lr"] or 0) <= 0.1
+        assert each["training.batch_size"] in (8, 16, 32)
+        assert each["training.restart_epochs"] in range(2, 10)
+    assert {each["decoder_only.layers"] for each in drawn if "decoder_only.layers" in each} == {
+        1,
+        2,
+        3,
+    }
+
+
+def test_learning_rates_are_even_in_the_logarithm():
+    drawn = draw_population(sweep(trials=400, search="random"))
+    # Of [0.001, 0.1] the half below 0.01 in the logarithm; evenly it would be 9 %.
+    low = sum(float(each["training.lr"] or 0) < 0.01 for each in drawn)
+    assert 160 < low < 240
+
+
+def test_every_architecture_comes_once_before_chance_decides():
+    drawn = draw_population(sweep(trials=2))
+    assert [each["architecture"] for each in drawn] == ["champion", "decoder_only"]
+    assert draw_population(sweep(trials=2)) == drawn
+    assert draw_population(sweep(trials=2, seed=1)) != drawn
+    study = optuna.create_study()
+    space = SearchSpace.model_validate(SPACE)
+    for point in first_points(space):
+        study.enqueue_trial(point)
+    assert draw(space, study.ask())["architecture"] == "champion"
+
+
+DRAWN: Drawn = {
+    "architecture": "decoder_only",
+    "decoder_only.layers": 2,
+    "decoder_only.dropout": 0.15,
+    "training.lr": 0.01,
+    "training.batch_size": 32,
+    "training.restart_epochs": 4,
+}
+
+
+def test_a_trial_trains_what_was_drawn_and_the_rest_as_configured():
+    config = sweep(training={"epochs": 7, "lr": 0.5}, data={"every": 3})
+    trial = trial_config(config, DRAWN, storage="/runs", name="t")
+    assert trial.model == DecoderOnlyConfig(layers=2, dropout=0.15)
+    assert (trial.training.lr, trial.training.batch_size) == (0.01, 32)
+    assert (trial.training.epochs, trial.data.every, trial.cluster) == (7, 3, config.cluster)
+    assert (trial.storage, trial.name, trial.resume) == ("/runs", "t", True)
+    with pytest.raises(ValidationError):
+        trial_config(config, {**DRAWN, "training.lr": -1.0}, storage="/runs", name="t")
+
+
+def test_a_population_keeps_every_epoch_another_may_take_over():
+    config = sweep(search="population", training={"epochs": 7})
+    training = trial_config(config, DRAWN, storage="/runs", name="t").training
+    assert (training.keep_checkpoints, training.patience) == (7, None)
+
+
+def test_perturbing_moves_training_keys_within_their_domains_and_keeps_the_model():
+    space = SearchSpace.model_validate(SPACE)
+    moved = [perturb(space, DRAWN, random.Random(seed)) for seed in range(200)]
+    for each in moved:
+        assert {key: each[key] for key in DRAWN if key not in TRAINING} == {
+            key: DRAWN[key] for key in DRAWN if key not in TRAINING
+        }
+    assert {round(float(each["training.lr"] or 0), 6) for each in moved} == {0.008, 0.01, 0.0125}
+    # The last choice has one neighbour.
+    assert {each["training.batch_size"] for each in moved} == {16, 32}
+    # 4 * 0.8 = 3.2 and 4 * 1.25 = 5, as whole numbers.
+    assert {each["training.restart_epochs"] for each in moved} == {3, 4, 5}
+    highest = {**DRAWN, "training.lr": 0.1}
+    assert max(
+        float(perturb(space, highest, random.Random(seed))["training.lr"] or 0)
+        for seed in range(50)
+    ) == pytest.approx(0.1)
+
+
+def test_a_draw_is_described_on_one_line():
+    assert describe(DRAWN) == (
+        "decoder_only layers=2 dropout=0.15 lr=0.01 batch_size=32 restart_epochs=4"
+    )

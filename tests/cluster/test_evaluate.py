@@ -1,0 +1,327 @@
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+
+from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.training import build_experiment, build_trainer
+from raylab.cluster.evaluate import generation_configs, run_evaluate
+from raylab.cluster.models import find_models
+from raylab.config import (
+    DataConfig,
+    EncoderDecoderConfig,
+    EvaluateConfig,
+    Precision,
+    ScoringConfig,
+    TrainConfig,
+    TrainingConfig,
+)
+from raylab.errors import CheckpointError, ConfigError, DataError, RunError
+from raylab.runs import Json, Run
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+
+DATA = DataConfig(every=40)
+"""Ten tasks of ARC-AGI-1, of which the drawn split trains on eight."""
+CHECKPOINT = "checkpoints/epoch-0001/checkpoint.ckpt"
+
+
+def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
+    """A training run as `fit` leaves it, without Ray."""
+    config = TrainConfig(
+        model=EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1),
+        data=data,
+        training=TrainingConfig(epochs=1, seed=seed, precision=Precision.FLOAT32),
+    )
+    experiment = build_experiment(config)
+    trainer: pl.Trainer = build_trainer(config, accelerator="cpu")
+    trainer.fit(experiment.module, datamodule=experiment.data)
+    trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)
+    run.write_json("metrics.json", {"best": {"checkpoint": CHECKPOINT, "epoch": 1}})
+    run.write_json("record.json", {"job": "train", "finished": "now"})
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two trained models, `one` and `two`, of the same tasks."""
+    path = tmp_path_factory.mktemp("runs")
+    train_small(Run.at(f"{path}/one"))
+    train_small(Run.at(f"{path}/two"), seed=1)
+    return path
+
+
+def evaluation(storage: Path, name: str, **changes: Any) -> EvaluateConfig:
+    fields: dict[str, Any] = {
+        "models": ("one", "two"),
+        "generations": ("published", 1),
+        "data": DATA,
+        "storage": str(storage),
+        "name": name,
+    }
+    return EvaluateConfig(**(fields | changes))
+
+
+def files_of(tree: Path) -> set[str]:
+    return {str(path.relative_to(tree)) for path in tree.rglob("*.json")}
+
+
+def metrics_in(path: Path) -> Json:
+    values = json.loads(path.read_text())["results"]["scores"][0]["metrics"]
+    return {name: value["value"] for name, value in values.items()}
+
+
+@pytest.fixture(scope="module")
+def tree(storage: Path, ray_cluster: None) -> Path:
+    run_evaluate(evaluation(storage, "scored"))
+    return storage / "scored"
+
+
+def copied(tree: Path, resumed_as: str) -> Path:
+    """A tree of the same scores in a run of its own."""
+    target = tree.parent / resumed_as
+    for path in tree.rglob("*.json"):
+        place = target / path.relative_to(tree)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(path.read_bytes())
+    return target
+
+
+def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tree: Path):
+    seen = read_checkpoint(storage / "one" / CHECKPOINT).trained_on
+    assert seen is not None and len(seen) == 8
+    units = json.loads((tree / "scores.json").read_text())["units"]
+    assert len(units) == 2 and not seen & units.keys()
+    assert files_of(tree / "scores") == {
+        f"{model}/{generation}/{unit}.json"
+        for model in ("one", "two")
+        for generation in ("published", "seed-1")
+        for unit in units
+    }
+
+
+def test_files_hold_every_metric_with_its_error(tree: Path):
+    errors: list[float] = []
+    for path in (tree / "scores").rglob("*.json"):
+        metrics = metrics_in(path)
+        assert metrics["accuracy"] == metrics["cell_accuracy"]
+        assert metrics["stderr"] == metrics["cell_accuracy_stderr"]
+        errors.append(metrics["stderr"])
+        assert {"solve_rate", "dense_grid_objective", "grid_accuracy_stderr"} <= metrics.keys()
+        log = json.loads(path.read_text())["eval"]
+        assert (log["model"], log["dataset"]["name"]) == path.relative_to(tree).parts[1:3]
+    assert max(errors) > 0
+
+
+def test_means_are_those_of_the_files(tree: Path):
+    means = json.loads((tree / "metrics.json").read_text())["models"]
+    for model, by_generation in means.items():
+        for generation, mean in by_generation.items():
+            files = list((tree / "scores" / model / generation).iterdir())
+            values = [metrics_in(path)["accuracy"] for path in files]
+            assert mean == pytest.approx(sum(values) / len(values))
+    assert means["one"]["published"] != means["one"]["seed-1"]
+    assert json.loads((tree / "record.json").read_text())["finished"]
+
+
+def test_inspect_reads_the_tree(tree: Path):
+    log = pytest.importorskip("inspect_ai.log")
+    for path in (tree / "scores").rglob("*.json"):
+        content = log.read_eval_log(str(path))
+        assert content.status == "success"
+        accuracy = content.results.scores[0].metrics["accuracy"].value
+        assert accuracy == metrics_in(path)["accuracy"]
+
+
+def test_resuming_makes_what_is_missing_and_nothing_else(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+):
+    again = copied(tree, "again")
+    gone = sorted((again / "scores").rglob("*.json"))[0]
+    before = {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
+    content = gone.read_text()
+    gone.unlink()
+    settings = evaluation(tree.parent, "again", resume=True)
+    run_evaluate(settings)
+    after = {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
+    assert {path for path in before if after[path] != before[path]} == {gone}
+    assert metrics_in(gone) == {
+        name: value["value"]
+        for name, value in json.loads(content)["results"]["scores"][0]["metrics"].items()
+    }
+    out = capsys.readouterr().out
+    assert "3 of 4 pairs of model and generation are scored already" in out
+    assert re.search(r"\[1/1\] one on published: cell_accuracy \S+ % over 2 tasks", out)
+
+    run_evaluate(settings)
+    assert after == {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
+    assert "[1/1]" not in capsys.readouterr().out
+
+
+def test_nothing_is_scored_where_all_is_there(tree: Path, monkeypatch: pytest.MonkeyPatch):
+    copied(tree, "whole")
+
+    def refuse(*arguments: Any) -> None:
+        raise AssertionError("a checkpoint was read")
+
+    monkeypatch.setattr("raylab.cluster.evaluate.fetch_checkpoint", refuse)
+    run_evaluate(evaluation(tree.parent, "whole", resume=True))
+
+
+def test_scores_of_another_checkpoint_are_not_mixed(storage: Path, tree: Path):
+    copied(tree, "mixed")
+    state = json.loads((storage / "mixed" / "scores.json").read_text())
+    state["models"]["one"]["bytes"] += 1
+    (storage / "mixed" / "scores.json").write_text(json.dumps(state))
+    with pytest.raises(RunError, match=r"scores of model one from .*choose another name="):
+        run_evaluate(evaluation(storage, "mixed", resume=True))
+
+
+def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
+    scoring = ScoringConfig(include_seen=True, unit="group")
+    settings = evaluation(storage, "groups", generations=("published",), scoring=scoring)
+    run_evaluate(settings)
+    units = json.loads((storage / "groups" / "scores.json").read_text())["units"]
+    assert sum(map(len, units.values())) == 10
+    names = {path.stem for path in (storage / "groups" / "scores/one/published").iterdir()}
+    assert names == {unit.replace("/", "-") for unit in units}
+
+
+def test_no_unseen_task_is_an_error_with_ways_out(storage: Path):
+    seen = read_checkpoint(storage / "one" / CHECKPOINT).trained_on
+    assert seen is not None
+    data = DataConfig(tasks=tuple(sorted(seen)))
+    with pytest.raises(DataError, match=r"all 8 tasks .*scoring\.include_seen=true"):
+        run_evaluate(evaluation(storage, "none", data=data))
+
+
+def test_errors_of_a_ray_task_reach_the_user(storage: Path, tmp_path: Path):
+    """The tasks of the archive `data.path` are there, those of the generation are not."""
+    whole, part = tmp_path / "whole", tmp_path / "part"
+    for folder, count in ((whole, 2), (part, 1)):
+        folder.mkdir()
+        for index in range(count):
+            pairs = [{"input": [[index, 1]], "output": [[1, index]]}] * 3
+            (folder / f"task{index}.json").write_text(json.dumps(pairs))
+    data = DataConfig.model_validate({"source": "re_arc", "path": str(whole)})
+    run_evaluate(evaluation(storage, "archive", data=data, generations=("published", str(whole))))
+    assert (storage / "archive" / "scores/one/whole/task1.json").exists()
+    with pytest.raises(DataError, match=r"holds no task task1"):
+        run_evaluate(evaluation(storage, "lacking", data=data, generations=(str(part),)))
+
+
+def test_a_broken_checkpoint_is_told(storage: Path, tmp_path: Path):
+    path = tmp_path / "broken.ckpt"
+    path.write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match=re.escape(str(path))):
+        run_evaluate(evaluation(storage, "broken", models=(str(path),)))
+
+
+# Names of models
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Callable[..., Path]:
+    """A maker of run directories with a record and metrics."""
+
+    def make(name: str, job: str, metrics: Json | None) -> Path:
+        run = Run.at(f"{tmp_path}/{name}")
+        run.write_json("record.json", {"job": job, "finished": "now"})
+        if metrics is not None:
+            run.write_json("metrics.json", metrics)
+        return tmp_path / name
+
+    return make
+
+
+BEST = {"best": {"checkpoint": CHECKPOINT}}
+
+
+def test_models_of_every_kind_of_run_are_found(
+    runs: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    runs("base", "train", BEST)
+    runs("all", "pipeline", {"models": {"champion": BEST, "decoder_only": BEST}})
+    for model in ("champion", "decoder_only"):
+        runs(f"all/{model}", "train", BEST)
+    runs("sweep", "tune", None)
+    runs("sweep/trials/aa01", "train", BEST)
+    runs("sweep/trials/bb02", "train", None)
+    file = tmp_path / "base" / "checkpoints" / "epoch-0007" / "checkpoint.ckpt"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with caplog.at_level(logging.WARNING):
+        found = find_models(["base", "all", "sweep", str(file)], str(tmp_path))
+    assert found == {
+        "base": f"{tmp_path}/base/{CHECKPOINT}",
+        "champion": f"{tmp_path}/all/champion/{CHECKPOINT}",
+        "decoder_only": f"{tmp_path}/all/decoder_only/{CHECKPOINT}",
+        "sweep-aa01": f"{tmp_path}/sweep/trials/aa01/{CHECKPOINT}",
+        "base-epoch-0007": str(file),
+    }
+    assert "bb02" in caplog.text
+    assert find_models([str(tmp_path / "base")], "/elsewhere") == {"base": found["base"]}
+
+
+def test_equal_names_are_made_longer(runs: Callable[..., Path], tmp_path: Path):
+    for pipeline in ("first", "second"):
+        runs(pipeline, "pipeline", {"models": {"champion": BEST}})
+        runs(f"{pipeline}/champion", "train", BEST)
+    found = find_models(["first", "second"], str(tmp_path))
+    assert list(found) == ["first-champion", "second-champion"]
+
+
+def test_names_that_clash_all_the_same_are_refused(runs: Callable[..., Path], tmp_path: Path):
+    for place in ("a", "b"):
+        runs(f"{place}/store/base", "train", BEST)
+    with pytest.raises(RunError, match=r"a/store/base.* and .*b/store/base.* store-base"):
+        find_models([f"{tmp_path}/a/store/base", f"{tmp_path}/b/store/base"], str(tmp_path))
+    with pytest.raises(RunError, match="given twice"):
+        find_models([f"{tmp_path}/a/store/base", "a/store/base"], str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("job", "metrics", "message"),
+    [
+        ("train", None, "no epoch of its training is finished"),
+        ("pipeline", None, "no trained model yet"),
+        ("tune", None, "none of its trials"),
+        ("evaluate", {}, "is a run of evaluate"),
+    ],
+)
+def test_runs_without_a_model_are_refused(
+    runs: Callable[..., Path], tmp_path: Path, job: str, metrics: Json | None, message: str
+):
+    runs("run", job, metrics)
+    with pytest.raises(RunError, match=message):
+        find_models(["run"], str(tmp_path))
+
+
+def test_a_model_that_is_nowhere_names_where_it_was_looked_for(tmp_path: Path):
+    with pytest.raises(RunError, match=f"{tmp_path}/absent nor .*absent is a checkpoint"):
+        find_models(["absent"], str(tmp_path))
+
+
+# Generations
+
+
+def test_generations_are_named(tmp_path: Path):
+    data = DataConfig.model_validate({"source": "re_arc", "path": str(tmp_path)})
+    archive = tmp_path / "seed202.zip"
+    configs = generation_configs(("published", 3, str(archive)), data)
+    assert list(configs) == ["published", "seed-3", "seed202"]
+    assert configs["published"] == data
+    assert configs["seed-3"].generation == 3
+    assert configs["seed202"].path == archive
+
+
+def test_generations_that_cannot_be_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="is packaged"):
+        generation_configs(("/some/archive.zip",), DATA)
+    data = DataConfig.model_validate({"source": "re_arc", "path": str(tmp_path)})
+    with pytest.raises(ConfigError, match="both called x"):
+        generation_configs(("/a/x.zip", "/b/x.zip"), data)

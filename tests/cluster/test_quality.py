@@ -1,0 +1,115 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raylab.cluster.quality import measure_trees, run_quality
+from raylab.config import QualityConfig, QualityEvalConfig
+from raylab.errors import ConfigError, DataError
+from raylab.quality.logs import score_log
+
+ROOT = Path(__file__).parents[2]
+YEAR_2020 = 1_577_836_800
+
+pytestmark = [pytest.mark.ray]
+
+SCORES = {"m1": {"g1": [0.5, 0.7], "g2": [1.0, 1.0]}, "m2": {"g1": [0.2, 0.2], "g2": [0.4, 0.4]}}
+"""Generation means .6 1 and .2 .4, so accuracies .8 and .3."""
+
+
+def write(root: Path, scores: dict[str, dict[str, list[float]]]) -> Path:
+    for model, generations in scores.items():
+        for generation, accuracies in generations.items():
+            for index, accuracy in enumerate(accuracies):
+                path = root / model / generation / f"{index}.json"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                log = score_log(
+                    model=model,
+                    task="t",
+                    dataset="d",
+                    samples=1,
+                    metrics={"accuracy": accuracy},
+                    created="2026-01-02T03:04:05+00:00",
+                )
+                path.write_text(json.dumps(log))
+                os.utime(path, (YEAR_2020, YEAR_2020))
+    return root
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_tree_is_measured_from_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    root = write(tmp_path / "data" / "scores" / "run7", SCORES)
+    (root / "m1" / "g1" / "broken.json").write_text("{")
+    prior = write(tmp_path / "prior", SCORES)
+    monkeypatch.setenv("BASE_ARTIFACTS_DIR", str(tmp_path / "data"))
+    config = QualityConfig(
+        quality_eval_cfg=QualityEvalConfig(prior_datasets=(str(prior),)),
+        run_id="run7",
+        storage=str(tmp_path / "runs"),
+        name="q",
+        bootstrap=100,
+    )
+    run_quality(config)
+    directory = tmp_path / "runs" / "q"
+    quality = json.loads((directory / "quality.json").read_text())
+    assert quality["models"] == {"m1": pytest.approx(0.8), "m2": pytest.approx(0.3)}
+    assert quality["difficulty"] == pytest.approx(0.2, abs=1e-12)
+    assert quality["separability"] == pytest.approx(0.25, abs=1e-12)
+    assert quality["consistency"] == pytest.approx(1 - 0.3 / 2**0.5, abs=1e-12)
+    assert quality["novelty"] == 0.0
+    assert quality["files"] == {"read": 17, "cached": 0, "skipped": 1}
+    assert json.loads((directory / "record.json").read_text())["finished"]
+    lines = capsys.readouterr().out.splitlines()
+    for line in (
+        f"{root}: layout generations, every model has the same 2 subdirectories",
+        "Model 'm1' mean accuracy over 2 generations: 0.8000",
+        "Benchmark difficulty: 0.2000",
+        "Benchmark novelty: 0.0000",
+        "17 files read, 0 known, 1 skipped",
+    ):
+        assert line in lines
+
+    again = measure_trees(str(root), [str(prior)], config, config.storage)
+    assert again["files"] == {"read": 1, "cached": 16, "skipped": 1}
+    assert {**again, "files": None} == {**quality, "files": None}
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_errors_of_a_task_are_those_of_raylab(tmp_path: Path):
+    root = write(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
+    config = QualityConfig(bootstrap=0, cache=False)
+    with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
+        measure_trees(str(root), [], config, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["scores"]
+
+
+@pytest.mark.parametrize(
+    ("base", "run_id", "missing"), [(None, "r", "BASE_ARTIFACTS_DIR"), ("/data", None, "run_id")]
+)
+def test_a_root_that_is_not_given_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, base: str | None, run_id: str | None, missing: str
+):
+    monkeypatch.delenv("BASE_ARTIFACTS_DIR", raising=False)
+    if base:
+        monkeypatch.setenv("BASE_ARTIFACTS_DIR", base)
+    with pytest.raises(ConfigError, match=f"{missing} is not set"):
+        run_quality(QualityConfig(run_id=run_id))
+
+
+def test_the_job_exits_2_without_a_root(tmp_path: Path):
+    environment = {k: v for k, v in os.environ.items() if k != "BASE_ARTIFACTS_DIR"}
+    done = subprocess.run(
+        [sys.executable, f"{ROOT}/jobs/quality.py", f"storage={tmp_path}"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "quality_eval_cfg.scores_root_dir" in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())

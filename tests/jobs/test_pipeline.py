@@ -1,0 +1,75 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODELS = ",".join(
+    f"{{architecture: {architecture}, d_model: 16, d_ff: 32, heads: 2}}"
+    for architecture in ("champion", "encoder_decoder", "decoder_only")
+)
+TINY = [
+    "name=tiny",
+    f"models=[{MODELS}]",
+    "data.every=20",
+    "generations=[published,1]",
+    "prior.source=arc_agi_2",
+    "prior.subset=evaluation",
+    "prior.every=20",
+    "training.epochs=1",
+    "pictures=2",
+]
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def pipeline(storage: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, f"{ROOT}/jobs/pipeline.py", f"storage={storage}", *TINY, *arguments],
+        cwd=storage,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(tmp_path: Path):
+    run = tmp_path / "tiny"
+    first = pipeline(tmp_path)
+    assert first.rstrip().endswith(f"report {run}/report.html")
+
+    files = {path: path.stat().st_mtime_ns for path in run.glob("scores/*/*/*.json")}
+    # The drawn split validates on 5 of the 20 tasks; 3 models, 2 generations.
+    assert len(files) == 5 * 3 * 2
+    # 6 tasks of the prior, as published.
+    assert len(list(run.glob("prior/*/published/*.json"))) == 6 * 3
+    quality = json.loads((run / "quality.json").read_text())
+    assert f"Benchmark difficulty: {quality['difficulty']:.4f}" in first
+    accuracies = {}
+    for model in ("champion", "encoder_decoder", "decoder_only"):
+        means = []
+        for generation in ("published", "seed-1"):
+            scores = [
+                json.loads(path.read_text())["results"]["scores"][0]["metrics"]["accuracy"]["value"]
+                for path in run.glob(f"scores/{model}/{generation}/*.json")
+            ]
+            means.append(sum(scores) / len(scores))
+        accuracies[model] = sum(means) / len(means)
+    assert quality["models"] == pytest.approx(accuracies, abs=1e-12)
+    assert quality["difficulty"] == pytest.approx(1 - max(accuracies.values()), abs=1e-12)
+    page = (run / "report.html").read_text()
+    assert f"{quality['separability']:.3f}" in page and "published champion" in page
+
+    record = json.loads((run / "record.json").read_text())
+    (run / "record.json").write_text(json.dumps(record | {"finished": None}))
+    lost = sorted(files)[0]
+    lost.unlink()
+    second = pipeline(tmp_path, "resume=true")
+    assert second.count("is finished, nothing is left to do") == 3
+    after = {path: path.stat().st_mtime_ns for path in run.glob("scores/*/*/*.json")}
+    assert after.keys() == files.keys()
+    assert {path for path in files if after[path] != files[path]} == {lost}
+    assert json.loads((run / "quality.json").read_text())["models"] == quality["models"]

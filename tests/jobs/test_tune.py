@@ -1,0 +1,91 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raylab.arc.checkpoints import read_checkpoint
+
+ROOT = Path(__file__).parents[2]
+SMALL = {"d_model": 16, "d_ff": 32, "heads": 2}
+SWEEP = [
+    "name=sweep",
+    "trials=6",
+    "data.every=40",
+    "training.epochs=4",
+    "training.patience=null",
+    "grace_epochs=2",
+    "reduction_factor=2",
+    "space.training.batch_size.choice=[4,8]",
+    *(
+        f"space.model.{architecture}.{key}.choice=[{value}]"
+        for architecture in ("champion", "encoder_decoder", "decoder_only")
+        for key, value in SMALL.items()
+    ),
+]
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+def finished_trials(sweep: Path) -> dict[str, str]:
+    """Metrics, as text, of each trial that is trained to its end."""
+    records = {path.parent: json.loads(path.read_text()) for path in sweep.glob("*/record.json")}
+    return {
+        directory.name: (directory / "metrics.json").read_text()
+        for directory, record in records.items()
+        if record["finished"]
+    }
+
+
+def started_trials(sweep: Path) -> list[Path]:
+    return [path.parent for path in sweep.glob("*/metrics.json")]
+
+
+def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
+    command = [sys.executable, f"{ROOT}/jobs/tune.py", f"storage={tmp_path}", *SWEEP]
+    trials = tmp_path / "sweep" / "trials"
+    driver = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 400
+    while not (finished_trials(trials) and len(started_trials(trials)) >= 3):
+        assert driver.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    before = finished_trials(trials)
+    started = {path.name for path in started_trials(trials)}
+    assert len(before) < 6
+
+    resumed = subprocess.run(
+        [*command, "resume=true"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    sweep = json.loads((tmp_path / "sweep" / "metrics.json").read_text())
+    ranked = [trial["trial"] for trial in sweep["trials"]]
+    assert len(set(ranked)) == 6 == len(list(trials.iterdir()))
+    assert started <= set(ranked)
+    after = finished_trials(trials)
+    assert {name: after[name] for name in before} == before
+    scores = [(trial["score"], trial["cell_accuracy"]) for trial in sweep["trials"]]
+    assert scores == sorted(scores, reverse=True)
+    architectures = {trial["drawn"]["architecture"] for trial in sweep["trials"]}
+    assert architectures == {"champion", "encoder_decoder", "decoder_only"}
+
+    best = yaml.safe_load((tmp_path / "sweep" / "best.yaml").read_text())
+    kept = read_checkpoint(Path(sweep["trials"][0]["checkpoint"])).model
+    assert kept.model_dump(mode="json") == best["model"]
+    assert (tmp_path / "sweep" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    accepted = subprocess.run(
+        [sys.executable, f"{ROOT}/jobs/train.py", "--config", "sweep/best.yaml", "--cfg", "job"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    printed = yaml.safe_load(accepted.stdout)
+    assert {key: printed[key] for key in best} == best

@@ -1,0 +1,182 @@
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.quality.logs import PREFIX, read_score, score_log
+
+CREATED = "2026-01-02T03:04:05+00:00"
+
+
+def log(**changes: Any) -> dict[str, Any]:
+    built = score_log(
+        model="raylab/champion",
+        task="cell_accuracy",
+        dataset="0a1b2c",
+        samples=3,
+        metrics={"stderr": 0.25, "accuracy": 0.75, "grid_accuracy": 0.5},
+        created=CREATED,
+        metadata={"seed": 1},
+    )
+    return built | changes
+
+
+def scored(value: Any) -> dict[str, Any]:
+    return {"scores": [{"metrics": {"accuracy": {"value": value}}}]}
+
+
+def read(content: dict[str, Any] | str | bytes, name: str = "x.json") -> float | str:
+    text = json.dumps(content) if isinstance(content, dict) else content
+    return read_score(io.BytesIO(text.encode() if isinstance(text, str) else text), name)
+
+
+def zipped(content: dict[str, Any], name: str = "header.json") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, json.dumps(content))
+    return buffer.getvalue()
+
+
+class Counted(io.BytesIO):
+    """Counts the bytes that are read."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        content = super().read(size)
+        self.taken += len(content)
+        return content
+
+
+def test_our_logs_are_opened_by_inspect(tmp_path: Path):
+    inspect_log = pytest.importorskip("inspect_ai.log")
+    path = tmp_path / "0a1b2c.json"
+    path.write_text(json.dumps(log()))
+    for header_only in (False, True):
+        opened = inspect_log.read_eval_log(str(path), header_only=header_only)
+        assert (opened.version, opened.status) == (2, "success")
+        assert (opened.eval.model, opened.eval.task) == ("raylab/champion", "cell_accuracy")
+        assert (opened.eval.dataset.name, opened.eval.dataset.samples) == ("0a1b2c", 3)
+        assert opened.eval.metadata == {"seed": 1}
+        metrics = opened.results.scores[0].metrics
+        assert {name: metric.value for name, metric in metrics.items()} == {
+            "accuracy": 0.75,
+            "stderr": 0.25,
+            "grid_accuracy": 0.5,
+        }
+
+
+@pytest.mark.parametrize("suffix", ["json", "eval"])
+def test_logs_that_inspect_wrote_are_read(tmp_path: Path, suffix: str):
+    inspect_log = pytest.importorskip("inspect_ai.log")
+    samples = [
+        {"id": i, "epoch": 1, "input": '{"samples": [1]}', "target": "samples"} for i in range(50)
+    ]
+    full = inspect_log.EvalLog.model_validate(log(samples=samples))
+    path = tmp_path / f"log.{suffix}"
+    inspect_log.write_eval_log(full, str(path))
+    with path.open("rb") as file:
+        assert read_score(file, path.name) == 0.75
+
+
+def test_our_logs_are_read_and_the_same_again():
+    assert read(log()) == 0.75
+    assert read(zipped(log()), "x.eval") == 0.75
+    assert log() == log()
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [{}, {"loss": 0.5}, {"accuracy": 1.01}, {"accuracy": 0.5, "loss": float("nan")}],
+)
+def test_a_log_needs_finite_metrics_and_an_accuracy(metrics: dict[str, float]):
+    with pytest.raises(ValueError, match="m on t|of m"):
+        score_log(model="m", task="t", dataset="d", samples=1, metrics=metrics, created=CREATED)
+
+
+def test_reading_does_not_grow_with_the_samples():
+    samples = [{"id": i, "input": "word " * 100} for i in range(2000)]
+    for indent in (None, 2):
+        file = Counted(json.dumps(log(samples=samples), indent=indent).encode())
+        assert read_score(file, "x.json") == 0.75
+        assert file.taken == PREFIX
+    late = log(eval={"dataset": {"sample_ids": list(range(5000))}}, samples=samples)
+    file = Counted(json.dumps(late).encode())
+    assert read_score(file, "x.json") == 0.75
+    assert file.taken == 8 * PREFIX
+
+
+def test_keys_of_samples_elsewhere_do_not_mislead():
+    long = [{"text": "x" * 100}] * 500
+    eval_spec = {
+        "note": 'ends in "samples": [',
+        "metadata": {"samples": [1, 2], "deep": [{"samples": [3]}]},
+        "dataset": {"samples": 500},
+    }
+    header = log()
+    text = json.dumps({"version": 2, "eval": eval_spec, **header, "samples": long})
+    assert read(text) == 0.75
+    # The samples come first: everything must be read.
+    assert read({"samples": long, "status": "success", "results": scored(0.5)}) == 0.5
+    assert read({"samples": long, "status": "error", "results": scored(0.5)}).startswith("status")
+    many = {"metadata": {str(i): {"samples": [i]} for i in range(3000)}}
+    assert read({**many, **log(samples=long)}) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (log(status="error"), "status is error"),
+        (log(status="cancelled"), "status is cancelled"),
+        (log(error={"message": "boom"}), "carries an error"),
+        (log(results=None), "no scores"),
+        (log(results={"scores": []}), "no scores"),
+        (log(results={"scores": [{"metrics": {}}]}), "no accuracy"),
+        (log(results=scored(None)), "no accuracy"),
+        (log(results=scored(float("nan"))), "accuracy is NaN"),
+        (log(results=scored(float("inf"))), "accuracy is inf"),
+        (log(results=scored(1.2)), "accuracy is 1.2"),
+        (log(results=scored(-0.1)), "accuracy is -0.1"),
+        (log(results=scored("high")), "not an Inspect eval log"),
+        (json.dumps(log())[:-20], "not JSON"),
+        ("", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        ('{"status": ' + "[" * 100_000, "not "),
+        ("[1, 2]", "not an Inspect eval log"),
+        ({"loss": 1}, "neither status nor results"),
+    ],
+)
+def test_unusable_logs_give_a_reason(content: dict[str, Any] | str | bytes, reason: str):
+    outcome = read(content)
+    assert isinstance(outcome, str) and reason in outcome
+
+
+def test_a_log_without_status_but_with_a_score_counts():
+    assert read({"results": scored(1)}) == 1.0
+    samples = [{"text": "x" * 100}] * 500
+    assert read({"results": scored(0.5), "samples": samples}) == 0.5
+
+
+def test_nan_beside_the_accuracy_does_not_matter():
+    results = {
+        "scores": [{"metrics": {"accuracy": {"value": 0.5}, "stderr": {"value": float("nan")}}}]
+    }
+    assert read(log(results=results)) == 0.5
+    assert read(log(results=results, samples=[{"text": "x" * 100}] * 500)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (zipped({}, "_journal/start.json"), "unfinished"),
+        (b"PK not a zip", "not an Inspect eval log"),
+        (zipped(log())[:-30], "not an Inspect eval log"),
+        (zipped(log(status="started")), "status is started"),
+    ],
+)
+def test_unusable_archives_give_a_reason(content: bytes, reason: str):
+    outcome = read(content, "x.eval")
+    assert isinstance(outcome, str) and reason in outcome

@@ -1,0 +1,228 @@
+import json
+import random
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.config import QualityConfig
+from raylab.errors import DataError
+from raylab.quality.measure import Quality, TreeScores, log_lines, measure, measure_groups
+from raylab.quality.trees import find_trees, groups_of, read_units
+
+Scores = dict[str, Any]
+"""Model to generation to accuracies, or model to accuracies; None is a failed evaluation."""
+
+
+def write(root: Path, scores: Scores) -> None:
+    for name, content in scores.items():
+        directory = root / name
+        directory.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, dict):
+            write(directory, content)
+            continue
+        for index, accuracy in enumerate(content):
+            status = "error" if accuracy is None else "success"
+            results = {"scores": [{"metrics": {"accuracy": {"value": accuracy}}}]}
+            log = {"status": status, "results": results}
+            (directory / f"task{index}.json").write_text(json.dumps(log))
+
+
+def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> Quality:
+    roots = [tmp_path / "root", *(tmp_path / f"prior{i}" for i, _ in enumerate(priors))]
+    for root, content in zip(roots, (scores, *priors), strict=True):
+        write(root, content)
+    config = QualityConfig(**{"bootstrap": 0, **changes})
+    trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
+    read = [TreeScores(t, read_units(t.units, None, config.bootstrap)) for t in trees]
+    return measure(read[0], read[1:], config)
+
+
+def exactly(value: float) -> object:
+    return pytest.approx(value, rel=0, abs=1e-12)
+
+
+TWO = {"m1": {"g1": [0.5, 0.7], "g2": [1.0]}, "m2": {"g1": [0.2], "g2": [0.4, 0.8, 0.0]}}
+"""Generation means .6 1 and .2 .4, so accuracies .8 and .3."""
+
+
+def test_a_model_is_the_mean_over_its_generations_means(tmp_path: Path):
+    found = quality(tmp_path, TWO)
+    assert found["models"] == {"m1": exactly(0.8), "m2": exactly(0.3)}
+    assert found["generations"]["m1"] == {"g1": exactly(0.6), "g2": exactly(1.0)}
+    assert found["difficulty"] == exactly(0.2)
+    assert found["separability"] == exactly(0.25)
+    # Deviations .4 / sqrt 2 and .2 / sqrt 2, mean .3 / sqrt 2.
+    assert found["consistency"] == exactly(1 - 0.3 / 2**0.5)
+    assert found["novelty"] is None and "prior_datasets" in found["reasons"]["novelty"]
+    assert found["files"] == {"read": 7, "cached": 0, "skipped": 0}
+    assert (found["layout"], found["warnings"]) == ("generations", [])
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
+    scores = {"m1": [0.5, 0.7, None], "m2": {"any": {"depth": [0.2]}, "x": [0.4, 0.9]}}
+    found = quality(tmp_path, scores)
+    assert found["models"] == {"m1": exactly(0.6), "m2": exactly(0.5)}
+    assert (found["layout"], found["generations"]) == ("flat", {})
+    assert found["consistency"] is None and "no generations" in found["reasons"]["consistency"]
+    assert found["files"]["skipped"] == 1
+    assert found["skipped"] == [
+        {
+            "path": str(tmp_path / "root" / "m1" / "task2.json"),
+            "reason": "status is error, not success",
+        }
+    ]
+
+
+def test_one_generation_has_no_consistency(tmp_path: Path):
+    found = quality(tmp_path, {"m1": {"g1": [0.5]}})
+    assert found["consistency"] is None and "g1 is the only" in found["reasons"]["consistency"]
+    assert (found["difficulty"], found["separability"]) == (0.5, 0.0)
+
+
+def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
+    # As in test_metrics: prior .3 .5 .7, current .5 .1 .6 gives 0.5.
+    current = {"a": {"g1": [0.4], "g2": [0.6]}, "b": {"g1": [0.1], "g2": [0.1]}}
+    current["c"] = {"g1": [0.6], "g2": [0.6]}
+    prior = {"a": [0.2, 0.4], "b": [0.5], "c": [0.7]}
+    found = quality(tmp_path, current, prior)
+    assert found["novelty"] == exactly(0.5)
+    assert found["priors"] == {
+        str(tmp_path / "prior0"): {"a": exactly(0.3), "b": exactly(0.5), "c": exactly(0.7)}
+    }
+    assert found["warnings"] == []
+    again = quality(tmp_path / "two", current, prior, prior)
+    assert again["novelty"] == exactly(0.5)
+    assert "says nothing" in again["warnings"][0]
+
+
+def test_log_lines(tmp_path: Path):
+    assert list(log_lines(quality(tmp_path, TWO))) == [
+        "Model 'm1' mean accuracy over 2 generations: 0.8000",
+        "Model 'm2' mean accuracy over 2 generations: 0.3000",
+        "Benchmark difficulty: 0.2000",
+        "Benchmark separability: 0.2500",
+        "Benchmark consistency: 0.7879",
+        "Benchmark novelty: not computed, no prior_datasets are configured",
+    ]
+
+
+MISSING = {
+    "m1": {"g1": [0.5], "g2": [0.7], "g3": [0.9]},
+    "m2": {"g1": [0.1], "g2": [0.3], "g3": [None]},
+}
+
+
+def test_missing_generations_are_refused_or_dropped(tmp_path: Path):
+    with pytest.raises(DataError, match=r"model m2 has 2 of 3, without usable scores in g3"):
+        quality(tmp_path, MISSING)
+    found = quality(tmp_path, MISSING, on_missing_generation="drop")
+    assert found["models"] == {"m1": exactly(0.6), "m2": exactly(0.2)}
+    assert "left out" in found["warnings"][0] and "g3" in found["warnings"][0]
+
+
+def test_dropping_every_generation_is_refused(tmp_path: Path):
+    scores = {"m1": {"g1": [0.5]}, "m2": {"g2": [0.5]}}
+    with pytest.raises(DataError, match="No generation is left"):
+        quality(tmp_path, scores, on_missing_generation="drop")
+
+
+@pytest.mark.parametrize(
+    ("scores", "priors", "changes", "message"),
+    [
+        ({"m1": [0.5], "m2": [None, None]}, [], {}, r"model m2 .*no usable(?s:.*)status is error"),
+        ({"m1": [0.5], "m2": []}, [], {}, "model m2 .*no usable"),
+        ({"a": [0.5], "b": [0.5]}, [{"b": [0.1], "z": [0.2]}], {}, "missing a; extra z"),
+        ({"a": [0.5, None]}, [], {"strict": True}, r"1 score files(?s:.*)task1.json: status is"),
+    ],
+)
+def test_wrong_trees(tmp_path: Path, scores: Scores, priors: list[Scores], changes, message: str):
+    with pytest.raises(DataError, match=message):
+        quality(tmp_path, scores, *priors, **changes)
+
+
+def test_files_beside_generations_are_warned_of(tmp_path: Path):
+    write(tmp_path / "root", {"m1": [0.9, 0.9]})
+    assert "2 score files" in quality(tmp_path, TWO)["warnings"][0]
+
+
+def test_measuring_groups_is_measuring_all(tmp_path: Path):
+    write(tmp_path / "root", TWO)
+    write(tmp_path / "prior", {"m1": [0.1], "m2": [0.2]})
+    config = QualityConfig(bootstrap=0)
+    trees = find_trees(str(tmp_path / "root"), [str(tmp_path / "prior")], config.layout)
+    read = [TreeScores(t, read_units(t.units)) for t in trees]
+    groups = groups_of([unit for t in trees for unit in t.units], 3)
+    parts = [read_units(group) for group in groups]
+    assert measure_groups(trees, config, *parts) == measure(read[0], read[1:], config)
+
+
+def accuracies(tasks: int, generations: int) -> Scores:
+    """Tasks differ in difficulty, models in skill: both show in every accuracy."""
+    draw = random.Random(3)
+    hard = [draw.random() for _ in range(tasks)]
+    return {
+        model: {
+            f"g{g}": [min(1.0, skill * (1 - h) + 0.2 * draw.random()) for h in hard]
+            for g in range(generations)
+        }
+        for model, skill in {"m1": 0.8, "m2": 0.5, "m3": 0.4}.items()
+    }
+
+
+def test_intervals_agree_with_a_plain_bootstrap_over_tasks(tmp_path: Path):
+    tasks, scores = 60, accuracies(60, 2)
+    found = quality(tmp_path, scores, bootstrap=2000)
+    draw = random.Random(5)
+    drawn: list[tuple[float, float, float]] = []
+    for _ in range(2000):
+        chosen = [draw.randrange(tasks) for _ in range(tasks)]
+        rows = [
+            [statistics.fmean(values[i] for i in chosen) for values in generations.values()]
+            for generations in scores.values()
+        ]
+        means = [statistics.fmean(row) for row in rows]
+        middle = statistics.fmean(means)
+        drawn.append(
+            (
+                1 - max(means),
+                statistics.fmean(abs(mean - middle) for mean in means),
+                1 - statistics.fmean(statistics.stdev(row) for row in rows),
+            )
+        )
+    for name, values in zip(
+        ("difficulty", "separability", "consistency"), zip(*drawn), strict=True
+    ):
+        low, high = found["intervals"][name]
+        ordered = sorted(values)
+        width = ordered[1949] - ordered[49]
+        assert low <= found[name] <= high or name == "consistency"
+        assert abs(low - ordered[49]) < 0.15 * width
+        assert abs(high - ordered[1949]) < 0.15 * width
+    assert found["intervals"]["novelty"] is None
+    assert "intervals" not in found["reasons"]
+
+
+def test_novelty_has_an_interval_that_holds_it(tmp_path: Path):
+    current, prior = accuracies(20, 2), accuracies(30, 2)
+    found = quality(tmp_path, current, prior, bootstrap=200)
+    low, high = found["intervals"]["novelty"]
+    assert 0 <= low <= found["novelty"] <= high <= 1
+
+
+@pytest.mark.parametrize(
+    ("scores", "replicates", "reason"),
+    [
+        ({"m": [0.1, 0.2]}, 0, "bootstrap=0"),
+        ({"m": [0.1, 0.2], "n": [0.3]}, 100, "n has one usable file"),
+        # A unit of two files is empty in exp(-2) = 14 % of replicates; ten with other names
+        # leave 23 %.
+        ({f"m{i}": {f"d{i}": [0.1, 0.2]} for i in range(10)}, 200, "too few files"),
+    ],
+)
+def test_why_there_are_no_intervals(tmp_path: Path, scores: Scores, replicates: int, reason: str):
+    found = quality(tmp_path, scores, bootstrap=replicates, layout="flat")
+    assert reason in found["reasons"]["intervals"]
+    assert set(found["intervals"].values()) == {None}

@@ -1,0 +1,145 @@
+import logging
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from raylab.quality.metrics import (
+    compute_benchmark_consistency,
+    compute_benchmark_difficulty,
+    compute_benchmark_novelty,
+    compute_benchmark_separability,
+    consistency,
+    difficulty,
+    novelty,
+    separability,
+)
+
+TOLERANCE = 1e-12
+FIVE = {"a": 0.1, "b": 0.3, "c": 0.5, "d": 0.6, "e": 0.9}
+
+
+def exactly(value: float) -> object:
+    return pytest.approx(value, rel=0, abs=TOLERANCE)
+
+
+def test_difficulty_is_what_the_best_model_leaves():
+    assert compute_benchmark_difficulty([0.5, 0.75, 0.2]) == exactly(0.25)
+    assert compute_benchmark_difficulty({"a": 0.5, "b": 0.75}) == exactly(0.25)
+    assert compute_benchmark_difficulty(iter([1.0])) == exactly(0.0)
+
+
+def test_separability_is_the_mean_distance_from_the_mean():
+    # mean 0.5; distances 0.3, 0.1, 0.4
+    assert compute_benchmark_separability([0.2, 0.4, 0.9]) == exactly(0.8 / 3)
+    assert compute_benchmark_separability({"a": 0.7, "b": 0.8}) == exactly(0.05)
+    assert compute_benchmark_separability([0.6]) == exactly(0.0)
+
+
+def test_consistency_uses_the_sample_standard_deviation():
+    # a: deviations -0.1, 0, 0.1, variance 0.02 / 2, deviation 0.1; b: constant
+    generations = {"a": [0.4, 0.5, 0.6], "b": [0.3, 0.3, 0.3]}
+    assert compute_benchmark_consistency(generations) == exactly(0.95)
+    # Two generations: |x - y| / sqrt(2)
+    assert compute_benchmark_consistency({"a": [0.2, 0.6]}) == exactly(1 - 0.4 / math.sqrt(2))
+
+
+@pytest.mark.parametrize(
+    ("current", "priors", "expected"),
+    [
+        # One prior that falls as the benchmark rises: its slope is negative, the order is right.
+        ({"a": 0.2, "b": 0.4, "c": 0.6}, [{"a": 0.9, "b": 0.5, "c": 0.1}], 0.0),
+        # Slope: x = -.2 0 .2, y = .1 -.3 .2 -> (-.02 + .04) / .08 = .25 > 0, so predictions rank
+        # 1 2 3 and actuals 2 1 3: 1 - 6 * 2 / 24 = 0.5.
+        ({"a": 0.5, "b": 0.1, "c": 0.6}, [{"a": 0.3, "b": 0.5, "c": 0.7}], 0.5),
+        # Ties: x = .1 .1 .4 .4 predicts 1.5 1.5 3.5 3.5; actuals 1 2 3 4:
+        # products 1.5 + .5 + .5 + 1.5 = 4, squares 4 and 5 -> 4 / sqrt(20).
+        (
+            {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4},
+            [{"a": 0.1, "b": 0.1, "c": 0.4, "d": 0.4}],
+            1 - 4 / math.sqrt(20),
+        ),
+        # Constants on either side: the correlation is undefined.
+        (FIVE, [dict.fromkeys(FIVE, 0.7)], 1.0),
+        (dict.fromkeys(FIVE, 0.1), [FIVE], 1.0),
+        # Not related to the mean of the prior at all: the slope is 0, predictions are constant.
+        ({"a": 0.2, "b": 0.8, "c": 0.2}, [{"a": 0.1, "b": 0.5, "c": 0.9}], 1.0),
+        # The sum of two priors, in rounding: current = p + q.
+        (
+            {"a": 0.3, "b": 0.7, "c": 0.5, "d": 0.4, "e": 0.9},
+            [
+                {"a": 0.1, "b": 0.1, "c": 0.3, "d": 0.2, "e": 0.4},
+                {"a": 0.2, "b": 0.6, "c": 0.2, "d": 0.2, "e": 0.5},
+            ],
+            0.0,
+        ),
+        # A prior given twice says no more than once.
+        (
+            {"a": 0.5, "b": 0.1, "c": 0.6},
+            [{"a": 0.3, "b": 0.5, "c": 0.7}, {"c": 0.7, "b": 0.5, "a": 0.3}],
+            0.5,
+        ),
+        ({"a": 0.5}, [{"a": 0.2}], 1.0),
+    ],
+    ids=["falling", "half", "ties", "flat prior", "flat", "unrelated", "sum", "twice", "one"],
+)
+def test_novelty(current: Mapping[str, float], priors: Sequence[Mapping[str, float]], expected):
+    assert compute_benchmark_novelty(current, priors) == exactly(expected)
+
+
+def test_equal_accuracies_that_differ_in_rounding_are_ties():
+    # 0.1 + 0.2 is not 0.3 in floating point; a prior that is constant but for it predicts nothing.
+    prior = {"a": 0.1 + 0.2, "b": 0.3, "c": 0.3, "d": 0.1 + 0.2}
+    assert compute_benchmark_novelty({"a": 0.1, "b": 0.4, "c": 0.6, "d": 0.2}, [prior]) == 1.0
+
+
+def test_an_exact_fit_is_warned_of(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        compute_benchmark_novelty(FIVE, [FIVE] * 3)
+        assert not caplog.records
+        compute_benchmark_novelty(FIVE, [FIVE] * 4)
+    assert "4 prior benchmarks" in caplog.text and "6 models or more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("compute", "arguments", "message"),
+    [
+        (compute_benchmark_difficulty, ([],), "no accuracies"),
+        (compute_benchmark_separability, ({},), "no accuracies"),
+        (compute_benchmark_consistency, ({},), "no models"),
+        (compute_benchmark_novelty, ({}, [{}]), "no accuracies"),
+        (compute_benchmark_novelty, (FIVE, []), "no prior"),
+        (compute_benchmark_difficulty, ([0.5, 1.5],), "number 1 is 1.5"),
+        (compute_benchmark_difficulty, ({"x": math.nan},), "'x' is nan"),
+        (compute_benchmark_separability, ({"x": -0.1},), "'x' is -0.1"),
+        (compute_benchmark_consistency, ({"x": [0.5, 2.0]},), "'x', generation 1 is 2.0"),
+        (compute_benchmark_consistency, ({"x": [0.5]},), "'x' has 1 gen"),
+        (compute_benchmark_consistency, ({"x": [0.5, 0.5], "y": [0.1] * 3},), "'y' has 3 gen"),
+        (compute_benchmark_novelty, ({"a": 0.5}, [{"a": 7.0}]), "prior 1, 'a' is 7.0"),
+        (
+            compute_benchmark_novelty,
+            ({"a": 0.5, "b": 0.5}, [{"b": 0.1, "z": 0.2}]),
+            "missing a; extra z",
+        ),
+    ],
+)
+def test_unusable_input_is_named(compute, arguments, message: str):
+    with pytest.raises(ValueError, match=message):
+        compute(*arguments)
+
+
+def test_replicates_go_through_the_same_formulas_as_single_measurements():
+    rng = np.random.default_rng(1)
+    generations = rng.random((20, 6, 3))
+    priors = rng.random((20, 6, 2))
+    models = [f"m{i}" for i in range(6)]
+    current = generations.mean(axis=-1)
+    for i in range(20):
+        named = dict(zip(models, current[i].tolist(), strict=True))
+        earlier = [dict(zip(models, priors[i, :, p].tolist(), strict=True)) for p in range(2)]
+        rows = dict(zip(models, generations[i].tolist(), strict=True))
+        assert difficulty(current)[i] == exactly(compute_benchmark_difficulty(named))
+        assert separability(current)[i] == exactly(compute_benchmark_separability(named))
+        assert consistency(generations)[i] == exactly(compute_benchmark_consistency(rows))
+        assert novelty(current, priors)[i] == exactly(compute_benchmark_novelty(named, earlier))

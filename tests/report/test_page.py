@@ -1,0 +1,353 @@
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from raylab.report.page import (
+    SHOWN_MODELS,
+    Example,
+    PipelineReport,
+    Prediction,
+    caveats,
+    render_pipeline,
+    summary,
+)
+
+GROUP = {
+    "grids": 7.0,
+    "cell_accuracy": 0.9,
+    "grid_accuracy": 0.25,
+    "compositional_gap": 0.65,
+    "change_recall": 0.5,
+    "solve_rate": 0.125,
+    "shape_accuracy": 1.0,
+}
+VOID = {"meta", "link", "br"}
+FULL = {"data": {"source": "re_arc"}, "training": {"epochs": 100}}
+
+
+def metrics(grid: float = 0.031, **more: Any) -> dict[str, Any]:
+    row = {
+        "epoch": 2,
+        "train_loss": 0.5,
+        "val_grid_accuracy": grid,
+        "val_cell_accuracy": 0.85,
+        "val_solve_rate": 0.0123,
+        "samples_per_second": 12.34,
+    } | more
+    history = [row | {"epoch": 1, "train_loss": 0.9}, row]
+    return {
+        "parameters": 1234567,
+        "best": row | {"groups": {"C1": GROUP, "A2": GROUP}},
+        "last": row,
+        "history": history,
+    }
+
+
+def quality(**more: Any) -> dict[str, Any]:
+    return {
+        "difficulty": 0.1415,
+        "separability": 0.0213,
+        "consistency": 0.9911,
+        "novelty": None,
+        "intervals": {"difficulty": [0.1111, 0.1818], "novelty": None},
+        "reasons": {"novelty": "no prior benchmark was given"},
+        "models": {"champion": 0.8585, "small": 0.8159},
+        "generations": {"champion": {"published": 0.86, "1": 0.857}, "small": {"1": 0.8159}},
+        "priors": {"/runs/earlier": {"champion": 0.4321, "small": 0.4}},
+        "files": {"read": 1270, "cached": 6, "skipped": 1},
+        "skipped": [{"path": "scores/champion/1/ab.json", "reason": "status is error"}],
+        "warnings": ["only two models"],
+    } | more
+
+
+def report(**more: Any) -> PipelineReport:
+    example = Example(
+        "007bbfb7",
+        [[1, 2], [3, 4]],
+        [[1, 2], [3, 5]],
+        {
+            "champion": Prediction([[1, 2], [3, 5]], True),
+            "small": Prediction([[1, 2, 0]], False),
+        },
+    )
+    base = PipelineReport(
+        title="Two models",
+        uri="/runs/p",
+        models={"champion": metrics(), "small": metrics(0.02)},
+        quality={"this run": quality()},
+        examples=[example],
+        record={
+            "config": {"data": {"source": "arc_agi_1"}, "training": {"epochs": 2}},
+            "config_hash": "a1b2c3d4e5",
+            "argv": ["jobs/pipeline.py", "models=[champion, small]"],
+            "git": {"commit": "d8b3196", "dirty": True},
+            "versions": {"ray": "2.60.0", "torch": None},
+            "started": "2026-05-01T10:00:00+00:00",
+            "finished": None,
+        },
+    )
+    return replace(base, **more)
+
+
+class Page(HTMLParser):
+    """The text, tables, ids and links of a page, and whether its elements close in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.ids: list[str] = []
+        self.loads: list[str] = []
+        self.targets: list[str] = []
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.tags.append(tag)
+        self.ids += [values["id"]] if "id" in values else []
+        for name in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
+            if name in values:
+                (self.targets if values[name].startswith("#") else self.loads).append(values[name])
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.open:
+            return
+        self.words.append(data)
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data.strip()
+
+
+def page_of(content: PipelineReport) -> Page:
+    page = Page(render_pipeline(content))
+    assert page.open == []
+    return page
+
+
+@pytest.fixture(scope="module")
+def usual() -> Page:
+    return page_of(report())
+
+
+def test_metrics_stand_beside_the_published_champion(usual: Page):
+    rows = usual.rows
+    assert ["metric", "champion", "small", "published champion"] in rows
+    assert ["grid accuracy", "3.10 %", "2.00 %", "2.34 %"] in rows
+    assert ["solve rate (free-running)", "1.23 %", "1.23 %", "-"] in rows
+    assert ["dense grid objective", "-", "-", "68.76 %"] in rows
+    assert ["best epoch", "2", "2", "-"] in rows
+    assert ["parameters", "1,234,567", "1,234,567", "-"] in rows
+    assert ["ablation, generic encoder-decoder: best grid accuracy at any epoch", "3.33 %"] in rows
+
+
+def test_only_the_better_model_is_marked():
+    html = render_pipeline(report())
+    assert re.findall(r'class="best">([^<]*)<', html) == ["3.10 %"]
+
+
+def test_groups_have_a_row_for_each_model_with_the_gap(usual: Page):
+    rows = usual.rows
+    numbers = ["7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %", "100.00 %"]
+    for group in ("C1", "A2"):
+        start = rows.index([group, "champion", *numbers])
+        assert rows[start + 1] == ["small", *numbers]
+
+
+def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):
+    text = usual.text
+    assert "difficulty 0.1415 95 % interval 0.1111 to 0.1818" in text
+    assert "separability 0.0213 no interval" in text
+    assert "1 - the highest accuracy of a model" in text
+    assert "Accuracy is cell accuracy, teacher-forced." in text
+    assert "1,270 read, 6 cached, 1 skipped" in text
+    assert "only two models" in text
+
+
+def test_a_null_figure_gives_its_reason_and_no_number(usual: Page):
+    text = usual.text
+    assert "novelty not computed: no prior benchmark was given" in text
+    assert text.count("95 % interval 0") == 1
+
+
+def test_figures_without_an_interval_say_why():
+    reasons = {"novelty": "no prior", "intervals": "bootstrap=0"}
+    text = page_of(report(quality={"ours": quality(reasons=reasons, intervals={})})).text
+    assert "separability 0.0213 no interval: bootstrap=0" in text
+
+
+def test_accuracies_stand_beside_those_on_the_priors(usual: Page):
+    rows = usual.rows
+    assert ["model", "accuracy", "prior: /runs/earlier"] in rows
+    assert ["champion", "85.85 %", "43.21 %"] in rows
+
+
+def test_skipped_files_are_listed_with_the_reason(usual: Page):
+    assert ["scores/champion/1/ab.json", "status is error"] in usual.rows
+
+
+def test_a_tree_without_generations_says_so():
+    flat = quality(generations={}, consistency=None, reasons={"consistency": "it is flat"})
+    text = page_of(report(quality={"ours": flat})).text
+    assert "no generations" in text
+    assert "not computed: it is flat" in text
+
+
+def test_predictions_stand_beside_the_target(usual: Page):
+    labels = [
+        words.partition(",")[0]
+        for words in usual.words
+        if re.match(r"(prediction|input|target) of", words)
+    ]
+    assert labels == [
+        "input of task 007bbfb7",
+        "target of task 007bbfb7",
+        "prediction of champion for task 007bbfb7",
+        "prediction of small for task 007bbfb7",
+    ]
+    assert "champion solved 4 of 4 cells right" in usual.text
+    assert "small not solved 1 by 3 instead of 2 by 2" in usual.text
+
+
+def test_provenance_names_configuration_commit_versions_and_command(usual: Page):
+    text = usual.text
+    assert "a1b2c3d4e5" in text
+    assert "d8b3196 with uncommitted changes" in text
+    assert "ray 2.60.0, torch absent" in text
+    assert "jobs/pipeline.py 'models=[champion, small]'" in text
+    assert "source: arc_agi_1" in text
+
+
+def test_the_summary_keeps_teacher_forcing_and_solving_apart():
+    first, forced, alone, of_quality = summary(report())
+    assert first == "2 models trained for 2 epochs: champion and small."
+    assert "teacher-forced" in forced
+    assert "3.10 %" in forced
+    assert "solve" not in forced
+    assert alone == "On its own (free-running), champion solves 1.23 % of them."
+    assert "difficulty 0.141, separability 0.021 and consistency 0.991" in of_quality
+
+
+def test_without_a_solve_rate_the_page_claims_no_solving():
+    unsolved = report(models={"champion": metrics(val_solve_rate=None)})
+    assert any("nothing here says what the models solve" in text for text in summary(unsolved))
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (FULL, []),
+        (FULL | {"training": {"epochs": 4}}, ["short training: 4 of the 100"]),
+        (FULL | {"data": {"source": "re_arc", "every": 10}}, ["data.every"]),
+        (FULL | {"data": {"source": "arc_agi_1"}}, ["not a comparison"]),
+        # The history of two epochs stands in for the plan.
+        ({}, ["short training: 2 of the 100"]),
+    ],
+)
+def test_caveats_are_those_that_hold(config: Mapping[str, Any], expected: list[str]):
+    found = list(caveats(report(record={"config": config}, quality={})))
+    assert len(found) == len(expected)
+    assert all(part in text for part, text in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize(("skipped", "text"), [(1, "1 file of"), (5000, "5,000 files of")])
+def test_files_left_out_are_a_caveat(skipped: int, text: str):
+    # The list of skipped files ends early; their count does not.
+    tree = quality(files={"read": 9, "cached": 0, "skipped": skipped})
+    found = list(caveats(report(quality={"ours": tree})))
+    assert f"{text} ours could not be used; the list is below." in found
+
+
+def test_names_and_messages_are_escaped():
+    evil = "<script>alert('x')</script>&\"$y$"
+    grid = [[1]]
+    content = PipelineReport(
+        title=evil,
+        uri=evil,
+        models={evil: metrics()},
+        quality={
+            evil: quality(
+                reasons={"novelty": evil},
+                warnings=[evil],
+                skipped=[{"path": evil, "reason": evil}],
+                models={evil: 0.5},
+                generations={evil: {evil: 0.5}},
+                priors={evil: {evil: 0.5}},
+            )
+        },
+        examples=[Example(evil, grid, grid, {evil: Prediction(grid, True)})],
+        record={"argv": [evil], "config": {"name": evil}, "git": {"commit": evil, "dirty": False}},
+    )
+    html = render_pipeline(content)
+    assert "<script" not in html
+    page = Page(html)
+    assert "script" not in page.tags
+    assert page.open == []
+    assert page.rows[0][1] == evil
+
+
+def test_nothing_is_loaded_and_every_link_finds_its_place():
+    html = render_pipeline(report())
+    page = Page(html)
+    assert page.loads == ["data:,"]
+    assert {target.removeprefix("#") for target in page.targets} <= set(page.ids)
+    assert "@import" not in html
+    assert set(re.findall(r"url\(([^)]*)", html)) == set(re.findall(r"url\((#[^)]*)", html))
+    assert set(re.findall(r"https?://[^\"' ]*", html)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_ids_are_unique_also_with_two_trees_of_the_same_scores():
+    ids = page_of(report(quality={"one": quality(), "two": quality()})).ids
+    assert len(ids) == len(set(ids)) > 20
+
+
+def test_headings_descend_one_level_at_a_time(usual: Page):
+    levels = [int(tag[1]) for tag in usual.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(levels))
+
+
+def test_fifty_models_fit_in_three_megabytes():
+    size = 30
+    noise = [[(7 * x + 3 * y * y) % 10 for x in range(size)] for y in range(size)]
+    models = {f"model-{i:02}": metrics(i / 100, val_cell_accuracy=i / 100) for i in range(50)}
+    examples = [
+        Example(f"{i:08}", noise, noise, {name: Prediction(noise, True) for name in models})
+        for i in range(4)
+    ]
+    scores = {name: {str(g): 0.5 + g / 10 for g in range(3)} for name in models}
+    tree = quality(models={name: 0.5 for name in models}, generations=scores)
+    html = render_pipeline(report(models=models, examples=examples, quality={"ours": tree}))
+    assert len(html.encode()) < 3_000_000
+    pictured = re.findall(r"<title>prediction of (model-\d+) for task 00000000<", html)
+    assert pictured == [f"model-{i}" for i in range(50 - SHOWN_MODELS, 50)]
+    assert f"The {SHOWN_MODELS} best of 50 models on cell accuracy, teacher-forced." in html
+
+
+def test_a_run_of_nothing_still_makes_a_page():
+    page = page_of(PipelineReport(title="Empty", uri="/runs/e"))
+    assert "No model was trained and no score tree was read." in page.text
+    assert "not known" in page.text
