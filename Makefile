@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: venv
-	$(BIN)/python jobs/pipeline.py scale=demo resume=true
+	$(BIN)/python jobs/pipeline.py scale=demo prior.every=5 resume=true
 
 test: venv
 	$(BIN)/pytest --timeout=900
