@@ -16,7 +16,7 @@ from raylab.config import QualityConfig
 from raylab.entrypoint import console
 from raylab.errors import ConfigError, DataError, RaylabError
 from raylab.quality.measure import METRICS, Quality, log_lines, measure_groups
-from raylab.quality.trees import Unit, find_trees, groups_of, read_group
+from raylab.quality.trees import ScoreTree, Unit, find_trees, groups_of, read_group
 from raylab.runs import Run
 
 QUALITY = "quality.json"
@@ -36,9 +36,10 @@ def run_quality(config: QualityConfig) -> None:
     """
     cfg = config.quality_eval_cfg
     root = cfg.scores_root_dir or _root_of_run(config)
+    trees = find_trees(root, cfg.prior_datasets, config.layout)
     run = Run.open(config, config.job)
     with session(config.cluster):
-        quality = measure_trees(root, cfg.prior_datasets, config, config.storage)
+        quality = _measure(trees, config, config.storage)
     run.write_json(QUALITY, quality)
     print_quality(quality)
     print(f"{run.uri}/{QUALITY}")
@@ -60,7 +61,10 @@ def measure_trees(root: str, priors: Sequence[str], config: QualityConfig, stora
     Raises:
         DataError: the trees cannot be used.
     """
-    trees = find_trees(root, priors, config.layout)
+    return _measure(find_trees(root, priors, config.layout), config, storage)
+
+
+def _measure(trees: Sequence[ScoreTree], config: QualityConfig, storage: str) -> Quality:
     for tree in trees:
         print(f"{tree.location}: layout {tree.layout}, {tree.reason}", flush=True)
     units = [unit for tree in trees for unit in tree.units]

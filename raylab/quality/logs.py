@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import msgspec
 import zstandard
 
-PREFIX = 1 << 14
+PREFIX = 1 << 13
 """Bytes of a JSON log that are read first; as often as these do not reach, 8 times as many."""
 GROWTH = 8
 LONGEST_PREFIX = PREFIX * GROWTH**3
@@ -173,13 +173,19 @@ def _read_json(file: BinaryIO) -> _Log | str:
     while length <= LONGEST_PREFIX:
         content += file.read(length - len(content))
         if len(content) < length:
+            log = _decode(content)
+            if isinstance(log, _Log):
+                return _checked(log)
             break
         for header in islice(_headers(content), ATTEMPTS):
             log = _decode(header)
             if isinstance(log, _Log) and log.status is not None and log.results is not None:
                 return log
         length *= GROWTH
-    log = _decode(content + file.read())
+    return _checked(_decode(content + file.read()))
+
+
+def _checked(log: _Log | str) -> _Log | str:
     if isinstance(log, _Log) and log.status is None and log.results is None:
         return "not an Inspect eval log: it has neither status nor results"
     return log

@@ -75,7 +75,7 @@ def measure(current: TreeScores, priors: Sequence[TreeScores], config: QualityCo
     """The content of `quality.json`.
 
     A model's accuracy is the mean over its generations of the mean over files. Intervals are
-    percentiles of 95 % over the bootstrap replicates that draw a file of every unit.
+    of 95 %, over the bootstrap replicates that draw a file of every unit.
 
     Args:
         current: The benchmark.
@@ -164,9 +164,14 @@ def _table(scores: TreeScores, config: QualityConfig) -> _Table:
         models,
         generations,
         np.array([[unit.total / unit.count for unit in row] for row in rows]),
-        np.moveaxis(np.array([[unit.weighted for unit in row] for row in rows]), -1, 0),
-        np.moveaxis(np.array([[unit.weights for unit in row] for row in rows]), -1, 0),
+        _replicates_first([[unit.weighted for unit in row] for row in rows]),
+        _replicates_first([[unit.weights for unit in row] for row in rows]),
     )
+
+
+def _replicates_first(rows: Sequence[Sequence[Array]]) -> Array:
+    """(replicates, models, generations) of (replicates,) by model and generation."""
+    return np.ascontiguousarray(np.moveaxis(np.array(rows), -1, 0))
 
 
 def _common_generations(
@@ -246,8 +251,18 @@ def _intervals(
         )
     means = [t.weighted[kept] / t.weights[kept] for t in tables]
     values = _metrics_of(means, without)
-    found = {name: np.quantile(drawn, QUANTILES).tolist() for name, drawn in values.items()}
+    actual = _metrics_of([t.means for t in tables], without)
+    found = {name: _interval(float(actual[name]), drawn) for name, drawn in values.items()}
     return none | found, ""
+
+
+def _interval(value: float, drawn: Array) -> list[float]:
+    """Percentiles about the median, moved to the value and kept in [0, 1].
+
+    The best and the spread of resampled accuracies lie above those measured, so plain percentiles
+    could leave the value itself out.
+    """
+    return np.clip(value + np.quantile(drawn, QUANTILES) - np.median(drawn), 0.0, 1.0).tolist()
 
 
 def _accuracies(table: _Table) -> dict[str, float]:

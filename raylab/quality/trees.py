@@ -42,8 +42,9 @@ LISTING_THREADS = 16
 DRAW_LEVELS = 1 << 16
 """Values of the two bytes that draw a weight."""
 REMEMBERED_WEIGHTS = 1 << 13
+REMEMBERED_CHUNKS = 16
 CHUNK = 256
-"""Files whose weights are in memory at once."""
+"""Files whose weights are added at once."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -396,12 +397,17 @@ def _walk(directory: str, prefix: str, above: set[tuple[int, int]]) -> Iterator[
 
 
 def _add_weights(scores: UnitScores, keys: Sequence[str], accuracies: Sequence[float]) -> None:
-    replicates = len(scores.weights)
     for start in range(0, len(keys), CHUNK):
-        drawn = [_weights(key, replicates) for key in keys[start : start + CHUNK]]
-        weights = np.stack(drawn).astype(np.float64)
+        weights, sums = _chunk_weights(tuple(keys[start : start + CHUNK]), len(scores.weights))
         scores.weighted += np.asarray(accuracies[start : start + CHUNK]) @ weights
-        scores.weights += weights.sum(axis=0)
+        scores.weights += sums
+
+
+@functools.lru_cache(maxsize=REMEMBERED_CHUNKS)
+def _chunk_weights(keys: tuple[str, ...], replicates: int) -> tuple[Array, Array]:
+    """(keys, replicates) weights and their (replicates,) sums; directories tend to be alike."""
+    weights = np.stack([_weights(key, replicates) for key in keys]).astype(np.float64)
+    return weights, weights.sum(axis=0)
 
 
 @functools.lru_cache(maxsize=REMEMBERED_WEIGHTS)

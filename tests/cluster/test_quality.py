@@ -1,11 +1,13 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from raylab.cluster import quality as quality_module
 from raylab.cluster.quality import measure_trees, run_quality
 from raylab.config import QualityConfig, QualityEvalConfig
 from raylab.errors import ConfigError, DataError
@@ -44,7 +46,9 @@ def test_a_tree_is_measured_from_end_to_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     root = write(tmp_path / "data" / "scores" / "run7", SCORES)
-    (root / "m1" / "g1" / "broken.json").write_text("{")
+    broken = root / "m1" / "g1" / "broken.json"
+    broken.write_text("{")
+    os.utime(broken, (YEAR_2020, YEAR_2020))
     prior = write(tmp_path / "prior", SCORES)
     monkeypatch.setenv("BASE_ARTIFACTS_DIR", str(tmp_path / "data"))
     config = QualityConfig(
@@ -75,17 +79,21 @@ def test_a_tree_is_measured_from_end_to_end(
         assert line in lines
 
     again = measure_trees(str(root), [str(prior)], config, config.storage)
-    assert again["files"] == {"read": 1, "cached": 16, "skipped": 1}
+    assert again["files"] == {"read": 0, "cached": 17, "skipped": 1}
     assert {**again, "files": None} == {**quality, "files": None}
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_errors_of_a_task_are_those_of_raylab(tmp_path: Path):
+def test_progress_is_printed_and_errors_of_a_task_are_those_of_raylab(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(quality_module, "PROGRESS_SECONDS", 0.001)
     root = write(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
     config = QualityConfig(bootstrap=0, cache=False)
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
         measure_trees(str(root), [], config, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["scores"]
+    assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +107,13 @@ def test_a_root_that_is_not_given_is_asked_for(
         monkeypatch.setenv("BASE_ARTIFACTS_DIR", base)
     with pytest.raises(ConfigError, match=f"{missing} is not set"):
         run_quality(QualityConfig(run_id=run_id))
+
+
+def test_a_wrong_root_is_refused_before_a_run_is_made(tmp_path: Path):
+    missing = QualityEvalConfig(scores_root_dir=str(tmp_path / "missing"))
+    with pytest.raises(DataError, match=r"missing is no directory of scores"):
+        run_quality(QualityConfig(quality_eval_cfg=missing, storage=str(tmp_path / "runs")))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_job_exits_2_without_a_root(tmp_path: Path):

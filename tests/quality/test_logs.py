@@ -93,7 +93,7 @@ def test_our_logs_are_read_and_the_same_again():
     [{}, {"loss": 0.5}, {"accuracy": 1.01}, {"accuracy": 0.5, "loss": float("nan")}],
 )
 def test_a_log_needs_finite_metrics_and_an_accuracy(metrics: dict[str, float]):
-    with pytest.raises(ValueError, match="m on t|of m"):
+    with pytest.raises(ValueError, match=r"m on t|of m"):
         score_log(model="m", task="t", dataset="d", samples=1, metrics=metrics, created=CREATED)
 
 
@@ -121,7 +121,7 @@ def test_keys_of_samples_elsewhere_do_not_mislead():
     assert read(text) == 0.75
     # The samples come first: everything must be read.
     assert read({"samples": long, "status": "success", "results": scored(0.5)}) == 0.5
-    assert read({"samples": long, "status": "error", "results": scored(0.5)}).startswith("status")
+    assert "status is" in str(read({"samples": long, "status": "error", "results": scored(0.5)}))
     many = {"metadata": {str(i): {"samples": [i]} for i in range(3000)}}
     assert read({**many, **log(samples=long)}) == 0.75
 

@@ -1,6 +1,7 @@
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,9 @@ def test_consistency_uses_the_sample_standard_deviation():
     ],
     ids=["falling", "half", "ties", "flat prior", "flat", "unrelated", "sum", "twice", "one"],
 )
-def test_novelty(current: Mapping[str, float], priors: Sequence[Mapping[str, float]], expected):
+def test_novelty(
+    current: Mapping[str, float], priors: Sequence[Mapping[str, float]], expected: float
+):
     assert compute_benchmark_novelty(current, priors) == exactly(expected)
 
 
@@ -124,7 +127,9 @@ def test_an_exact_fit_is_warned_of(caplog: pytest.LogCaptureFixture):
         ),
     ],
 )
-def test_unusable_input_is_named(compute, arguments, message: str):
+def test_unusable_input_is_named(
+    compute: Callable[..., float], arguments: tuple[Any, ...], message: str
+):
     with pytest.raises(ValueError, match=message):
         compute(*arguments)
 
