@@ -11,12 +11,14 @@ from raylab.entrypoint import run_job
 
 
 def run(config: BenchmarkConfig) -> None:
-    from raylab.arc.benchmark import run_benchmark
-    from raylab.cluster.benchmark import benchmark_quality
-    from raylab.cluster.benchmark_tune import benchmark_tune
-
-    parts = {"train": run_benchmark, "quality": benchmark_quality, "tune": benchmark_tune}
-    parts[config.part](config)
+    # The training part runs where ray is not installed.
+    if config.part == "train":
+        from raylab.arc.benchmark import run_benchmark as measure
+    elif config.part == "quality":
+        from raylab.cluster.benchmark import benchmark_quality as measure
+    else:
+        from raylab.cluster.benchmark import benchmark_tune as measure
+    measure(config)
 
 
 if __name__ == "__main__":

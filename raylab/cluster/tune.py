@@ -157,15 +157,7 @@ def _trial(values: Json, *, settings: Json, uri: str) -> None:
     """
     config = TuneConfig.model_validate(settings)
     drawn = cast("Drawn", values["drawn"])
-    name = ray.tune.get_context().get_trial_id()
-    pointer = _pointer()
-    origin = pointer
-    if pointer is not None and pointer["drawn"] == drawn:
-        name, origin = pointer["run"], pointer["origin"]
-    elif pointer is not None:
-        origin = {key: pointer[key] for key in ("checkpoint", "epoch")}
-        identity = json.dumps([pointer["checkpoint"], drawn], sort_keys=True)
-        name = f"{name}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+    name, origin = _segment(ray.tune.get_context().get_trial_id(), drawn)
     try:
         _train_trial(config, drawn, uri, name, origin)
     except (RaylabError, ValidationError) as error:
@@ -173,6 +165,22 @@ def _trial(values: Json, *, settings: Json, uri: str) -> None:
         Run.at(f"{uri}/{TRIALS}/{name}").write_json(FAILURE, failure)
         monitor = config.training.monitor.value
         ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, "failure": str(error)})
+
+
+def _segment(trial: str, drawn: Drawn) -> tuple[str, Json | None]:
+    """The run that the trial is in, and the checkpoint of another trial that the run starts from.
+
+    Population-based training hands a trial the pointer of another one, whose settings it may have
+    unchanged; every such handover is a run of its own.
+    """
+    pointer = _pointer()
+    if pointer is None:
+        return trial, None
+    if pointer["run"].partition("-")[0] == trial and pointer["drawn"] == drawn:
+        return pointer["run"], pointer["origin"]
+    identity = json.dumps([pointer["checkpoint"], drawn], sort_keys=True)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    return f"{trial}-{digest}", {key: pointer[key] for key in ("checkpoint", "epoch")}
 
 
 def _train_trial(
