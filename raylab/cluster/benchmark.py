@@ -1,4 +1,4 @@
-"""The speed of what runs on Ray: score trees against a plain loop, trials against direct training."""
+"""The speed of score trees against a plain loop, and of trials against direct training."""
 
 import contextlib
 import io
