@@ -5,6 +5,8 @@ python jobs/<job>.py [--help] [--cfg job] [--config FILE] [key=value ...]
 
 import argparse
 import json
+import os
+import select
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +32,8 @@ def run_job(
 
     The exit status is 0 when all of it worked, 2 when the configuration cannot be used, 1 for any
     other `RaylabError` and 130 after an interrupt. These print their message alone; an error that
-    is no `RaylabError` is a fault of raylab and keeps its traceback.
+    is no `RaylabError` is a fault of raylab and keeps its traceback. A reader of the output that
+    goes away, as `head` does, ends it with 1 and no message.
 
     Args:
         kind: Configuration of the job.
@@ -40,6 +43,13 @@ def run_job(
     """
     try:
         _run(kind, doc, run, sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        # What is left of the output would fail once more when Python flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except RaylabError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
@@ -93,6 +103,13 @@ def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Seque
         print(as_yaml(config), end="")
         return
     run(config)
+
+
+def _reader_is_gone() -> bool:
+    """Whether it is the standard output that is broken, and not a connection of the job's."""
+    watch = select.poll()
+    watch.register(sys.stdout, 0)
+    return bool(watch.poll(0))
 
 
 def _key_lines(keys: Sequence[Key], values: dict[str, Any]) -> Iterator[str]:

@@ -29,8 +29,27 @@ from raylab.config import JobConfig
 from raylab.errors import RunError
 
 RECORD = "record.json"
-IDENTITY_EXCLUDES = {"storage", "name", "resume", "cluster", "concurrent"}
-"""What a configuration may change without becoming another run: where it runs, not what it does."""
+METRICS = "metrics.json"
+IDENTITY_EXCLUDES = {
+    "storage",
+    "name",
+    "resume",
+    "cluster",
+    "concurrent",
+    "archive",
+    "actors",
+    "limits",
+    "budget",
+    "prices",
+    "review",
+    "review_file",
+    "reviewer",
+    "drift",
+}
+"""Keys, at any depth, that a configuration may change without becoming another run.
+
+They say where it runs, how fast and at what price, not what it does.
+"""
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
 CHECKOUT = Path(raylab.__file__).parents[1]
 HASH_DIGITS = 10
@@ -183,7 +202,7 @@ class Run:
             raise RunError(
                 f"run {self.uri} is of job {record.get('job')}, not {job}: choose another name="
             )
-        before, now = _flat(_identity(record.get("config", {}))), _flat(_identity(_dump(config)))
+        before, now = _flat(_identity(record.get("config", {}))), _flat(identity_of(config))
         differences = [
             f"\n  {key}: the run has {before.get(key, 'nothing')}, now {now.get(key, 'nothing')}"
             for key in sorted(before.keys() | now.keys())
@@ -198,9 +217,14 @@ class Run:
         self.write_json(RECORD, {**record, "resumed": [*record.get("resumed", []), entry]})
 
 
+def identity_of(config: JobConfig) -> Json:
+    """What a configuration does, without where, how fast and at what price."""
+    return _identity(_dump(config))
+
+
 def config_hash(config: JobConfig) -> str:
     """Short hash of what a configuration does, the same for every place and name it runs under."""
-    identity = _identity(_dump(config))
+    identity = identity_of(config)
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
@@ -210,7 +234,11 @@ def _dump(config: JobConfig) -> Json:
 
 
 def _identity(config: Json) -> Json:
-    return {key: value for key, value in config.items() if key not in IDENTITY_EXCLUDES}
+    return {
+        key: _identity(cast(Json, value)) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key not in IDENTITY_EXCLUDES
+    }
 
 
 def _new_record(config: JobConfig, job: str, name: str) -> Json:

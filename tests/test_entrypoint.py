@@ -20,12 +20,18 @@ HEAVY = {"torch", "ray", "pandas", "numpy", "pyarrow", "pytorch_lightning"}
 
 
 def run_script(
-    job: str, *arguments: str, cwd: Path, options: tuple[str, ...] = ()
+    job: str,
+    *arguments: str,
+    cwd: Path,
+    options: tuple[str, ...] = (),
+    stdout: int = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[str]:
     # As Ray does with a working directory, which need not have raylab installed.
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, *options, str(ROOT / "jobs" / f"{job}.py"), *arguments]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=cwd, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True
+    )
 
 
 def imported(importtime: str) -> set[str]:
@@ -64,6 +70,19 @@ def test_cfg_prints_the_resolved_configuration(tmp_path: Path) -> None:
     assert config.training.lr == 0.5
     assert config.storage == str(tmp_path / "runs")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--cfg", "job")])
+def test_a_reader_that_goes_away_ends_the_job_quietly(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = run_script("train", *arguments, cwd=tmp_path, stdout=writer)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize("kind", JOBS)
@@ -118,11 +137,14 @@ def test_errors_of_the_run_print_their_message_alone(
     assert capsys.readouterr() == ("", printed)
 
 
-def test_a_fault_of_raylab_keeps_its_traceback() -> None:
-    def fail(_: TrainConfig) -> None:
-        raise ZeroDivisionError
+@pytest.mark.parametrize("error", [ZeroDivisionError, BrokenPipeError])
+def test_a_fault_of_raylab_keeps_its_traceback(error: type[Exception]) -> None:
+    """A broken pipe too, where it is not that of the output."""
 
-    with pytest.raises(ZeroDivisionError):
+    def fail(_: TrainConfig) -> None:
+        raise error
+
+    with pytest.raises(error):
         run_job(TrainConfig, None, fail, [])
 
 

@@ -34,7 +34,7 @@ from raylab.arc.tasks import load_tasks
 from raylab.arc.training import demonstrations_of, hardware_precision
 from raylab.config import BenchmarkConfig, ModelConfig, Precision, TrainingConfig
 from raylab.entrypoint import console
-from raylab.runs import Run
+from raylab.runs import METRICS, Run
 
 RECIPE = TrainingConfig()
 
@@ -96,7 +96,7 @@ def run_benchmark(config: BenchmarkConfig) -> None:
                 f"baseline {slow:.2f}, {fast / slow:.1f} times"
             )
         results[model.architecture] = _summary(rounds)
-        run.write_json("metrics.json", {"models": results})
+        run.write_json(METRICS, {"models": results})
     report.print(_table(results))
     run.finish()
 

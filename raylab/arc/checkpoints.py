@@ -15,6 +15,8 @@ from raylab.arc.models import GridModel
 from raylab.config import ModelConfig
 from raylab.errors import CheckpointError
 
+CHECKPOINTS = "checkpoints"
+"""Directory of a run with one directory a checkpoint."""
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
 READ_ERRORS = (

@@ -16,7 +16,6 @@ from rich.table import Table
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
-from raylab.cluster.train import METRICS
 from raylab.cluster.tune import tune
 from raylab.config import (
     BenchmarkConfig,
@@ -41,7 +40,7 @@ from raylab.quality.benchmark import (
     write_tree,
 )
 from raylab.quality.trees import CACHE_DIRECTORY, SETTLED_NANOSECONDS
-from raylab.runs import Run
+from raylab.runs import METRICS, Run
 
 SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
 WARM_UP_SHAPE = (2, SMALL_BYTES)

@@ -18,15 +18,13 @@ import ray
 import torch
 from pyarrow import fs
 from ray.exceptions import RayError, RayTaskError
-from rich.table import Table
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.evaluation import UnitScore, score_tasks, trained_on, unit_of_tasks
 from raylab.arc.groups import group_tasks
 from raylab.arc.tasks import Task, load_tasks
 from raylab.cluster.models import fetch_checkpoint, file_name, find_models, opened
-from raylab.cluster.session import cpus_per_worker, session, uses_gpu
-from raylab.cluster.train import METRICS
+from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
 from raylab.config import (
     AS_PUBLISHED,
     ClusterConfig,
@@ -37,11 +35,11 @@ from raylab.config import (
     Source,
 )
 from raylab.entrypoint import console
-from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
+from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.quality.logs import read_score, score_log
 from raylab.report.progress import duration
-from raylab.report.tables import percent
-from raylab.runs import Json, Run
+from raylab.report.tables import accuracy_table, percent
+from raylab.runs import METRICS, Json, Run
 
 SCORES = "scores"
 FILE_THREADS = 16
@@ -118,17 +116,6 @@ def evaluate_models(
         model: {name: statistics.fmean(accuracies[model, name].values()) for name in datasets}
         for model in models
     }
-
-
-def accuracy_table(accuracies: Accuracies, scoring: ScoringConfig) -> Table:
-    """Models by generations."""
-    table = Table(title=f"Mean {scoring.metric.value} of a {scoring.unit}")
-    table.add_column("model")
-    for generation in next(iter(accuracies.values()), {}):
-        table.add_column(generation, justify="right")
-    for model, by_generation in accuracies.items():
-        table.add_row(model, *map(percent, by_generation.values()))
-    return table
 
 
 # Generations
@@ -459,10 +446,8 @@ def _result(
     reference: ray.ObjectRef[Any], pair: Pair, job: _Job
 ) -> tuple[dict[str, UnitScore], float]:
     try:
-        return ray.get(reference)
-    except RayTaskError as error:
-        if isinstance(error.cause, RaylabError):
-            raise error.cause from None
+        return result_of(reference)
+    except RayTaskError:
         raise
     except RayError as error:
         raise RunError(

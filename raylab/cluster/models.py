@@ -11,10 +11,9 @@ from pathlib import Path, PurePosixPath
 
 from pyarrow import fs
 
-from raylab.arc.checkpoints import CHECKPOINT_FILE, Checkpoint, read_checkpoint
-from raylab.cluster.train import CHECKPOINTS, METRICS
+from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, read_checkpoint
 from raylab.errors import CheckpointError, RunError
-from raylab.runs import RECORD, Json, Run
+from raylab.runs import METRICS, RECORD, Run
 
 logger = logging.getLogger(__name__)
 
@@ -109,12 +108,12 @@ def _of_file(uri: str) -> _Found:
 
 
 def _of_run(run: Run) -> _Found:
-    metrics = run.read_json(METRICS)
-    if metrics is None:
+    best = _best_checkpoint(run)
+    if best is None:
         raise RunError(f"{run.uri} has no {METRICS}: no epoch of its training is finished yet")
     if not run.finished:
         logger.warning("%s is not finished: its best checkpoint so far is scored", run.uri)
-    return _Found(run.name, _longer_name(run), _best_checkpoint(run, metrics))
+    return _Found(run.name, _longer_name(run), best)
 
 
 def _of_pipeline(run: Run) -> list[_Found]:
@@ -125,18 +124,15 @@ def _of_pipeline(run: Run) -> list[_Found]:
 
 
 def _of_sweep(run: Run) -> list[_Found]:
-    selector = fs.FileSelector(f"{run.path}/{TRIALS}", allow_not_found=True)
-    names = sorted(info.base_name for info in run.filesystem.get_file_info(selector))
     found: list[_Found] = []
     skipped: list[str] = []
-    for name in names:
-        trial = Run.at(f"{run.uri}/{TRIALS}/{name}")
-        metrics = trial.read_json(METRICS)
-        if metrics is None or trial.exists(FAILURE):
-            skipped.append(name)
+    for trial in trial_runs(run):
+        best = _best_checkpoint(trial)
+        if best is None or trial.exists(FAILURE):
+            skipped.append(trial.name)
             continue
-        short = f"{run.name}-{name}"
-        found.append(_Found(short, f"{_longer_name(run)}-{name}", _best_checkpoint(trial, metrics)))
+        name = f"{run.name}-{trial.name}"
+        found.append(_Found(name, f"{_longer_name(run)}-{trial.name}", best))
     if skipped:
         logger.warning(
             "%s: %d trials failed or have no epoch yet and are left out: %s",
@@ -153,8 +149,17 @@ def _longer_name(run: Run) -> str:
     return f"{PurePosixPath(run.path).parent.name}-{run.name}"
 
 
-def _best_checkpoint(run: Run, metrics: Json) -> str:
-    return f"{run.uri}/{metrics['best']['checkpoint']}"
+def _best_checkpoint(run: Run) -> str | None:
+    """The file of a training run's best checkpoint, once an epoch is finished."""
+    best = (run.read_json(METRICS) or {}).get("best")
+    return None if best is None else f"{run.uri}/{best['checkpoint']}"
+
+
+def trial_runs(run: Run) -> list[Run]:
+    """The training runs of a sweep, by name."""
+    selector = fs.FileSelector(f"{run.path}/{TRIALS}", allow_not_found=True)
+    names = sorted(info.base_name for info in run.filesystem.get_file_info(selector))
+    return [Run.at(f"{run.uri}/{TRIALS}/{name}") for name in names]
 
 
 def file_name(name: str) -> str:
@@ -163,11 +168,19 @@ def file_name(name: str) -> str:
 
 
 def fetch_checkpoint(uri: str) -> Checkpoint:
-    """The checkpoint at a path or URI.
+    """The checkpoint at a path or URI, or the best one of the training run there.
 
     Raises:
         CheckpointError: there is none, or it cannot be used.
+        RunError: no filesystem opens the URI.
     """
+    if not _is_checkpoint(uri):
+        best = _best_checkpoint(Run.at(uri))
+        if best is None:
+            raise CheckpointError(
+                f"{uri} is neither a checkpoint nor a training run with a {METRICS}"
+            )
+        uri = best
     filesystem, path = opened(uri)
     if isinstance(filesystem, fs.LocalFileSystem):
         return read_checkpoint(Path(path))

@@ -4,29 +4,28 @@ Every stage keeps what it finished, so that a second run does only what is missi
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
 import ray
 import torch
-from ray.exceptions import RayTaskError
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.evaluation import predicted_examples, trained_on
+from raylab.arc.evaluation import predicted_examples
 from raylab.arc.tasks import load_tasks
 from raylab.cluster.evaluate import SCORES, evaluate_models
 from raylab.cluster.models import fetch_checkpoint, find_models
 from raylab.cluster.quality import QUALITY, measure_trees, print_quality
-from raylab.cluster.session import session
-from raylab.cluster.train import METRICS, fit
+from raylab.cluster.session import result_of, session
+from raylab.cluster.train import fit
 from raylab.config import AS_PUBLISHED, ModelConfig, PipelineConfig, QualityConfig, TrainConfig
 from raylab.entrypoint import console
-from raylab.errors import RaylabError, RunError
+from raylab.errors import RunError
 from raylab.quality.measure import Quality
 from raylab.report.page import Example, PipelineReport, Prediction, render_pipeline
 from raylab.report.tables import comparison_table
-from raylab.runs import RECORD, Json, Run
+from raylab.runs import METRICS, RECORD, Json, Run
 
 PRIOR = "prior"
 EXAMPLES = "examples.json"
@@ -54,7 +53,7 @@ def run_pipeline(config: PipelineConfig) -> None:
         models = best | taken
         _score(config, run, models)
         if not run.exists(EXAMPLES):
-            run.write_json(EXAMPLES, {"examples": _examples(config, models)})
+            run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
         run.write_json(QUALITY, _measure(config, run))
     run.write_bytes(REPORT, _page(config, run).encode())
     run.finish()
@@ -101,36 +100,28 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     return {**quality, "others": others}
 
 
-def _examples(config: PipelineConfig, models: Mapping[str, str]) -> list[Json]:
-    """What each model answers to a few tasks that none was trained on, by Ray tasks."""
-    checkpoints = {name: fetch_checkpoint(uri) for name, uri in models.items()}
-    chosen = _pictured_tasks(config, list(checkpoints.values()))
+def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> list[Json]:
+    """What each model answers to a few of the scored tasks, by Ray tasks."""
+    chosen = _pictured_tasks(config, run)
     if not chosen:
         return []
     predict = ray.remote(_predict).options(num_cpus=1)
     data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
-    answers = {name: predict.remote(model, data) for name, model in checkpoints.items()}
+    answers = {name: predict.remote(fetch_checkpoint(uri), data) for name, uri in models.items()}
     examples: dict[str, Json] = {}
     for name, answer in answers.items():
-        try:
-            predicted = cast("list[Json]", ray.get(cast("Any", answer)))
-        except RayTaskError as error:
-            if isinstance(error.cause, RaylabError):
-                raise error.cause from error
-            raise
-        for item in predicted:
+        for item in cast("list[Json]", result_of(cast("Any", answer))):
             shared = {key: item[key] for key in ("task", "input", "target")}
             example = examples.setdefault(item["task"], {**shared, "predictions": {}})
             example["predictions"][name] = {"grid": item["prediction"], "solved": item["solved"]}
     return list(examples.values())
 
 
-def _pictured_tasks(config: PipelineConfig, checkpoints: Sequence[Checkpoint]) -> list[str]:
-    """`config.pictures` task ids, evenly over the unseen tasks by size of output."""
-    tasks = load_tasks(config.data)
-    if not config.scoring.include_seen:
-        seen = frozenset[str]().union(*map(trained_on, checkpoints))
-        tasks = tuple(task for task in tasks if task.id not in seen)
+def _pictured_tasks(config: PipelineConfig, run: Run) -> list[str]:
+    """`config.pictures` task ids, evenly over the scored tasks by size of output."""
+    units = cast("Json", run.read_json(f"{SCORES}.json"))["units"]
+    scored = {id_ for ids in units.values() for id_ in ids}
+    tasks = (task for task in load_tasks(config.data) if task.id in scored)
     by_size = sorted(tasks, key=lambda task: (task.pairs[-1].output.size, task.id))
     count = min(config.pictures, len(by_size))
     steps = np.linspace(0, len(by_size) - 1, count + 2)[1:-1].round().astype(int)

@@ -9,14 +9,14 @@ from typing import Any, cast
 import ray
 from ray import ObjectRef
 from ray.exceptions import RayTaskError
-from rich.table import Table
 
-from raylab.cluster.session import session
+from raylab.cluster.session import result_of, session
 from raylab.config import QualityConfig
 from raylab.entrypoint import console
-from raylab.errors import ConfigError, DataError, RaylabError
-from raylab.quality.measure import METRICS, Quality, log_lines, measure_groups
+from raylab.errors import ConfigError, DataError
+from raylab.quality.measure import Quality, log_lines, measure_groups
 from raylab.quality.trees import ScoreTree, Unit, find_trees, groups_of, read_group
+from raylab.report.tables import quality_table
 from raylab.runs import Run
 
 QUALITY = "quality.json"
@@ -99,23 +99,6 @@ def print_quality(quality: Quality) -> None:
     console().print(quality_table(quality))
 
 
-def quality_table(quality: Quality) -> Table:
-    """The metrics with their 95 % intervals."""
-    table = Table(title="Benchmark quality")
-    for label in ("metric", "value", "95 % interval", "why not"):
-        table.add_column(label, justify="right" if label == "value" else "left")
-    for name in METRICS:
-        value, interval = quality[name], quality["intervals"][name]
-        reason = quality["reasons"].get(name) or quality["reasons"].get("intervals", "")
-        table.add_row(
-            name,
-            "-" if value is None else f"{value:.4f}",
-            "-" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}",
-            reason,
-        )
-    return table
-
-
 def _root_of_run(config: QualityConfig) -> str:
     base = os.environ.get(BASE_VARIABLE)
     if not base or config.run_id is None:
@@ -153,12 +136,10 @@ def _watch(counts: Sequence["ObjectRef[int]"], groups: Sequence[Sequence[Unit]])
 
 
 def _get(ref: "ObjectRef[Any]") -> Any:
-    """The result of a task, with the error that the task raised instead of Ray's around it."""
+    """The result of a task; files that could not be read are an error of the data."""
     try:
-        return ray.get(ref)
+        return result_of(ref)
     except RayTaskError as error:
-        if isinstance(error.cause, RaylabError):
-            raise error.cause from None
         if isinstance(error.cause, OSError):
             raise DataError(f"scores cannot be read, after retries: {error.cause}") from error
         raise

@@ -5,11 +5,13 @@ import logging
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import ray
+from ray.exceptions import RayTaskError
 
 from raylab.config import ClusterConfig
-from raylab.errors import ConfigError
+from raylab.errors import ConfigError, RaylabError
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +48,21 @@ def _connect(address: str | None) -> None:
             f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS')} ({reason}): start it, "
             "correct cluster.address or RAY_ADDRESS, or leave both unset for a local one"
         ) from error
+
+
+def result_of(task: "ray.ObjectRef[Any]") -> Any:
+    """What a Ray task returned, or the `RaylabError` that it raised, without Ray's around it.
+
+    Raises:
+        RaylabError: the task's own.
+        ray.exceptions.RayError: any other error of the task, or the task was lost.
+    """
+    try:
+        return ray.get(task)
+    except RayTaskError as error:
+        if isinstance(error.cause, RaylabError):
+            raise error.cause from None
+        raise
 
 
 def uses_gpu(config: ClusterConfig) -> bool:

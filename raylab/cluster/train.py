@@ -16,23 +16,30 @@ import ray
 import ray.train
 import torch
 import torch.distributed as dist
-from pyarrow import fs
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.queue import Queue
 
 from raylab import errors
-from raylab.arc.checkpoints import CHECKPOINT_FILE, Checkpoint, load_weights, read_checkpoint
+from raylab.arc.checkpoints import (
+    CHECKPOINT_FILE,
+    CHECKPOINTS,
+    Checkpoint,
+    load_weights,
+    read_checkpoint,
+)
 from raylab.arc.models import build_model
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
+from raylab.cluster.models import fetch_checkpoint
 from raylab.cluster.session import cpus_per_worker, session, uses_gpu
-from raylab.config import ModelConfig, TrainConfig
+from raylab.config import TrainConfig
 from raylab.entrypoint import console
-from raylab.errors import CheckpointError, RaylabError, TrainingError
-from raylab.report.progress import Curves, epoch_line
+from raylab.errors import RaylabError, TrainingError
+from raylab.report.curves import Curves
+from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
-from raylab.runs import Json, Run
+from raylab.runs import METRICS, Json, Run
 
 logger = logging.getLogger("raylab")
 
@@ -43,8 +50,6 @@ TRAIN_SETTINGS = {
     # Read by Ray Train's controller; off a spot node it only logs errors about missing events.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
-CHECKPOINTS = "checkpoints"
-METRICS = "metrics.json"
 HEARTBEAT_SECONDS = 30.0
 CONTROLLER_FAILURES = 3
 WORKER_MEETING_SECONDS = 600
@@ -83,7 +88,7 @@ def fit(config: TrainConfig, run: Run, on_epoch: EpochListener | None = None) ->
         return run.read_json(METRICS) or {}
     for name, value in TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
-    start = None if config.init_from is None else _checkpoint_at(config.init_from, config.model)
+    start = _start(config)
     gpu = uses_gpu(config.cluster)
     resources = {"CPU": cpus_per_worker(config.cluster)} | ({"GPU": 1} if gpu else {})
     with _listener(config, run, on_epoch) as queue:
@@ -130,21 +135,12 @@ def _cause(error: Exception, run: Run) -> str:
     return f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
 
 
-def _checkpoint_at(uri: str, model: ModelConfig) -> Checkpoint:
-    """The checkpoint at a file, or the best one of a run directory, checked to fit `model`."""
-    if not uri.endswith(Path(CHECKPOINT_FILE).suffix):
-        metrics = Run.at(uri).read_json(METRICS)
-        if metrics is None:
-            raise CheckpointError(f"{uri} is neither a checkpoint nor a run with a {METRICS}")
-        uri = f"{uri.rstrip('/')}/{metrics['best']['checkpoint']}"
-    filesystem, path = fs.FileSystem.from_uri(uri)
-    with tempfile.TemporaryDirectory() as directory:
-        local = Path(path)
-        if not isinstance(filesystem, fs.LocalFileSystem):
-            local = Path(directory) / CHECKPOINT_FILE
-            fs.copy_files(path, str(local), source_filesystem=filesystem)
-        checkpoint = read_checkpoint(local)
-    load_weights(build_model(model), model, checkpoint)
+def _start(config: TrainConfig) -> Checkpoint | None:
+    """The checkpoint of `config.init_from`, checked to fit the model."""
+    if config.init_from is None:
+        return None
+    checkpoint = fetch_checkpoint(config.init_from)
+    load_weights(build_model(config.model), config.model, checkpoint)
     return checkpoint
 
 

@@ -13,12 +13,11 @@ from typing import Any, cast
 
 import optuna
 import ray.tune
-from pyarrow import fs
 from pydantic import ValidationError
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
-from raylab.arc.checkpoints import CHECKPOINT_FILE
+from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS
 from raylab.arc.search import (
     ARCHITECTURE,
     Drawn,
@@ -30,16 +29,16 @@ from raylab.arc.search import (
     sampler,
     trial_config,
 )
-from raylab.cluster.models import FAILURE, TRIALS
+from raylab.cluster.models import FAILURE, TRIALS, trial_runs
 from raylab.cluster.session import session, trainings_at_a_time
-from raylab.cluster.train import CHECKPOINTS, METRICS, checkpoint_name, fit
+from raylab.cluster.train import checkpoint_name, fit
 from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
 from raylab.entrypoint import console
 from raylab.errors import RaylabError, RunError, TrainingError
 from raylab.report.charts import learning_curves_png
 from raylab.report.progress import epoch_line
 from raylab.report.tables import sweep_table
-from raylab.runs import RECORD, Json, Run
+from raylab.runs import METRICS, RECORD, Json, Run
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -282,14 +281,13 @@ def _ranked(
     rows: list[Json] = []
     histories: dict[str, list[Mapping[str, float]]] = {}
     monitor = config.training.monitor.value
-    selector = fs.FileSelector(f"{run.path}/{TRIALS}", allow_not_found=True)
-    names = sorted(info.base_name for info in run.filesystem.get_file_info(selector))
-    for name in (name for name in names if name.partition("-")[0] in ids):
-        trial = Run.at(f"{run.uri}/{TRIALS}/{name}")
+    for trial in trial_runs(run):
+        if trial.name.partition("-")[0] not in ids:
+            continue
         record, metrics = trial.read_json(RECORD), trial.read_json(METRICS)
         failure = trial.read_json(FAILURE)
         row: Json = {
-            "trial": name,
+            "trial": trial.name,
             "drawn": None if record is None else _drawn(config.space, record["config"]),
             "score": None,
             "failure": None if failure is None else failure["message"],
@@ -300,7 +298,7 @@ def _ranked(
             row |= {"cell_accuracy": best["val_cell_accuracy"]}
             row |= {"epochs": metrics["last"]["epoch"], "parameters": metrics["parameters"]}
             row |= {"checkpoint": f"{trial.uri}/{best['checkpoint']}"}
-            histories[name] = metrics["history"]
+            histories[trial.name] = metrics["history"]
         rows.append(row)
     rows.sort(key=_rank)
     return rows, histories

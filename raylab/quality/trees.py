@@ -464,6 +464,8 @@ class _CacheFile:
             directory = posixpath.dirname(self._path)
             if isinstance(self._filesystem, fs.LocalFileSystem):
                 os.makedirs(directory, exist_ok=True)
+                # Replaced whole, for another run may be reading it; not synced to the disk as a
+                # run's files are, for one that a crash left torn is read as nothing.
                 temporary = f"{self._path}.{uuid.uuid4().hex}.tmp"
                 with io.FileIO(temporary, "x") as file:
                     file.write(content)

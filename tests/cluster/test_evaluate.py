@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.cluster.evaluate import generation_configs, run_evaluate
-from raylab.cluster.models import find_models
+from raylab.cluster.models import fetch_checkpoint, find_models
 from raylab.config import (
     DataConfig,
     EncoderDecoderConfig,
@@ -299,6 +299,15 @@ def test_runs_without_a_model_are_refused(
     runs("run", job, metrics)
     with pytest.raises(RunError, match=message):
         find_models(["run"], str(tmp_path))
+
+
+@pytest.mark.parametrize("metrics", [None, {"models": {"champion": BEST}}, {"trials": []}])
+def test_a_run_that_is_no_training_has_no_checkpoint(
+    runs: Callable[..., Path], metrics: Json | None
+):
+    directory = runs("run", "pipeline", metrics)
+    with pytest.raises(CheckpointError, match=f"{directory} is neither a checkpoint nor"):
+        fetch_checkpoint(str(directory))
 
 
 def test_a_model_that_is_nowhere_names_where_it_was_looked_for(tmp_path: Path):

@@ -157,14 +157,18 @@ def test_non_finite_loss_stops_the_run_without_retries(
 def test_fine_tuning_starts_from_the_best_checkpoint(finished: TrainConfig, tmp_path: Path):
     base = directory_of(finished)
     best = json.loads((base / "metrics.json").read_text())["best"]["checkpoint"]
-    weights = read_checkpoint(base / best).weights
+    parent = read_checkpoint(base / best)
     # Adam moves a weight by about lr a step at most: with 1e-12 nothing moves to be seen.
     training = {"epochs": 1, "lr": 1e-12, "lr_min": 0.0}
-    run(config(tmp_path, "tuned", init_from=str(base), training=training))
-    tuned = read_checkpoint(tmp_path / "tuned/checkpoints/epoch-0001/checkpoint.ckpt").weights
-    assert tuned.keys() == weights.keys()
-    for name, tensor in weights.items():
-        torch.testing.assert_close(tuned[name], tensor, rtol=0, atol=1e-9)
+    data = DATA.model_copy(update={"split_seed": 1})
+    run(config(tmp_path, "tuned", data=data, init_from=str(base), training=training))
+    tuned = read_checkpoint(tmp_path / "tuned/checkpoints/epoch-0001/checkpoint.ckpt")
+    assert tuned.weights.keys() == parent.weights.keys()
+    for name, tensor in parent.weights.items():
+        torch.testing.assert_close(tuned.weights[name], tensor, rtol=0, atol=1e-9)
+    # Eight of the ten tasks each, and not the same eight.
+    assert parent.trained_on is not None and len(parent.trained_on) == 8
+    assert tuned.trained_on is not None and tuned.trained_on > parent.trained_on
 
 
 def test_checkpoint_of_another_model_is_refused(finished: TrainConfig, tmp_path: Path):

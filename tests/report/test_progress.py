@@ -1,10 +1,6 @@
-from pathlib import Path
-
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from raylab.report.progress import Curves, duration, epoch_line
-from raylab.runs import Run
+from raylab.report.progress import duration, epoch_line
 
 ROW = {
     "epoch": 3,
@@ -33,15 +29,3 @@ def test_epoch_line_counts_the_epochs_left():
 )
 def test_durations_read_as_people_say_them(seconds: float, text: str):
     assert duration(seconds) == text
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_curves_can_be_read_back_while_the_run_goes_on(tmp_path: Path):
-    curves = Curves(Run.at(str(tmp_path / "run")))
-    curves.add(ROW)
-    curves.add(ROW | {"epoch": 4, "train_loss": 0.25})
-    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
-    events.Reload()
-    points = [(point.step, point.value) for point in events.Scalars("train_loss")]
-    assert points == [(3, pytest.approx(0.51234)), (4, pytest.approx(0.25))]
-    curves.close()

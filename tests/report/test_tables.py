@@ -2,7 +2,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from raylab.report.tables import comparison_table, group_table
+from raylab.config import ScoringConfig
+from raylab.report.tables import accuracy_table, comparison_table, group_table, quality_table
 
 
 def text_of(table: object) -> list[list[str]]:
@@ -39,3 +40,27 @@ def test_groups_show_their_compositional_gap():
     }
     row = ["C1", "7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %", "100.00 %"]
     assert row in text_of(group_table({"C1": metrics}))
+
+
+def test_accuracies_stand_by_model_and_generation():
+    accuracies = {"base": {"published": 0.5, "seed-1": 0.25}, "big": {"published": 1, "seed-1": 0}}
+    table = accuracy_table(accuracies, ScoringConfig(unit="group"))
+    rows = text_of(table)
+    assert table.title == "Mean cell_accuracy of a group"
+    assert ["model", "published", "seed-1"] in rows
+    assert ["base", "50.00 %", "25.00 %"] in rows
+    assert ["big", "100.00 %", "0.00 %"] in rows
+
+
+def test_quality_that_was_not_computed_says_why():
+    quality = {
+        "difficulty": 0.125,
+        "novelty": None,
+        "intervals": {"difficulty": [0.0625, 0.25], "novelty": None},
+        "reasons": {"novelty": "no prior"},
+    }
+    rows = text_of(quality_table(quality))
+    assert ["difficulty", "0.1250", "0.0625 to 0.2500", ""] in rows
+    assert ["novelty", "-", "-", "no prior"] in rows
+    without = {"intervals": {"difficulty": None}, "reasons": {"intervals": "bootstrap=0"}}
+    assert ["difficulty", "0.1250", "-", "bootstrap=0"] in text_of(quality_table(quality | without))

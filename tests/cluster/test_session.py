@@ -1,0 +1,40 @@
+from typing import Any
+
+import pytest
+import ray
+from ray.exceptions import RayTaskError
+
+from raylab.cluster.session import result_of, trainings_at_a_time
+from raylab.config import ClusterConfig
+from raylab.errors import ConfigError, DataError
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+def cluster(workers: int) -> ClusterConfig:
+    return ClusterConfig(workers=workers, cpus_per_worker=1, use_gpu=False)
+
+
+@pytest.mark.parametrize(("workers", "wanted", "places"), [(1, None, 4), (2, None, 2), (2, 1, 1)])
+def test_trainings_share_the_cluster(workers: int, wanted: int | None, places: int):
+    assert trainings_at_a_time(cluster(workers), wanted) == places
+
+
+@pytest.mark.parametrize(("workers", "wanted", "fit"), [(1, 5, 4), (2, 3, 2), (5, None, 0)])
+def test_more_trainings_than_fit_are_refused(workers: int, wanted: int | None, fit: int):
+    """The cluster has 4 CPUs; trainings that wait for each other's workers never end."""
+    message = rf"^{wanted or 1} training\(s\) at a time .* {fit} would: lower concurrent"
+    with pytest.raises(ConfigError, match=message):
+        trainings_at_a_time(cluster(workers), wanted)
+
+
+def test_the_error_of_a_task_is_raylabs_own_or_else_that_of_ray():
+    def fail(error: Exception) -> None:
+        raise error
+
+    task: Any = ray.remote(num_cpus=0)(fail)
+    with pytest.raises(DataError, match=r"^no such file$") as told:
+        result_of(task.remote(DataError("no such file")))
+    assert type(told.value) is DataError
+    with pytest.raises(RayTaskError, match="ZeroDivisionError"):
+        result_of(task.remote(ZeroDivisionError()))

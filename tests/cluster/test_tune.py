@@ -1,0 +1,114 @@
+"""Trials without a cluster: Tune's session and the training itself are stood in for."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from ray.tune import Checkpoint
+
+from raylab.cluster import tune as tune_module
+from raylab.cluster.train import EpochListener
+from raylab.config import TrainConfig, TuneConfig
+from raylab.errors import NonFiniteLossError
+from raylab.runs import Json, Run
+
+DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
+SETTINGS = {
+    "space": {"model": {"encoder_decoder": {}}, "training": {"lr": {"log_uniform": [1e-4, 1e-2]}}},
+    "search": "population",
+    "training": {"epochs": 4},
+}
+"""Of a population that trains for four epochs."""
+
+
+class Session:
+    """What Tune tells a trial and what it is told, and the trainings that the trial asks for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trial = ""
+        self.checkpoint: Checkpoint | None = None
+        self.reports: list[Json] = []
+        self.checkpoints: list[Checkpoint] = []
+        self.trained: list[TrainConfig] = []
+        self.error: Exception | None = None
+
+    def get_context(self) -> "Session":
+        return self
+
+    def get_trial_id(self) -> str:
+        return self.trial
+
+    def get_checkpoint(self) -> Checkpoint | None:
+        return self.checkpoint
+
+    def report(self, metrics: Json, checkpoint: Checkpoint | None = None) -> None:
+        self.reports.append(metrics)
+        if checkpoint is not None:
+            kept = self.path / f"checkpoint-{len(self.checkpoints)}"
+            shutil.copytree(checkpoint.path, kept)
+            self.checkpoints.append(Checkpoint.from_directory(kept))
+
+    def fit(self, config: TrainConfig, run: Run, on_epoch: EpochListener) -> Json:
+        if self.error is not None:
+            raise self.error
+        self.trained.append(config)
+        for epoch in range(1, config.training.epochs + 1):
+            on_epoch({"last": {"epoch": epoch}})
+        return {}
+
+    def run(self, trial: str, drawn: Json, start: Checkpoint | None = None) -> list[int]:
+        """Run a trial as Tune does, from `start`; returns the epochs that it reported."""
+        self.trial, self.checkpoint = trial, start
+        before = len(self.reports)
+        settings = TuneConfig.model_validate(SETTINGS).model_dump(mode="json")
+        tune_module._trial({"drawn": drawn}, settings=settings, uri=str(self.path / "sweep"))
+        return [report["epoch"] for report in self.reports[before:]]
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    session = Session(tmp_path)
+    for name in ("get_context", "get_checkpoint", "report"):
+        monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
+    monkeypatch.setattr(tune_module, "fit", session.fit)
+    return session
+
+
+@pytest.mark.parametrize("drawn", [DRAWN, DRAWN | {"training.lr": 0.0008}], ids=["same", "moved"])
+def test_weights_taken_over_are_trained_in_a_run_of_their_own(session: Session, drawn: Json):
+    assert session.run("aa_01", DRAWN) == [1, 2, 3, 4]
+    # Population-based training may leave the settings as the donor has them.
+    assert session.run("bb_02", drawn, session.checkpoints[1]) == [3, 4]
+    donor, taker = session.trained
+    assert donor.name == "aa_01" and donor.init_from is None
+    assert taker.name is not None and taker.name.startswith("bb_02-")
+    donated = f"{session.path}/sweep/trials/aa_01/checkpoints/epoch-0002/checkpoint.ckpt"
+    assert (taker.init_from, taker.training.epochs) == (donated, 2)
+    assert taker.training.lr == drawn["training.lr"]
+
+
+def test_a_trial_that_died_goes_on_in_its_run(session: Session):
+    session.run("aa_01", DRAWN)
+    donated = session.checkpoints[1]
+    session.run("bb_02", DRAWN, donated)
+    # Before its first report it has the donor's checkpoint, then its own.
+    for start in (donated, session.checkpoints[4]):
+        session.run("bb_02", DRAWN, start)
+        assert session.trained[-1] == session.trained[1]
+
+
+def test_a_trial_whose_epochs_are_used_up_trains_no_more(session: Session):
+    session.run("aa_01", DRAWN)
+    assert session.run("bb_02", DRAWN, session.checkpoints[3]) == []
+    assert len(session.trained) == 1
+
+
+def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Session):
+    session.error = NonFiniteLossError("loss is nan")
+    assert session.run("aa_01", DRAWN) == [4]
+    assert session.reports[0]["failure"] == "loss is nan"
+    assert session.reports[0]["val_dense_grid_objective"] == 0.0
+    failure = json.loads((session.path / "sweep/trials/aa_01/failure.json").read_text())
+    assert failure == {"kind": "NonFiniteLossError", "message": "loss is nan"}

@@ -1,0 +1,19 @@
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from raylab.report.curves import Curves
+from raylab.runs import Run
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_curves_can_be_read_back_while_the_run_goes_on(tmp_path: Path):
+    curves = Curves(Run.at(str(tmp_path / "run")))
+    curves.add({"epoch": 3, "train_loss": 0.51234})
+    curves.add({"epoch": 4, "train_loss": 0.25})
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    points = [(point.step, point.value) for point in events.Scalars("train_loss")]
+    assert points == [(3, pytest.approx(0.51234)), (4, pytest.approx(0.25))]
+    curves.close()
