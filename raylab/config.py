@@ -613,12 +613,203 @@ class PipelineConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig()
 
 
+class Price(Strict):
+    """What a model's tokens cost, in one currency for all."""
+
+    input: NonNegativeFloat
+    """A million tokens of the request."""
+    output: NonNegativeFloat
+    """A million tokens of the reply."""
+
+
+class Limits(Strict):
+    """What an endpoint is asked for at most, by the whole run together."""
+
+    concurrency: PositiveInt = 32
+    """Calls in flight."""
+    requests_per_minute: PositiveInt | None = None
+    tokens_per_minute: PositiveInt | None = None
+    """Tokens of requests and replies; a reply counts with `max_tokens` until it has come."""
+    timeout: PositiveFloat = 120.0
+    """Seconds for one attempt."""
+    retries: NonNegativeInt = 6
+    """Attempts after the first, each later than the one before; a Retry-After is honoured."""
+
+
+class ReplyFormat(StrEnum):
+    """How an endpoint is made to answer in the form asked for."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    TEXT = "text"
+
+
+class Endpoint(Strict):
+    """A server of chat models."""
+
+    base_url: str | None = None
+    """Address of an OpenAI-compatible API, such as https://host/v1; null is the embedded model."""
+    api_key_env: str | None = None
+    """Environment variable that holds its key; null sends none."""
+    reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
+    """What the server can enforce; with `text` the form is only asked for."""
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _address_is_plain(self) -> "Endpoint":
+        if self.base_url is None:
+            return self
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"base_url {self.base_url} should start with http:// or https://")
+        if parts.username is not None or parts.query:
+            raise ValueError("base_url must carry no key, for it is archived: use api_key_env")
+        return self
+
+
+class ChatModel(Strict):
+    """A model and how it is sampled."""
+
+    model: Text
+    """Name that the endpoint knows it by."""
+    endpoint: Text = "default"
+    """One of `llm.endpoints`."""
+    temperature: NonNegativeFloat | None = 0.0
+    """null leaves it to the server."""
+    max_tokens: PositiveInt = 1024
+    """Tokens of a reply at most."""
+    seed: int | None = 1
+    """null sends none."""
+    extra: dict[str, Scalar] = {}
+    """Further fields of the request, such as reasoning_effort."""
+
+
+class Budget(Strict):
+    """What a run may spend; then it stops, and goes on with a larger one and resume=true."""
+
+    tokens: PositiveInt | None = None
+    money: PositiveFloat | None = None
+    """In the currency of `prices`."""
+
+
+class LlmConfig(Strict):
+    """The models of the protocol and where they are served."""
+
+    endpoints: Annotated[dict[Text, Endpoint], Field(min_length=1)] = {"default": Endpoint()}
+    annotator_a: ChatModel
+    annotator_b: ChatModel
+    """Another model than A, or the same with another seed."""
+    evaluator: ChatModel
+    adjudicator: ChatModel
+    prices: dict[Text, Price] = {}
+    """By the name of the model."""
+    budget: Budget = Budget()
+
+    @property
+    def roles(self) -> dict[str, ChatModel]:
+        """The four models by their role."""
+        return {
+            "annotator_a": self.annotator_a,
+            "annotator_b": self.annotator_b,
+            "evaluator": self.evaluator,
+            "adjudicator": self.adjudicator,
+        }
+
+    @model_validator(mode="after")
+    def _roles_fit(self) -> "LlmConfig":
+        for role, chat in self.roles.items():
+            if chat.endpoint not in self.endpoints:
+                known = ", ".join(self.endpoints)
+                raise ValueError(f"{role}.endpoint {chat.endpoint} is none of endpoints: {known}")
+            if self.budget.money is not None and chat.model not in self.prices:
+                raise ValueError(f"budget.money needs a price of {role}'s {chat.model} in prices")
+        if self.annotator_a == self.annotator_b:
+            raise ValueError(
+                "annotator_a and annotator_b are the same call: give them two models or two seeds"
+            )
+        return self
+
+
+class CasesConfig(Strict):
+    """Which system descriptions are classified: at most one of the first three, else gold."""
+
+    path: Location | None = None
+    """JSONL or Parquet file with id, description and, where known, gold and meta."""
+    packaged: Literal["gold", "proposed"] | None = None
+    """The packaged cases: with published codes (gold), or our unreviewed proposals with traps."""
+    python: tuple[Text, ...] = ()
+    """Installed objects whose source is the description, such as scipy.optimize.linprog."""
+    every: PositiveInt = 1
+    """Keep every n-th case."""
+    take: PositiveInt | None = None
+    """Keep at most this many."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "CasesConfig":
+        given = [key for key in ("path", "packaged", "python") if getattr(self, key)]
+        if len(given) > 1:
+            raise ValueError(f"takes one source, has {', '.join(given)}: set the others to null")
+        return self
+
+
+class Prompt(StrEnum):
+    """The classifier's prompt."""
+
+    MINIMAL = "minimal"
+    MAXIMAL = "maximal"
+    WORD = "word"
+    """One plain word from a list, for models too small for codes."""
+
+
+class ProtocolConfig(Strict):
+    """How a case is decided."""
+
+    prompt: Prompt = Prompt.MAXIMAL
+    policy: Literal["strict", "lenient"] = "strict"
+    """With one acceptable answer of two: a person decides, or the adjudicator tries first."""
+    accept_operator_differences: bool = False
+    """Take A where the two name the same roots and only `+` and `/` differ."""
+    threshold: Annotated[int, Field(ge=0, le=100)] = 70
+    """Least score of an acceptable answer."""
+    distance: AbsolutePath | None = None
+    """JSON file of root distances; null takes the packaged opt-l1-v1."""
+    seed: NonNegativeInt = 307
+    """Seed of the order in which the adjudicator sees A and B, and of the intervals."""
+
+
+class AnnotateConfig(JobConfig):
+    """`jobs/annotate.py`."""
+
+    job: ClassVar[str] = "annotate"
+
+    llm: LlmConfig
+    cases: CasesConfig = CasesConfig()
+    protocol: ProtocolConfig = ProtocolConfig()
+    generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
+    """Of the score tree: `published` for all gold cases, seeds of halves of them, case files."""
+    fresh: bool = False
+    """Send also calls that another run of the archive was answered, as a look at drift needs."""
+    archive: Text | None = None
+    """File, or SQLAlchemy URL without its password (PGPASSWORD); null is `<storage>/archive.db`."""
+    actors: PositiveInt | None = None
+    """Processes that send calls; null takes one a CPU."""
+    review: Literal["export", "import"] | None = None
+    """Write the cases that wait for a person to `review_file`, or take the decisions back."""
+    review_file: AbsolutePath | None = None
+    """JSONL; null is `<run>/review.jsonl`."""
+    reviewer: Text | None = None
+    """Name archived with decisions that carry none."""
+    drift: bool = False
+    """Compare the runs of the archive over time instead of annotating."""
+    cluster: ClusterConfig = ClusterConfig()
+
+
 class BenchmarkConfig(JobConfig):
     """`jobs/benchmark.py`."""
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "quality", "tune"] = "train"
+    part: Literal["train", "quality", "tune", "annotate"] = "train"
     """What is measured."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -633,6 +824,14 @@ class BenchmarkConfig(JobConfig):
     """Batches of raylab timed a round."""
     naive_batches: PositiveInt = 2
     """Batches of the baseline timed a round."""
+    cases: PositiveInt = 2000
+    """Cases annotated a round."""
+    concurrency: PositiveInt = 128
+    """Calls in flight, of raylab and of the bare loop."""
+    latency: NonNegativeFloat = 0.05
+    """Seconds that the local chat server waits before it answers."""
+    bare_loop: bool = True
+    """Time the bare loop as well."""
 
 
 class _Invalid(Exception):

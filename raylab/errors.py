@@ -5,8 +5,15 @@ RaylabError
 ├── DataError            an input file, task or pair that cannot be used
 ├── RunError             a run directory that is used, missing or of another configuration
 ├── CheckpointError      a checkpoint that is corrupt, truncated or of another model
-└── TrainingError        a training run that cannot go on
-    └── NonFiniteLossError   the loss became NaN or infinite
+├── TrainingError        a training run that cannot go on
+│   └── NonFiniteLossError   the loss became NaN or infinite
+├── OptCodeError         a text that holds no OPT-Code
+├── LlmError             a call to a language model without an answer
+│   ├── CallError            this call failed, after its retries
+│   ├── EndpointError        the endpoint refuses or answers nothing: every call would fail
+│   ├── BudgetError          the budget is used up
+│   └── StoppedError         the run is stopping
+└── ArchiveError         an archive that cannot be reached, read or trusted
 
 Each message names the file and the value at fault and the ways out. Jobs print it without a
 traceback and exit with status 1 (2 for `ConfigError`).
@@ -39,3 +46,31 @@ class TrainingError(RaylabError):
 
 class NonFiniteLossError(TrainingError):
     """The loss became NaN or infinite."""
+
+
+class OptCodeError(RaylabError):
+    """A text that holds no OPT-Code."""
+
+
+class LlmError(RaylabError):
+    """A call to a language model without an answer."""
+
+
+class CallError(LlmError):
+    """A call that failed, after its retries."""
+
+
+class EndpointError(LlmError):
+    """An endpoint that refuses or answers nothing, so that every call would fail."""
+
+
+class BudgetError(LlmError):
+    """The budget is used up; nothing was sent."""
+
+
+class StoppedError(LlmError):
+    """The run is stopping; nothing was sent."""
+
+
+class ArchiveError(RaylabError):
+    """An archive that cannot be reached, read or trusted."""

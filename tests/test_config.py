@@ -15,8 +15,11 @@ from raylab.config import (
     BenchmarkConfig,
     ChampionConfig,
     DecoderOnlyConfig,
+    Domain,
     EvaluateConfig,
     JobConfig,
+    Metric,
+    Monitor,
     PipelineConfig,
     QualityConfig,
     TrainConfig,
@@ -138,6 +141,13 @@ SPACE_MISTAKES = [
 @pytest.mark.parametrize(("override", "message"), SPACE_MISTAKES)
 def test_a_search_space_that_cannot_be_trained_is_refused(override: str, message: str) -> None:
     assert message in refusal(TuneConfig, override)
+
+
+def test_a_domain_is_replaced_by_one_of_another_kind() -> None:
+    config = load_config(
+        TuneConfig, ["space.training.lr.log_uniform=null", "space.training.lr.choice=[0.001,0.01]"]
+    )
+    assert config.space.training["lr"] == Domain(choice=(0.001, 0.01))
 
 
 def test_group_choice_keeps_the_overrides_of_its_keys() -> None:
@@ -331,3 +341,7 @@ def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.Monk
     configs = [load_config(kind, needed(kind)) for kind, _ in itertools.product(JOBS, range(2))]
     assert configs[::2] == configs[1::2]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_training_monitors_what_an_evaluation_measures() -> None:
+    assert {*Monitor} == {f"val_{metric}" for metric in Metric}

@@ -1,25 +1,38 @@
-"""The speed of score trees against a plain loop, and of trials against direct training."""
+"""The speed of score trees, trials and annotation, each against the plain way to the same."""
 
 import contextlib
 import io
+import os
 import shutil
 import statistics
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from pyarrow import fs
 from rich.table import Table
 
 from raylab.arc.training import build_experiment, build_trainer
+from raylab.archive.store import Archive
+from raylab.cluster.annotate import Pool, Progress, chunks_of, drive
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
 from raylab.cluster.tune import tune
 from raylab.config import (
+    AnnotateConfig,
     BenchmarkConfig,
+    CasesConfig,
+    ChatModel,
     ClusterConfig,
+    Endpoint,
+    Limits,
+    LlmConfig,
     ModelConfig,
     QualityConfig,
     Search,
@@ -29,6 +42,9 @@ from raylab.config import (
 )
 from raylab.entrypoint import console
 from raylab.errors import ConfigError
+from raylab.opt.benchmark import bare_seconds, chat_server, protocol_calls, write_cases
+from raylab.opt.cases import read_cases
+from raylab.opt.sources import select_cases
 from raylab.quality.benchmark import (
     GENERATIONS,
     LARGE_BYTES,
@@ -45,6 +61,7 @@ from raylab.runs import METRICS, Run
 SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
 WARM_UP_SHAPE = (2, SMALL_BYTES)
 AGREEMENT = 1e-12
+WARM_UP_CASES = 64
 ONE_EPOCH = TrainingConfig(epochs=1, patience=None)
 
 
@@ -197,3 +214,136 @@ def _sweep(config: BenchmarkConfig, model: ModelConfig, run: Run) -> TuneConfig:
             "cluster": ClusterConfig(cpus_per_worker=1, use_gpu=False),
         }
     )
+
+
+def benchmark_annotate(config: BenchmarkConfig) -> None:
+    """Time annotation against a bare loop that makes the same calls, and write `metrics.json`.
+
+    The chat server, which both are answered by, is a process of its own on this machine. Before a
+    clock runs, Ray's actors have imported what they need and run a few cases. Each round has cases
+    that no round had before, so that nothing is answered from the journal.
+
+    Raises:
+        RaylabError: the run's name is taken, or its storage is not a local directory.
+    """
+    run = Run.open(config, config.job)
+    if not isinstance(run.filesystem, fs.LocalFileSystem):
+        raise ConfigError("the benchmark of annotation needs a local directory as storage=")
+    rounds: list[dict[str, float]] = []
+    with chat_server(config.latency) as url, session(ClusterConfig()):
+        for number in range(config.rounds):
+            annotation = _annotation(config, run, url, str(number))
+            figures = _annotated(annotation)
+            if config.bare_loop:
+                bare = _bare(config, annotation)
+                ratio = figures["calls_per_second"] / bare
+                figures |= {"bare_calls_per_second": bare, "ratio": ratio}
+            rounds.append(figures)
+            told = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            print(f"round {number + 1}/{config.rounds}: {told}", flush=True)
+            run.write_json(METRICS, {"annotate": rounds})
+    console().print(_annotation_table(config, rounds))
+    run.finish()
+
+
+def _annotation(config: BenchmarkConfig, run: Run, url: str, number: str) -> AnnotateConfig:
+    path = Path(run.path) / f"cases-{number}.jsonl"
+    write_cases(path, config.cases + WARM_UP_CASES, number)
+    limits = Limits(concurrency=config.concurrency)
+    models = {role: ChatModel(model=f"benchmark-{role}") for role in ("a", "b", "judge", "chair")}
+    return AnnotateConfig(
+        storage=run.uri,
+        name=f"round-{number}",
+        cases=CasesConfig(path=str(path)),
+        llm=LlmConfig(
+            endpoints={"default": Endpoint(base_url=url, limits=limits)},
+            annotator_a=models["a"],
+            annotator_b=models["b"],
+            evaluator=models["judge"],
+            adjudicator=models["chair"],
+        ),
+    )
+
+
+def _annotated(annotation: AnnotateConfig) -> dict[str, float]:
+    """Calls a second of the job once its actors are warm, and their memory at its largest."""
+    name = str(annotation.name)
+    location = f"{annotation.storage}/{name}.db"
+    cases = select_cases(annotation.cases, annotation.generations)
+    with Archive.open(location) as archive, ExitStack() as stack:
+        archive.start_run(name, {}, {})
+        pool = stack.enter_context(Pool(annotation, name, location, None))
+        drive(pool, chunks_of(islice(cases, WARM_UP_CASES), pool.chunk), Progress(WARM_UP_CASES))
+        memory = stack.enter_context(_Memory())
+        progress = Progress(0)
+        seconds, _ = _timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
+        statuses = archive.counts(name)
+    assert set(statuses) == {"accepted"}
+    tally = progress.tally
+    return {
+        "cases": tally.statuses.total(),
+        "seconds": seconds,
+        "calls_per_second": tally.sent / seconds,
+        "milliseconds_per_case": 1000 * seconds / tally.statuses.total(),
+        "memory_mb": memory.most / 2**20,
+    }
+
+
+class _Memory:
+    """The memory of this process and Ray's workers below it, looked at every second."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "_Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(1.0):
+            self.most = max(self.most, _resident_bytes())
+
+
+def _resident_bytes() -> int:
+    """Memory of this process and of the actors of the annotation, shared pages counted once."""
+    total = 0
+    for process in (own := psutil.Process(), *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process == own or process.cmdline()[0].startswith(("ray::Annotator", "ray::Keeper")):
+                total += process.memory_full_info().uss
+    return total
+
+
+def _bare(config: BenchmarkConfig, annotation: AnnotateConfig) -> float:
+    """Calls a second of the bare loop, on the calls that the protocol makes of other cases."""
+    path = Path(f"{annotation.storage}/bare-{annotation.name}.jsonl")
+    write_cases(path, config.cases, f"bare-{annotation.name}")
+    requests = protocol_calls(read_cases(str(path)), annotation)
+    return len(requests) / bare_seconds(requests, config.concurrency)
+
+
+def _annotation_table(config: BenchmarkConfig, rounds: list[dict[str, float]]) -> Table:
+    table = Table(
+        title=f"Annotation of {config.cases:,} cases, {config.concurrency} calls in flight, "
+        f"{1000 * config.latency:g} ms a call, on {os.cpu_count()} CPUs with the server"
+    )
+    labels = {
+        "calls_per_second": "calls/s",
+        "bare_calls_per_second": "bare loop, calls/s",
+        "ratio": "times as fast",
+        "milliseconds_per_case": "ms a case",
+        "memory_mb": "memory, MB",
+    }
+    table.add_column("over the rounds")
+    for label in labels.values():
+        table.add_column(label, justify="right")
+    for name, of in {"minimum": min, "median": statistics.median}.items():
+        found = ([r[key] for r in rounds if key in r] for key in labels)
+        table.add_row(name, *(f"{of(values):.4g}" if values else "-" for values in found))
+    return table

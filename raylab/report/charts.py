@@ -12,6 +12,7 @@ import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
 from io import BytesIO, StringIO
 from typing import Any, cast
@@ -92,6 +93,8 @@ STYLE = {
 }
 WIDTH = 5.3
 """Width of a chart in inches of 72 units: narrow, so that its text is legible on a phone."""
+PANEL_WIDTH, PANEL_HEIGHT = 4.1, 4.3
+"""Of a confusion matrix, in inches."""
 LABEL_LENGTH = 22
 METRICS = ("difficulty", "separability", "consistency", "novelty")
 """The four figures of the quality of a benchmark, in the order in which they are shown."""
@@ -138,10 +141,7 @@ def learning_curves(
 def learning_curves_png(histories: Mapping[str, Sequence[Mapping[str, Any]]], metric: str) -> bytes:
     """PNG of `learning_curves`, on white, for a sweep: many trials, the best in colour."""
     with _drawing():
-        figure = _curves_figure(histories, metric, height=4.2)
-        buffer = BytesIO()
-        figure.savefig(buffer, format="png", dpi=160, facecolor="white")
-        return buffer.getvalue()
+        return _png(_curves_figure(histories, metric, height=4.2))
 
 
 def group_bars(groups_by_model: Mapping[str, Groups], prefix: str = "bars") -> str:
@@ -214,6 +214,46 @@ def heat_map(accuracies: Mapping[str, Mapping[str, float | None]], prefix: str =
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         return _svg(figure, prefix, "Accuracy by model and generation, in percent")
+
+
+@dataclass(frozen=True)
+class ConfusionCell:
+    """What a cell of a confusion matrix shows.
+
+    Attributes:
+        text: the count; empty for none, one decimal for a part of a case.
+        shade: share of its row, in [0, 1].
+    """
+
+    text: str
+    shade: float
+
+
+def confusion_cells(matrix: Sequence[Sequence[float]]) -> list[list[ConfusionCell]]:
+    """What the cells of a matrix of counts show, row by row; an empty row has no shade."""
+    return [
+        [ConfusionCell(_counted(count), count / (sum(row) or 1.0)) for count in row]
+        for row in matrix
+    ]
+
+
+def confusion_maps(confusion: Mapping[str, Any], prefix: str = "confusion") -> str:
+    """SVG of the confusion matrices, the count in each cell, shaded by its share of the row.
+
+    Args:
+        confusion: as in the report of an annotation run: `labels`, and by name `panels`, each with
+            the names of `rows` and `columns` and the matrix `sets` of as many rows and columns as
+            there are labels.
+        prefix: start of the ids in the SVG.
+    """
+    with _drawing():
+        return _svg(_confusion_figure(confusion), prefix, _confusion_title(confusion))
+
+
+def confusion_maps_png(confusion: Mapping[str, Any]) -> bytes:
+    """PNG of `confusion_maps`, on white; legible in greyscale."""
+    with _drawing():
+        return _png(_confusion_figure(confusion))
 
 
 def interval_plot(quality: Mapping[str, Any], prefix: str = "quality") -> str:
@@ -443,6 +483,66 @@ def _heat_cell(axes: Axes, x: int, y: int, value: float | None, shade: float) ->
         return
     axes.add_patch(Rectangle(corner, 0.94, 0.9, color=ACCENT, alpha=0.07 + 0.43 * shade))
     axes.text(x, y, f"{100 * value:.2f}", ha="center", va="center", fontsize=10)
+
+
+def _counted(count: float) -> str:
+    if count == 0:
+        return ""
+    if count == round(count):
+        return f"{count:,.0f}"
+    return f"{count:,.1f}" if count >= 0.05 else "<0.1"
+
+
+def _confusion_figure(confusion: Mapping[str, Any]) -> Figure:
+    panels: Mapping[str, Mapping[str, Any]] = confusion["panels"]
+    columns = min(2, len(panels))
+    rows = math.ceil(len(panels) / (columns or 1))
+    figure = _figure(0.5 + PANEL_HEIGHT * rows, 0.2 + PANEL_WIDTH * columns)
+    for place, panel in enumerate(panels.values(), 1):
+        _confusion_panel(figure.add_subplot(rows, columns, place), panel, confusion["labels"])
+    figure.supxlabel(
+        "Shade: share of the row. Several roots in a code count one each.",
+        fontsize=9,
+        color=MUTED,
+    )
+    return figure
+
+
+def _confusion_panel(axes: Axes, panel: Mapping[str, Any], labels: Sequence[str]) -> None:
+    for y, row in enumerate(confusion_cells(panel["sets"])):
+        for x, cell in enumerate(row):
+            corner = (x - 0.46, y - 0.46)
+            axes.add_patch(
+                Rectangle(corner, 0.92, 0.92, color=ACCENT, alpha=0.5 * cell.shade, lw=0)
+            )
+            edge = MUTED if x == y else RULE
+            frame = Rectangle(corner, 0.92, 0.92, facecolor="none", edgecolor=edge, linewidth=0.8)
+            axes.add_patch(frame)
+            axes.text(
+                x, y, cell.text, ha="center", va="center", fontsize=9 if len(cell.text) < 5 else 7.5
+            )
+    axes.set_title(f"{panel['rows']} against {panel['columns']}")
+    axes.set_xlabel(panel["columns"])
+    axes.set_ylabel(panel["rows"])
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlim(-0.5, len(labels) - 0.5)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_aspect("equal")
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+
+
+def _confusion_title(confusion: Mapping[str, Any]) -> str:
+    pairs = [f"{panel['rows']} and {panel['columns']}" for panel in confusion["panels"].values()]
+    return f"Which roots are mistaken for which, between {'; '.join(pairs)}"
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=160, facecolor="white")
+    return buffer.getvalue()
 
 
 def _svg(figure: Figure, prefix: str, title: str) -> str:

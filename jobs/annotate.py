@@ -1,0 +1,25 @@
+"""Classify system descriptions by the OPT-Code protocol: two annotators, evaluator, adjudicator.
+
+Each case ends as one row of the archive. Calls that were answered are never sent again.
+
+Examples:
+    python jobs/annotate.py cases.take=12
+    python jobs/annotate.py llm=openai llm.annotator_a.model=M llm.annotator_b.model=N ... \
+        cases.path=systems.jsonl name=systems
+    python jobs/annotate.py llm=openai cases.path=systems.jsonl name=systems resume=true
+    python jobs/annotate.py name=systems review=export
+    python jobs/annotate.py drift=true
+"""
+
+from raylab.config import AnnotateConfig
+from raylab.entrypoint import run_job
+
+
+def run(config: AnnotateConfig) -> None:
+    from raylab.cluster.annotate import run_annotate
+
+    run_annotate(config)
+
+
+if __name__ == "__main__":
+    run_job(AnnotateConfig, __doc__, run)

@@ -1,0 +1,153 @@
+"""Canonical JSON, and the hashes that chain the records of a run.
+
+A record's hash is the SHA-256 of the hash before it and the canonical JSON of the record, so that
+none can be altered, removed or put in without breaking what follows. The first record follows the
+hash of the run itself: its name, configuration, versions and start. The last hash stands in the
+run's row; written down elsewhere, it vouches for the whole run even against someone who can
+recompute every hash of a database.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from raylab.archive.records import Json
+from raylab.archive.tables import utc_text
+
+
+@dataclass(frozen=True)
+class Spend:
+    """Tokens and cost of the calls that a record's making sent.
+
+    Attributes:
+        prompt_tokens: tokens of the requests.
+        completion_tokens: tokens of the replies.
+        cost: their price; None if one has none.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys, no spaces and ASCII alone; NaN and infinity become null.
+
+    Raises:
+        TypeError: The value holds something that JSON has not.
+    """
+    try:
+        return _dumps(value)
+    except ValueError:
+        return _dumps(_finite(value))
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text in UTF-8, in hexadecimal; lone surrogates are encoded as they are."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def run_hash(name: str, config: str, versions: str, started: datetime) -> str:
+    """The hash that a run's first record follows; `config` and `versions` are canonical JSON."""
+    texts = {"name": _dumps(name), "config": config, "versions": versions}
+    return digest(_object({**texts, "started": _dumps(utc_text(started))}))
+
+
+def case_hash(
+    previous: str,
+    sequence: int,
+    created: datetime,
+    case: str,
+    subject: str,
+    description: str,
+    status: str,
+    body: str,
+) -> str:
+    """The hash of a case's record; `body` is canonical JSON."""
+    texts = {"case": case, "subject": subject, "description": description, "status": status}
+    return _record_hash("case", previous, sequence, created, texts, body)
+
+
+def decision_hash(
+    previous: str,
+    sequence: int,
+    created: datetime,
+    case: str,
+    action: str,
+    reviewer: str,
+    status: str,
+    body: str,
+) -> str:
+    """The hash of a decision's record; `body` is canonical JSON."""
+    texts = {"case": case, "action": action, "reviewer": reviewer, "status": status}
+    return _record_hash("decision", previous, sequence, created, texts, body)
+
+
+def decision_key(case: str, action: str, reviewer: str, status: str, body: str) -> str:
+    """What tells a decision from any other: the hash of its content; `body` is canonical JSON."""
+    texts = {"case": case, "action": action, "reviewer": reviewer, "status": status}
+    return digest(_object({**{name: _dumps(text) for name, text in texts.items()}, "body": body}))
+
+
+def case_spend(body: Json) -> Spend:
+    """What a case's calls cost, as its body says; nothing where it says nothing."""
+    cost = body.get("cost", 0.0)
+    return Spend(
+        _tokens(body.get("prompt_tokens")),
+        _tokens(body.get("completion_tokens")),
+        float(cost) if isinstance(cost, int | float) else None,
+    )
+
+
+def decision_spend(body: Json) -> Spend:
+    """What the calls within a decision cost, without those answered from the journal."""
+    parts = [body.get("classification") or {}, body.get("confirmation") or {}]
+    made: list[Json] = [call for part in parts for call in part.get("calls") or []]
+    calls = [call for call in made if not call.get("journalled")]
+    costs = [call.get("cost") for call in calls]
+    return Spend(
+        sum(_tokens(call.get("prompt_tokens")) for call in calls),
+        sum(_tokens(call.get("completion_tokens")) for call in calls),
+        None if None in costs else math.fsum(cast(list[float], costs)),
+    )
+
+
+def _record_hash(
+    kind: str,
+    previous: str,
+    sequence: int,
+    created: datetime,
+    texts: Mapping[str, str],
+    body: str,
+) -> str:
+    parts = {name: _dumps(text) for name, text in texts.items()}
+    parts |= {"kind": _dumps(kind), "sequence": _dumps(sequence)}
+    parts |= {"created": _dumps(utc_text(created)), "body": body}
+    return digest(previous + _object(parts))
+
+
+def _object(parts: Mapping[str, str]) -> str:
+    """The canonical JSON of an object whose values are canonical JSON already."""
+    return "{" + ",".join(f'"{name}":{parts[name]}' for name in sorted(parts)) + "}"
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in cast(Mapping[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in cast(list[Any], value)]
+    return value
+
+
+def _tokens(value: object) -> int:
+    return value if isinstance(value, int) else 0

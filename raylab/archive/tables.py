@@ -1,0 +1,211 @@
+"""The tables of an archive at the latest version of its schema, and what their columns hold."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.types import DateTime, TypeEngine
+
+ESCAPE = "\x1a"
+"""The control character SUBSTITUTE: it comes before four hexadecimal digits of an escaped one."""
+UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
+ESCAPED = re.compile("\x1a([0-9a-f]{4})")
+
+
+class AnyText(TypeDecorator[str]):
+    """Any Python string, also with NUL or lone surrogates, which the databases refuse.
+
+    These, and the escape character itself, are stored as `ESCAPE` and four hexadecimal digits;
+    every other text is stored as it is.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text as it is stored."""
+        return value if value is None else escaped(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text as it was given.
+
+        Raises:
+            ValueError: Somebody put something else in its place.
+        """
+        if value is None:
+            return None
+        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{value!r} is no text")
+        if ESCAPE not in value:
+            return value
+        return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A time with its zone: ISO 8601 text in UTC on SQLite, which has no such type."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Text on SQLite, else the database's own type."""
+        kind = String(32) if dialect.name == "sqlite" else DateTime(timezone=True)
+        return dialect.type_descriptor(kind)
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """The time as it is stored.
+
+        Raises:
+            ValueError: It has no zone.
+        """
+        if value is None:
+            return None
+        return utc_text(value) if dialect.name == "sqlite" else in_utc(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """The time in UTC.
+
+        Raises:
+            ValueError: Somebody put something else in its place.
+        """
+        if value is None:
+            return None
+        return in_utc(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
+
+
+def escaped(text: str) -> str:
+    """A text that every database and encoding holds; the same one if it is ordinary."""
+    if ESCAPE not in text and "\0" not in text and (text.isascii() or _encodable(text)):
+        return text
+    return UNSTORABLE.sub(lambda match: f"{ESCAPE}{ord(match[0]):04x}", text)
+
+
+def utc_text(time: datetime) -> str:
+    """A time in UTC to the microsecond, in ISO 8601 of one length, so that it sorts as text.
+
+    Raises:
+        ValueError: It has no zone.
+    """
+    return in_utc(time).isoformat(timespec="microseconds")
+
+
+def in_utc(time: datetime) -> datetime:
+    """A time in UTC.
+
+    Raises:
+        ValueError: It has no zone.
+    """
+    if time.tzinfo is None:
+        raise ValueError(f"{time} has no time zone")
+    return time.astimezone(UTC)
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+METADATA = MetaData()
+DIGEST = String(64)
+
+
+def _chained() -> list[Column[Any]]:
+    """The columns of a record in a run's chain; small ones first, which SQLite reads faster."""
+    return [
+        Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
+        Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+        Column("case_key", DIGEST, nullable=False),
+        Column("status", AnyText, nullable=False),
+        Column("created", UtcTime, nullable=False),
+        Column("previous_hash", DIGEST, nullable=False),
+        Column("hash", DIGEST, nullable=False),
+        Column("prompt_tokens", BigInteger, nullable=False),
+        Column("completion_tokens", BigInteger, nullable=False),
+        Column("cost", Double),
+    ]
+
+
+RUNS = Table(
+    "runs",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("name", AnyText, nullable=False, unique=True),
+    Column("started", UtcTime, nullable=False),
+    Column("finished", UtcTime),
+    Column("head_sequence", BigInteger, nullable=False),
+    Column("head_hash", DIGEST, nullable=False),
+    Column("config", AnyText, nullable=False),
+    Column("versions", AnyText, nullable=False),
+    Column("protocol", AnyText, nullable=False, server_default=""),
+    Column("taxonomy", AnyText, nullable=False, server_default=""),
+)
+CALLS = Table(
+    "calls",
+    METADATA,
+    Column("key", DIGEST, primary_key=True),
+    Column("subject", DIGEST, nullable=False),
+    Column("role", AnyText, nullable=False),
+    Column("endpoint", AnyText, nullable=False),
+    Column("model", AnyText, nullable=False),
+    Column("served", AnyText, nullable=False),
+    Column("seed", BigInteger),
+    Column("finish_reason", AnyText, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("cost", Double),
+    Column("seconds", Double, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("created", UtcTime, nullable=False),
+    Column("parameters", AnyText, nullable=False),
+    Column("text", AnyText, nullable=False),
+    Index("calls_by_subject", "subject"),
+)
+CASES = Table(
+    "cases",
+    METADATA,
+    *_chained(),
+    Column("subject", DIGEST, nullable=False),
+    Column("case", AnyText, nullable=False),
+    Column("description", AnyText, nullable=False),
+    Column("body", AnyText, nullable=False),
+    UniqueConstraint("run_id", "case_key", name="cases_by_case"),
+    Index("cases_by_status", "run_id", "status", "sequence"),
+)
+DECISIONS = Table(
+    "decisions",
+    METADATA,
+    *_chained(),
+    Column("key", DIGEST, nullable=False),
+    Column("action", AnyText, nullable=False),
+    Column("reviewer", AnyText, nullable=False),
+    Column("case", AnyText, nullable=False),
+    Column("body", AnyText, nullable=False),
+    UniqueConstraint("run_id", "key", name="decisions_by_key"),
+    Index("decisions_by_case", "run_id", "case_key", "sequence"),
+)
+PROMPTS = Table(
+    "prompts",
+    METADATA,
+    Column("hash", DIGEST, primary_key=True),
+    Column("name", AnyText, nullable=False),
+    Column("version", AnyText, nullable=False),
+    Column("text", AnyText, nullable=False),
+)

@@ -1,0 +1,320 @@
+"""Walking the chains of an archive, to name every record that is not what was written."""
+
+import heapq
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from sqlalchemy import Connection, RowMapping, Table, func, select
+
+from raylab.archive.chain import (
+    Spend,
+    case_hash,
+    case_spend,
+    decision_hash,
+    decision_key,
+    decision_spend,
+    digest,
+    run_hash,
+)
+from raylab.archive.database import ContentError, Database
+from raylab.archive.records import Fault, Json, Problem
+from raylab.archive.tables import CASES, DECISIONS, RUNS
+from raylab.errors import ArchiveError
+
+PAGE = 200
+LISTED = 1000
+"""Problems of a run that are listed; then the walk through it ends."""
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A record on the walk.
+
+    Attributes:
+        sequence: Its place, which a stranger may have made any number.
+        name: The record in words.
+        previous: The hash that it says it follows.
+        hash: The hash that it says it has.
+        hash_after: Its hash as it should be after a given one.
+        faults: What is wrong with it beside its hash.
+    """
+
+    sequence: int
+    name: str
+    previous: str
+    hash: str
+    hash_after: Callable[[str], str]
+    faults: tuple[tuple[Fault, str], ...]
+
+
+@dataclass(frozen=True)
+class _Unreadable:
+    """A record that the database holds and cannot be read as one."""
+
+    sequence: int
+    name: str
+    reason: str
+
+
+@dataclass
+class _Walk:
+    """The state of a walk along one chain.
+
+    Attributes:
+        run: Name of the run.
+        expected: Sequence that comes next.
+        before: Hash that the next record follows; None where that is not known.
+        problems: What was found.
+    """
+
+    run: str
+    before: str | None
+    expected: int = 1
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+    def note(self, sequence: int, record: str, fault: Fault, detail: str) -> None:
+        self.problems.append(Problem(self.run, sequence, record, fault, detail))
+
+    def step(self, link: _Link | _Unreadable) -> None:
+        if link.sequence < self.expected:
+            where = f"there is another record at {link.sequence}"
+            detail = where if link.sequence > 0 else "the chain starts at 1"
+            self.note(link.sequence, link.name, Fault.INSERTED, detail)
+            return
+        if link.sequence > self.expected:
+            self.skip_to(link.sequence)
+        self.expected = link.sequence + 1
+        if isinstance(link, _Unreadable):
+            self.note(link.sequence, link.name, Fault.ALTERED, f"unreadable: {link.reason}")
+            self.before = None
+        else:
+            self._check(link)
+
+    def fits(self, link: _Link | _Unreadable) -> bool:
+        """Whether a record is whole and follows the one before, as one of two at a place may."""
+        return (
+            isinstance(link, _Link)
+            and link.previous == self.before
+            and link.hash_after(link.previous) == link.hash
+        )
+
+    def skip_to(self, sequence: int) -> None:
+        """Notes that the records before `sequence` are gone."""
+        first, last = self.expected, sequence - 1
+        record = f"record {first}" if first == last else f"records {first} to {last}"
+        self.note(first, record, Fault.MISSING, "removed from the chain")
+        self.before = None
+
+    def _check(self, link: _Link) -> None:
+        for fault, detail in link.faults:
+            self.note(link.sequence, link.name, fault, detail)
+        own = link.hash_after(link.previous)
+        if own != link.hash:
+            moved = self.before is not None and link.hash_after(self.before) == link.hash
+            detail = "the hash before it" if moved else "its content or its hash"
+            self.note(link.sequence, link.name, Fault.ALTERED, f"{detail} is not as archived")
+            self.before = None
+            return
+        if self.before is not None and link.previous != self.before:
+            if link.sequence == 1:
+                detail = "name, configuration, versions or start are not as archived"
+                self.note(0, "the run itself", Fault.ALTERED, detail)
+            else:
+                detail = f"record {link.sequence - 1} was replaced, and its hash with it"
+                self.note(link.sequence, link.name, Fault.BROKEN, detail)
+        self.before = own
+
+
+def problems_of(database: Database, run: str | None) -> list[Problem]:
+    """What is wrong with a run, or with all of them; see `Archive.verify`.
+
+    Raises:
+        ArchiveError: There is no such run, or reading fails altogether.
+    """
+    named = select(RUNS.c.id, RUNS.c.name).order_by(RUNS.c.id)
+    if run is not None:
+        named = named.where(RUNS.c.name == run)
+    runs = database.read(lambda connection: connection.execute(named).all())
+    if run is not None and not runs:
+        raise ArchiveError(f"archive {database.place} has no run {run}")
+    found = [problem for row in runs for problem in _run_problems(database, row.id, row.name)]
+    return found if run is not None else found + _without_run(database)
+
+
+def _run_problems(database: Database, run_id: int, name: str) -> list[Problem]:
+    statement = select(RUNS).where(RUNS.c.id == run_id)
+    try:
+        row = database.read(lambda connection: connection.execute(statement).one())
+    except ContentError as error:
+        return [Problem(name, 0, "the run itself", Fault.ALTERED, f"unreadable: {error}")]
+    own_hash = run_hash(row.name, row.config, row.versions, row.started)
+    walk = _Walk(row.name, own_hash)
+    links = _links(database, run_id, row.head_sequence)
+    for _, rivals in itertools.groupby(links, key=lambda link: link.sequence):
+        for link in sorted(rivals, key=walk.fits, reverse=True):
+            walk.step(link)
+        if len(walk.problems) >= LISTED:
+            return walk.problems
+    if walk.expected <= row.head_sequence:
+        walk.skip_to(row.head_sequence + 1)
+    if walk.before is not None and row.head_hash != walk.before:
+        if row.head_sequence:
+            detail = "replaced, and its hash with it: the run's last hash is another"
+            walk.note(row.head_sequence, "the last record", Fault.BROKEN, detail)
+        else:
+            detail = "name, configuration, versions or start are not as archived"
+            walk.note(0, "the run itself", Fault.ALTERED, detail)
+    walk.problems += database.read(lambda connection: _beyond(connection, run_id))
+    return walk.problems
+
+
+def _beyond(connection: Connection, run_id: int) -> list[Problem]:
+    """Records after the last one that the run knows of."""
+    run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
+    return [
+        Problem(
+            run.name,
+            row.sequence,
+            f"{kind} {row.case!r}",
+            Fault.INSERTED,
+            f"the chain ends at {run.head_sequence}",
+        )
+        for kind, table in (("case", CASES), ("decision on", DECISIONS))
+        for row in connection.execute(
+            select(table.c.sequence, table.c.case)
+            .where(table.c.run_id == run_id, table.c.sequence > run.head_sequence)
+            .order_by(table.c.sequence)
+            .limit(LISTED)
+        )
+    ]
+
+
+def _without_run(database: Database) -> list[Problem]:
+    """Runs that have records and no row."""
+
+    def work(connection: Connection) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for table in (CASES, DECISIONS):
+            counted = select(table.c.run_id, func.count()).group_by(table.c.run_id)
+            strange = table.c.run_id.not_in(select(RUNS.c.id))
+            for run_id, count in connection.execute(counted.where(strange)):
+                found[run_id] = found.get(run_id, 0) + count
+        return found
+
+    return [
+        Problem(f"#{run_id}", 0, "the run itself", Fault.MISSING, f"{count} records are of it")
+        for run_id, count in sorted(database.read(work).items())
+    ]
+
+
+def _links(database: Database, run_id: int, head: int) -> Iterator[_Link | _Unreadable]:
+    """The records of a chain, of both kinds, by their sequence."""
+    cases = _records(database, CASES, run_id, head, _case_link)
+    decisions = _records(database, DECISIONS, run_id, head, _decision_link)
+    return heapq.merge(cases, decisions, key=lambda link: link.sequence)
+
+
+def _records(
+    database: Database,
+    table: Table,
+    run_id: int,
+    head: int,
+    link_of: Callable[[RowMapping], _Link],
+) -> Iterator[_Link | _Unreadable]:
+    mine = (table.c.run_id == run_id) & (table.c.sequence <= head)
+    numbers = select(table.c.sequence).where(mine).order_by(table.c.sequence).limit(PAGE)
+    after: int | None = None
+    while True:
+        later = numbers if after is None else numbers.where(table.c.sequence > after)
+        page = database.read(lambda connection, later=later: connection.scalars(later).all())
+        if not page:
+            return
+        yield from _read(database, table, run_id, page, link_of)
+        after = page[-1]
+
+
+def _read(
+    database: Database,
+    table: Table,
+    run_id: int,
+    page: Any,
+    link_of: Callable[[RowMapping], _Link],
+) -> list[_Link | _Unreadable]:
+    """The records of some sequences; one by one where they cannot be read together."""
+    within = table.c.sequence.between(page[0], page[-1])
+    statement = select(table).where(table.c.run_id == run_id, within).order_by(table.c.sequence)
+
+    def work(connection: Connection) -> list[_Link | _Unreadable]:
+        try:
+            return [link_of(row) for row in connection.execute(statement).mappings()]
+        except (AttributeError, TypeError) as error:
+            raise ValueError("its body is of another form") from error
+
+    try:
+        return database.read(work)
+    except ContentError as error:
+        if len(page) == 1:
+            return [_Unreadable(page[0], f"a row of {table.name}", str(error.__cause__))]
+        middle = len(page) // 2
+        return [
+            link
+            for half in (page[:middle], page[middle:])
+            for link in _read(database, table, run_id, half, link_of)
+        ]
+
+
+def _case_link(row: RowMapping) -> _Link:
+    case, subject, description, status, body, previous, own = _texts(
+        row, "case", "subject", "description", "status", "body", "previous_hash", "hash"
+    )
+    faults = _column_faults(row, case_spend(_object(body)))
+    if subject != digest(description):
+        faults.append((Fault.SUBJECT, "its subject is not the SHA-256 of its description"))
+
+    def hash_after(before: str) -> str:
+        place = (before, row["sequence"], row["created"])
+        return case_hash(*place, case, subject, description, status, body)
+
+    return _Link(row["sequence"], f"case {case!r}", previous, own, hash_after, tuple(faults))
+
+
+def _decision_link(row: RowMapping) -> _Link:
+    case, action, reviewer, status, body, previous, own = _texts(
+        row, "case", "action", "reviewer", "status", "body", "previous_hash", "hash"
+    )
+    content = (case, action, reviewer, status, body)
+    faults = _column_faults(row, decision_spend(_object(body)))
+    if row["key"] != decision_key(*content):
+        faults.append((Fault.ALTERED, "its column key is not as its content says"))
+
+    def hash_after(before: str) -> str:
+        return decision_hash(before, row["sequence"], row["created"], *content)
+
+    return _Link(row["sequence"], f"decision on {case!r}", previous, own, hash_after, tuple(faults))
+
+
+def _texts(row: RowMapping, *names: str) -> tuple[str, ...]:
+    texts = tuple(row[name] for name in names)
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a column holds no text")
+    return texts
+
+
+def _object(body: str) -> Json:
+    value: object = json.loads(body)
+    if not isinstance(value, dict):
+        raise ValueError("its body is no object")
+    return cast(Json, value)
+
+
+def _column_faults(row: RowMapping, spend: Spend) -> list[tuple[Fault, str]]:
+    """Columns that repeat what the record says, and say something else."""
+    repeated = {**vars(spend), "case_key": digest(row["case"])}
+    return [
+        (Fault.ALTERED, f"its column {name} is not as its content says")
+        for name, value in repeated.items()
+        if row[name] != value
+    ]

@@ -1,0 +1,373 @@
+"""Annotation on Ray: cases streamed to actors, every step archived, stopped and resumed at will."""
+
+import math
+import signal
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from types import FrameType
+from typing import Any
+
+import ray
+from pyarrow import fs
+from ray import ObjectRef
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from rich.live import Live
+from rich.text import Text
+
+from raylab.archive.store import Archive
+from raylab.cluster.annotators import (
+    Annotator,
+    Chunk,
+    GovernorHost,
+    Keeper,
+    Tally,
+    case_row,
+    failed,
+    settings_of,
+)
+from raylab.cluster.session import result_of, session
+from raylab.config import AnnotateConfig
+from raylab.entrypoint import console
+from raylab.errors import ConfigError
+from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_server
+from raylab.opt.cases import Case
+from raylab.opt.outcome import Status
+from raylab.opt.prompts import prompt_catalogue
+from raylab.opt.sources import select_cases
+from raylab.report.progress import duration
+from raylab.runs import RECORD, Json, Run, identity_of
+
+ARCHIVE = "archive.db"
+PROTOCOL = "1"
+TAXONOMY = "1.0"
+CASES_LOOKED_UP = 1000
+"""Cases of which the archive is asked at once whether it has them."""
+CASES_AHEAD = 2
+"""Cases in flight for each call in flight: a case waits for the archive as well."""
+CHUNKS_AHEAD = 4
+LARGEST_CHUNK = 16
+DEATHS_OF_A_CHUNK = 10
+POLL_SECONDS = 0.5
+LINE_SECONDS = 10.0
+
+
+def run_annotate(config: AnnotateConfig) -> None:
+    """Run the protocol on every case that the archive does not have yet, and report.
+
+    Raises:
+        RaylabError: what a user can act on, with the way out.
+        KeyboardInterrupt: the user stopped the run, which can be resumed.
+    """
+    run = Run.open(config, config.job)
+    location = archive_location(config, run)
+    with Archive.open(location) as archive:
+        archive.start_run(run.name, identity_of(config), _versions(run))
+        archive.add_prompts(prompt_catalogue())
+        if not run.finished:
+            _annotate(config, run, archive, location)
+            archive.finish_run(run.name)
+        conclude(config, run, archive)
+
+
+def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str) -> None:
+    """Bring every case to its end."""
+    for warning in settings_of(config, run.name).warnings:
+        print(f"warning: {warning}")
+    # All of the input is read once before anything is paid for, so that a bad row costs nothing.
+    total = sum(1 for _ in select_cases(config.cases, config.generations))
+    before = archive.counts(run.name)
+    done = sum(before.values())
+    print(f"{total} cases, {done} of them done -> {run.uri}, {archive.place}", flush=True)
+    if done == total:
+        return
+    with ExitStack() as stack:
+        embedded = stack.enter_context(_embedded(config))
+        stack.enter_context(session(config.cluster))
+        stop = stack.enter_context(_stop_signals())
+        progress = stack.enter_context(Progress(total, before))
+        pool = stack.enter_context(Pool(config, run.name, location, embedded))
+        drive(pool, chunks_of(_open_cases(config, run, archive), pool.chunk), progress, stop)
+    if progress.tally.halt is not None:
+        raise progress.tally.halt
+    if stop.asked:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _embedded(config: AnnotateConfig) -> Generator[Embedded | None]:
+    """The embedded model, served while in use by a run that needs it."""
+    used = {chat.endpoint for chat in config.llm.roles.values()}
+    if all(config.llm.endpoints[name].base_url is not None for name in used):
+        yield None
+        return
+    print(f"note: {SMOKE_NOTICE}", flush=True)
+    with embedded_server() as embedded:
+        yield embedded
+
+
+def archive_location(config: AnnotateConfig, run: Run) -> str:
+    """Where the archive of a run is.
+
+    Raises:
+        ConfigError: runs are in remote storage, where no SQLite file can be.
+    """
+    if config.archive is not None:
+        return config.archive
+    if not isinstance(run.filesystem, fs.LocalFileSystem):
+        raise ConfigError(
+            f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
+            "file or the URL of a PostgreSQL database"
+        )
+    return f"{config.storage}/{ARCHIVE}"
+
+
+def _versions(run: Run) -> Json:
+    recorded = (run.read_json(RECORD) or {})["versions"]
+    return {**recorded, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
+
+
+def _open_cases(config: AnnotateConfig, run: Run, archive: Archive) -> Iterator[tuple[str, Case]]:
+    """The cases that the archive does not have."""
+    cases = select_cases(config.cases, config.generations)
+    while some := list(islice(cases, CASES_LOOKED_UP)):
+        known = archive.known(run.name, [case.id for _, case in some])
+        yield from (item for item in some if item[1].id not in known)
+
+
+def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:
+    """The cases in chunks of at most `size`."""
+    while chunk := list(islice(cases, size)):
+        yield chunk
+
+
+class Stop:
+    """Whether the user asked to stop."""
+
+    asked = False
+
+
+def drive(
+    pool: "Pool", chunks: Iterator[Chunk], progress: "Progress", stop: Stop | None = None
+) -> None:
+    """Keep the pool busy until all chunks have ended, or the run must stop."""
+    stopped = False
+    while True:
+        while not stopped and pool.has_room and (chunk := next(chunks, None)):
+            pool.submit(chunk)
+        if not pool.busy:
+            return
+        for tally in pool.collect():
+            progress.tally.add(tally)
+        if not stopped and (progress.tally.halt is not None or (stop and stop.asked)):
+            stopped = True
+            pool.stop()
+        progress.show()
+
+
+class Pool:
+    """The actors of a run, and which cases each of them has."""
+
+    def __init__(
+        self, config: AnnotateConfig, run: str, archive: str, embedded: Embedded | None
+    ) -> None:
+        """Start as many actors as configured, or one a CPU, but none without a call to make.
+
+        Args:
+            config: the run's; the calls in flight that it allows are shared among the actors.
+            run: name of the run.
+            archive: location that this machine knows the archive by.
+            embedded: where the embedded model is served on this machine, if it is used.
+        """
+        cpus = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        used = {chat.endpoint for chat in config.llm.roles.values()}
+        slots = [config.llm.endpoints[name].limits.concurrency for name in used]
+        count = min(config.actors or cpus, *slots)
+        cases = max(CASES_AHEAD * max(slots) // count, 1)
+        self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
+        self._room = math.ceil(cases / self.chunk)
+        self._run = run
+        self._pending: dict[ObjectRef[Tally], tuple[int, Chunk]] = {}
+        self._keeper: Any
+        self._actors: list[Any]
+        self._governor: list[Any]
+        self._busy = Counter(dict.fromkeys(range(count), 0))
+        # What is on this machine alone, the archive's file or the embedded model, is used from it.
+        here = {"scheduling_strategy": _this_node(), "num_cpus": 0}
+        again = {"max_restarts": -1, "max_task_retries": -1}
+        self._keeper = ray.remote(Keeper).options(**here, **again).remote(archive)
+        host = ray.remote(GovernorHost).options(**here, **again)
+        # Where there are no rates and no budget nobody is asked.
+        self._governor = (
+            [host.remote(config.model_dump(mode="json"), run, archive)]
+            if _has_rates(config)
+            else []
+        )
+        annotator = ray.remote(Annotator).options(
+            num_cpus=min(1.0, cpus / count),
+            max_restarts=-1,
+            max_task_retries=DEATHS_OF_A_CHUNK,
+            scheduling_strategy=_this_node() if embedded else "DEFAULT",
+        )
+        self._actors = [
+            annotator.remote(
+                _share(config, number, count),
+                run,
+                self._keeper,
+                *(self._governor or [None]),
+                embedded,
+            )
+            for number in range(count)
+        ]
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for actor in (*self._actors, self._keeper, *self._governor):
+            ray.kill(actor)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether an actor would take another chunk."""
+        return min(self._busy.values()) < self._room
+
+    @property
+    def busy(self) -> bool:
+        """Whether any chunk is under way."""
+        return bool(self._pending)
+
+    def submit(self, chunk: Chunk) -> None:
+        """Hand a chunk to the actor that has the fewest."""
+        actor = min(self._busy, key=self._busy.__getitem__)
+        self._busy[actor] += 1
+        self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk
+
+    def collect(self) -> Iterator[Tally]:
+        """What became of the chunks that have ended, after waiting a moment for one."""
+        ready, _ = ray.wait(list(self._pending), num_returns=1, timeout=POLL_SECONDS)
+        for ref in ready:
+            actor, chunk = self._pending.pop(ref)
+            self._busy[actor] -= 1
+            try:
+                yield result_of(ref)
+            except RayActorError as error:
+                yield self._give_up(chunk, error)
+
+    def stop(self) -> None:
+        """Let no actor send another call; those in flight are finished and archived."""
+        for actor in self._actors:
+            actor.stop.remote()
+
+    def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
+        """Archive as failed what is left of a chunk whose process died again and again."""
+        reason = f"the process that ran it died {DEATHS_OF_A_CHUNK} times: {error}"
+        rows = [case_row(case, failed(case, name, reason)) for name, case in chunk]
+        result_of(self._keeper.add_cases.remote(self._run, rows))
+        known = result_of(self._keeper.known.remote(self._run, [case.id for _, case in chunk]))
+        return Tally(Counter(known.values()))
+
+
+def _share(config: AnnotateConfig, number: int, count: int) -> Json:
+    """The configuration of one of `count` actors, with its part of the calls in flight."""
+    settings = config.model_dump(mode="json")
+    for endpoint in settings["llm"]["endpoints"].values():
+        most = endpoint["limits"]["concurrency"]
+        endpoint["limits"]["concurrency"] = max(most // count + (number < most % count), 1)
+    return settings
+
+
+def _has_rates(config: AnnotateConfig) -> bool:
+    limits = [endpoint.limits for endpoint in config.llm.endpoints.values()]
+    budget = config.llm.budget
+    return (budget.tokens or budget.money) is not None or any(
+        limit.requests_per_minute or limit.tokens_per_minute for limit in limits
+    )
+
+
+def _this_node() -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+
+class Progress:
+    """One line about a run: alive on a terminal, elsewhere printed every ten seconds."""
+
+    def __init__(self, total: int, before: Mapping[str, int] | None = None) -> None:
+        """Start the clock.
+
+        Args:
+            total: cases of the run.
+            before: those that the archive has already, by status.
+        """
+        self.total, self.before, self.tally = total, Counter(before or {}), Tally()
+        self._console = console()
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        self._start = self._shown = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
+        print(self.line(), flush=True)
+
+    def show(self) -> None:
+        """Tell how things stand, where it is time to."""
+        if self._console.is_terminal:
+            self._live.update(Text(self.line()))
+        elif time.monotonic() - self._shown >= LINE_SECONDS:
+            self._shown = time.monotonic()
+            print(self.line(), flush=True)
+
+    def line(self) -> str:
+        """What a user reads of the run."""
+        tally, statuses = self.tally, self.before + self.tally.statuses
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        left = self.total - statuses.total()
+        parts = [
+            f"{statuses.total()}/{self.total} cases",
+            *(f"{statuses[status]} {status}" for status in Status),
+            f"{tally.sent / seconds:.1f} calls/s",
+            f"{tally.tokens:,} tokens",
+        ]
+        if tally.known:
+            parts.append(f"{tally.known} answers known")
+        if tally.failures:
+            parts.append(f"{tally.failures.total()} attempts failed")
+        if tally.cost:
+            parts.append(f"cost {tally.cost:.4g}")
+        if left and tally.statuses:
+            parts.append(f"ETA {duration(seconds * left / tally.statuses.total())}")
+        return "  ".join(parts)
+
+
+@contextmanager
+def _stop_signals() -> Generator[Stop]:
+    """Take the first Ctrl-C or SIGTERM as a wish, while in use; a second one is not to be denied.
+
+    To be entered when Ray has started, which installs a handler of its own.
+    """
+    stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+        print("stopping when the calls in flight are answered; again stops at once", flush=True)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
+    """Report on the run as the archive has it now, decisions of people included."""
+    print(archive.counts(run.name))

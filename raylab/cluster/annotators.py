@@ -1,0 +1,381 @@
+"""The actors of an annotation: those that run cases, and the one that writes the archive."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar
+
+from ray.exceptions import RayTaskError
+from ray.util import metrics
+
+from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.store import Archive
+from raylab.config import AnnotateConfig
+from raylab.errors import RaylabError
+from raylab.llm.chat import ChatRequest, Reply
+from raylab.llm.client import CallEvent, Client
+from raylab.llm.embedded import Embedded
+from raylab.llm.governor import Governor, Permit, Spent
+from raylab.llm.wire import Outcome as Attempt
+from raylab.opt.cases import Case
+from raylab.opt.outcome import Outcome, Status
+from raylab.opt.protocol import Settings, annotate
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LATENCY_SECONDS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0]
+Chunk = Sequence[tuple[str, Case]]
+"""Cases, each with the generation it belongs to."""
+
+
+@dataclass
+class Tally:
+    """What became of some cases, and what their actor did since it last told.
+
+    Attributes:
+        statuses: cases that ended, by status.
+        halt: why the run must stop; None while it goes on.
+        sent: calls that were answered by an endpoint.
+        known: calls that were answered from the archive.
+        failures: attempts that failed, by kind.
+        tokens: of the calls sent, both ways.
+        cost: of the calls sent that have a price.
+    """
+
+    statuses: Counter[str] = field(default_factory=Counter[str])
+    halt: RaylabError | None = None
+    sent: int = 0
+    known: int = 0
+    failures: Counter[str] = field(default_factory=Counter[str])
+    tokens: int = 0
+    cost: float = 0.0
+
+    def add(self, other: "Tally") -> None:
+        """Take over the counts of another; the first halt stays."""
+        self.statuses += other.statuses
+        self.halt = self.halt or other.halt
+        self.sent += other.sent
+        self.known += other.known
+        self.failures += other.failures
+        self.tokens += other.tokens
+        self.cost += other.cost
+
+
+class Keeper:
+    """The one process that writes the archive. What it is told twice it keeps once."""
+
+    def __init__(self, location: str) -> None:
+        self._archive = Archive.open(location)
+
+    def add_calls(self, rows: Sequence[CallRow]) -> None:
+        self._archive.add_calls(rows)
+
+    def calls_of(self, subjects: Sequence[str]) -> list[CallRow]:
+        return self._archive.calls_of(subjects)
+
+    def add_cases(self, run: str, rows: Sequence[CaseRow]) -> None:
+        self._archive.add_cases(run, rows)
+
+    def known(self, run: str, cases: Sequence[str]) -> dict[str, str]:
+        return self._archive.known(run, cases)
+
+
+class GovernorHost:
+    """The limits of a run, in a process of their own; started anew, they know what was spent."""
+
+    def __init__(self, settings: dict[str, Any], run: str, location: str) -> None:
+        llm = AnnotateConfig.model_validate(settings).llm
+        limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
+        with Archive.open(location) as archive:
+            spent = archive.spent(run)
+        tokens = spent.prompt_tokens + spent.completion_tokens
+        self._governor = Governor(limits, llm.budget, Spent(tokens, spent.cost))
+
+    def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+        return self._governor.reserve(endpoint, tokens, cost)
+
+    def settle(self, number: int, tokens: int | None, cost: float) -> None:
+        self._governor.settle(number, tokens, cost)
+
+    def penalise(self, endpoint: str, seconds: float) -> None:
+        self._governor.penalise(endpoint, seconds)
+
+
+class _RemoteGate:
+    """The way to the governor from an actor; see `raylab.llm.governor.Gate`."""
+
+    def __init__(self, governor: Any) -> None:
+        self._governor = governor
+
+    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+        return await self._governor.reserve.remote(endpoint, tokens, cost)
+
+    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
+        await self._governor.settle.remote(number, tokens, cost)
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        await self._governor.penalise.remote(endpoint, seconds)
+
+
+class _Grouped(Generic[T]):
+    """Writes rows in groups: whatever gathers while the group before is being written."""
+
+    def __init__(self, write: Callable[[list[T]], Awaitable[object]]) -> None:
+        self._write = write
+        self._waiting: list[tuple[T, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def add(self, row: T) -> None:
+        """Return when the row is durable."""
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append((row, written))
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._drain())
+        await written
+
+    async def _drain(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            error: Exception | None = None
+            try:
+                await self._write([row for row, _ in group])
+            except Exception as caught:
+                error = caught
+            for _, written in group:
+                if written.done():
+                    continue
+                if error is None:
+                    written.set_result(None)
+                else:
+                    written.set_exception(error)
+
+
+class ArchiveJournal:
+    """The calls of the archive that concern the cases at hand; see `raylab.llm.chat.Journal`."""
+
+    def __init__(self, keeper: Any) -> None:
+        self.found = 0
+        self._keeper = keeper
+        self._replies: dict[str, dict[str, Reply]] = {}
+        self._users: Counter[str] = Counter()
+        self._rows = _Grouped[CallRow](lambda rows: keeper.add_calls.remote(rows))
+
+    async def load(self, subjects: Sequence[str]) -> None:
+        """Look up what was ever answered about these texts."""
+        self._users.update(subjects)
+        rows: list[CallRow] = await self._keeper.calls_of.remote(sorted(set(subjects)))
+        for row in rows:
+            self._replies.setdefault(row.subject, {})[row.key] = _reply(row)
+
+    def drop(self, subjects: Sequence[str]) -> None:
+        """Forget them again, so that memory does not grow with the cases."""
+        self._users.subtract(subjects)
+        for subject in subjects:
+            if self._users[subject] <= 0:
+                del self._users[subject]
+                self._replies.pop(subject, None)
+
+    async def get(self, key: str, subject: str) -> Reply | None:
+        reply = self._replies.get(subject, {}).get(key)
+        self.found += reply is not None
+        return reply
+
+    async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+        await self._rows.add(_row(request, reply, subject, role))
+        if subject in self._users:
+            self._replies.setdefault(subject, {})[reply.key] = reply
+
+
+def _reply(row: CallRow) -> Reply:
+    return Reply(
+        key=row.key,
+        text=row.text,
+        served=row.served,
+        finish_reason=row.finish_reason,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        cost=row.cost,
+        seconds=row.seconds,
+        attempts=row.attempts,
+        journalled=True,
+    )
+
+
+def _row(request: ChatRequest, reply: Reply, subject: str, role: str) -> CallRow:
+    return CallRow(
+        key=reply.key,
+        subject=subject,
+        role=role,
+        endpoint=request.base_url,
+        model=request.model,
+        served=reply.served,
+        seed=request.seed,
+        parameters=request.parameters,
+        text=reply.text,
+        finish_reason=reply.finish_reason,
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        cost=reply.cost,
+        seconds=reply.seconds,
+        attempts=reply.attempts,
+        created=datetime.now(UTC),
+    )
+
+
+class _Meters:
+    """Counts what an actor does, for Ray's metrics and for its next tally."""
+
+    def __init__(self, run: str) -> None:
+        self._tally = Tally()
+        where = ("run", "endpoint", "model")
+        self._attempts = metrics.Counter(
+            "raylab_llm_attempts", "Attempts at calls by how they ended.", (*where, "outcome")
+        )
+        self._tokens = metrics.Counter(
+            "raylab_llm_tokens", "Tokens of answered calls.", (*where, "direction")
+        )
+        self._seconds = metrics.Histogram(
+            "raylab_llm_seconds", "Duration of attempts.", LATENCY_SECONDS, where
+        )
+        self._cases = metrics.Counter("raylab_cases", "Cases by how they ended.", ("run", "status"))
+        for meter in (self._attempts, self._tokens, self._seconds, self._cases):
+            meter.set_default_tags({"run": run})
+
+    def attempt(self, event: CallEvent) -> None:
+        where = {"endpoint": event.endpoint, "model": event.model}
+        self._attempts.inc(1, {**where, "outcome": event.outcome.value})
+        self._seconds.observe(event.seconds, where)
+        if event.outcome is not Attempt.OK:
+            self._tally.failures[event.outcome.value] += 1
+            return
+        self._tally.sent += 1
+        self._tally.tokens += event.prompt_tokens + event.completion_tokens
+        self._tally.cost += event.cost or 0.0
+        self._tokens.inc(max(event.prompt_tokens, 1), {**where, "direction": "prompt"})
+        self._tokens.inc(max(event.completion_tokens, 1), {**where, "direction": "reply"})
+
+    def case(self, outcome: Outcome) -> None:
+        self._cases.inc(1, {"status": outcome.status.value})
+
+    def take(self) -> Tally:
+        """What was counted since this was last called."""
+        taken, self._tally = self._tally, Tally()
+        return taken
+
+
+class Annotator:
+    """Runs cases, many at a time, in a process of its own."""
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        run: str,
+        keeper: Any,
+        governor: Any,
+        embedded: Embedded | None,
+    ) -> None:
+        """Take a share of the run's calls.
+
+        Args:
+            settings: the configuration as JSON values, with this actor's part of the calls in
+                flight.
+            run: name of the run.
+            keeper: actor that writes the archive.
+            governor: actor that holds rates and budget; None where there are none.
+            embedded: where the embedded model is served, if it is used.
+        """
+        config = AnnotateConfig.model_validate(settings)
+        self._run, self._keeper = run, keeper
+        self._settings = settings_of(config, run)
+        self._meters = _Meters(run)
+        self._journal = ArchiveJournal(keeper)
+        self._rows = _Grouped[CaseRow](lambda rows: keeper.add_cases.remote(run, rows))
+        self._client = Client(
+            config.llm,
+            self._journal,
+            None if governor is None else _RemoteGate(governor),
+            embedded,
+            self._meters.attempt,
+        )
+
+    async def annotate(self, chunk: Chunk) -> Tally:
+        """Run cases side by side; each is archived when it has ended."""
+        subjects = [case.subject for _, case in chunk]
+        try:
+            await self._journal.load(subjects)
+            ends = await asyncio.gather(*(self._end(*item) for item in chunk))
+        except RayTaskError as error:
+            ends = [_halt(error)]
+        finally:
+            self._journal.drop(subjects)
+        tally = self._meters.take()
+        tally.known, self._journal.found = self._journal.found, 0
+        for end in ends:
+            if isinstance(end, RaylabError):
+                tally.halt = tally.halt or end
+            else:
+                tally.statuses[end.value] += 1
+        return tally
+
+    async def stop(self) -> None:
+        """Send no further call; those in flight are finished and archived."""
+        self._client.stop()
+
+    async def _end(self, generation: str, case: Case) -> Status | RaylabError:
+        """How a case ended, or why the run must stop before it has."""
+        try:
+            outcome = await annotate(case, self._client, self._settings, generation)
+        except RaylabError as error:
+            return error
+        except RayTaskError as error:
+            return _halt(error)
+        except Exception as error:
+            logger.exception("case %s", case.id)
+            outcome = failed(
+                case, generation, f"a fault of raylab: {type(error).__name__}: {error}"
+            )
+        await self._rows.add(case_row(case, outcome))
+        self._meters.case(outcome)
+        return outcome.status
+
+
+def settings_of(config: AnnotateConfig, run: str) -> Settings:
+    """What the protocol needs; the calls of a fresh run are shared with no other run."""
+    return Settings.build(config.llm, config.protocol, salt=run if config.fresh else "")
+
+
+def case_row(case: Case, outcome: Outcome) -> CaseRow:
+    """The row of the archive that a case ends as."""
+    body = outcome.model_dump(mode="json")
+    return CaseRow(case.id, case.subject, case.description, outcome.status.value, body)
+
+
+def failed(case: Case, generation: str, reason: str) -> Outcome:
+    """The end of a case that the protocol did not come to an end with."""
+    now = datetime.now(UTC)
+    return Outcome(
+        case=case.id,
+        subject=case.subject,
+        generation=generation,
+        gold=case.gold,
+        trap=case.trap,
+        meta=dict(case.meta),
+        status=Status.FAILED,
+        reason=reason,
+        path=("failed:process",),
+        code=None,
+        started=now,
+        finished=now,
+    )
+
+
+def _halt(error: RayTaskError) -> RaylabError:
+    """Why an actor that was asked has no answer, if it is something a user can act on."""
+    if isinstance(error.cause, RaylabError):
+        return error.cause
+    raise error

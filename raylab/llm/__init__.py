@@ -1,0 +1,1 @@
+"""Chat models behind any OpenAI-compatible endpoint: one client, its limits, the embedded model."""

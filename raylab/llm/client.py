@@ -1,0 +1,270 @@
+"""The client: answers requests from the journal or from an endpoint, whatever goes wrong there."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from raylab.config import LlmConfig
+from raylab.errors import CallError, LlmError, StoppedError
+from raylab.llm.chat import ChatRequest, Journal, Reply
+from raylab.llm.connection import Connection, Timing
+from raylab.llm.embedded import Embedded
+from raylab.llm.governor import Gate, Governor, LocalGate, Permit
+from raylab.llm.wire import Completion, Failure, Outcome, encode_request, most_tokens
+
+FIRST_PAUSE = 1.0
+"""Seconds before the second attempt, at most; twice as many before each further one."""
+LONGEST_BACKOFF = 60.0
+LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
+"""They log every call, some with its headers."""
+TOKENS_PER_PRICE = 1_000_000
+
+
+@dataclass(frozen=True)
+class CallEvent:
+    """One attempt that ended, for counting.
+
+    Attributes:
+        endpoint: name of the endpoint in the configuration.
+        model: model as asked for.
+        outcome: how it ended.
+        retried: whether another attempt follows.
+        prompt_tokens: tokens of the request, as the server counts them.
+        completion_tokens: tokens of the reply.
+        cost: price of an answered attempt; None without an answer or a price.
+        seconds: from sending to the end of the answer.
+    """
+
+    endpoint: str
+    model: str
+    outcome: Outcome
+    retried: bool
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+    seconds: float
+
+
+class Client:
+    """Answers requests; see `raylab.llm.chat.Chat`. It belongs to one event loop.
+
+    An answered request is in the journal before its reply is returned. Equal requests at the same
+    time are sent once. A failed attempt is repeated where another may be answered: after timeouts,
+    cut connections, HTTP 408, 409, 425, 429 and 5xx, and HTTP 200 without a completion.
+
+    Args:
+        llm: Endpoints, prices and budget. The concurrency of an endpoint is that of this client;
+            limits a minute and the budget are kept by the gate.
+        journal: Where answered calls are looked up and kept.
+        gate: Way to the governor that all processes share; None limits this process alone. It is
+            not asked about an endpoint without limits a minute while there is no budget.
+        embedded: Where the embedded model is served; needed by an endpoint without base_url.
+        on_call: Told of every attempt that ended.
+        timing: Clocks.
+
+    Raises:
+        ConfigError: A key is not in the environment, or the embedded model is not served.
+    """
+
+    def __init__(
+        self,
+        llm: LlmConfig,
+        journal: Journal,
+        gate: Gate | None = None,
+        embedded: Embedded | None = None,
+        on_call: Callable[[CallEvent], None] | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        for name in LOUD_LOGGERS:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        self._timing = timing or Timing()
+        used = {chat.endpoint for chat in llm.roles.values()}
+        limits = {name: llm.endpoints[name].limits for name in used}
+        self._connections = {
+            name: Connection(name, llm.endpoints[name], embedded, self._timing)
+            for name in sorted(used)
+        }
+        has_budget = llm.budget.tokens is not None or llm.budget.money is not None
+        self._gated = {
+            name
+            for name, limit in limits.items()
+            if has_budget or limit.requests_per_minute or limit.tokens_per_minute
+        }
+        self._gate = gate or LocalGate(Governor(limits, llm.budget, clock=self._timing.clock))
+        self._journal = journal
+        self._prices = llm.prices
+        self._on_call = on_call
+        self._in_flight: dict[str, asyncio.Future[Reply | LlmError | None]] = {}
+
+    def __repr__(self) -> str:
+        return f"Client({', '.join(map(repr, self._connections.values()))})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def stop(self) -> None:
+        """Starts no further attempt; those in flight end, and their replies are kept."""
+        for connection in self._connections.values():
+            connection.end(StoppedError("the run is stopping; resume=true goes on from here"))
+
+    async def close(self) -> None:
+        """Closes the connections; to be called when no call is in flight any more."""
+        for connection in self._connections.values():
+            await connection.close()
+
+    async def complete(self, request: ChatRequest, subject: str, role: str) -> Reply:
+        """Answers a request; see `raylab.llm.chat.Chat.complete`.
+
+        A request that equals one in flight waits for its reply, which then counts as journalled.
+
+        Raises:
+            CallError: No answer after all retries, or none possible.
+            EndpointError: The endpoint would answer no call.
+            BudgetError: The budget is used up, and nothing was sent.
+            StoppedError: The run is stopping, and nothing was sent.
+        """
+        key = request.key
+        while (leader := self._in_flight.get(key)) is not None:
+            result = await asyncio.shield(leader)
+            if isinstance(result, Reply):
+                return replace(result, journalled=True)
+            if result is not None:
+                raise type(result)(*result.args)
+        self._in_flight[key] = leader = asyncio.get_running_loop().create_future()
+        result = None
+        try:
+            result = await self._answer(request, key, subject, role)
+            return result
+        except LlmError as error:
+            result = error
+            raise
+        finally:
+            # None, after a cancellation for one, lets one of those that wait take over.
+            del self._in_flight[key]
+            leader.set_result(result)
+
+    async def _answer(self, request: ChatRequest, key: str, subject: str, role: str) -> Reply:
+        kept = await self._journal.get(key, subject)
+        if kept is not None:
+            return replace(kept, journalled=True)
+        reply = await self._call(request, key)
+        await self._journal.put(request, reply, subject, role)
+        return reply
+
+    async def _call(self, request: ChatRequest, key: str) -> Reply:
+        connection = self._connections[request.endpoint]
+        try:
+            content = encode_request(request, connection.form)
+        except UnicodeEncodeError:
+            raise CallError(
+                "a message holds half of a surrogate pair, which is no text: correct the case"
+            ) from None
+        attempt = 0
+        while True:
+            attempt += 1
+            result, seconds = await self._attempt(connection, request, content)
+            if isinstance(result, Completion):
+                self._tell(request, Outcome.OK, False, seconds, result)
+                connection.succeeded()
+                cost = self._cost(request.model, result.prompt_tokens, result.completion_tokens)
+                return Reply(
+                    key=key,
+                    text=result.text,
+                    served=result.served,
+                    finish_reason=result.finish_reason,
+                    prompt_tokens=result.prompt_tokens,
+                    completion_tokens=result.completion_tokens,
+                    cost=cost,
+                    seconds=seconds,
+                    attempts=attempt,
+                )
+            again = result.passing and attempt <= connection.limits.retries
+            self._tell(request, result.outcome, again, seconds)
+            if not again:
+                raise connection.failed(result, request.model, attempt)
+            await connection.pause(self._back_off(result, attempt))
+
+    def _back_off(self, failure: Failure, attempt: int) -> float:
+        """Seconds until the next attempt: full jitter, on top of what the server asks for."""
+        most = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_BACKOFF)
+        return (failure.pause or 0.0) + most * self._timing.draw()
+
+    async def _attempt(
+        self, connection: Connection, request: ChatRequest, content: bytes
+    ) -> tuple[Completion | Failure, float]:
+        """Sends once, when there is a free slot and leave to; with the seconds that it took."""
+        async with connection.slots:
+            prompt, reply = most_tokens(content, request.parameters)
+            cost = self._cost(request.model, prompt, reply) or 0.0
+            permit = await self._admit(connection, prompt + reply, cost)
+            started = self._timing.clock()
+            result = await connection.send(content)
+            seconds = self._timing.clock() - started
+            if isinstance(result, Failure) and result.outcome is Outcome.RATE_LIMITED:
+                await self._let_be(connection, result.pause or 0.0)
+            if permit is not None:
+                await self._settle(permit, request.model, result, prompt + reply, cost)
+        return result, seconds
+
+    async def _admit(self, connection: Connection, tokens: int, cost: float) -> Permit | None:
+        """Waits for leave to send; the permit, if one is needed."""
+        connection.check()
+        while (wait := connection.quiet) > 0:
+            await connection.pause(wait)
+        if connection.name not in self._gated:
+            return None
+        async with connection.turn:
+            while True:
+                connection.check()
+                permit = await self._gate.reserve(connection.name, tokens, cost)
+                if permit.granted:
+                    return permit
+                await connection.pause(permit.wait)
+
+    async def _let_be(self, connection: Connection, seconds: float) -> None:
+        if seconds > 0:
+            connection.let_be(seconds)
+            if connection.name in self._gated:
+                await self._gate.penalise(connection.name, seconds)
+
+    async def _settle(
+        self, permit: Permit, model: str, result: Completion | Failure, tokens: int, cost: float
+    ) -> None:
+        if isinstance(result, Failure):
+            await self._gate.settle(permit.number, None, 0.0)
+            return
+        # A server that counts no tokens is taken to have used what was reserved.
+        used = result.prompt_tokens + result.completion_tokens
+        paid = self._cost(model, result.prompt_tokens, result.completion_tokens)
+        await self._gate.settle(permit.number, used or tokens, (paid if used else cost) or 0.0)
+
+    def _cost(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
+        price = self._prices.get(model)
+        if price is None:
+            return None
+        total = prompt_tokens * price.input + completion_tokens * price.output
+        return total / TOKENS_PER_PRICE
+
+    def _tell(
+        self,
+        request: ChatRequest,
+        outcome: Outcome,
+        retried: bool,
+        seconds: float,
+        completion: Completion | None = None,
+    ) -> None:
+        if self._on_call is None:
+            return
+        prompt = completion.prompt_tokens if completion else 0
+        reply = completion.completion_tokens if completion else 0
+        cost = self._cost(request.model, prompt, reply) if completion else None
+        self._on_call(
+            CallEvent(
+                request.endpoint, request.model, outcome, retried, prompt, reply, cost, seconds
+            )
+        )

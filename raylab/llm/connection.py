@@ -1,0 +1,220 @@
+"""One endpoint as one process knows it: its connections, its health, and when to let it be."""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import aiohttp
+import httpx2
+from openai import (
+    APIConnectionError,
+    APIStatusError,
+    AsyncOpenAI,
+    DefaultAioHttpClient,
+    Omit,
+    RequestOptions,
+)
+from pydantic import SecretStr
+
+from raylab.config import Endpoint
+from raylab.errors import CallError, ConfigError, EndpointError, LlmError
+from raylab.llm.embedded import Embedded
+from raylab.llm.wire import Completion, Failure, Outcome, read_completion, read_status, scrub
+
+CONNECT_TIMEOUT = 15.0
+KEEP_ALIVE = 4.0
+"""Seconds that an idle connection is kept: less than servers do, which close it under a call."""
+SILENT_CALLS = 5
+"""Calls without an answer, one after the other and each after all its retries, that end a run."""
+REFUSED_CALLS = 20
+"""Calls refused in the same words, before the endpoint answered any, that end a run."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The clocks of a client, to be replaced in tests."""
+
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    """Seconds since the epoch, for dates that servers give."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    draw: Callable[[], float] = random.random
+    """Uniform in [0, 1)."""
+
+
+class Connection:
+    """Sends attempts to an endpoint until it is ended.
+
+    Args:
+        name: Name of the endpoint in the configuration.
+        endpoint: Its configuration.
+        embedded: Where the embedded model is served; for an endpoint without base_url.
+        timing: Clocks.
+
+    Raises:
+        ConfigError: The key is not in the environment, or the embedded model is not served.
+    """
+
+    def __init__(
+        self, name: str, endpoint: Endpoint, embedded: Embedded | None, timing: Timing
+    ) -> None:
+        self.name = name
+        self.limits = endpoint.limits
+        self.form = endpoint.reply_format
+        self.base_url, self._key = _address(name, endpoint, embedded)
+        self.slots = asyncio.Semaphore(endpoint.limits.concurrency)
+        """Held while an attempt waits for leave to be sent and is in flight."""
+        self.turn = asyncio.Lock()
+        """Held while waiting for a permit, so that calls get theirs in their order."""
+        self._timing = timing
+        self._not_before = float("-inf")
+        self._ended: LlmError | None = None
+        self._halted = asyncio.Event()
+        self._answered = False
+        self._silent = 0
+        self._refused = 0
+        self._refusal = ""
+        keyless: RequestOptions = {"headers": {"Authorization": Omit()}}
+        self._options: RequestOptions = {} if self._key else keyless
+        self._sdk = _open_sdk(endpoint, self.base_url, self._key)
+
+    def __repr__(self) -> str:
+        return f"Connection({self.name}={self.base_url})"
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._sdk.close()
+
+    def end(self, reason: LlmError) -> None:
+        """Lets nothing be sent any more, and wakes what waits to be."""
+        self._ended = self._ended or reason
+        self._halted.set()
+
+    def check(self) -> None:
+        """Raises the reason why nothing may be sent any more, if there is one."""
+        if self._ended is not None:
+            raise type(self._ended)(*self._ended.args)
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, then checks; does not wait on after the end."""
+        asleep = asyncio.ensure_future(self._timing.sleep(seconds))
+        halted = asyncio.ensure_future(self._halted.wait())
+        try:
+            await asyncio.wait((asleep, halted), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asleep.cancel()
+            halted.cancel()
+        self.check()
+
+    def let_be(self, seconds: float) -> None:
+        """Sends nothing for so long."""
+        self._not_before = max(self._not_before, self._timing.clock() + seconds)
+
+    @property
+    def quiet(self) -> float:
+        """Seconds for which nothing may be sent; 0 or less if it may."""
+        return self._not_before - self._timing.clock()
+
+    async def send(self, content: bytes) -> Completion | Failure:
+        """Makes one attempt; what the server says of a failure is free of the key."""
+        result = await self._send(content)
+        if isinstance(result, Completion):
+            return result
+        return replace(result, message=scrub(result.message, self._key.get_secret_value()))
+
+    async def _send(self, content: bytes) -> Completion | Failure:
+        try:
+            async with asyncio.timeout(self.limits.timeout):
+                # The SDK's typed method spends three times the processor time on its models.
+                response = await self._sdk.post(
+                    "/chat/completions",
+                    cast_to=httpx2.Response,
+                    content=content,
+                    options=self._options,
+                )
+        except TimeoutError:
+            return Failure(Outcome.TIMEOUT, f"no answer within {self.limits.timeout:g} s")
+        except APIStatusError as error:
+            answer = error.response
+            return read_status(
+                answer.status_code,
+                answer.headers,
+                answer.content,
+                self._timing.now(),
+                self._answered,
+            )
+        except (APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
+            return Failure(Outcome.CONNECTION, f"the connection failed: {_root(error)}")
+        return read_completion(response.content)
+
+    def succeeded(self) -> None:
+        """Notes that a call was answered."""
+        self._answered = True
+        self._silent = 0
+
+    def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
+        """The error of a call that failed for good, which may be the end of the endpoint."""
+        where = f"endpoint {self.name} ({self.base_url}), model {model}"
+        said = failure.message
+        if failure.outcome is Outcome.REFUSED:
+            self._refused = self._refused + 1 if said == self._refusal else 1
+            self._refusal = said
+            if self._answered or self._refused < REFUSED_CALLS:
+                return CallError(f"{where}: refused the call: {said}")
+            said = f"refused the first {self._refused} calls, all with: {said}"
+        elif failure.outcome is not Outcome.UNUSABLE:
+            self._silent += 1
+            said = f"no answer in {attempts} attempts, the last: {said}"
+            if self._silent < SILENT_CALLS:
+                return CallError(f"{where}: {said}")
+            said = f"{self._silent} calls in a row failed; {said}"
+        error = EndpointError(f"{where}: {said}")
+        self.end(error)
+        return error
+
+
+def _address(name: str, endpoint: Endpoint, embedded: Embedded | None) -> tuple[str, SecretStr]:
+    """Where an endpoint is, and its key; an empty one if it takes none."""
+    if endpoint.base_url is None:
+        if embedded is None:
+            raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
+        return embedded.base_url, embedded.api_key
+    variable = endpoint.api_key_env
+    if variable is None:
+        return endpoint.base_url, SecretStr("")
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(
+            f"endpoint {name} takes its key from the environment variable {variable}, which is "
+            "not set: export it where the job runs, or name another in api_key_env"
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"{variable} holds characters that no HTTP header can: export it again")
+    return endpoint.base_url, SecretStr(key)
+
+
+def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
+    slots = endpoint.limits.concurrency
+    limits = httpx2.Limits(
+        max_connections=slots, max_keepalive_connections=slots, keepalive_expiry=KEEP_ALIVE
+    )
+    # Given as a header, the key stands against OPENAI_API_KEY and OPENAI_CUSTOM_HEADERS.
+    bearer = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
+    return AsyncOpenAI(
+        api_key="in the header",
+        base_url=base_url,
+        max_retries=0,
+        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
+        default_headers=bearer,
+        http_client=DefaultAioHttpClient(limits=limits, trust_env=endpoint.base_url is not None),
+    )
+
+
+def _root(error: BaseException) -> str:
+    """What was at the bottom of it: the SDK and its transport give it other names on the way up."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__} {error}".rstrip()

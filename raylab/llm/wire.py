@@ -1,0 +1,284 @@
+"""What goes over the wire to an OpenAI-compatible endpoint and what its answers mean."""
+
+import email.utils
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, cast
+
+import msgspec
+
+from raylab.config import ReplyFormat
+from raylab.llm.chat import ChatRequest
+
+LONGEST_PAUSE = 600.0
+"""Seconds of a Retry-After that a run waits for; with more it stops, to be resumed later."""
+SHOWN = 400
+"""Characters of a server's words in a message."""
+KEY_FRAGMENT = 8
+"""Characters of a key that a word of a server's answer may not have in common with it."""
+BYTES_PER_TOKEN = 3
+"""Fewer than tokenizers need on average (about 4 in English, 3 in code), to estimate high."""
+
+UNKNOWN_MODEL = re.compile(
+    r"\bmodel\b.{0,80}\b(not found|not exist|not available|not a valid)"
+    r"|\b(invalid|unknown|no such) model\b",
+    re.IGNORECASE | re.DOTALL,
+)
+FORMAT_WORDS = ("response_format", "json_schema")
+
+
+class Outcome(StrEnum):
+    """How one attempt ended."""
+
+    OK = "ok"
+    RATE_LIMITED = "rate_limited"
+    SERVER_ERROR = "server_error"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    MALFORMED = "malformed"
+    """HTTP 200 with something that is no chat completion."""
+    REFUSED = "refused"
+    """The call cannot be answered, whoever asks again."""
+    UNUSABLE = "unusable"
+    """No call can be answered: key, model, address or form are wrong, or nothing is left to use."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A chat completion, as far as it is used.
+
+    Attributes:
+        text: the message; what a refusing model says instead of one.
+        served: model and version that the server names; empty if it names none.
+        finish_reason: stop, length, content_filter; empty if not said.
+        prompt_tokens: tokens of the request; 0 if not said.
+        completion_tokens: tokens of the reply; 0 if not said.
+    """
+
+    text: str
+    served: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An attempt without an answer.
+
+    Attributes:
+        outcome: how it ended; never OK.
+        message: what happened, in the server's words where it said any.
+        pause: seconds that the server asks to wait; None if it does not.
+    """
+
+    outcome: Outcome
+    message: str
+    pause: float | None = None
+
+    @property
+    def passing(self) -> bool:
+        """Whether another attempt may have an answer."""
+        return self.outcome not in (Outcome.REFUSED, Outcome.UNUSABLE)
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: float | None = None
+    completion_tokens: float | None = None
+
+
+class _Body(msgspec.Struct):
+    choices: list[_Choice]
+    model: str | None = None
+    system_fingerprint: str | None = None
+    usage: _Usage | None = None
+
+
+_BODY = msgspec.json.Decoder(_Body)
+
+
+def encode_request(request: ChatRequest, form: ReplyFormat) -> bytes:
+    """The body of the call.
+
+    Raises:
+        UnicodeEncodeError: A message holds half of a surrogate pair, which no JSON text can.
+    """
+    body: dict[str, Any] = {
+        **request.parameters,
+        "model": request.model,
+        "messages": request.messages,
+    }
+    if request.seed is not None:
+        body["seed"] = request.seed
+    if request.schema is not None and form is ReplyFormat.JSON_SCHEMA:
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", str(request.schema.get("title", "reply")))[:64]
+        wanted = {"name": name, "schema": request.schema, "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": wanted}
+    elif request.schema is not None and form is ReplyFormat.JSON_OBJECT:
+        body["response_format"] = {"type": "json_object"}
+    return msgspec.json.encode(body)
+
+
+def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens that a call may come to, of the request and of the reply.
+
+    Cheap and meant to be high: no tokenizer is at hand for a model behind an endpoint. Scripts
+    with more than a token for three bytes are made up for by replies that rarely fill max_tokens.
+    """
+    limits = (parameters.get("max_tokens"), parameters.get("max_completion_tokens"))
+    reply = max((limit for limit in limits if isinstance(limit, int)), default=0)
+    return math.ceil(len(content) / BYTES_PER_TOKEN), reply
+
+
+def read_completion(content: bytes) -> Completion | Failure:
+    """The completion in the body of an answer with HTTP 200."""
+    try:
+        body = _BODY.decode(content)
+        choice = body.choices[0]
+    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError):
+        said = server_words(content) or "an empty body"
+        return Failure(Outcome.MALFORMED, f"HTTP 200 that holds no chat completion: {said}")
+    message, usage = choice.message, body.usage or _Usage()
+    text = message.content
+    if isinstance(text, list):
+        text = "".join(part.text or "" for part in text)
+    return Completion(
+        text=text or message.refusal or "",
+        served=" ".join(filter(None, (body.model, body.system_fingerprint))),
+        finish_reason=choice.finish_reason or "",
+        prompt_tokens=int(usage.prompt_tokens or 0),
+        completion_tokens=int(usage.completion_tokens or 0),
+    )
+
+
+def read_status(
+    status: int, headers: Mapping[str, str], content: bytes, now: float, answered: bool
+) -> Failure:
+    """What an answer with another status than 200 means.
+
+    Args:
+        status: HTTP status.
+        headers: headers of the answer, whose look-up ignores case.
+        content: its body.
+        now: seconds since the epoch.
+        answered: whether the endpoint answered a call before: then a 403 is about this call, as
+            of a firewall that dislikes its text, and not about the key.
+    """
+    words = server_words(content)
+    try:
+        name = HTTPStatus(status).phrase
+    except ValueError:
+        name = ""
+    message = f"HTTP {status} {name}".rstrip() + (f": {words}" if words else "")
+    pause = retry_after(headers, now)
+    if pause is not None and pause > LONGEST_PAUSE and _passes(status):
+        return Failure(
+            Outcome.UNUSABLE, f"{message}; it asks to wait {pause:,.0f} s: resume after that", pause
+        )
+    code = _error_field(content, "code")
+    if status == HTTPStatus.TOO_MANY_REQUESTS and code != "insufficient_quota":
+        return Failure(Outcome.RATE_LIMITED, message, pause)
+    if _passes(status) and code != "insufficient_quota":
+        return Failure(Outcome.SERVER_ERROR, message, pause)
+    advice = _advice(status, words, code, _error_field(content, "param"))
+    if advice is not None and not (status == HTTPStatus.FORBIDDEN and answered):
+        return Failure(Outcome.UNUSABLE, message + advice)
+    return Failure(Outcome.REFUSED, message)
+
+
+def _passes(status: int) -> bool:
+    return status in (408, 409, 425, 429) or status >= 500
+
+
+def _advice(status: int, words: str, code: str, param: str) -> str | None:
+    """What to do where every call would be refused; None where only this one is."""
+    if status in (402, 429):
+        return "; nothing is left to use: add credit, then resume"
+    if status in (401, 403):
+        return "; give a key that the endpoint takes in the variable that api_key_env names"
+    if code == "model_not_found" or (status in (400, 404) and UNKNOWN_MODEL.search(words)):
+        return "; give a model that the endpoint serves"
+    if status in (404, 405):
+        return "; base_url should be the part before /chat/completions, often ending in /v1"
+    names_format = param.startswith(FORMAT_WORDS) or any(word in words for word in FORMAT_WORDS)
+    if status in (400, 422) and names_format:
+        return "; set reply_format=json_object or reply_format=text for this endpoint"
+    return None
+
+
+def server_words(content: bytes) -> str:
+    """The message of an error body, or the beginning of whatever it is, on one line."""
+    text = _error_field(content, "message") or content[: 4 * SHOWN].decode(errors="replace")
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
+
+
+def _error_field(content: bytes, field: str) -> str:
+    """A field of the error, at any of the places where servers put it; empty if absent."""
+    try:
+        body = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    if not isinstance(body, dict):
+        return ""
+    outer = cast(dict[str, object], body)
+    error = outer.get("error", outer)
+    if isinstance(error, str):
+        return error if field == "message" else ""
+    value = cast(dict[str, object], error).get(field) if isinstance(error, dict) else None
+    if value is None and field == "message":
+        value = outer.get("detail")
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds that the server asks to wait, not below 0; None if it does not ask.
+
+    Args:
+        headers: `retry-after-ms`, `x-ms-retry-after-ms`, or `retry-after` with seconds or a date.
+        now: seconds since the epoch.
+    """
+    for name, unit in (("retry-after-ms", 1e-3), ("x-ms-retry-after-ms", 1e-3), ("retry-after", 1)):
+        try:
+            seconds = float(headers.get(name, "")) * unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(seconds, 0.0)
+    try:
+        date = email.utils.parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return max(date.timestamp() - now, 0.0)
+
+
+def scrub(text: str, key: str) -> str:
+    """The text with every word blanked that has a piece of the key."""
+    if not key:
+        return text
+    length = min(KEY_FRAGMENT, len(key))
+    pieces = {key[i : i + length] for i in range(len(key) - length + 1)}
+    if not any(piece in text for piece in pieces):
+        return text
+    words = re.split(r"(\s+)", text)
+    return "".join("***" if any(piece in word for piece in pieces) else word for word in words)

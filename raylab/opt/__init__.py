@@ -1,0 +1,1 @@
+"""OPT-Code in plain Python: the code and its agreement, cases, and how a case is decided."""

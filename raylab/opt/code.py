@@ -1,0 +1,297 @@
+"""OPT-Code: reading it, strictly or from whatever a model wrote, and writing it in canonical form.
+
+    code = parse("The answer is `opt: learning & Sch`, since ...")
+    str(code)           # OPT=Lrn+Sch
+    code.repairs        # what was wrong with it
+
+The canonical line is that of the formal grammar (2026-02), with optional fields and Locus from
+v1.0 (2025-11): distinct roots, operands of `+` in the order of `Root`, those of `/` as written.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from raylab.errors import OptCodeError
+from raylab.opt.locate import LONGEST_TEXT, located
+from raylab.opt.notation import (
+    FIELDS,
+    LONG_NAMES,
+    Ensemble,
+    Expression,
+    Line,
+    Nesting,
+    Pipeline,
+    Root,
+    Sum,
+    canonical_steps,
+    line_or_none,
+    printable,
+    read_line,
+    steps,
+    syntax_error,
+)
+from raylab.opt.repair import Repair, expression_of, plain, rewritten
+
+__all__ = [
+    "FIELDS",
+    "LONG_NAMES",
+    "Ensemble",
+    "Expression",
+    "Nesting",
+    "OptCode",
+    "OptCodeError",
+    "OptIntent",
+    "Pipeline",
+    "Repair",
+    "Root",
+    "Sum",
+    "bare",
+    "parse",
+    "parse_intent",
+]
+
+ASKED_FIELDS = ("Rep", "Obj", "Data", "Time", "Human")
+"""The fields that the classifier is asked for."""
+ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
+"""The orders of keys that are no repair: the canonical one and that of v1.0."""
+KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+VALUE = re.compile(r"[A-Za-z0-9+_.,-]+")
+
+INTENT_HEAD = re.compile(
+    r"INTENT[ _-]{1,3}(?P<key>OPT|GOAL|CONSTRAINTS?|RISKS?|CONTEXT)[ \t*`\"']*[=:]", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, eq=False)
+class OptCode:
+    """A classification: roots, how they are composed, and attributes.
+
+    Two codes are equal if their canonical lines are. The canonical notation has no braces and
+    brackets: `[A→B]` is written `A/B`, the sequential composition of the 2026 prompts, and `A{B,C}`
+    is written `A/B+C`, which keeps the outer mechanism first and its branches side by side.
+
+    Attributes:
+        expression: The roots as written, with the braces and brackets of v1.0.
+        fields: Value of each key: the known ones in the order Rep Obj Data Time Human Locus, then
+            the unknown ones by name.
+        repairs: Kinds of what `parse` replaced or dropped, in the order of `Repair`.
+
+    Raises:
+        OptCodeError: A key or value has characters that the notation does not.
+    """
+
+    expression: Expression
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+    repairs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key, value in self.fields.items():
+            if not KEY.fullmatch(key) or not VALUE.fullmatch(value):
+                raise OptCodeError(
+                    f"field {printable(f'{key}={value}')!r} cannot be written: a key has letters, "
+                    "digits, - and _, a value these and + . ,"
+                )
+        unknown = sorted(self.fields.keys() - set(FIELDS))
+        ordered = [*(key for key in FIELDS if key in self.fields), *unknown]
+        object.__setattr__(self, "fields", {key: self.fields[key] for key in ordered})
+
+    @cached_property
+    def composition(self) -> str:
+        """The expression in canonical notation, such as `Evo/Lrn+Ctl`; equal for equal trees."""
+        return "".join(f"{operator}{root}" for operator, root in canonical_steps(self.expression))[
+            1:
+        ]
+
+    @property
+    def roots(self) -> frozenset[Root]:
+        """The mechanisms, however composed."""
+        return frozenset(root for _, root in steps(self.expression))
+
+    @property
+    def primary(self) -> Root:
+        """The root that the canonical line begins with."""
+        return canonical_steps(self.expression)[0][1]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Fields that the classifier is asked for and the code does not have.
+
+        They are no repair: v1.0 has every field optional, and nothing is put in their place.
+        """
+        return tuple(key for key in ASKED_FIELDS if key not in self.fields)
+
+    def legacy(self) -> str:
+        """The line in the notation of v1.0, with the braces and brackets that were written."""
+        return self._line(str(self.expression))
+
+    def __str__(self) -> str:
+        """The canonical line."""
+        return self._line(self.composition)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same canonical line."""
+        return str(self) == str(other) if isinstance(other, OptCode) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash of the canonical line."""
+        return hash(str(self))
+
+    def _line(self, expression: str) -> str:
+        return f"OPT={expression}" + "".join(f"; {key}={self.fields[key]}" for key in self.fields)
+
+
+def parse(text: str, strict: bool = False) -> OptCode:
+    """The OPT-Code that a text gives.
+
+    Args:
+        text: A line, a bare expression or a whole reply. At most 200,000 characters are read, of a
+            line at most 4,096, and brackets at most 16 deep, so that any text takes bounded time.
+        strict: Accept only one line of the published notations (with optional fields, Locus,
+            braces, brackets), each known key at most once and in a published order, distinct roots,
+            and nothing around it. Exactly such texts need no repair.
+
+    Raises:
+        OptCodeError: The text holds no such code; the message points at the column.
+    """
+    alone = text.strip(" \t\n")
+    if strict:
+        line = read_line(alone)
+        _refuse_irregular(alone, line)
+        return _code(line, set())
+    if line := line_or_none(alone):
+        return _code(line, set())
+    found = located(text)
+    repairs = set(found.repairs)
+    line = read_line(rewritten(found.content, repairs, english=found.marked))
+    return _code(line, repairs)
+
+
+def bare(text: str) -> OptCode:
+    """The code of an expression without `OPT=`, as tables of codes have it; nothing is repaired.
+
+    Raises:
+        OptCodeError: The text is no expression of the published notations.
+    """
+    text = text.strip(" \t\n")
+    line = read_line(text, "bare")
+    _refuse_irregular(text, line)
+    return _code(line, set())
+
+
+def _code(line: Line, repairs: set[Repair]) -> OptCode:
+    repairs = repairs | {repair for repair, _, _ in _irregularities(line)}
+    values: dict[str, list[str]] = {}
+    for key, value, _ in line.fields:
+        if value not in values.setdefault(key, []):
+            values[key].append(value)
+    fields = {key: "+".join(given) for key, given in values.items()}
+    return OptCode(line.expression, fields, tuple(kind for kind in Repair if kind in repairs))
+
+
+def _irregularities(line: Line) -> Iterable[tuple[Repair, int, str]]:
+    """What the grammar lets pass and a code does not hold: kind, column and problem."""
+    roots = [root for _, root in steps(line.expression)]
+    for root in Root:
+        if roots.count(root) > 1:
+            yield Repair.REPEATED_ROOT, 1, f"expected distinct roots, found {root} more than once"
+    seen: list[str] = []
+    for key, _, column in line.fields:
+        if key not in FIELDS:
+            expected = f"expected one of {', '.join(FIELDS)}, found {key!r}"
+            yield Repair.UNKNOWN_FIELD, column, expected
+        elif key in seen:
+            yield Repair.REPEATED_FIELD, column, f"expected each key once, found {key!r} again"
+        seen.append(key)
+    known = [key for key in dict.fromkeys(seen) if key in FIELDS]
+    if not any([key for key in order if key in known] == known for order in ORDERS):
+        column = line.fields[0][2]
+        yield Repair.FIELD_ORDER, column, f"expected the keys in the order {' '.join(FIELDS)}"
+
+
+def _refuse_irregular(text: str, line: Line) -> None:
+    for _, column, problem in _irregularities(line):
+        raise syntax_error(text, column, problem)
+
+
+@dataclass(frozen=True)
+class OptIntent:
+    """A declaration at design time of the mechanisms meant to be used (INTENT-OPT, 2026-02).
+
+    Attributes:
+        expression: Of the roots meant.
+        goal: Empty if not given, as the others.
+        constraints: Each a word, words joined by hyphens or a phrase.
+        risks: As constraints.
+        context: Where it is to work.
+    """
+
+    expression: Expression
+    goal: str = ""
+    constraints: tuple[str, ...] = ()
+    risks: tuple[str, ...] = ()
+    context: str = ""
+
+    @property
+    def code(self) -> OptCode:
+        """The roots as a code without fields, to compare with what was built."""
+        return OptCode(self.expression)
+
+    def __str__(self) -> str:
+        """One line, which `parse_intent` reads back."""
+        fields = {
+            "GOAL": self.goal,
+            "CONSTRAINTS": ", ".join(self.constraints),
+            "RISKS": ", ".join(self.risks),
+            "CONTEXT": self.context,
+        }
+        given = [f"INTENT-{key}={value}" for key, value in fields.items() if value]
+        return "; ".join([f"INTENT-OPT={self.expression}", *given])
+
+
+def parse_intent(text: str) -> OptIntent:
+    """The last intent of a text.
+
+    The published example breaks the published grammar: its values hold commas and blanks, and its
+    fields stand on lines of their own without `;`. Both forms are read.
+
+    Raises:
+        OptCodeError: The text has no `INTENT-OPT=`, or no expression behind it.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise OptCodeError(
+            f"a text of {len(text):,} characters is too long for an intent to be looked for: at "
+            f"most {LONGEST_TEXT:,} are read"
+        )
+    text = plain(text).replace("\r", "\n")
+    heads = list(INTENT_HEAD.finditer(text))
+    declared = [place for place, head in enumerate(heads) if head["key"].upper() == "OPT"]
+    if not declared:
+        raise OptCodeError(
+            "no intent: expected INTENT-OPT=Sch/Evo; INTENT-GOAL=...; INTENT-CONSTRAINTS=...; "
+            f"INTENT-RISKS=...; INTENT-CONTEXT=..., found {printable(text.strip()[:60])!r}"
+        )
+    heads = heads[declared[-1] :]
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    contents = [text[head.end() : end] for head, end in zip(heads, ends, strict=True)]
+    expression, _ = expression_of(contents[0].strip(), set())
+    values = {"GOAL": "", "CONSTRAINT": "", "RISK": "", "CONTEXT": ""}
+    for head, content in zip(heads[1:], contents[1:], strict=True):
+        values[head["key"].upper().removesuffix("S")] = _intent_value(content)
+    return OptIntent(
+        read_line(f"OPT={expression}").expression,
+        values["GOAL"],
+        _listed(values["CONSTRAINT"]),
+        _listed(values["RISK"]),
+        values["CONTEXT"],
+    )
+
+
+def _intent_value(content: str) -> str:
+    first = re.split(r"[;\n]", content.strip(), maxsplit=1)[0]
+    return " ".join(first.strip("*`\"' \t,").split())
+
+
+def _listed(value: str) -> tuple[str, ...]:
+    return tuple(item for item in (part.strip() for part in value.split(",")) if item)

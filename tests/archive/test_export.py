@@ -1,0 +1,224 @@
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from raylab.archive.store import Archive
+from raylab.errors import ArchiveError
+from tests.archive.rows import canonical, case_row, decision_row, execute, sha256
+
+CALL = {"served": "m-1", "prompt_tokens": 1, "completion_tokens": 1, "cost": 0.0}
+WHOLE = {
+    "code": None,
+    "gold": "OPT=Evo",
+    "generation": "published",
+    "trap": True,
+    "reason": "unlike codes",
+    "meta": {"source": "é\0", "n": [1, None]},
+    "a": {"code": "OPT=Lrn", "format": "strict", "calls": [{"served": "old"}, {"served": "m-1"}]},
+    "b": {"code": "OPT=Evo", "format": "repaired", "calls": [{"served": "m-2"}]},
+    "evaluation_a": {"verdict": "PASS", "score": 90, "acceptable": True},
+    "evaluation_b": {"verdict": "WEAK_PASS", "score": 72, "acceptable": True},
+    "agreement": {
+        "exact": False,
+        "jaccard": 0.0,
+        "levenshtein": 3,
+        "levenshtein_normalised": 0.5,
+        "weighted": 0.2,
+        "composition": 0,
+    },
+    "adjudication": {
+        "choice": "B",
+        "classification": {"code": "OPT=Evo"},
+        "confirmation": {"verdict": "FAIL", "score": 40},
+    },
+    "prompt_tokens": 100,
+    "completion_tokens": 20,
+    "cost": 0.125,
+    "started": "2026-03-01T12:00:00Z",
+    "finished": "2026-03-01T14:00:01.5+02:00",
+}
+FLAT = {
+    "run": "r",
+    "case": "whole",
+    "sequence": 1,
+    "status": "accepted",
+    "run_status": "human",
+    "code": "OPT=Swm",
+    "run_code": None,
+    "gold": "OPT=Evo",
+    "generation": "published",
+    "trap": True,
+    "reason": "unlike codes",
+    "reviewer": "ada",
+    "code_a": "OPT=Lrn",
+    "code_b": "OPT=Evo",
+    "format_a": "strict",
+    "format_b": "repaired",
+    "model_a": "m-1",
+    "model_b": "m-2",
+    "verdict_a": "PASS",
+    "verdict_b": "WEAK_PASS",
+    "score_a": 90,
+    "score_b": 72,
+    "acceptable_a": True,
+    "acceptable_b": True,
+    "exact": False,
+    "jaccard": 0.0,
+    "levenshtein": 3,
+    "levenshtein_normalised": 0.5,
+    "weighted": 0.2,
+    "composition": 0.0,
+    "choice": "B",
+    "adjudicated_code": "OPT=Evo",
+    "confirmation_verdict": "FAIL",
+    "confirmation_score": 40,
+    "prompt_tokens": 100,
+    "completion_tokens": 20,
+    "cost": 0.125,
+    "subject": sha256("a system"),
+    "description": "a system",
+}
+
+
+def fill(archive: Archive) -> None:
+    archive.add_cases("r", [case_row("whole", "human", **WHOLE), case_row("bare")])
+    archive.add_cases("r", [case_row("odd", "failed", a="no object", agreement=None, score=1.5)])
+    archive.add_decision("r", decision_row("whole", "OPT=Sym"))
+    archive.add_decision("r", decision_row("whole", "OPT=Swm"))
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        rows = parquet.read_table(path).to_pylist()
+        for row in rows:
+            row |= {name: json.loads(row[name]) for name in ("meta", "decisions", "body")}
+        return rows
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        for name in ("started", "finished", "created"):
+            row[name] = row[name] and datetime.fromisoformat(row[name])
+    return rows
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_an_export_has_every_case_with_its_numbers_and_decisions(
+    archive: Archive, tmp_path: Path, form: Any
+):
+    fill(archive)
+    path = tmp_path / "deep" / f"cases.{form}"
+    assert archive.export("r", path, form) == 3
+    whole, bare, odd = read(path)
+    assert {name: whole[name] for name in FLAT} == FLAT
+    assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert whole["finished"] == datetime(2026, 3, 1, 12, 0, 1, 500_000, tzinfo=UTC)
+    stored = archive.case("r", "whole")
+    assert stored is not None and whole["created"] == stored.created
+    assert (whole["meta"], whole["body"]) == (WHOLE["meta"], stored.body)
+    assert [decision["body"]["classification"]["code"] for decision in whole["decisions"]] == [
+        "OPT=Sym",
+        "OPT=Swm",
+    ]
+    assert (bare["status"], bare["code"], bare["decisions"]) == ("accepted", "OPT=Lrn", [])
+    assert (odd["status"], odd["code_a"], odd["jaccard"]) == ("failed", None, None)
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Path, form: Any):
+    fill(archive)
+    path = tmp_path / f"cases.{form}"
+    archive.export("r", path, form)
+    for row in read(path):
+        names = ("case", "subject", "description", "body", "sequence")
+        created = row["created"].astimezone(UTC).isoformat(timespec="microseconds")
+        record = {name: row[name] for name in names} | {"kind": "case", "created": created}
+        record["status"] = row["run_status"]
+        assert row["hash"] == sha256(row["previous_hash"] + canonical(record))
+
+
+def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
+    description = "nul \0 lone \ud800 pair \U0001f600 é"
+    archive.add_cases("r", [case_row("a", description=description, meta={"\ud800": "\0"})])
+    archive.export("r", tmp_path / "cases.jsonl", "jsonl")
+    (row,) = read(tmp_path / "cases.jsonl")
+    assert (row["description"], row["meta"]) == (description, {"\ud800": "\0"})
+    archive.export("r", tmp_path / "cases.parquet")
+    (row,) = read(tmp_path / "cases.parquet")
+    # Parquet holds no lone surrogates.
+    assert row["description"] == description.replace("\ud800", "\ufffd")
+    assert row["meta"] == {"\ud800": "\0"}
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_an_export_replaces_a_file_whole_or_not_at_all(
+    archive: Archive, archive_url: str, tmp_path: Path, form: Any
+):
+    archive.add_cases("r", [case_row(f"c{n}") for n in range(250)])
+    path = tmp_path / f"cases.{form}"
+    path.write_text("older")
+    execute(archive_url, "UPDATE cases SET body = 'no JSON' WHERE sequence = 201")
+    with pytest.raises(ArchiveError, match="cannot be read"):
+        archive.export("r", path, form)
+    assert path.read_text() == "older"
+    execute(archive_url, "UPDATE cases SET body = '{}' WHERE sequence = 201")
+    assert archive.export("r", path, form) == 250 == len(read(path))
+    assert [entry.name for entry in tmp_path.iterdir() if "cases" in entry.name] == [path.name]
+
+
+def test_an_export_that_cannot_be_written_says_where(archive: Archive, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArchiveError, match=r"the export .*cases.parquet cannot be written"):
+        archive.export("r", tmp_path / "file" / "cases.parquet")
+    with pytest.raises(ArchiveError, match=r"nowhere://.* cannot be written"):
+        archive.export("r", "nowhere://cases.parquet")
+
+
+def test_an_export_takes_a_uri(archive: Archive, tmp_path: Path):
+    archive.add_cases("r", [case_row("c")])
+    assert archive.export("r", f"file://{tmp_path}/deep/cases.parquet") == 1
+    assert [row["case"] for row in read(tmp_path / "deep" / "cases.parquet")] == ["c"]
+
+
+def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Path):
+    assert archive.export("r", tmp_path / "cases.parquet") == 0
+    table = parquet.read_table(tmp_path / "cases.parquet")
+    assert table.num_rows == 0 and set(FLAT) <= set(table.column_names)
+    assert archive.export("r", tmp_path / "cases.jsonl", "jsonl") == 0
+    assert (tmp_path / "cases.jsonl").read_bytes() == b""
+
+
+def test_large_cases_are_exported_in_groups(archive: Archive, tmp_path: Path):
+    for number in range(3):
+        archive.add_cases(
+            "r", [case_row(f"c{number}{n}", description=f"{n}" + "x" * 1_000_000) for n in range(8)]
+        )
+    assert archive.export("r", tmp_path / "cases.parquet") == 24
+    # Groups are closed at 16 MiB: 17 rows and the other 7.
+    file = parquet.ParquetFile(tmp_path / "cases.parquet")
+    try:
+        groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    finally:
+        file.close()
+    assert groups == [17, 7]
+
+
+def test_what_is_added_during_an_export_is_left_out(
+    archive: Archive, archive_url: str, tmp_path: Path
+):
+    archive.add_cases("r", [case_row(f"c{n}", "human") for n in range(3)])
+    read_run = archive.run
+
+    def read_run_and_write(name: str):
+        found = read_run(name)
+        archive.add_cases("r", [case_row("late")])
+        archive.add_decision("r", decision_row("c0"))
+        return found
+
+    archive.run = read_run_and_write
+    assert archive.export("r", tmp_path / "cases.jsonl", "jsonl") == 3
+    rows = read(tmp_path / "cases.jsonl")
+    assert [row["case"] for row in rows] == ["c0", "c1", "c2"]
+    assert rows[0]["status"] == "human" and rows[0]["decisions"] == []

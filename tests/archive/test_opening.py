@@ -1,0 +1,394 @@
+import logging
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from sqlalchemy import create_engine, text
+
+from raylab.archive.migrations import v0001_calls_cases_decisions as first
+from raylab.archive.store import Archive
+from raylab.archive.tables import METADATA
+from raylab.errors import ArchiveError
+from tests.archive.postgres import PostgresServer
+from tests.archive.rows import (
+    call_row,
+    canonical,
+    case_row,
+    decision_row,
+    execute,
+    sha256,
+    sqlalchemy_url,
+)
+
+ROOT = Path(__file__).parents[2]
+SECRET = "hunter-2-hunter"
+
+
+def refusal(location: str | Path, **options: object) -> str:
+    with pytest.raises(ArchiveError) as raised:
+        Archive.open(location, **options).close()
+    return str(raised.value)
+
+
+def test_an_archive_is_made_with_its_directories_and_opened_again(tmp_path: Path):
+    path = tmp_path / "runs" / "deep" / "archive.db"
+    with Archive.open(path) as archive:
+        archive.start_run("r", {}, {})
+        assert archive.place == str(path)
+    for location in (path, str(path), f"sqlite:///{path}", os.path.relpath(path)):
+        with Archive.open(location, create=False) as archive:
+            assert [run.name for run in archive.runs()] == ["r"]
+
+
+def test_a_path_may_begin_with_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Archive.open("~/archive ?#%.db").close()
+    assert (tmp_path / "archive ?#%.db").is_file()
+
+
+def test_places_without_an_archive_are_refused_and_left_alone(tmp_path: Path):
+    text_file, other, empty = tmp_path / "notes.txt", tmp_path / "other.db", tmp_path / "none.db"
+    text_file.write_text("these are notes, and long enough to be no empty database " * 20)
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE measurements (a)")
+    connection.close()
+    content = {path: path.read_bytes() for path in (text_file, other)}
+    assert f"{tmp_path} is a directory" in refusal(tmp_path)
+    assert f"{text_file} is no SQLite database" in refusal(text_file)
+    assert f"{other} is no archive, it holds tables" in (told := refusal(other))
+    assert "(measurements)" in told
+    assert f"there is no archive {empty}" in refusal(empty, create=False)
+    assert "cannot be opened" in refusal(text_file / "archive.db")
+    assert "cannot be opened" in refusal("/proc/archive.db")
+    assert "needs a file" in refusal(":memory:") and "needs a file" in refusal("sqlite://")
+    assert not empty.exists()
+    assert {path: path.read_bytes() for path in (text_file, other)} == content
+
+
+def test_other_databases_and_broken_urls_are_refused():
+    for location in ("mysql://user@host/db", "s3://bucket/archive.db"):
+        assert "is of no database that holds archives: give a file" in refusal(location)
+    assert "has the form postgresql://" in refusal("postgresql://user@host:port/db")
+
+
+def test_a_damaged_file_is_named(tmp_path: Path):
+    path = tmp_path / "archive.db"
+    Archive.open(path).close()
+    content = bytearray(path.read_bytes())
+    content[100:4096] = b"\xaa" * 3996
+    path.write_bytes(content)
+    assert f"{path} is damaged (database disk image is malformed): restore" in refusal(path)
+
+
+def test_a_damaged_page_is_told_when_it_is_read(tmp_path: Path):
+    path = tmp_path / "archive.db"
+    with Archive.open(path) as archive:
+        archive.start_run("r", {}, {})
+        archive.add_cases("r", [case_row(f"c{n}", description="x" * 3000) for n in range(50)])
+    content = bytearray(path.read_bytes())
+    for page in range(30, len(content) // 4096):
+        content[4096 * page : 4096 * page + 100] = b"\xaa" * 100
+    path.write_bytes(content)
+    with Archive.open(path) as archive, pytest.raises(ArchiveError, match="is damaged"):
+        list(archive.cases("r"))
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path):
+    path = tmp_path / "archive.db"
+    with Archive.open(path) as archive:
+        archive.start_run("r", {}, {})
+        archive.add_cases("r", [case_row("c")])
+        # As on a full disk: SQLite may not take another page.
+        with archive._database._engine.connect() as connection:
+            raw = connection.connection.dbapi_connection
+            assert raw is not None
+            raw.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(ArchiveError, match=r"is on a full disk .*: make room"):
+            archive.add_cases("r", [case_row("d", description="x" * 100_000)])
+    with Archive.open(path) as archive:
+        assert archive.known("r", ["c", "d"]) == {"c": "accepted"} and archive.verify() == []
+
+
+def test_a_locked_archive_is_waited_for_and_then_given_up(archive_url: str):
+    with Archive.open(archive_url, patience=0.3) as archive:
+        archive.start_run("r", {}, {})
+        engine = create_engine(sqlalchemy_url(archive_url), isolation_level="AUTOCOMMIT")
+        with engine.connect() as other:
+            is_file = "://" not in archive_url
+            other.execute(text("BEGIN IMMEDIATE" if is_file else "BEGIN"))
+            other.execute(text("UPDATE runs SET name = 'mine'"))
+            with pytest.raises(ArchiveError, match=r"is locked by another process for 0\.3 s"):
+                archive.add_cases("r", [case_row("c")])
+            assert [run.name for run in archive.runs()] == ["r"]
+            other.execute(text("ROLLBACK"))
+        engine.dispose()
+        archive.add_cases("r", [case_row("c")])
+
+
+def test_servers_that_cannot_be_used_are_named(postgres: PostgresServer):
+    away = refusal("postgresql://user@127.0.0.1:1/db", wait=0.2)
+    assert re.search(
+        r"postgresql://user@127.0.0.1:1/db cannot be reached for 0.2 s .*refused", away
+    )
+    assert 'database "nowhere" does not exist' in refusal(postgres.url("nowhere"))
+    assert 'invalid connection option "nonsense"' in refusal(f"{postgres.url('x')}&nonsense=1")
+    latin = postgres.create_database("latin", "LATIN1")
+    assert "has encoding LATIN1" in refusal(latin)
+    other = postgres.create_database("other")
+    assert "holds no archive" in refusal(other, create=False)
+    execute(other, "CREATE TABLE theirs (a int)")
+    Archive.open(other).close()
+    strange = postgres.create_schema("strange")
+    execute(strange, "CREATE TABLE cases (a int)")
+    assert "holds tables that raylab did not make (cases)" in refusal(strange)
+    assert [
+        name
+        for (name,) in execute(
+            strange, "SELECT tablename FROM pg_tables WHERE schemaname = 'strange'"
+        )
+    ] == ["cases"]
+    execute(other, "CREATE ROLE stranger LOGIN")
+    stranger = other.replace("raylab@", "stranger@")
+    assert "refuses this (permission denied" in refusal(stranger)
+
+
+def test_a_newer_schema_is_refused(archive_url: str):
+    Archive.open(archive_url).close()
+    execute(archive_url, "UPDATE archive_version SET version_num = '9999'")
+    assert re.search(
+        "is of schema 9999, this raylab knows 0002 at most: update", refusal(archive_url)
+    )
+
+
+def everything_told(location: str, caplog: pytest.LogCaptureFixture) -> str:
+    """All that opening and using a location says: errors, tracebacks, logs, representations."""
+    told: list[str] = []
+    with caplog.at_level(logging.DEBUG):
+        try:
+            with Archive.open(location, wait=0.1) as archive:
+                archive.start_run("r", {}, {})
+                told += [repr(archive), str(archive), archive.place, repr(archive._database)]
+                told += [repr(archive._database._engine), repr(vars(archive._database))]
+        except ArchiveError as error:
+            told += [str(error), repr(error), "".join(traceback.format_exception(error))]
+    return "\n".join([*told, caplog.text])
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        f"postgresql://user:{SECRET}@127.0.0.1:1/db",
+        f"postgres://user:{SECRET}@127.0.0.1:1/db",
+        f"postgresql+psycopg://user:{SECRET}@127.0.0.1:1/db",
+        f"postgresql+psycopg2://user:{SECRET}@127.0.0.1:1/db",
+        f"mysql://user:{SECRET}@127.0.0.1:1/db",
+        f"postgresql://127.0.0.1:1/db?user=user&password={SECRET}",
+        f"postgresql://127.0.0.1:1/db?PASSWORD={SECRET}",
+        f"postgresql://user@127.0.0.1:1/db?sslpassword={SECRET}",
+        f"postgresql://user:{SECRET}/x@127.0.0.1:1/db",
+        f"postgresql://user:1/{SECRET}@127.0.0.1/db",
+        f"postgresql://user:{SECRET}",
+        f"://user:{SECRET}@127.0.0.1",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_never_shown(
+    location: str, caplog: pytest.LogCaptureFixture
+):
+    told = everything_told(location, caplog)
+    assert "ArchiveError" in told and SECRET not in told
+
+
+def test_the_password_of_the_environment_is_used_and_never_shown(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    postgres.create_database("locked")
+    location = postgres.loopback_url("locked")
+    assert "no password supplied" in everything_told(location, caplog)
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    told = everything_told(location, caplog)
+    assert "password authentication failed" in told and SECRET not in told
+    monkeypatch.setenv("PGPASSWORD", postgres.password)
+    caplog.clear()
+    told = everything_told(location, caplog)
+    assert f"Archive('{location}')" in told and postgres.password not in told
+    # An empty one in the URL, as some tools write it, does not hide that of the environment.
+    assert "Archive('" in everything_told(location.replace("@", ":@"), caplog)
+
+
+def test_a_password_file_is_used(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    postgres.create_database("filed")
+    file = tmp_path / "pgpass"
+    file.write_text(f"127.0.0.1:*:*:raylab:{postgres.password}\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(file))
+    Archive.open(postgres.loopback_url("filed")).close()
+
+
+def older_archive(location: str) -> None:
+    """An archive of the first schema with two runs, a call, a case and a decision on it."""
+    engine = create_engine(sqlalchemy_url(location))
+    with engine.begin() as connection:
+        with Operations.context(MigrationContext.configure(connection)):
+            first.upgrade()
+        connection.execute(text("CREATE TABLE archive_version (version_num varchar(32) NOT NULL)"))
+        connection.execute(text("INSERT INTO archive_version VALUES ('0001')"))
+    engine.dispose()
+    time = "2026-01-02T03:04:05.000006+00:00"
+    versions = {"protocol": "1", "taxonomy": "opt-1"}
+    run = {"name": "old", "config": {"a": 1}, "versions": versions, "started": time}
+    case = case_row("c", "human", "an old system", code=None)
+    case_record = {**vars(case), "kind": "case", "sequence": 1, "created": time}
+    decision = decision_row("c")
+    record = {**vars(decision), "kind": "decision", "sequence": 2, "created": time}
+    start = sha256(canonical(run))
+    case_hash = sha256(start + canonical(case_record))
+    head = sha256(case_hash + canonical(record))
+    chained = "run_id, sequence, case_key, status, created, previous_hash, hash, prompt_tokens, "
+    chained += "completion_tokens, cost"
+    execute(
+        location,
+        "INSERT INTO runs (id, name, started, head_sequence, head_hash, config, versions) "
+        "VALUES (1, 'old', :time, 2, :head, :config, :versions), "
+        "(2, 'older', :time, 0, :head, '{}', '{}')",
+        time=time,
+        head=head,
+        config=canonical({"a": 1}),
+        versions=canonical(versions),
+    )
+    execute(
+        location,
+        f'INSERT INTO cases ({chained}, subject, "case", description, body) VALUES '
+        "(1, 1, :key, 'human', :time, :start, :hash, 0, 0, 0, :subject, 'c', :description, :body)",
+        key=sha256("c"),
+        time=time,
+        start=start,
+        hash=case_hash,
+        subject=case.subject,
+        description=case.description,
+        body=canonical(case.body),
+    )
+    execute(
+        location,
+        f'INSERT INTO decisions ({chained}, key, action, reviewer, "case", body) VALUES '
+        "(1, 2, :key, 'accepted', :time, :previous, :hash, 0, 0, 0, :own, 'decide', 'ada', 'c', "
+        ":body)",
+        key=sha256("c"),
+        time=time,
+        previous=case_hash,
+        hash=head,
+        own=sha256(canonical(vars(decision))),
+        body=canonical(decision.body),
+    )
+    execute(
+        location,
+        "INSERT INTO calls (key, subject, role, endpoint, model, served, finish_reason, "
+        "prompt_tokens, completion_tokens, seconds, attempts, created, parameters, text) VALUES "
+        "(:key, :subject, 'a', '', 'm', 'm', 'stop', 1, 2, 0.5, 1, :time, '{}', 'reply')",
+        key=sha256("k"),
+        subject=case.subject,
+        time=time,
+    )
+
+
+def test_an_older_archive_is_brought_up_to_date_and_loses_nothing(archive_url: str):
+    older_archive(archive_url)
+    with Archive.open(archive_url) as archive:
+        assert [run.name for run in archive.runs()] == ["old", "older"]
+        run = archive.run("old")
+        assert (run.config, run.records) == ({"a": 1}, 2)
+        assert run.started == datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+        (current,) = archive.current_cases("old")
+        assert current.case.description == "an old system" and current.code == "OPT=Evo"
+        assert [call.text for call in archive.calls_of([sha256("an old system")])] == ["reply"]
+        assert archive.verify("old") == []
+        archive.add_prompts({"h": ("maximal", "1", "text")})
+        archive.start_run("old", {"a": 1}, {})
+        archive.add_cases("old", [case_row("d")])
+        assert archive.verify("old") == [] and archive.run("old").records == 3
+    rows = execute(archive_url, "SELECT name, protocol, taxonomy FROM runs ORDER BY id")
+    assert rows == [("old", "1", "opt-1"), ("older", "", "")]
+
+
+def test_a_failed_upgrade_leaves_the_older_archive(
+    archive_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    older_archive(archive_url)
+    execute(archive_url, "UPDATE runs SET versions = 'broken' WHERE id = 2")
+    with pytest.raises(ArchiveError):
+        Archive.open(archive_url)
+    assert execute(archive_url, "SELECT version_num FROM archive_version") == [("0001",)]
+    execute(archive_url, "UPDATE runs SET versions = '{}' WHERE id = 2")
+    with Archive.open(archive_url) as archive:
+        assert archive.prompts() == {}
+
+
+def test_the_migrations_make_the_tables_that_the_code_expects(archive_url: str):
+    Archive.open(archive_url).close()
+    engine = create_engine(sqlalchemy_url(archive_url))
+    with engine.connect() as connection:
+        options = {"version_table": "archive_version", "compare_type": False}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, METADATA) == []
+    engine.dispose()
+
+
+def test_processes_that_open_a_new_archive_at_once_make_it_once(archive_url: str):
+    script = (
+        "import sys; from raylab.archive.store import Archive\n"
+        "sys.stdin.readline()\n"
+        "with Archive.open(sys.argv[1]) as archive: archive.start_run(sys.argv[2], {}, {})\n"
+    )
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", script, archive_url, f"run{number}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for number in range(4)
+    ]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    assert [writer.communicate()[1] for writer in writers] == [""] * 4
+    with Archive.open(archive_url) as archive:
+        assert sorted(run.name for run in archive.runs()) == [f"run{n}" for n in range(4)]
+    assert execute(archive_url, "SELECT count(*) FROM archive_version") == [(1,)]
+
+
+def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
+    location = postgres.create_schema("late")
+    postgres.stop()
+    try:
+        assert "cannot be reached" in refusal(location, wait=0.1)
+        script = "import sys; from raylab.archive.store import Archive as A\nA.open(sys.argv[1])"
+        opening = subprocess.Popen([sys.executable, "-c", script, location], cwd=ROOT)
+    finally:
+        postgres.start()
+    assert opening.wait(60) == 0
+
+
+def test_rows_are_readable_by_plain_sql(archive_url: str):
+    with Archive.open(archive_url) as archive:
+        archive.start_run("r", {}, {"taxonomy": "opt-1"})
+        archive.add_cases("r", [case_row("c", "human", "é {}", gold="OPT=Sym")])
+        archive.add_calls([call_row("k")])
+    extract = "body::json->>'gold'" if "://" in archive_url else "json_extract(body, '$.gold')"
+    rows = execute(
+        archive_url,
+        f'SELECT name, "case", description, {extract} FROM cases JOIN runs ON runs.id = run_id',
+    )
+    assert rows == [("r", "c", "é {}", "OPT=Sym")]

@@ -1,0 +1,336 @@
+import dataclasses
+import threading
+import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
+
+import pytest
+
+from raylab.archive.records import CallRow, CaseRow, Spent
+from raylab.archive.store import Archive
+from raylab.errors import ArchiveError
+from tests.archive.rows import NOON, call_row, canonical, case_row, decision_row, sha256
+
+STRANGE = [
+    "",
+    " ",
+    "é 日本語 🎉 \u202e",
+    "quo'te\"s; -- DROP TABLE cases",
+    "a\0b\x1a0000\x1a\x1b",
+    "lone \ud800 \udfff and not \U0001f600",
+    "pair of surrogates \ud83d\ude00",
+    "%s :name {x} \\ \n\r\t",
+    "x" * 5000,
+]
+
+
+def names(records: object) -> list[str]:
+    return [record.case for record in records]  # type: ignore[attr-defined]
+
+
+def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
+    first = archive.run("r")
+    assert (first.config, first.versions["taxonomy"]) == ({"prompt": "maximal"}, "opt-1")
+    assert first.finished is None and first.records == 0
+    assert timedelta(0) <= datetime.now(UTC) - first.started < timedelta(minutes=1)
+    again = archive.start_run("r", {"prompt": "maximal"}, {"protocol": "2"})
+    assert again == first
+    archive.finish_run("r")
+    finished = archive.run("r").finished
+    archive.finish_run("r")
+    assert finished is not None and archive.run("r").finished == finished
+    assert archive.start_run("r", {"prompt": "maximal"}, {}).finished is None
+    assert archive.run("r").finished is None
+
+
+def test_a_run_of_another_configuration_is_refused(archive: Archive):
+    with pytest.raises(ArchiveError, match=r"run r of another .* differs in prompt, seed: .*name="):
+        archive.start_run("r", {"prompt": "minimal", "seed": 1}, {})
+    assert archive.run("r").config == {"prompt": "maximal"}
+
+
+def test_runs_are_listed_in_the_order_of_their_start(archive: Archive):
+    archive.start_run("b", {}, {})
+    archive.start_run("a", {}, {})
+    assert [run.name for run in archive.runs()] == ["r", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda archive: archive.add_cases("none", [case_row("c")]),
+        lambda archive: archive.known("none", ["c"]),
+        lambda archive: archive.cases("none"),
+        lambda archive: archive.open_cases("none"),
+        lambda archive: archive.finish_run("none"),
+        lambda archive: archive.add_decision("none", decision_row("c")),
+        lambda archive: archive.verify("none"),
+        lambda archive: archive.spent("none"),
+    ],
+)
+def test_an_unknown_run_is_an_error_that_names_those_there_are(
+    archive: Archive, operation: Callable[[Archive], object]
+):
+    with pytest.raises(ArchiveError, match="no run none"):
+        operation(archive)
+
+
+def test_calls_are_kept_once_and_found_by_subject_and_key(archive: Archive):
+    rows = [call_row("k1", "x"), call_row("k2", "x", seed=None, cost=None), call_row("k3", "y")]
+    archive.add_calls(rows)
+    archive.add_calls([call_row("k1", "x", text="another reply"), call_row("k4", "z")])
+    archive.add_calls([])
+    of_x = archive.calls_of([sha256("x"), sha256("x"), sha256("nothing")])
+    assert sorted(of_x, key=lambda row: row.key) == sorted(rows[:2], key=lambda row: row.key)
+    assert archive.call(sha256("k3")) == rows[2]
+    assert archive.call(sha256("k4")) is not None and archive.call(sha256("k5")) is None
+
+
+def test_calls_of_more_subjects_than_a_statement_takes(archive: Archive):
+    rows = [call_row(f"k{index}", f"s{index}") for index in range(1203)]
+    archive.add_calls(rows)
+    found = archive.calls_of([sha256(f"s{index}") for index in range(70_000)])
+    assert sorted(row.key for row in found) == sorted(row.key for row in rows)
+
+
+def test_times_come_back_in_utc_and_need_a_zone(archive: Archive):
+    in_tokyo = datetime(2026, 3, 1, 21, 0, 0, 123456, timezone(timedelta(hours=9)))
+    archive.add_calls([call_row("k", created=in_tokyo)])
+    found = archive.call(sha256("k"))
+    assert found is not None and found.created == in_tokyo
+    assert found.created.isoformat() == "2026-03-01T12:00:00.123456+00:00"
+    with pytest.raises(ValueError, match="no time zone"):
+        archive.add_calls([call_row("k2", created=NOON.replace(tzinfo=None))])
+
+
+def test_cases_are_kept_once_and_in_order(archive: Archive):
+    archive.add_cases("r", [case_row("b"), case_row("a", "human")])
+    archive.add_cases("r", [case_row("a", "failed", other=1), case_row("c"), case_row("c")])
+    archive.add_cases("r", [])
+    found = list(archive.cases("r"))
+    assert [(case.sequence, case.case) for case in found] == [(1, "b"), (2, "a"), (3, "c")]
+    assert found[1].status == "human" and "other" not in found[1].body
+    assert archive.case("r", "a") == found[1] and archive.case("r", "d") is None
+    assert names(archive.cases("r", "accepted", batch=1)) == ["b", "c"]
+    assert archive.counts("r") == {"accepted": 2, "human": 1}
+    assert archive.run("r").records == 3
+
+
+def test_a_case_with_another_description_is_refused_with_its_batch(archive: Archive):
+    archive.add_cases("r", [case_row("a")])
+    with pytest.raises(ArchiveError, match="case 'a' with another description"):
+        archive.add_cases("r", [case_row("b"), case_row("a", description="changed")])
+    assert names(archive.cases("r")) == ["a"]
+    assert archive.subjects("r", ["a", "b"]) == {"a": sha256("a system")}
+
+
+def test_the_same_cases_belong_to_each_run_apart(archive: Archive):
+    archive.start_run("s", {}, {})
+    archive.add_cases("r", [case_row("a")])
+    archive.add_cases("s", [case_row("a", "human"), case_row("b")])
+    assert archive.known("r", ["a", "b"]) == {"a": "accepted"}
+    assert archive.known("s", ["a", "b"]) == {"a": "human", "b": "accepted"}
+    assert [case.sequence for case in archive.cases("s")] == [1, 2]
+
+
+def test_known_takes_any_number_of_cases(archive: Archive):
+    archive.add_cases("r", [case_row(f"c{index}") for index in range(0, 3000, 3)])
+    known = archive.known("r", [f"c{index}" for index in range(3000)])
+    assert known == {f"c{index}": "accepted" for index in range(0, 3000, 3)}
+
+
+def test_the_chain_is_the_documented_hash_of_each_record(archive: Archive):
+    archive.add_cases("r", [case_row("c1", "human", "dé\0"), case_row("c2")])
+    archive.add_decision("r", decision_row("c1"))
+    run = archive.run("r")
+    started = run.started.isoformat(timespec="microseconds")
+    head = {"name": "r", "config": run.config, "versions": run.versions, "started": started}
+    previous = sha256(canonical(head))
+    first, second = archive.cases("r")
+    decision = next(archive.decisions("r"))
+    expected = [
+        {"subject": sha256("dé\0"), "description": "dé\0", "status": "human"},
+        {"subject": sha256("a system"), "description": "a system", "status": "accepted"},
+        {"action": "decide", "reviewer": "ada", "status": "accepted"},
+    ]
+    kinds = ["case", "case", "decision"]
+    for number, record in enumerate((first, second, decision)):
+        content = {
+            **expected[number],
+            "kind": kinds[number],
+            "sequence": number + 1,
+            "case": ["c1", "c2", "c1"][number],
+            "created": record.created.isoformat(timespec="microseconds"),
+            "body": record.body,
+        }
+        assert record.previous_hash == previous
+        assert record.hash == sha256(previous + canonical(content))
+        previous = record.hash
+    assert archive.run("r").head_hash == previous
+
+
+def test_every_text_comes_back_as_it_was(archive: Archive):
+    cases = [
+        CaseRow(odd, sha256(odd), odd, "accepted", {"meta": {odd or "k": odd}, "code": None})
+        for odd in STRANGE
+        if "\ud83d" not in odd
+    ]
+    pair = STRANGE[6]
+    cases.append(CaseRow(pair, sha256(pair), pair, "accepted", {}))
+    archive.add_cases("r", cases)
+    assert [(c.case, c.description, c.body) for c in archive.cases("r")] == [
+        (c.case, c.description, c.body) for c in cases
+    ]
+    assert set(archive.known("r", STRANGE)) == set(STRANGE)
+    calls = [call_row(f"{n}", text=odd, role=odd, model=odd) for n, odd in enumerate(STRANGE)]
+    archive.add_calls(calls)
+    assert [archive.call(call.key) for call in calls] == calls
+    for odd in STRANGE:
+        archive.add_decision("r", decision_row(odd, reviewer=odd))
+        assert [decision.reviewer for decision in archive.decisions("r", odd)] == [odd]
+    prompts = {sha256(odd): (odd, odd, odd) for odd in STRANGE}
+    archive.add_prompts(prompts)
+    archive.add_prompts({sha256(""): ("other", "2", "text")})
+    assert archive.prompts() == prompts
+    assert archive.verify() == []
+
+
+def test_values_that_json_has_not_become_null(archive: Archive):
+    archive.add_cases("r", [case_row("c", meta={"a": float("nan"), "b": [float("-inf"), 1.5]})])
+    stored = archive.case("r", "c")
+    assert stored is not None and stored.body["meta"] == {"a": None, "b": [None, 1.5]}
+    assert archive.verify() == []
+
+
+def test_a_number_beyond_64_bits_is_refused(archive: Archive):
+    with pytest.raises(ArchiveError):
+        archive.add_calls([call_row("k", seed=2**64)])
+    archive.add_calls([call_row("k", seed=-(2**63))])
+
+
+def test_large_descriptions_are_read_in_bounded_memory(archive: Archive):
+    for index in range(24):
+        archive.add_cases("r", [case_row(f"c{index}", description=f"{index}" + "x" * 1_000_000)])
+    tracemalloc.start()
+    try:
+        assert sum(len(case.description) > 10**6 for case in archive.cases("r", batch=2)) == 24
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 12_000_000
+
+
+def test_cases_come_while_another_writes(archive: Archive, archive_url: str):
+    archive.add_cases("r", [case_row(f"c{index}") for index in range(4)])
+    seen: list[str] = []
+    with Archive.open(archive_url) as other:
+        for case in archive.cases("r", batch=2):
+            seen.append(case.case)
+            if case.sequence <= 4:
+                other.add_cases("r", [case_row(f"late{case.sequence}")])
+    assert seen == ["c0", "c1", "c2", "c3", "late1", "late2", "late3", "late4"]
+
+
+def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):
+    archive.add_cases("r", [case_row("a", "human"), case_row("b", "human"), case_row("c")])
+
+    def state() -> list[tuple[str, str, str | None]]:
+        return [(c.case.case, c.status, c.code) for c in archive.current_cases("r", batch=2)]
+
+    def waiting() -> list[str]:
+        return [current.case.case for current in archive.open_cases("r", batch=1)]
+
+    accepted = ("c", "accepted", "OPT=Lrn")
+    assert state() == [("a", "human", None), ("b", "human", None), accepted]
+    assert waiting() == ["a", "b"]
+    archive.add_decision("r", decision_row("a"))
+    assert state() == [("a", "accepted", "OPT=Evo"), ("b", "human", None), accepted]
+    assert waiting() == ["b"]
+    archive.add_decision("r", decision_row("a", None))
+    assert state()[0] == ("a", "human", None) and waiting() == ["a", "b"]
+    refused = decision_row("b", "OPT=Swm", status="human")
+    archive.add_decision("r", refused)
+    assert state()[1] == ("b", "human", None)
+    archive.add_decision("r", decision_row("c", "OPT=Sym"))
+    assert state()[2] == ("c", "accepted", "OPT=Sym")
+    assert archive.counts("r") == {"human": 2, "accepted": 1}
+    assert archive.counts("r", now=True) == {"human": 2, "accepted": 1}
+    archive.add_decision("r", decision_row("b", "OPT=Prb"))
+    assert archive.counts("r", now=True) == {"human": 1, "accepted": 2}
+    assert [d.action for d in archive.decisions("r", "a")] == ["decide", "undo"]
+    assert [(d.sequence, d.case) for d in archive.decisions("r", batch=2)] == list(
+        enumerate(["a", "a", "b", "c", "b"], start=4)
+    )
+    current = list(archive.open_cases("r"))
+    assert [d.action for d in current[0].decisions] == ["decide", "undo"]
+    assert archive.verify() == []
+
+
+def test_a_repeated_decision_changes_nothing(archive: Archive):
+    archive.add_cases("r", [case_row("a", "human")])
+    later = {"classification": {"code": "OPT=Evo"}, "decided": "2026-03-01T13:00:00Z"}
+    for row in (decision_row("a"), decision_row("a", None), decision_row("a")):
+        archive.add_decision("r", row)
+    assert [d.action for d in archive.decisions("r")] == ["decide", "undo"]
+    archive.add_decision("r", decision_row("a", body=later))
+    assert [d.action for d in archive.decisions("r")] == ["decide", "undo", "decide"]
+
+
+def test_a_decision_needs_its_case(archive: Archive):
+    with pytest.raises(ArchiveError, match="has no case 'a'"):
+        archive.add_decision("r", decision_row("a"))
+    assert archive.run("r").records == 0
+
+
+def test_the_spent_counts_cases_and_decisions(archive: Archive):
+    assert archive.spent("r") == Spent(0, 0, 0.0, 0)
+    archive.add_cases(
+        "r",
+        [
+            case_row("a", prompt_tokens=100, completion_tokens=10, cost=0.5),
+            case_row("b", prompt_tokens=200, completion_tokens=20, cost=None),
+            case_row("c"),
+        ],
+    )
+    call = {"prompt_tokens": 7, "completion_tokens": 3, "cost": 0.25, "journalled": False}
+    body = {
+        "classification": {"code": "OPT=Evo", "calls": []},
+        "confirmation": {"calls": [call, {**call, "journalled": True}, call]},
+    }
+    archive.add_decision("r", decision_row("a", body=body))
+    # 100 + 200 + 2 * 7, 10 + 20 + 2 * 3, .5 + 2 * .25.
+    assert archive.spent("r") == Spent(314, 36, 1.0, 1)
+
+
+def test_threads_share_an_archive(archive: Archive):
+    def write(name: str) -> None:
+        for index in range(10):
+            archive.add_cases("r", [case_row(f"{name}{index}"), case_row(f"shared{index}")])
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert archive.counts("r") == {"accepted": 50}
+    records = list(archive.cases("r"))
+    assert [record.sequence for record in records] == list(range(1, 51))
+    assert all(b.previous_hash == a.hash for a, b in pairwise(records))
+
+
+def test_a_closed_archive_says_so(archive_url: str):
+    archive = Archive.open(archive_url)
+    archive.close()
+    archive.close()
+    with pytest.raises(ArchiveError, match="is closed"):
+        archive.runs()
+
+
+def test_a_call_row_has_a_column_for_every_field(archive: Archive):
+    row = call_row("k")
+    archive.add_calls([row])
+    found = archive.call(row.key)
+    assert found is not None
+    for one in dataclasses.fields(CallRow):
+        assert getattr(found, one.name) == getattr(row, one.name), one.name

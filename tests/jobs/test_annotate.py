@@ -1,0 +1,270 @@
+"""The annotation job as a user runs it, against a chat server that fails in every way it can."""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from raylab.archive.records import CallRow
+from raylab.archive.store import Archive
+from raylab.config import AnnotateConfig, ReplyFormat, load_config
+from raylab.errors import StoppedError
+from raylab.llm.chat import ChatRequest, Reply
+from raylab.llm.wire import encode_request
+from raylab.opt.cases import Case, read_cases
+from raylab.opt.protocol import Settings, annotate
+from tests.archive.postgres import PostgresServer, postgres_server
+from tests.llm.scripted_server import server_process
+
+ROOT = Path(__file__).parents[2]
+CASES = 1000
+ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
+SECONDS = 300
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Store:
+    """An archive's place, and what serves it."""
+
+    location: str
+    server: PostgresServer | None
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
+    if request.param == "sqlite":
+        yield Store(str(tmp_path / "archive.db"), None)
+        return
+    with postgres_server() as server:
+        yield Store(server.create_database("annotation"), server)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "calls.jsonl"
+
+
+@pytest.fixture
+def chat(log: Path) -> Generator[str]:
+    with server_process("--fault-rate", "0.2", "--latency-ms", "20", "--log", str(log)) as url:
+        yield url
+
+
+def mark(number: int) -> str:
+    """What the scripted models say of a case: all ends of the protocol come up."""
+    gold, other = ROOTS[number % 7], ROOTS[(number + 3) % 7]
+    match number % 10:
+        case 6:
+            said = f"a={gold};b={other};eval_a=90;eval_b=75;adj=a;eval_adj=90"
+        case 7:
+            said = f"a={gold};b={gold}+{other};eval_a=90;eval_b=88;adj=b;eval_adj=30"
+        case 8:
+            said = f"a={gold};b={other};eval_a=90;eval_b=40"
+        case 9:
+            said = f"a={other};b={other};eval_a=20;eval_b=20"
+        case _:
+            said = f"a={gold};b={gold};eval_a=92;eval_b=92"
+    return f"[[gold={gold};{said}]]"
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    path = tmp_path / "systems.jsonl"
+    rows = (
+        {
+            "id": f"case-{number}",
+            "description": f"System number {number} does what it does. {mark(number)}",
+            "gold": ROOTS[number % 7],
+        }
+        for number in range(CASES)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def arguments(tmp_path: Path, chat: str, store: Store, cases: Path) -> list[str]:
+    endpoint = "llm.endpoints.default"
+    return [
+        "llm=openai",
+        f"{endpoint}.base_url={chat}",
+        f"{endpoint}.api_key_env=null",
+        f"{endpoint}.limits.timeout=2.0",
+        f"{endpoint}.limits.concurrency=64",
+        "llm.annotator_a.model=scripted-a",
+        "llm.annotator_b.model=scripted-b",
+        "llm.evaluator.model=scripted-judge",
+        "llm.adjudicator.model=scripted-chair",
+        f"storage={tmp_path / 'runs'}",
+        "name=run",
+        f"archive='{store.location}'",
+        f"cases.path={cases}",
+    ]
+
+
+def settings_for(overrides: list[str]) -> Settings:
+    config = load_config(AnnotateConfig, overrides)
+    return Settings.build(config.llm, config.protocol)
+
+
+def command(tmp_path: Path, chat: str, store: Store, cases: Path, *more: str) -> list[str]:
+    job = [sys.executable, f"{ROOT}/jobs/annotate.py"]
+    return [*job, *arguments(tmp_path, chat, store, cases), *more]
+
+
+def finish(command: list[str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+def assert_complete(store: Store, tmp_path: Path) -> Counter[str]:
+    """Every case has its one row, ended in one of the four ways; the chain is whole."""
+    with Archive.open(store.location) as archive:
+        rows = list(archive.cases("run"))
+        assert Counter(row.case for row in rows) == {f"case-{n}": 1 for n in range(CASES)}
+        assert archive.verify("run") == []
+        assert archive.run("run").finished is not None
+    for row in rows:
+        reason, code = row.body["reason"], row.body["code"]
+        assert (code is not None) == (row.status in ("accepted", "adjudicated"))
+        assert bool(reason) == (row.status in ("human", "failed"))
+    assert (tmp_path / "runs" / "run" / "report.json").exists()
+    return Counter(row.status for row in rows)
+
+
+class Replay:
+    """Answers from the archive's journal, and notes what the server would have been sent."""
+
+    def __init__(self, rows: list[CallRow]) -> None:
+        self.rows = {row.key: row for row in rows}
+        self.hashes: set[str] = set()
+
+    async def complete(self, request: ChatRequest, subject: str, role: str) -> Reply:
+        row = self.rows.get(request.key)
+        if row is None:
+            raise StoppedError("not answered")
+        body = json.loads(encode_request(request, ReplyFormat.JSON_SCHEMA))
+        self.hashes.add(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest())
+        return Reply(
+            row.key, row.text, row.served, row.finish_reason, row.prompt_tokens,
+            row.completion_tokens, row.cost, row.seconds, row.attempts,
+        )  # fmt: skip
+
+
+def journalled(store: Store, cases: list[Case], settings: Settings) -> set[str]:
+    """The calls that the archive holds, by the hash that the server knows them by."""
+    with Archive.open(store.location) as archive:
+        replay = Replay(archive.calls_of([case.subject for case in cases]))
+
+    async def replay_all() -> None:
+        for case in cases:
+            try:
+                await annotate(case, replay, settings)
+            except StoppedError:
+                continue
+
+    asyncio.run(replay_all())
+    return replay.hashes
+
+
+def received_after(log: Path, offset: int) -> Counter[str]:
+    with log.open() as file:
+        file.seek(offset)
+        lines = map(json.loads, file)
+        return Counter(line["hash"] for line in lines if line["event"] == "received")
+
+
+def wait_for_cases(store: Store, count: int, driver: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        assert driver.poll() is None, driver.communicate()[1]
+        if Path(store.location).exists() or store.server is not None:
+            with Archive.open(store.location) as archive:
+                names = [run.name for run in archive.runs()]
+                if "run" in names and sum(archive.counts("run").values()) >= count:
+                    return
+        time.sleep(0.1)
+    raise AssertionError(f"fewer than {count} cases after {SECONDS} s")
+
+
+def actor_of(driver: "subprocess.Popen[str]", name: str) -> psutil.Process:
+    family = psutil.Process(driver.pid).children(recursive=True)
+    return next(process for process in family if f"ray::{name}" in " ".join(process.cmdline()))
+
+
+def test_all_cases_end_whatever_the_server_does(
+    tmp_path: Path, store: Store, chat: str, log: Path, cases: Path
+) -> None:
+    done = finish(command(tmp_path, chat, store, cases), tmp_path)
+    statuses = assert_complete(store, tmp_path)
+    # Every tenth case each is made to end these ways; faults send some more to a person.
+    assert statuses["accepted"] > 300 and statuses["adjudicated"] > 30 and statuses["human"] >= 300
+    assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
+    assert "1000/1000 cases" in done.stdout
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    faults = {line["fault"] for line in lines if line["event"] == "answered"}
+    assert {"429", "500", "timeout", "cut", "prose", "broken_json", "wrong_roots"} <= faults
+    whole = ("", "prose", "broken_json", "wrong_roots", "unknown_root")
+    answered = Counter(
+        line["hash"] for line in lines if line["event"] == "answered" and line["fault"] in whole
+    )
+    assert max(answered.values()) == 1
+
+
+def test_kills_lose_nothing_and_pay_nothing_twice(
+    tmp_path: Path, store: Store, chat: str, log: Path, cases: Path
+) -> None:
+    job = command(tmp_path, chat, store, cases)
+    driver = subprocess.Popen(
+        job, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    settings = settings_for(arguments(tmp_path, chat, store, cases))
+    all_cases = list(read_cases(str(cases)))
+
+    def kill_annotator() -> None:
+        actor_of(driver, "Annotator").kill()
+
+    def kill_archive() -> None:
+        actor_of(driver, "Keeper").kill()
+        if store.server is not None:
+            store.server.kill()
+            store.server.start()
+
+    def kill_driver() -> None:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.communicate()
+
+    paid: list[tuple[set[str], int]] = []
+    kills: list[tuple[int, Callable[[], None]]] = [
+        (100, kill_annotator),
+        (300, kill_archive),
+        (500, kill_driver),
+    ]
+    for count, kill in kills:
+        wait_for_cases(store, count, driver)
+        before = journalled(store, all_cases, settings)
+        offset = log.stat().st_size
+        kill()
+        paid.append((before, offset))
+    done = finish([*job, "resume=true"], tmp_path)
+    statuses = assert_complete(store, tmp_path)
+    assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
+    for before, offset in paid:
+        assert len(before) > 100
+        assert not before & received_after(log, offset).keys()
+    assert "answers known" in done.stdout
+    assert json.loads((tmp_path / "runs" / "run" / "record.json").read_text())["resumed"]

@@ -1,0 +1,501 @@
+"""A chat server on loopback whose replies and failures depend only on what it is asked.
+
+`python tests/llm/scripted_server.py --fault-rate 0.2 --log calls.jsonl` prints its base URL and
+serves until it is killed or its standard input is closed. Tests may also run it in their own event
+loop, with replies of their own.
+
+What a model would answer is taken from a mark in the description, such as
+`[[gold=Lrn;a=Lrn;b=Evo/Lrn;eval_a=92;eval_b=60;adj=b;eval_adj=88]]`: the codes of annotators A and
+B, the scores that the evaluator gives each of them, the adjudicator's choice (a, b or a code), and
+the score of that. Whatever is left out follows from gold, or from a hash of the description. A code
+that is not the one marked for its annotator, as after a fault, is scored by whether it is gold.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+Json = dict[str, Any]
+
+ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
+WORDS = {
+    "Lrn": "learning",
+    "Evo": "evolution",
+    "Sym": "rules",
+    "Prb": "probability",
+    "Sch": "search",
+    "Ctl": "control",
+    "Swm": "swarm",
+}
+FIELDS = "Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
+MARK = re.compile(r"\[\[([^\[\]]*=[^\[\]]*)\]\]")
+SIDE = re.compile(r"said by (a|b|adj)\b")
+"""Written into every rationale, so that the evaluator knows whose code it sees."""
+
+SHOWN_CODE = re.compile(r"^(?:Candidate code: OPT=|Answer: )([A-Za-z+/]+)", re.MULTILINE)
+
+TRANSPORT_FAULTS = ("429", "500", "timeout", "cut", "cut_body")
+CONTENT_FAULTS = ("prose", "broken_json", "wrong_roots", "unknown_root")
+MOST_REPEATS = 2
+"""Attempts of a call that a transport fault can fail, one after the other."""
+RETRY_AFTER = 0.2
+
+
+# What is asked
+
+
+@dataclass(frozen=True)
+class Call:
+    """One attempt as the server received it.
+
+    Attributes:
+        body: the request.
+        hash: SHA-256 of the body with sorted keys: equal for all attempts of equal calls.
+        attempt: how often a call of this hash has come, this time included.
+        headers: of the request.
+    """
+
+    body: Json
+    hash: str
+    attempt: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(message["content"] for message in self.body["messages"])
+
+    @property
+    def schema(self) -> Json:
+        form = self.body.get("response_format", {})
+        return form.get("json_schema", {}).get("schema", {})
+
+    @property
+    def role(self) -> str:
+        """The first of `ROLES` that the schema's title or a piece of the prompt tells."""
+        title, text = self.schema.get("title", ""), self.text
+        for role in ROLES:
+            if title == role.title or (not title and role.says in text):
+                return role.name
+        return "unknown"
+
+    def draw(self, what: str) -> float:
+        """Uniform in [0, 1) by the content of the call."""
+        digest = hashlib.sha256(f"{what}:{self.hash}".encode()).digest()
+        return int.from_bytes(digest[:6]) / 2**48
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the scripted models think of a case."""
+
+    gold: str
+    a: str
+    b: str
+    adj: str
+    eval_a: int
+    eval_b: int
+    eval_adj: int
+
+    @classmethod
+    def of(cls, text: str) -> "Mark":
+        """The mark in a text, or one by a hash of its longest line."""
+        found = MARK.search(text)
+        pairs = (pair.partition("=") for pair in found[1].split(";")) if found else ()
+        given = {key.strip(): value.strip() for key, _, value in pairs}
+        line = max(text.splitlines(), key=len, default="")
+        drawn = ROOTS[hashlib.sha256(line.encode(errors="replace")).digest()[0] % len(ROOTS)]
+        gold = given.get("gold", drawn)
+        a, b = given.get("a", gold), given.get("b", gold)
+        adj = given.get("adj", gold)
+        return cls(
+            gold=gold,
+            a=a,
+            b=b,
+            adj={"a": a, "b": b}.get(adj, adj),
+            eval_a=int(given.get("eval_a", _score(a, gold))),
+            eval_b=int(given.get("eval_b", _score(b, gold))),
+            eval_adj=int(given.get("eval_adj", _score({"a": a, "b": b}.get(adj, adj), gold))),
+        )
+
+
+def _score(code: str, gold: str) -> int:
+    return 92 if code == gold else 40
+
+
+# What is answered
+
+
+def classify(call: Call) -> Json:
+    mark, side = Mark.of(call.text), side_of(call)
+    return coded(mark.a if side == "a" else mark.b, side)
+
+
+def evaluate(call: Call) -> Json:
+    mark, said, shown = Mark.of(call.text), SIDE.search(call.text), SHOWN_CODE.search(call.text)
+    side = said[1] if said else "a"
+    code = {"a": mark.a, "b": mark.b, "adj": mark.adj}[side]
+    score = {"a": mark.eval_a, "b": mark.eval_b, "adj": mark.eval_adj}[side]
+    if shown and shown[1] not in (code, WORDS.get(code[:3])):
+        score = _score(shown[1], mark.gold)
+    verdict = "PASS" if score >= 85 else "WEAK_PASS" if score >= 70 else "FAIL"
+    issues = [] if score >= 70 else ["mechanism"]
+    return {"summary": "As scripted.", "issues": issues, "score": score, "verdict": verdict}
+
+
+def adjudicate(call: Call) -> Json:
+    mark = Mark.of(call.text)
+    shown = [found[1] for found in SIDE.finditer(call.text)]
+    order = [mark.a if side == "a" else mark.b for side in shown]
+    choice = "synthesis"
+    if mark.adj in order:
+        choice = ("first", "second")[order.index(mark.adj)]
+    return {"choice": choice, **coded(mark.adj, "adj")}
+
+
+def coded(code: str, side: str) -> Json:
+    reason = f"The mechanism is plain, said by {side}"
+    word = WORDS.get(code[:3], code)
+    return {"rationale": reason, "opt": f"OPT={code}; {FIELDS}", "reason": reason, "word": word}
+
+
+def side_of(call: Call) -> str:
+    """Which annotator asks: B has a model whose name ends in b, or else an even seed."""
+    model, seed = str(call.body["model"]), call.body.get("seed")
+    if model.endswith(("-a", "-b")):
+        return model[-1]
+    return "b" if isinstance(seed, int) and seed % 2 == 0 else "a"
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part in the protocol: the title of its schema, or else a piece of its prompt."""
+
+    name: str
+    title: str
+    says: str
+    reply: Callable[[Call], Json]
+
+
+ROLES = (
+    Role("adjudicator", "opt_adjudication", "Two annotators classified", adjudicate),
+    Role("evaluator", "opt_evaluation", "You review one candidate", evaluate),
+    Role("classifier", "opt_classification", "Classify the system", classify),
+)
+REPLIES = {role.name: role.reply for role in ROLES}
+
+
+def filled(schema: Json, answers: Json) -> Json:
+    """An object of the schema with these answers at its keys, and with the least at the others."""
+    if not schema:
+        return answers
+    return {key: answers.get(key, least(part)) for key, part in schema["properties"].items()}
+
+
+def least(schema: Json) -> Any:
+    if "enum" in schema:
+        return schema["enum"][0]
+    empty: Json = {"string": "none", "integer": 0, "number": 0, "boolean": False, "array": []}
+    return empty.get(schema.get("type", "object"), {})
+
+
+def spoiled(text: str, fault: str) -> str:
+    """A reply with a content fault."""
+    match fault:
+        case "prose":
+            return "I would rather talk about the weather, which is fine today."
+        case "broken_json":
+            return text[: len(text) * 2 // 3]
+        case "wrong_roots":
+            return re.sub("|".join(ROOTS), lambda root: next_root(root[0]), text)
+        case "unknown_root":
+            return re.sub("|".join(ROOTS), "Qnt", text)
+        case _:
+            return text
+
+
+def next_root(root: str) -> str:
+    return ROOTS[(ROOTS.index(root) + 1) % len(ROOTS)]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server does with one attempt.
+
+    Attributes:
+        body: what it sends.
+        status: HTTP status.
+        headers: headers beside the usual ones.
+        fault: name of the fault that this is; empty if it is none.
+        hangs: whether it sends nothing at all until the client goes away.
+        cut: whether it closes the connection: before anything, or in the middle of the body.
+        latency: seconds before it answers; None takes the server's.
+    """
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+    hangs: bool = False
+    cut: str = ""
+    latency: float | None = None
+
+
+def completion(call: Call, text: str, fault: str = "", **changes: Any) -> Answer:
+    """A chat completion with this text; `changes` replace fields of its body."""
+    tokens = {"prompt_tokens": len(call.text) // 4, "completion_tokens": len(text) // 4 + 1}
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}}
+    body = {
+        "id": f"chatcmpl-{call.hash[:12]}",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": f"{call.body['model']}-scripted",
+        "system_fingerprint": "fp_1",
+        "choices": [{**choice, "finish_reason": "stop"}],
+        "usage": {**tokens, "total_tokens": sum(tokens.values())},
+    }
+    return Answer(json.dumps(body | changes).encode(), fault=fault)
+
+
+def failure(status: int, message: str, **fields: Any) -> Answer:
+    """An error in the form of OpenAI's."""
+    retry_after = fields.pop("retry_after", None)
+    body = {"error": {"message": message, "type": "error", "param": None, "code": None} | fields}
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return Answer(json.dumps(body).encode(), status, headers, fault=str(status))
+
+
+Behaviour = Callable[[Call], Answer]
+
+
+@dataclass(frozen=True)
+class Model:
+    """Answers as marked, with faults drawn by the content of the call.
+
+    Half of the faulty calls fail in transport, once or twice, and are answered after that; the
+    others are answered with a content fault however often they are made.
+
+    Attributes:
+        fault_rate: share of the calls that have a fault.
+        faults: those that are drawn from.
+    """
+
+    fault_rate: float = 0.0
+    faults: tuple[str, ...] = (*TRANSPORT_FAULTS, *CONTENT_FAULTS)
+
+    def fault_of(self, call: Call) -> str:
+        """The fault of this attempt; empty for none."""
+        if call.draw("faulty") >= self.fault_rate:
+            return ""
+        transport = [fault for fault in self.faults if fault in TRANSPORT_FAULTS]
+        content = [fault for fault in self.faults if fault in CONTENT_FAULTS]
+        kinds = [kind for kind in (transport, content) if kind]
+        kind = kinds[int(call.draw("kind") * len(kinds))]
+        fault = kind[int(call.draw("fault") * len(kind))]
+        repeats = 1 + int(call.draw("repeats") * MOST_REPEATS)
+        return "" if fault in TRANSPORT_FAULTS and call.attempt > repeats else fault
+
+    def __call__(self, call: Call) -> Answer:
+        fault = self.fault_of(call)
+        if fault in ("429", "500"):
+            pause = RETRY_AFTER if fault == "429" else None
+            return failure(int(fault), "scripted", retry_after=pause)
+        if fault == "timeout":
+            return Answer(fault=fault, hangs=True)
+        reply = REPLIES.get(call.role)
+        answers = reply(call) if reply else {}
+        text = json.dumps(filled(call.schema, answers)) if answers else "I cannot tell."
+        answer = completion(call, spoiled(text, fault), fault)
+        cuts = {"cut": "before", "cut_body": "body"}
+        return Answer(answer.body, fault=fault, cut=cuts.get(fault, ""))
+
+
+def in_turn(*answers: Answer | Callable[[Call], Answer]) -> Behaviour:
+    """The first answer to the first attempt that comes, and so on; the last one for ever."""
+    left = list(answers)
+
+    def behave(call: Call) -> Answer:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        return answer(call) if callable(answer) else answer
+
+    return behave
+
+
+# The server
+
+
+class ScriptedServer:
+    """Serves a behaviour on loopback; an asynchronous context manager.
+
+    Args:
+        behave: What it does with an attempt.
+        latency: Seconds before each answer.
+        log: File to which a line is appended for each attempt received and each one answered.
+        key: Key that it demands; None takes any or none.
+    """
+
+    def __init__(
+        self,
+        behave: Behaviour | None = None,
+        latency: float = 0.0,
+        log: Path | None = None,
+        key: str | None = None,
+    ) -> None:
+        self.behave = behave or Model()
+        self.calls: list[Call] = []
+        self.in_flight = self.most_in_flight = 0
+        self.faults: Counter[str] = Counter()
+        self.roles: Counter[str] = Counter()
+        self.base_url = ""
+        self._sends: Counter[str] = Counter()
+        self._answered = 0
+        self._latency = latency
+        self._key = key
+        self._log = None if log is None else log.open("ab", buffering=0)
+        self._closing = asyncio.Event()
+
+    async def start(self, port: int = 0) -> None:
+        app = web.Application(client_max_size=64 * 2**20)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/stats", self._stats)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
+        await site.start()
+        self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+
+    async def stop(self) -> None:
+        self._closing.set()
+        await self._runner.cleanup()
+        if self._log is not None:
+            self._log.close()
+
+    async def __aenter__(self) -> "ScriptedServer":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _stats(self, _: web.Request) -> web.Response:
+        stats = {
+            "received": self._sends.total(),
+            "answered": self._answered,
+            "most_in_flight": self.most_in_flight,
+            "most_sends_of_a_call": max(self._sends.values(), default=0),
+            "faults": self.faults,
+            "roles": self.roles,
+        }
+        return web.json_response(stats)
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        content = await request.read()
+        given = request.headers.get("Authorization", "")
+        if self._key is not None and given != f"Bearer {self._key}":
+            wrong = failure(401, f"Incorrect API key provided: {given}", code="invalid_api_key")
+            return web.Response(body=wrong.body, status=401, content_type="application/json")
+        body = json.loads(content)
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        self._sends[digest] += 1
+        call = Call(body, digest, self._sends[digest], request.headers)
+        self.calls.append(call)
+        self.roles[call.role] += 1
+        self._note(call, "received")
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            answer = self.behave(call)
+            if answer.fault:
+                self.faults[answer.fault] += 1
+            return await self._send(request, call, answer)
+        finally:
+            self.in_flight -= 1
+
+    async def _send(self, request: web.Request, call: Call, answer: Answer) -> web.StreamResponse:
+        latency = self._latency if answer.latency is None else answer.latency
+        if latency:
+            await asyncio.sleep(latency)
+        if answer.hangs:
+            await self._gone(request)
+        self._note(call, "answered", fault=answer.fault, status=answer.status)
+        self._answered += 1
+        headers = {"Content-Type": "application/json", **answer.headers}
+        if not (answer.cut or answer.hangs):
+            return web.Response(body=answer.body, status=answer.status, headers=headers)
+        response = web.StreamResponse(status=answer.status, headers=headers)
+        response.content_length = len(answer.body)
+        if answer.cut == "body":
+            await response.prepare(request)
+            await response.write(answer.body[: len(answer.body) // 2])
+        if request.transport is not None:
+            request.transport.abort()
+        return response
+
+    async def _gone(self, request: web.Request) -> None:
+        while request.transport is not None and not self._closing.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), 0.02)
+
+    def _note(self, call: Call, event: str, **more: object) -> None:
+        if self._log is not None:
+            line = {"event": event, "hash": call.hash, "attempt": call.attempt, "role": call.role}
+            self._log.write(json.dumps(line | more).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def server_process(*arguments: str) -> Generator[str]:
+    """The server in a process of its own, with command-line arguments; its base URL."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.stdin.close()
+        process.wait(20)
+        process.stdout.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--latency-ms", type=float, default=0.0)
+    parser.add_argument("--fault-rate", type=float, default=0.0)
+    parser.add_argument("--faults", default=",".join((*TRANSPORT_FAULTS, *CONTENT_FAULTS)))
+    parser.add_argument("--log", type=Path)
+    parser.add_argument("--key-env", help="variable that holds the key to demand")
+    options = parser.parse_args()
+    model = Model(options.fault_rate, tuple(options.faults.split(",")))
+    key = os.environ[options.key_env] if options.key_env else None
+
+    async def serve() -> None:
+        async with ScriptedServer(model, options.latency_ms / 1000, options.log, key) as server:
+            sys.stdout.write(f"{server.base_url}\n")
+            sys.stdout.flush()
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+    asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    main()
