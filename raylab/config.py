@@ -793,6 +793,8 @@ class AnnotateConfig(JobConfig):
     """File, or SQLAlchemy URL without its password (PGPASSWORD); null is `<storage>/archive.db`."""
     actors: PositiveInt | None = None
     """Processes that send calls; null takes one a CPU."""
+    export: Literal["parquet", "jsonl"] | None = None
+    """Write the archived cases of the run to `<run>/cases.parquet` or `.jsonl` as well."""
     review: Literal["export", "import"] | None = None
     """Write the cases that wait for a person to `review_file`, or take the decisions back."""
     review_file: AbsolutePath | None = None

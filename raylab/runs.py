@@ -41,6 +41,7 @@ IDENTITY_EXCLUDES = {
     "limits",
     "budget",
     "prices",
+    "export",
     "review",
     "review_file",
     "reviewer",

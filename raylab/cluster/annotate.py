@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from types import FrameType
 from typing import Any
+from uuid import uuid4
 
 import ray
-from pyarrow import fs
 from ray import ObjectRef
 from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -29,10 +29,10 @@ from raylab.cluster.annotators import (
     failed,
     settings_of,
 )
+from raylab.cluster.outcomes import archive_location, conclude, print_drift, uses_embedded
 from raylab.cluster.session import result_of, session
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
-from raylab.errors import ConfigError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_server
 from raylab.opt.cases import Case
 from raylab.opt.outcome import Status
@@ -41,7 +41,6 @@ from raylab.opt.sources import select_cases
 from raylab.report.progress import duration
 from raylab.runs import RECORD, Json, Run, identity_of
 
-ARCHIVE = "archive.db"
 PROTOCOL = "1"
 TAXONOMY = "1.0"
 CASES_LOOKED_UP = 1000
@@ -62,14 +61,18 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: what a user can act on, with the way out.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
+    if config.drift:
+        print_drift(config)
+        return
     run = Run.open(config, config.job)
-    location = archive_location(config, run)
+    location = archive_location(config)
     with Archive.open(location) as archive:
         archive.start_run(run.name, identity_of(config), _versions(run))
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
             _annotate(config, run, archive, location)
             archive.finish_run(run.name)
+            run.finish()
         conclude(config, run, archive)
 
 
@@ -100,29 +103,12 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
 @contextmanager
 def _embedded(config: AnnotateConfig) -> Generator[Embedded | None]:
     """The embedded model, served while in use by a run that needs it."""
-    used = {chat.endpoint for chat in config.llm.roles.values()}
-    if all(config.llm.endpoints[name].base_url is not None for name in used):
+    if not uses_embedded(config):
         yield None
         return
     print(f"note: {SMOKE_NOTICE}", flush=True)
     with embedded_server() as embedded:
         yield embedded
-
-
-def archive_location(config: AnnotateConfig, run: Run) -> str:
-    """Where the archive of a run is.
-
-    Raises:
-        ConfigError: runs are in remote storage, where no SQLite file can be.
-    """
-    if config.archive is not None:
-        return config.archive
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
-        raise ConfigError(
-            f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
-            "file or the URL of a PostgreSQL database"
-        )
-    return f"{config.storage}/{ARCHIVE}"
 
 
 def _versions(run: Run) -> Json:
@@ -198,8 +184,11 @@ class Pool:
         # What is on this machine alone, the archive's file or the embedded model, is used from it.
         here = {"scheduling_strategy": _this_node(), "num_cpus": 0}
         again = {"max_restarts": -1, "max_task_retries": -1}
-        self._keeper = ray.remote(Keeper).options(**here, **again).remote(archive)
-        host = ray.remote(GovernorHost).options(**here, **again)
+        # Actors find each other by name: a handle among the arguments of an actor's start lies in
+        # the object store, where a restart may no longer find it.
+        keeper, governor = f"keeper-{uuid4().hex}", f"governor-{uuid4().hex}"
+        self._keeper = ray.remote(Keeper).options(name=keeper, **here, **again).remote(archive)
+        host = ray.remote(GovernorHost).options(name=governor, **here, **again)
         # Where there are no rates and no budget nobody is asked.
         self._governor = (
             [host.remote(config.model_dump(mode="json"), run, archive)]
@@ -216,8 +205,8 @@ class Pool:
             annotator.remote(
                 _share(config, number, count),
                 run,
-                self._keeper,
-                *(self._governor or [None]),
+                keeper,
+                governor if self._governor else None,
                 embedded,
             )
             for number in range(count)
@@ -366,8 +355,3 @@ def _stop_signals() -> Generator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
-    """Report on the run as the archive has it now, decisions of people included."""
-    print(archive.counts(run.name))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
+import ray
 from ray.exceptions import RayTaskError
 from ray.util import metrics
 
@@ -275,8 +276,8 @@ class Annotator:
         self,
         settings: dict[str, Any],
         run: str,
-        keeper: Any,
-        governor: Any,
+        keeper: str,
+        governor: str | None,
         embedded: Embedded | None,
     ) -> None:
         """Take a share of the run's calls.
@@ -285,20 +286,20 @@ class Annotator:
             settings: the configuration as JSON values, with this actor's part of the calls in
                 flight.
             run: name of the run.
-            keeper: actor that writes the archive.
-            governor: actor that holds rates and budget; None where there are none.
+            keeper: name of the actor that writes the archive.
+            governor: name of the actor that holds rates and budget; None where there are none.
             embedded: where the embedded model is served, if it is used.
         """
         config = AnnotateConfig.model_validate(settings)
-        self._run, self._keeper = run, keeper
+        archive = ray.get_actor(keeper)
         self._settings = settings_of(config, run)
         self._meters = _Meters(run)
-        self._journal = ArchiveJournal(keeper)
-        self._rows = _Grouped[CaseRow](lambda rows: keeper.add_cases.remote(run, rows))
+        self._journal = ArchiveJournal(archive)
+        self._rows = _Grouped[CaseRow](lambda rows: archive.add_cases.remote(run, rows))
         self._client = Client(
             config.llm,
             self._journal,
-            None if governor is None else _RemoteGate(governor),
+            None if governor is None else _RemoteGate(ray.get_actor(governor)),
             embedded,
             self._meters.attempt,
         )

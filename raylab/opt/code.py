@@ -18,6 +18,7 @@ from raylab.opt.locate import LONGEST_TEXT, located
 from raylab.opt.notation import (
     FIELDS,
     LONG_NAMES,
+    VALUE,
     Ensemble,
     Expression,
     Line,
@@ -26,13 +27,12 @@ from raylab.opt.notation import (
     Root,
     Sum,
     canonical_steps,
-    line_or_none,
     printable,
     read_line,
     steps,
     syntax_error,
 )
-from raylab.opt.repair import Repair, expression_of, plain, rewritten
+from raylab.opt.repair import Repair, exact_line, expression_of, means_other, plain, rewritten
 
 __all__ = [
     "FIELDS",
@@ -57,7 +57,6 @@ ASKED_FIELDS = ("Rep", "Obj", "Data", "Time", "Human")
 ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
 """The orders of keys that are no repair: the canonical one and that of v1.0."""
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-VALUE = re.compile(r"[A-Za-z0-9+_.,-]+")
 
 INTENT_HEAD = re.compile(
     r"INTENT[ _-]{1,3}(?P<key>OPT|GOAL|CONSTRAINTS?|RISKS?|CONTEXT)[ \t*`\"']*[=:]", re.IGNORECASE
@@ -88,10 +87,12 @@ class OptCode:
 
     def __post_init__(self) -> None:
         for key, value in self.fields.items():
-            if not KEY.fullmatch(key) or not VALUE.fullmatch(value):
+            if not KEY.fullmatch(key) or not VALUE.fullmatch(value) or means_other(key):
                 raise OptCodeError(
                     f"field {printable(f'{key}={value}')!r} cannot be written: a key has letters, "
-                    "digits, - and _, a value these and + . ,"
+                    f"digits, - and _ and is no other form of {', '.join(FIELDS)}; a value has "
+                    "letters, digits and + - _ . , of which a letter or digit comes first and "
+                    "neither . nor , last"
                 )
         unknown = sorted(self.fields.keys() - set(FIELDS))
         ordered = [*(key for key in FIELDS if key in self.fields), *unknown]
@@ -160,7 +161,7 @@ def parse(text: str, strict: bool = False) -> OptCode:
         line = read_line(alone)
         _refuse_irregular(alone, line)
         return _code(line, set())
-    if line := line_or_none(alone):
+    if line := exact_line(alone):
         return _code(line, set())
     found = located(text)
     repairs = set(found.repairs)

@@ -165,13 +165,15 @@ class RunCounts:
                 for side, sources in self._sources.items()
                 for row in sources.summary()
             ],
-            "canary": {
-                _label(measure): {
+            "canary": [
+                {
+                    "measure": name,
+                    "side": side,
                     **proportion(sum(results.values()), len(results)),
-                    "journalled": self.journalled[measure],
+                    "journalled": self.journalled[name, side],
                 }
-                for measure, results in self.results.items()
-            },
+                for (name, side), results in self.results.items()
+            ],
         }
 
 
@@ -209,16 +211,17 @@ def compare_runs(
         `level` and `power`.
         `runs`: In the order of time, each with its `run`, `started`, `taxonomy`, `cases`,
             `canaries`; `agreement` of A and B; `sources`, rows by side, model, version served and
-            prompt; and `canary`, the estimate of each measure on the canaries, with the results
+            prompt (see `Sources`); and `canary`, by `measure` (`roots`, the right set; `pass_rate`;
+            `exact`, the same composition) and `side`, its estimate on the canaries and the results
             left out because they were `journalled`: these are of an earlier run.
-        `comparisons`: Of each run after the first and each measure, by `measure`, `models`,
-            `before` and `after` (names of runs): `changed`, what else is not as it was; `cases`
-            that both answered; of these `right_before` and `right_after`, `lost` (right before
-            alone) and `gained`; `difference` after less before, with its interval; `tests`, for
-            each `p_value`, `holm` (corrected) and `flagged`; `detectable`, the shares `drop` and
-            `rise` that the two-proportion test would find with `power` at the strictest level of
-            Holm's method, null where no share is so low or high. `reason` is null, or why nothing
-            could be compared, with null in place of all results.
+        `comparisons`: Of each run after the first, by `measure`, `side`, `models`, `before` and
+            `after` (names of runs): `changed`, what else is not as it was; `cases` that both
+            answered; of these `right_before` and `right_after` (passed, or the same), `lost` (right
+            before alone) and `gained`; `difference`, after less before, with its interval; `tests`,
+            for each `p_value`, `holm` (corrected) and `flagged`; `detectable`, the shares `drop`
+            and `rise` that the two-proportion test would find with `power` at the strictest level
+            of Holm's method, null where no share is so low or high. `reason` is null, or why
+            nothing could be compared, with null in place of all results.
         `alarms`: A sentence for each measure that is flagged.
     """
     ordered = sorted(runs, key=lambda run: (run.started, run.name))
@@ -267,7 +270,8 @@ def _comparison(measure: Measure, before: RunCounts, after: RunCounts) -> Json:
     change = _change(before.results[measure], after.results[measure])
     facts = before.facts(measure)
     row: Json = {
-        "measure": _label(measure),
+        "measure": measure[0],
+        "side": measure[1],
         "models": list(after.asked(measure)),
         "before": before.name,
         "after": after.name,
@@ -351,15 +355,11 @@ def _alarms(row: Json) -> Iterator[str]:
     if tests:
         why = f"; changed as well: {', '.join(row['changed'])}" if row["changed"] else ""
         yield (
-            f"{row['measure']} of {' and '.join(row['models'])}: {row['right_before']} of "
-            f"{row['cases']} canaries in {row['before']}, {row['right_after']} in {row['after']} "
-            f"({', '.join(tests)}){why}"
+            f"{row['measure']} of {row['side']} ({', '.join(row['models'])}): "
+            f"{row['right_before']} of {row['cases']} canaries in {row['before']}, "
+            f"{row['right_after']} in {row['after']} ({', '.join(tests)}){why}"
         )
 
 
 def _sides(measure: Measure) -> tuple[Side, ...]:
     return ("A", "B") if measure[0] == "exact" else ("A",) if measure[1] == "A" else ("B",)
-
-
-def _label(measure: Measure) -> str:
-    return " ".join(measure)

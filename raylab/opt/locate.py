@@ -88,7 +88,9 @@ FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)```", re.DOTALL)
 JSON_OBJECT = re.compile(r'\{\s*"')
 CONTINUATION = re.compile(rf"[\s>•{M}-]*(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}})[ \t{M}]*[=:]")
 WRAPPED = re.compile(rf"(?:[+/&]|{ARROWS})$")
-LEAD = re.compile(rf"[\s>•{M}-]*(?:(?P<label>[^.!?;:=]{{1,60}}):[ \t{M}]+)?")
+LEAD = re.compile(
+    rf"[\s>•{M}-]*(?:(?!(?:{ROOT_NAMES})\b)[^.!?;:=]{{1,60}}:[ \t{M}]+)?", re.IGNORECASE
+)
 BARE = re.compile(rf"[\s>•{M}\[({{-]*(?:{ROOT_NAMES})(?![\w-])(?!\s*:)", re.IGNORECASE)
 
 
@@ -299,10 +301,11 @@ class _Page:
             marks = {Repair.MARKUP} if dropped and not label else set[Repair]()
             return {Repair.NO_MARKER} | label | marks
         prefix, text, code = line[: marker.start()], marker[0], marker["code"] or ""
-        labelled = any(character.isalnum() for character in HTML_TAG.sub("", prefix))
+        labelled = any(map(str.isalpha, HTML_TAG.sub("", prefix)))
+        marks = rf"[{M}<>•]|(?:^|\s)-|\d[.):]"
         noted = {
             Repair.LABEL: labelled and not place.mentioned,
-            Repair.MARKUP: re.search(rf"[{M}<>•-]", prefix + text.replace(code, "")) is not None,
+            Repair.MARKUP: re.search(marks, prefix + text.replace(code, "")) is not None,
             Repair.MARKER: bool(code) or marker["sign"] == ":",
             Repair.UNDERSCORE: "_" in code,
             Repair.CASE: not text.startswith("OPT") or (code or "Code")[-4:] != "Code",

@@ -5,6 +5,7 @@ from left to right. The ensembles `A{B,C}` and pipelines `[A→B]` of v1.0 (2025
 """
 
 import functools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,8 @@ from raylab.errors import OptCodeError
 
 FIELDS = ("Rep", "Obj", "Data", "Time", "Human", "Locus")
 """The known keys in canonical order; the formal grammar has all but Locus."""
+VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9+_.,-]*[A-Za-z0-9+_-])?")
+"""A value; between the rules of both notations, which differ."""
 LONGEST_LINE = 4096
 """Characters of a line that is read."""
 DEEPEST = 16
@@ -29,7 +32,7 @@ TERMINALS = {
     "ROOT": "a root (Lrn, Evo, Sym, Prb, Sch, Ctl or Swm)",
     "OPERATOR": "'+' or '/'",
     "KEY": "a key",
-    "VALUE": "a value of letters, digits and + - _ . ,",
+    "VALUE": "a value that begins with a letter or digit",
     "OPT": "'OPT='",
     "EQUAL": "'='",
     "SEMICOLON": "';'",
@@ -141,14 +144,13 @@ def steps(expression: Expression) -> list[Step]:
 
     `[A→B]` becomes `A/B`, the sequential composition of the 2026 prompts, and `A{B,C}` becomes
     `A/B+C`: the outer mechanism, then its parallel branches. Since the canonical notation groups
-    from the left only, composed operands of `+` are moved to its front.
+    from the left only, composed operands of `+` are moved to its front; the others are sorted.
     """
     match expression:
         case Root():
             return [("+", expression)]
         case Sum(operands):
-            composed_first = sorted(operands, key=lambda operand: isinstance(operand, Root))
-            return _joined("+", composed_first)
+            return _joined("+", sorted(operands, key=_rank))
         case Nesting(levels):
             return _joined("/", levels)
         case Pipeline(stages):
@@ -217,6 +219,10 @@ def syntax_error(text: str, column: int, problem: str) -> OptCodeError:
 def printable(text: str) -> str:
     """The text with what no terminal or file takes, such as NUL, written as an escape."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _rank(operand: Expression) -> int:
+    return ORDER[operand] if isinstance(operand, Root) else -1
 
 
 def _place(step: Step) -> int:

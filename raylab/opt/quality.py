@@ -22,7 +22,7 @@ from raylab.opt.tallies import (
     Texts,
     Traps,
 )
-from raylab.opt.usage import Durations, Usage
+from raylab.opt.usage import LISTED, Durations, Usage
 
 Json = dict[str, Any]
 
@@ -85,7 +85,7 @@ class BatchQuality:
         self._traps = {name: Traps() for name in CANDIDATES}
         self._settlements = Settlements()
         self._usage, self._durations = Usage(), Durations()
-        self._paths, self._endings = Texts(), Counter[str]()
+        self._paths, self._endings = Texts(), Texts()
         self._examples: dict[str, str] = {}
         self._trap_cases = self._waiting = 0
 
@@ -120,8 +120,8 @@ class BatchQuality:
         steps = [":".join(step.split(":")[:2]) for step in outcome.path]
         self._paths.add([" > ".join(steps)])
         ending = steps[-1] if steps else outcome.status.value
-        self._endings[ending] += 1
-        if outcome.reason is not None:
+        self._endings.add([ending])
+        if outcome.reason is not None and len(self._examples) < LISTED:
             self._examples.setdefault(ending, f"{outcome.case}: {outcome.reason}"[:EXAMPLES])
 
     def report(self, *, smoke: bool = False, warnings: Sequence[str] = (), seed: int = 307) -> Json:
@@ -221,7 +221,7 @@ class BatchQuality:
             "status": self._all.status(),
             "endings": {
                 ending: {"cases": count, "example": self._examples.get(ending)}
-                for ending, count in sorted(self._endings.items())
+                for ending, count in self._endings.summary().items()
             },
             "paths": self._paths.summary(),
             "seconds": self._durations.summary(),

@@ -10,6 +10,7 @@ from raylab.opt.notation import (
     FIELDS,
     LONG_NAMES,
     LONGEST_LINE,
+    Line,
     Root,
     line_or_none,
     read_line,
@@ -157,6 +158,17 @@ def begins_with_root(content: str) -> bool:
     return match is not None and _starts_operand(match)
 
 
+def exact_line(text: str) -> Line | None:
+    """The line that a text is, if no key of it means another; None if something is to repair."""
+    line = line_or_none(text)
+    return None if line is None or any(means_other(key) for key, _, _ in line.fields) else line
+
+
+def means_other(key: str) -> bool:
+    """Whether a key is another form of a known one."""
+    return key not in FIELDS and key.casefold() in KEYS | KEY_NAMES
+
+
 def rewritten(content: str, repairs: set[Repair], english: bool = True) -> str:
     """The line of the published notation that a content means.
 
@@ -169,7 +181,7 @@ def rewritten(content: str, repairs: set[Repair], english: bool = True) -> str:
         OptCodeError: No expression begins the content, or it goes on in a way that cannot be read.
     """
     exact = f"OPT={content.strip(' ')}"
-    if line_or_none(exact):
+    if exact_line(exact):
         return exact
     content = content[:LONGEST_LINE]
     expression, end = expression_of(content, repairs, english)
@@ -187,7 +199,7 @@ def expression_of(content: str, repairs: set[Repair], english: bool = True) -> t
     """
     scanner = _Scanner(content, repairs, english)
     expression = scanner.read()
-    tail = re.split("[;\n]", content[scanner.position :], maxsplit=1)[0]
+    tail = content[scanner.position :].partition("\n")[0]
     cut = scanner.position >= LONGEST_LINE
     if scanner.broken or cut or BROKEN.match(tail):
         read_line(f"OPT={expression}{tail}")
@@ -382,7 +394,7 @@ def _value(text: str, repairs: set[Repair]) -> str:
     _note_leftover(begun[len(body) :], repairs)
     unmarked = body.strip(f"{MARKS}, \t\n")
     ascii_only = unicodedata.normalize("NFKD", unmarked).encode("ascii", "ignore").decode()
-    value = UNFIT.sub("-", ascii_only).strip("-")
+    value = UNFIT.sub("-", ascii_only).lstrip("+_.,-").rstrip(".,-")
     if value != unmarked:
         repairs.add(Repair.VALUE)
     if unmarked != text[: len(text) - len(begun) + len(body)].strip(" \t\n"):

@@ -1,3 +1,4 @@
+import contextlib
 import subprocess
 import sys
 import threading
@@ -7,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.postgres import PostgresServer
-from tests.archive.rows import call_row, case_row, decision_row, sha256
+from tests.archive.rows import call_row, case_row, decision_row, sha256, sqlalchemy_url
 
 ROOT = Path(__file__).parents[2]
 SIZE = 5
@@ -120,6 +122,57 @@ def test_operations_outlive_a_restart_of_the_server(postgres: PostgresServer, do
         assert archive.verify() == []
         assert archive.known("r", ["c", "d"]) == {"c": "human", "d": "accepted"}
         assert len(list(archive.decisions("r"))) == 1
+
+
+def holding_the_run(location: str, until: threading.Event) -> threading.Thread:
+    """A thread that holds the lock of the run until an event, once this returns."""
+    held = threading.Event()
+
+    def hold() -> None:
+        engine = create_engine(sqlalchemy_url(location), isolation_level="AUTOCOMMIT")
+        with contextlib.suppress(OperationalError), engine.connect() as connection:
+            connection.execute(text("BEGIN" if "://" in location else "BEGIN IMMEDIATE"))
+            connection.execute(text("UPDATE runs SET finished = finished"))
+            held.set()
+            until.wait(30)
+            connection.execute(text("ROLLBACK"))
+        engine.dispose()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(30)
+    return thread
+
+
+def test_a_lock_that_is_held_long_is_outlasted(
+    archive_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr("raylab.archive.database.LOCK_SECONDS", 0.1)
+    with Archive.open(archive_url) as archive:
+        archive.start_run("r", {}, {})
+        free = threading.Event()
+        holder = holding_the_run(archive_url, free)
+        threading.Timer(0.5, free.set).start()
+        archive.add_cases("r", [case_row("c")])
+        holder.join()
+        assert archive.known("r", ["c"]) == {"c": "accepted"}
+        assert "lock" in caplog.text and "trying again" in caplog.text
+
+
+def test_a_connection_lost_within_a_statement_is_made_again(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+):
+    location = postgres.create_schema("ended")
+    with Archive.open(location) as archive:
+        archive.start_run("r", {}, {})
+        free = threading.Event()
+        holder = holding_the_run(location, free)
+        threading.Timer(0.3, postgres.disconnect).start()
+        archive.add_cases("r", [case_row("c")])
+        free.set()
+        holder.join()
+        assert archive.known("r", ["c"]) == {"c": "accepted"}
+        assert "trying again" in caplog.text
 
 
 def test_a_server_that_stays_away_is_given_up(postgres: PostgresServer):

@@ -1,0 +1,154 @@
+"""What follows an annotation: its report and score tree, the decisions of people, and drift."""
+
+from collections.abc import Iterator
+
+from pyarrow import fs
+
+from raylab.archive.store import Archive
+from raylab.cluster.evaluate import SCORES
+from raylab.config import AnnotateConfig
+from raylab.entrypoint import console
+from raylab.errors import ArchiveError, ConfigError, LlmError
+from raylab.opt.agreement import load_distance
+from raylab.opt.drift import compare_runs, count_run, packaged_canary
+from raylab.opt.outcome import HumanDecision, Outcome, Status
+from raylab.opt.quality import batch_quality
+from raylab.opt.scores import annotator_names, score_files
+from raylab.opt.settings import Settings
+from raylab.quality.logs import score_log
+from raylab.report.annotation import annotation_tables, drift_table
+from raylab.report.charts import confusion_maps_png
+from raylab.runs import Json, Run
+
+ARCHIVE = "archive.db"
+REPORT = "report.json"
+CONFUSION = "confusion.png"
+SHOWN_PROBLEMS = 10
+
+
+def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
+    """Check the archive's chain, write what the run leaves, and print it.
+
+    The report holds what people decided since, so it is written anew whenever this is called.
+
+    Raises:
+        ArchiveError: records of the run are not as they were archived.
+        LlmError: cases failed.
+    """
+    _verify(run, archive)
+    report = _report(config, run, archive)
+    for table in annotation_tables(report):
+        console().print(table)
+    for notice in report["notices"]:
+        print(f"note: {notice}")
+    print(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}")
+    counts = archive.counts(run.name, now=True)
+    if waiting := counts.get(Status.HUMAN, 0):
+        print(
+            f"{waiting} cases wait for a person: python jobs/annotate.py name={run.name} "
+            f"review=export"
+        )
+    if failed := counts.get(Status.FAILED, 0):
+        first = next(archive.cases(run.name, Status.FAILED))
+        raise LlmError(
+            f"{failed} cases failed, first {first.case}: {first.body['reason']}\n"
+            "to try them again run the same configuration under another name=: what was answered "
+            "is not asked again"
+        )
+
+
+def _verify(run: Run, archive: Archive) -> None:
+    problems = archive.verify(run.name)
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
+        raise ArchiveError(
+            f"{len(problems)} records of run {run.name} in {archive.place} are not as they were "
+            f"archived:{listed}\nrestore the archive from a copy"
+        )
+
+
+def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
+    settings = Settings.build(config.llm, config.protocol)
+    decisions = (HumanDecision.model_validate(row.body) for row in archive.decisions(run.name))
+    quality = batch_quality(
+        outcomes_of(archive, run.name),
+        decisions,
+        settings.distance,
+        smoke=uses_embedded(config),
+        warnings=settings.warnings,
+        seed=config.protocol.seed,
+    )
+    head = archive.run(run.name)
+    scores = score_files(
+        outcomes_of(archive, run.name),
+        config.generations,
+        annotator_names(config.llm.annotator_a, config.llm.annotator_b),
+        settings.distance,
+        (head.finished or head.started).isoformat(),
+    )
+    for file in scores.files:
+        run.write_json(f"{SCORES}/{file.path}", score_log(**file.log))
+    for sentence in scores.left_out:
+        print(f"score tree: {sentence}")
+    chain = {"place": archive.place, "records": head.records, "head_hash": head.head_hash}
+    report = {"run": run.name, "archive": chain, **quality}
+    run.write_json(REPORT, report)
+    run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
+    if config.export is not None:
+        path = f"{run.uri}/cases.{config.export}"
+        print(f"{archive.export(run.name, path, config.export)} cases -> {path}")
+    return report
+
+
+def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:
+    """The outcomes of a run, streamed."""
+    return (Outcome.model_validate(row.body) for row in archive.cases(run))
+
+
+def uses_embedded(config: AnnotateConfig) -> bool:
+    """Whether any part is played by the embedded model."""
+    used = {chat.endpoint for chat in config.llm.roles.values()}
+    return any(config.llm.endpoints[name].base_url is None for name in used)
+
+
+def print_drift(config: AnnotateConfig) -> None:
+    """Compare all runs of the archive over time, on the packaged gold cases.
+
+    Raises:
+        ArchiveError: the archive cannot be read.
+    """
+    location = archive_location(config)
+    distance, canary = load_distance(config.protocol.distance), packaged_canary()
+    with Archive.open(location, create=False) as archive:
+        runs = [
+            count_run(
+                row.name,
+                row.started,
+                outcomes_of(archive, row.name),
+                canary,
+                distance,
+                row.versions.get("taxonomy"),
+            )
+            for row in archive.runs()
+        ]
+    drift = compare_runs(runs)
+    console().print(drift_table(drift))
+    for alarm in drift["alarms"]:
+        print(f"alarm: {alarm}")
+
+
+def archive_location(config: AnnotateConfig) -> str:
+    """Where the archive is: as configured, or a file in the storage.
+
+    Raises:
+        ConfigError: runs are in remote storage, where no SQLite file can be.
+    """
+    if config.archive is not None:
+        return config.archive
+    filesystem, path = fs.FileSystem.from_uri(config.storage)
+    if not isinstance(filesystem, fs.LocalFileSystem):
+        raise ConfigError(
+            f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
+            "file or the URL of a PostgreSQL database"
+        )
+    return f"{path}/{ARCHIVE}"

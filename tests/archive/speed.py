@@ -1,0 +1,109 @@
+"""Rows a second of the archive, with every batch durable when it is acknowledged.
+
+python -m tests.archive.speed sqlite
+python -m tests.archive.speed postgresql
+"""
+
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.store import Archive
+from tests.archive.postgres import postgres_server
+from tests.archive.rows import call_row, case_row, decision_row, sha256
+
+T = TypeVar("T")
+DRAW = random.Random(7)
+WORDS = ["".join(DRAW.choices("etaoinshrdlu", k=DRAW.randint(2, 9))) for _ in range(5000)]
+
+
+def prose(characters: int) -> str:
+    return " ".join(DRAW.choices(WORDS, k=characters // 5))[:characters]
+
+
+def calls(count: int) -> list[CallRow]:
+    """Of about 2 KB."""
+    return [call_row(prose(40), prose(40), text=prose(1500)) for _ in range(count)]
+
+
+def cases(count: int) -> list[CaseRow]:
+    """With bodies of about 8 KB, a tenth of them for a person."""
+    call = {"prompt_tokens": 800, "completion_tokens": 200, "cost": 0.001, "key": sha256("k")}
+    spend = {"prompt_tokens": 3200, "completion_tokens": 800, "cost": 0.004}
+    return [
+        case_row(
+            prose(40),
+            "human" if number % 10 == 0 else "accepted",
+            prose(600),
+            **spend,
+            a={
+                "code": "OPT=Lrn",
+                "rationale": prose(600),
+                "calls": [{**call, "text": prose(1400)}],
+            },
+            b={
+                "code": "OPT=Evo",
+                "rationale": prose(600),
+                "calls": [{**call, "text": prose(1400)}],
+            },
+            evaluation_a={"verdict": "PASS", "score": 90, "calls": [{**call, "text": prose(900)}]},
+            evaluation_b={"verdict": "PASS", "score": 90, "calls": [{**call, "text": prose(900)}]},
+        )
+        for number in range(count)
+    ]
+
+
+def write_rate(name: str, add: Callable[[Sequence[T]], object], rows: list[T], batch: int) -> None:
+    begun = time.perf_counter()
+    for start in range(0, len(rows), batch):
+        add(rows[start : start + batch])
+    say(f"{name}, batches of {batch}", len(rows), begun)
+
+
+def read_rate(name: str, count: int, read: Callable[[], Any]) -> None:
+    begun = time.perf_counter()
+    read()
+    say(name, count, begun)
+
+
+def say(name: str, count: int, begun: float) -> None:
+    rate = count / (time.perf_counter() - begun)
+    sys.stdout.write(f"{name:32} {rate:9,.0f} rows/s\n")
+
+
+def main(location: str, directory: Path) -> None:
+    with Archive.open(location) as archive:
+        archive.start_run("r", {}, {})
+        for batch, count in ((1, 1000), (8, 4000), (64, 16_000)):
+            write_rate("add_calls", archive.add_calls, calls(count), batch)
+        for batch, count in ((1, 1000), (8, 2000), (64, 8000)):
+            rows = cases(count)
+            write_rate("add_cases", lambda some: archive.add_cases("r", some), rows, batch)
+        names = [case.case for case in rows]
+        read_rate("known", 8000, lambda: archive.known("r", names))
+        subjects = [row.subject for row in calls(1)] + [sha256(prose(9)) for _ in range(7999)]
+        read_rate("calls_of, subjects", 8000, lambda: archive.calls_of(subjects))
+        read_rate("cases", 11_000, lambda: sum(1 for _ in archive.cases("r")))
+        read_rate("open_cases, of cases", 11_000, lambda: sum(1 for _ in archive.open_cases("r")))
+        decided = [decision_row(name) for name in names[:300]]
+        write_rate(
+            "add_decision", lambda some: archive.add_decision("r", some[0]), decided, batch=1
+        )
+        read_rate("verify", 11_300, archive.verify)
+        for form in ("parquet", "jsonl"):
+            path = directory / f"cases.{form}"
+            read_rate(f"export, {form}", 11_000, lambda: archive.export("r", path, form))  # noqa: B023
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        if sys.argv[1:] == ["sqlite"]:
+            main(str(Path(name, "archive.db")), Path(name))
+        else:
+            with postgres_server(durable=True) as server:
+                main(server.create_database("speed"), Path(name))

@@ -1,0 +1,511 @@
+import json
+import pickle
+import re
+from importlib import resources
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raylab.opt.code import (
+    FIELDS,
+    Ensemble,
+    Nesting,
+    OptCode,
+    OptCodeError,
+    OptIntent,
+    Pipeline,
+    Repair,
+    Root,
+    Sum,
+    bare,
+    parse,
+    parse_intent,
+)
+
+FULL_LINE = "OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; Data=sim; Time=gen; Human=low"
+FAST = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def is_strict(text: str) -> bool:
+    try:
+        parse(text, strict=True)
+    except OptCodeError:
+        return False
+    return True
+
+
+# Roots and lines
+
+
+def test_roots_are_frozen():
+    assert [str(root) for root in Root] == ["Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm"]
+    assert [root.long_name for root in Root] == [
+        *("Learnon", "Evolon", "Symbion", "Probion", "Scholon", "Controlon", "Swarmon")
+    ]
+
+
+def test_the_published_line_is_read_as_it_stands():
+    code = parse(FULL_LINE, strict=True)
+    # Left fold: what is evolved around learning co-operates with control.
+    assert code.expression == Sum((Nesting((Root.EVO, Root.LRN)), Root.CTL))
+    assert [*code.fields] == ["Rep", "Obj", "Data", "Time", "Human"]
+    assert [*code.fields.values()] == ["param", "fitness", "sim", "gen", "low"]
+    assert code.roots == {Root.EVO, Root.LRN, Root.CTL}
+    assert (code.primary, code.composition, code.missing) == (Root.EVO, "Evo/Lrn+Ctl", ())
+    assert (code.repairs, str(code), parse(FULL_LINE)) == ((), FULL_LINE, code)
+
+
+@pytest.mark.parametrize(
+    ("line", "composition"),
+    [
+        ("OPT=Lrn", "Lrn"),
+        ("OPT = Sch + Lrn", "Lrn+Sch"),
+        ("OPT=Swm+Ctl+Sch+Prb+Sym+Evo+Lrn", "Lrn+Evo+Sym+Prb+Sch+Ctl+Swm"),
+        # `/` keeps its order; only neighbours joined by `+` are sorted.
+        ("OPT=Sch/Lrn", "Sch/Lrn"),
+        ("OPT=Sch+Lrn/Evo", "Lrn+Sch/Evo"),
+        ("OPT=Evo/Sch+Swm+Lrn", "Evo/Sch+Lrn+Swm"),
+        ("OPT=Evo/Sch+Lrn/Sym", "Evo/Sch+Lrn/Sym"),
+        # v1.0 forms, translated: the outer mechanism first, branches side by side, stages in order.
+        ("OPT=Sym{Lrn,Prb}", "Sym/Lrn+Prb"),
+        ("OPT=Sym{Prb,Lrn}", "Sym/Lrn+Prb"),
+        ("OPT=[Lrn→Ctl]", "Lrn/Ctl"),
+        ("OPT=[Lrn→Ctl→Evo]", "Lrn/Ctl/Evo"),
+        ("OPT=[Sch+Lrn→Ctl]", "Lrn+Sch/Ctl"),
+        ("OPT=[[Lrn→Ctl]→Evo]", "Lrn/Ctl/Evo"),
+        ("OPT=Sym{[Sch→Lrn],Prb+Evo}", "Sym/Evo+Prb+Sch/Lrn"),
+        # Behind `+` nothing can be grouped, so the composed operand goes first.
+        ("OPT=Ctl+[Evo→Sch]", "Evo/Sch+Ctl"),
+        ("OPT=Ctl+Sym{Lrn,Prb}", "Sym/Lrn+Prb+Ctl"),
+    ],
+)
+def test_canonical_composition(line: str, composition: str):
+    code = parse(line, strict=True)
+    assert code.composition == composition
+    assert str(code) == f"OPT={composition}"
+    assert parse(str(code), strict=True) == code
+    assert code.repairs == ()
+
+
+def test_legacy_forms_are_kept_and_written_on_request():
+    code = parse("OPT=Sym{Lrn,[Prb→Sch]}; Rep=rules", strict=True)
+    assert code.expression == Ensemble(Root.SYM, (Root.LRN, Pipeline((Root.PRB, Root.SCH))))
+    assert code.legacy() == "OPT=Sym{Lrn,[Prb→Sch]}; Rep=rules"
+    assert parse(code.legacy(), strict=True) == code
+
+
+def test_codes_are_equal_by_their_canonical_line():
+    assert parse("OPT=Sch+Lrn") == parse("OPT: lrn and search")
+    assert parse("OPT=[Lrn→Ctl]") == parse("OPT=Lrn/Ctl")
+    assert parse("OPT=Lrn/Ctl") != parse("OPT=Ctl/Lrn")
+    assert parse("OPT=Lrn; Rep=a") != parse("OPT=Lrn; Rep=b")
+    assert len({parse("OPT=Sch+Lrn"), parse("OPT=Lrn+Sch")}) == 1
+    code = parse("learned: `opt=Sch+lrn; rep: a`")
+    copy = pickle.loads(pickle.dumps(code))
+    assert (copy, copy.repairs, copy.expression) == (code, code.repairs, code.expression)
+
+
+def test_fields_are_ordered_and_checked():
+    code = OptCode(Root.LRN, {"Zed": "z", "Locus": "l", "Human": "low", "Ann": "a", "Rep": "r"})
+    assert str(code) == "OPT=Lrn; Rep=r; Human=low; Locus=l; Ann=a; Zed=z"
+    assert code.missing == ("Obj", "Data", "Time")
+    for fields in ({"Rep": "a b"}, {"Rep": ""}, {"R p": "a"}, {"Rep": "a\n"}, {"rep": "a"}):
+        with pytest.raises(OptCodeError, match="cannot be written"):
+            OptCode(Root.LRN, fields)
+
+
+def test_strict_takes_both_notations():
+    for line in (
+        "OPT=Lrn",  # v1.0: attributes are optional
+        "OPT=Lrn; Rep=2.b-c_d+e,f1; Obj=c++",
+        "OPT=Lrn;Rep=a;Obj=b",
+        "  OPT  =\tLrn / Evo ;  Human = low \n",
+        "OPT=Lrn; Rep=a; Locus=b; Obj=c",  # the order of v1.0
+        "OPT=Lrn; Rep=a; Obj=c; Locus=b",  # the canonical order
+    ):
+        assert parse(line, strict=True).repairs == ()
+
+
+def test_a_bare_expression_is_read_as_such():
+    assert bare("Sym{Lrn,Prb}").composition == "Sym/Lrn+Prb"
+    assert bare(" Lrn+Sch; Rep=a ").fields == {"Rep": "a"}
+    for text in ("OPT=Lrn", "lrn", "Lrn+Lrn", "", "Lrn Sch"):
+        with pytest.raises(OptCodeError):
+            bare(text)
+
+
+# Repairs
+
+REPAIRS = [
+    # (text, composition, fields, kinds of repair)
+    ("OPT=Lrn\r\n", "Lrn", {}, {Repair.LINE_END}),
+    ("OPT=Lrn\u00a0+ Sch;\u2003Rep=a", "Lrn+Sch", {"Rep": "a"}, {Repair.SPACE}),
+    ("\ufeffOPT=L\u200brn+\u200dSch", "Lrn+Sch", {}, {Repair.INVISIBLE}),
+    ("OPT=Lrn\0", "Lrn", {}, {Repair.INVISIBLE}),
+    *(
+        (f"OPT{dash}Code=Lrn", "Lrn", {}, {Repair.DASH, Repair.MARKER})
+        for dash in "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+    ),
+    ("OPT=Lrn; Rep=real\u2013valued", "Lrn", {"Rep": "real-valued"}, {Repair.DASH}),
+    ("OPT＝Lrn＋Sch／Ctl；Rep＝a", "Lrn+Sch/Ctl", {"Rep": "a"}, {Repair.FULL_WIDTH}),  # noqa: RUF001
+    *((f"OPT=[Lrn{arrow}Ctl]", "Lrn/Ctl", {}, {Repair.ARROW}) for arrow in ("->", "=>", "⟶")),
+    ("OPT=Lrn → Ctl", "Lrn/Ctl", {}, {Repair.ARROW}),
+    ("`OPT=Lrn; Rep=a`", "Lrn", {"Rep": "a"}, {Repair.MARKUP}),
+    ("**OPT=Lrn; Rep=a**", "Lrn", {"Rep": "a"}, {Repair.MARKUP}),
+    ('"OPT=Lrn"', "Lrn", {}, {Repair.MARKUP}),
+    ("- OPT=Lrn", "Lrn", {}, {Repair.MARKUP}),
+    ("1. OPT=Lrn", "Lrn", {}, {Repair.MARKUP}),
+    ("OPT=Lrn; Human=low.", "Lrn", {"Human": "low"}, {Repair.MARKUP}),
+    ("<code>OPT=Lrn; Rep=a</code>", "Lrn", {"Rep": "a"}, {Repair.MARKUP}),
+    ("```\nOPT=Lrn\n```", "Lrn", {}, {Repair.MARKUP}),
+    ("```opt\nOPT=Lrn; Rep=a\n```\n", "Lrn", {"Rep": "a"}, {Repair.MARKUP}),
+    ("Final OPT-Code: OPT=Lrn", "Lrn", {}, {Repair.LABEL}),
+    ("**Final OPT-Code:** OPT=Lrn", "Lrn", {}, {Repair.LABEL, Repair.MARKUP}),
+    ("Final OPT-Code: Lrn+Sch", "Lrn+Sch", {}, {Repair.LABEL, Repair.MARKER}),
+    ("OPT: Lrn", "Lrn", {}, {Repair.MARKER}),
+    ("OPT-Code = Lrn", "Lrn", {}, {Repair.MARKER}),
+    ("OPT Code: Lrn", "Lrn", {}, {Repair.MARKER}),
+    ("OPT_Code=Lrn", "Lrn", {}, {Repair.MARKER, Repair.UNDERSCORE}),
+    ("Lrn+Sch", "Lrn+Sch", {}, {Repair.NO_MARKER}),
+    ("Sym{Lrn,Prb}; Rep=a", "Sym/Lrn+Prb", {"Rep": "a"}, {Repair.NO_MARKER}),
+    ("opt=LRN+sch; rep=a", "Lrn+Sch", {"Rep": "a"}, {Repair.CASE}),
+    ("OPT=Learnon+Symon/swarmon", "Lrn+Sym/Swm", {}, {Repair.LONG_NAME}),
+    ("OPT=learning+Swarm", "Lrn+Swm", {}, {Repair.ENGLISH}),
+    ("OPT=Sch & Lrn", "Lrn+Sch", {}, {Repair.OPERATOR}),
+    ("OPT=Sch, Lrn", "Lrn+Sch", {}, {Repair.OPERATOR}),
+    ("OPT=Sch and Lrn; Rep=a", "Lrn+Sch", {"Rep": "a"}, {Repair.OPERATOR}),
+    ("OPT=Evo/(Lrn+Ctl)", "Evo/Lrn+Ctl", {}, {Repair.BRACKETS}),
+    ("OPT=[Lrn]", "Lrn", {}, {Repair.BRACKETS}),
+    ("OPT={Lrn, Sch}", "Lrn+Sch", {}, {Repair.BRACKETS, Repair.OPERATOR}),
+    ("OPT=<Lrn+Sch>", "Lrn+Sch", {}, {Repair.BRACKETS}),
+    ("OPT=Lrn (Learnon) + Sch", "Lrn+Sch", {}, {Repair.GLOSS}),
+    ("OPT=Lrn; Rep=net (all weights); Obj=b", "Lrn", {"Rep": "net", "Obj": "b"}, {Repair.GLOSS}),
+    ("OPT=Lrn+Lrn/Evo/Lrn", "Lrn/Evo", {}, {Repair.REPEATED_ROOT}),
+    ("OPT=Lrn+\nSch", "Lrn+Sch", {}, {Repair.LINE_BREAK}),
+    ("OPT=Lrn, Rep=a, Obj=b", "Lrn", {"Rep": "a", "Obj": "b"}, {Repair.SEPARATOR}),
+    ("OPT=Lrn\nRep=a\nObj=b", "Lrn", {"Rep": "a", "Obj": "b"}, {Repair.SEPARATOR}),
+    ("OPT=Lrn Rep=a", "Lrn", {"Rep": "a"}, {Repair.SEPARATOR}),
+    ("OPT=Lrn; Rep=a;", "Lrn", {"Rep": "a"}, {Repair.TRAILING}),
+    ("OPT=Lrn; Rep: a", "Lrn", {"Rep": "a"}, {Repair.ASSIGNMENT}),
+    ("OPT=Lrn; Representation=a", "Lrn", {"Rep": "a"}, {Repair.KEY_NAME}),
+    ("OPT=Lrn; Rep=a b; Obj=c/d", "Lrn", {"Rep": "a-b", "Obj": "c-d"}, {Repair.VALUE}),
+    ("OPT=Lrn; Rep=réseau", "Lrn", {"Rep": "reseau"}, {Repair.VALUE}),
+    ("OPT=Lrn; Rep=; Obj=b", "Lrn", {"Obj": "b"}, {Repair.EMPTY}),
+    ("OPT=Lrn; Rep=<rep>; Obj=b", "Lrn", {"Obj": "b"}, {Repair.PLACEHOLDER}),
+    ("OPT=Lrn; Rep=...; Obj=b", "Lrn", {"Obj": "b"}, {Repair.PLACEHOLDER}),
+    (
+        *("OPT=<roots>; Rep=<...>\nOPT=Lrn; Rep=a", "Lrn", {"Rep": "a"}),
+        {Repair.PLACEHOLDER, Repair.PROSE},
+    ),
+    ("OPT=Lrn; Rep=a; Rep=a", "Lrn", {"Rep": "a"}, {Repair.REPEATED_FIELD}),
+    ("OPT=Lrn; Rep=a; Rep=b", "Lrn", {"Rep": "a+b"}, {Repair.REPEATED_FIELD}),
+    ("OPT=Lrn; Obj=b; Rep=a", "Lrn", {"Rep": "a", "Obj": "b"}, {Repair.FIELD_ORDER}),
+    ("OPT=Lrn; Risk=x; Rep=a", "Lrn", {"Rep": "a", "Risk": "x"}, {Repair.UNKNOWN_FIELD}),
+    ("OPT=Evo; Rep=a\nOPT=Lrn; Rep=b", "Lrn", {"Rep": "b"}, {Repair.SEVERAL, Repair.PROSE}),
+    ("> OPT=Lrn", "Lrn", {}, {Repair.QUOTED, Repair.MARKUP}),
+    ('"""OPT=Lrn"""', "Lrn", {}, {Repair.QUOTED, Repair.MARKUP}),
+    ('{"opt": "OPT=Lrn; Rep=a"}', "Lrn", {"Rep": "a"}, {Repair.DOCUMENT}),
+    ('{"roots": ["Lrn", "Sch"], "rep": "a"}', "Lrn+Sch", {"Rep": "a"}, {Repair.DOCUMENT}),
+    (
+        '```json\n{"code": {"OPT": "Evo/Lrn", "fields": {"Time": "gen"}}}\n```',
+        *("Evo/Lrn", {"Time": "gen"}, {Repair.DOCUMENT, Repair.MARKUP}),
+    ),
+    ("OPT: Lrn+Sch\nRep: a\n", "Lrn+Sch", {"Rep": "a"}, {Repair.DOCUMENT}),
+    (
+        "```yaml\nopt:\n  roots: [Lrn, Sch]\n  human: low\n```",
+        *("Lrn+Sch", {"Human": "low"}, {Repair.DOCUMENT, Repair.MARKUP}),
+    ),
+    ("It is so: weights move.\n\nOPT=Lrn", "Lrn", {}, {Repair.PROSE}),
+    ("OPT=Lrn; Human=low. Weights move.", "Lrn", {"Human": "low"}, {Repair.PROSE}),
+    ("I would say OPT=Lrn here.", "Lrn", {}, {Repair.PROSE}),
+]
+
+
+@pytest.mark.parametrize(("text", "composition", "fields", "repairs"), REPAIRS)
+def test_every_repair_is_made_and_recorded(
+    text: str, composition: str, fields: dict[str, str], repairs: set[Repair]
+):
+    code = parse(text)
+    assert (code.composition, dict(code.fields)) == (composition, fields)
+    assert set(code.repairs) == repairs
+    assert list(code.repairs) == [repair for repair in Repair if repair in repairs]
+    assert parse(str(code)) == code
+
+
+@pytest.mark.parametrize("text", [row[0] for row in REPAIRS])
+def test_strict_repairs_nothing(text: str):
+    with pytest.raises(OptCodeError):
+        parse(text, strict=True)
+
+
+def test_every_kind_of_repair_is_tested():
+    assert set().union(*(row[3] for row in REPAIRS)) == set(Repair)
+
+
+# Whole replies
+
+REPLY = """<think>
+The user wants OPT=Swm; Rep=agents? No, OPT=Prb.
+</think>
+Your description says "OPT=Sym" and
+
+> OPT=Evo; Rep=quoted
+
+**Final OPT-Code:**
+
+```text
+OPT=Sch+Lrn; Rep=param; Obj=loss; Data=labelled
+Time=epoch; Human=low
+```
+
+**Rationale:** A network is trained. It is not OPT=Swm, since: no agents.
+"""
+
+
+def test_a_long_reply_gives_its_last_line_outside_thoughts_and_quotes():
+    code = parse(REPLY)
+    assert str(code) == ("OPT=Lrn+Sch; Rep=param; Obj=loss; Data=labelled; Time=epoch; Human=low")
+    assert set(code.repairs) == {Repair.MARKUP, Repair.SEPARATOR, Repair.PROSE}
+
+
+@pytest.mark.parametrize(
+    ("text", "composition"),
+    [
+        ("<description>OPT=Evo</description>\nOPT=Lrn\n<description>OPT=Swm</description>", "Lrn"),
+        ("thoughts: OPT=Evo\n</think>\nOPT=Lrn", "Lrn"),
+        ('"""\nOPT=Evo\n"""\nThe code is OPT=Lrn.', "Lrn"),
+        ("OPT=Lrn\nNote: a swarm would be OPT=Swm.", "Lrn"),
+        ('{"description": "OPT=Evo", "opt_code": "OPT=Lrn; Rep=a", "rationale": "OPT=Swm"}', "Lrn"),
+        ('{"opt_code": "OPT=Lrn; Rep=a", "rationale": "cut o', "Lrn"),
+        ('{"answer": "OPT=Lrn", "why": "x"}', "Lrn"),
+        ('{"opt": "OPT=Evo"}\nOn reflection:\n{"opt": "OPT=Lrn"}', "Lrn"),
+        ("{" * 40 + '{"opt": "Lrn"}', "Lrn"),
+        ("OPT=\nLrn+Sch", "Lrn+Sch"),
+        ("Final OPT-Code:\nOPT=Lrn", "Lrn"),
+        ("OPT=Lrn, because it learns", "Lrn"),
+        ("OPT=Lrn - the weights move", "Lrn"),
+        ("Answer: Lrn", "Lrn"),
+        ("INTENT-OPT=Sch/Evo\nOPT=Lrn", "Lrn"),
+        ("| OPT=Lrn | Rep=a |", "Lrn"),
+        ("Lrn\n\nLrn\n", "Lrn"),
+    ],
+)
+def test_replies(text: str, composition: str):
+    assert parse(text).composition == composition
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no OPT-Code: expected a line such as"),
+        ("It learns.", "no OPT-Code"),
+        ("<think>OPT=Lrn; I am cut off", "no OPT-Code"),
+        ("<description>OPT=Lrn</description>", "no OPT-Code"),
+        ("INTENT-OPT=Sch/Evo", "no OPT-Code"),
+        ("OPT=<roots>; Rep=<...>", "found only the placeholder"),
+        ("- Lrn\n- Evo", "several codes without it: Lrn, Evo"),
+        ("OPT=Lrn+Foo", "column 9: .*a root .*found 'Foo'"),
+        ("so OPT=Lrn+", "column 9: .*found the end"),
+        ("OPT=Lrn Sch", "column 9: expected .* found 'Sch'"),
+        ("OPT=Lrn-Sch", "column 5: .*found 'Lrn-Sch'|column 8"),
+        ("OPT=Lrn++Sch", "column 9: .*found '[+]"),
+        ("OPT=Lrn=a", "column 8: .*found '='"),
+        ("OPT=Evo(Lrn)", "column 8"),
+        ("OPT=none", "column 5: expected .*a root"),
+        ("OPT=Sym{Lrn; Rep=a", "column 12: expected ',' or.*found ';'"),
+        ("OPT=; Rep=a", "column 5: expected .*found ';'"),
+        ('{"opt": null}', "no OPT-Code"),
+    ],
+)
+def test_what_holds_no_code_is_refused(text: str, message: str):
+    with pytest.raises(OptCodeError, match=message):
+        parse(text)
+
+
+def test_an_error_points_at_the_column():
+    with pytest.raises(OptCodeError) as caught:
+        parse("OPT=Lrn; Rep=a\0b", strict=True)
+    message, shown, pointer = str(caught.value).splitlines()
+    assert message == "column 15: expected ';' or the end, found '\\x00'"
+    assert shown[pointer.index("^") :].startswith("\\x00b")
+    with pytest.raises(OptCodeError) as caught:
+        parse("OPT=" + "+".join(["Lrn"] * 200) + "+Lnr+Evo", strict=True)
+    message, shown, pointer = str(caught.value).splitlines()
+    # 4 characters of OPT=, 200 times four of Lrn+
+    assert message.startswith("column 805:")
+    assert shown[pointer.index("^") :].startswith("Lnr+Evo")
+
+
+# Properties
+
+ROOTS = st.sampled_from(list(Root)).map(str)
+
+
+def _composed(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    several = st.lists(inner, min_size=2, max_size=3)
+    return st.one_of(
+        several.map("+".join),
+        several.map("/".join),
+        several.map(lambda parts: f"[{'→'.join(parts)}]"),
+        st.tuples(ROOTS, several).map(lambda pair: f"{pair[0]}{{{','.join(pair[1])}}}"),
+    )
+
+
+EXPRESSIONS = st.recursive(ROOTS, _composed, max_leaves=8)
+KEYS = st.one_of(st.sampled_from(FIELDS), st.from_regex("Z[A-Za-z0-9_-]{0,8}", fullmatch=True))
+VALUES = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9+_.,-]{0,9}[A-Za-z0-9+_-])?", fullmatch=True)
+
+
+@FAST
+@given(EXPRESSIONS, st.dictionaries(KEYS, VALUES, max_size=5))
+def test_reading_what_was_written_gives_the_same_code(expression: str, fields: dict[str, str]):
+    code = OptCode(parse(f"OPT={expression}").expression, fields)
+    again = parse(str(code))
+    assert again == code
+    assert str(again) == str(code)
+    assert (again.roots, again.primary) == (code.roots, code.primary)
+    assert set(again.repairs) <= {Repair.UNKNOWN_FIELD}
+    assert code.roots == {Root(name) for name in re.findall("[A-Z][a-z]{2}", expression)}
+    assert code.primary is Root(code.composition[:3])
+    assert parse(code.legacy()) == code
+    if fields.keys() <= set(FIELDS):
+        assert parse(str(code), strict=True) == code
+
+
+@FAST
+@given(EXPRESSIONS)
+def test_a_bare_expression_is_the_same_code(expression: str):
+    assert parse(expression) == parse(f"OPT={expression}")
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *("OPT", "=", ":", "OPT=", "OPT=", "opt-code:", "INTENT-OPT=", "Lrn", "Evo", "sym"),
+        *("Learnon", "learning", "+", "/", "&", ",", "and", "\u2192", "->", *"[]{}()<>", ";"),
+        *("<roots>", "...", "Rep", "=param", "Obj=fitness", "Human=low", "Zed=1", "Locus=x"),
+        *("\n", "\r\n", " ", "\u00a0", "\u200b", "\u2013", "\uff1d", "\0", "\ud800", "_"),
+        *("`", "```", "```yaml\n", "**", '"', '"""', "> ", "- ", "1. ", '{"opt": "', '"}'),
+        *("Final OPT-Code: ", "Rationale: it", "<think>", "</think>", "Rep=", "rep: a"),
+    ]
+)
+ANYTHING = st.one_of(
+    st.lists(FRAGMENTS, max_size=14).map("".join),
+    st.lists(FRAGMENTS, max_size=10).map(lambda parts: "OPT=Lrn" + "".join(parts)),
+    st.text(st.characters(exclude_categories=())),
+)
+
+
+@FAST
+@given(ANYTHING)
+def test_any_text_gives_a_code_or_the_error(text: str):
+    try:
+        code = parse(text)
+    except OptCodeError as error:
+        assert str(error).encode()
+        assert not is_strict(text)
+        return
+    assert parse(str(code)) == code
+    assert is_strict(text) == (not code.repairs)
+
+
+@FAST
+@given(ANYTHING)
+def test_any_text_gives_an_intent_or_the_error(text: str):
+    try:
+        intent = parse_intent(f"INTENT-OPT=Lrn{text}")
+    except OptCodeError as error:
+        assert str(error).encode()
+        return
+    assert parse_intent(str(intent)) == intent
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("[", "{", "(", "<", '{"', '{"a":', "<input>", "<think>", '"""', "```\n", "\n", "\0"),
+        *("OPT=", "OPT=\n", "OPT=Lrn+", "OPT=Lrn\n", "Lrn/", "Lrn\n", " ", "\ud800", "> ", "A: "),
+        *("; Rep=a", "opt:\n ", '{"opt": "Lrn"} '),
+    ],
+)
+def test_a_megabyte_takes_bounded_time(piece: str):
+    text = piece * (1_000_000 // len(piece))
+    for reader in (parse, parse_intent, bare):
+        with pytest.raises(OptCodeError):
+            reader(text)
+    with pytest.raises(OptCodeError):
+        parse(text, strict=True)
+    for start in ("", "OPT=", "OPT=Lrn; Rep="):
+        try:
+            parse((start + text)[:100_000])
+        except OptCodeError as error:
+            assert len(str(error)) < 1000
+
+
+def test_depth_and_length_are_limited():
+    deep = "[" * 16 + "Lrn" + "→Evo]" * 16
+    assert parse(f"OPT={deep}").composition == "Lrn/Evo"
+    for strict in (True, False):
+        with pytest.raises(OptCodeError, match="more than 16 brackets"):
+            parse(f"OPT=[{deep}→Lrn]", strict=strict)
+        with pytest.raises(OptCodeError):
+            parse("OPT=" + "+".join(["Lrn"] * 2000), strict=strict)
+    with pytest.raises(OptCodeError, match="200,001 characters is too long"):
+        parse("x" * 200_001)
+
+
+# Intents
+
+INTENT = """INTENT-OPT = Sch/Evo
+INTENT-GOAL = robust-production-scheduling
+INTENT-CONSTRAINTS = real-time, explainable, limited-human-oversight
+INTENT-RISKS = local-minima, premature-convergence
+"""
+SCHEDULING = OptIntent(
+    Nesting((Root.SCH, Root.EVO)),
+    "robust-production-scheduling",
+    ("real-time", "explainable", "limited-human-oversight"),
+    ("local-minima", "premature-convergence"),
+)
+
+
+def test_the_published_intent_is_read_on_lines_and_with_semicolons():
+    one_line = "; ".join(INTENT.splitlines())
+    fenced = f"Here:\n```\n{INTENT}```\nINTENT is declared first."
+    for text in (INTENT, one_line, INTENT.replace("\n", "\r\n"), fenced, str(SCHEDULING)):
+        assert parse_intent(text) == SCHEDULING
+    assert str(SCHEDULING) == (
+        "INTENT-OPT=Sch/Evo; INTENT-GOAL=robust-production-scheduling; INTENT-CONSTRAINTS=real-time"
+        ", explainable, limited-human-oversight; INTENT-RISKS=local-minima, premature-convergence"
+    )
+    assert SCHEDULING.code == parse("OPT=Sch/Evo")
+
+
+def test_intents_are_read_in_other_forms():
+    text = "intent\u2013opt: search + learning; INTENT_CONTEXT: a plant; INTENT-RISK=drift"
+    assert parse_intent(text) == OptIntent(
+        Sum((Root.SCH, Root.LRN)), risks=("drift",), context="a plant"
+    )
+    assert parse_intent("INTENT-OPT=Lrn\nINTENT-OPT=Evo").expression is Root.EVO
+    with pytest.raises(OptCodeError, match="no intent: expected INTENT-OPT="):
+        parse_intent("OPT=Lrn")
+    with pytest.raises(OptCodeError, match=r"column 9: .*Foo"):
+        parse_intent("INTENT-OPT=Lrn+Foo; INTENT-GOAL=x")
+
+
+# The packaged tables
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    text = (resources.files("raylab.opt") / "data" / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("row", rows("gold.jsonl") + rows("proposed.jsonl"), ids=lambda r: r["id"])
+def test_every_gold_code_is_read_and_keeps_its_roots(row: dict[str, str]):
+    code = parse(row["gold"])
+    expression = row["gold"].removeprefix("OPT=").partition(";")[0]
+    assert code.roots == {Root(name) for name in re.findall("[A-Z][a-z]{2}", expression)}
+    assert set(code.repairs) <= {Repair.NO_MARKER}
+    assert code.legacy().removeprefix("OPT=") == row["gold"].removeprefix("OPT=")
