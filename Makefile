@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: venv
+	$(BIN)/python jobs/annotate.py name=demo-annotation cases.every=4 cases.take=12 resume=true
 	$(BIN)/python jobs/pipeline.py scale=demo prior.every=5 resume=true
 
 test: venv

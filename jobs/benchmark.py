@@ -1,9 +1,10 @@
-"""Measure the speed of training, of reading score trees, or the overhead of a sweep.
+"""Measure the speed of training, score trees, annotation, or the overhead of a sweep.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
     python jobs/benchmark.py part=quality
     python jobs/benchmark.py part=tune data.every=8
+    python jobs/benchmark.py part=annotate
 """
 
 from raylab.config import BenchmarkConfig
@@ -14,10 +15,8 @@ def run(config: BenchmarkConfig) -> None:
     # The training part runs where ray is not installed.
     if config.part == "train":
         from raylab.arc.benchmark import run_benchmark as measure
-    elif config.part == "quality":
-        from raylab.cluster.benchmark import benchmark_quality as measure
     else:
-        from raylab.cluster.benchmark import benchmark_tune as measure
+        from raylab.cluster.benchmark import measure_part as measure
     measure(config)
 
 

@@ -30,6 +30,7 @@ from raylab.errors import RunError
 
 RECORD = "record.json"
 METRICS = "metrics.json"
+SCORES = "scores"
 IDENTITY_EXCLUDES = {
     "storage",
     "name",

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from raylab.config import (
     CONFIGS,
+    AnnotateConfig,
     Architecture,
     BenchmarkConfig,
     ChampionConfig,
@@ -34,6 +35,7 @@ JOBS: list[type[JobConfig]] = [
     TrainConfig,
     TuneConfig,
     EvaluateConfig,
+    AnnotateConfig,
     QualityConfig,
     PipelineConfig,
     BenchmarkConfig,
@@ -41,9 +43,11 @@ JOBS: list[type[JobConfig]] = [
 NEEDED: dict[type[JobConfig], dict[str, Any]] = {
     TuneConfig: {"space": yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]},
     EvaluateConfig: {"models": ("a.ckpt",)},
+    AnnotateConfig: yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text()),
 }
 """Keys without a default."""
 NEEDS_PATH = {"arc_json", "re_arc"}
+ROLES = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
 
 
 def group_choices() -> list[tuple[type[JobConfig], str, str]]:
@@ -86,6 +90,8 @@ def test_every_group_option_loads_and_is_chosen(
     overrides = [*needed(kind), f"{group}={option}"]
     if option in NEEDS_PATH:
         overrides.append("data.path=tasks.zip")
+    if (group, option) == ("llm", "openai"):
+        overrides += [f"llm.{role}.model=m" for role in ROLES]
     text = (CONFIGS / group / f"{option}.yaml").read_text()
     sets = yaml.safe_load(text)
     assert_contains(
@@ -148,6 +154,24 @@ def test_a_domain_is_replaced_by_one_of_another_kind() -> None:
         TuneConfig, ["space.training.lr.log_uniform=null", "space.training.lr.choice=[0.001,0.01]"]
     )
     assert config.space.training["lr"] == Domain(choice=(0.001, 0.01))
+
+
+ANNOTATION_MISTAKES = [
+    ("llm.annotator_a.endpoint=azure", "annotator_a.endpoint azure is none of endpoints: default"),
+    ("llm.budget.money=5", "budget.money needs a price of annotator_a's SmolLM2-135M-Instruct"),
+    ("llm.annotator_b.seed=1", "annotator_a and annotator_b are the same call"),
+    ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
+    ("llm.endpoints.default.base_url='https://me:key@host/v1'", "must carry no key"),
+    ("llm.endpoints.default.base_url='https://host/v1?key=1'", "must carry no key"),
+    ("llm.endpoints.default.limits.concurrency=0", "greater than 0"),
+    ("+cases={path: a.jsonl, python: [os.path]}", "takes one source, has path, python"),
+    ("protocol.threshold=101", "less than or equal to 100"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), ANNOTATION_MISTAKES)
+def test_an_annotation_that_cannot_be_run_is_refused(override: str, message: str) -> None:
+    assert message in refusal(AnnotateConfig, override)
 
 
 def test_group_choice_keeps_the_overrides_of_its_keys() -> None:

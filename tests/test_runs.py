@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raylab.config import TrainConfig, load_config
+from raylab.config import AnnotateConfig, TrainConfig, load_config
 from raylab.errors import RunError
 from raylab.runs import RECORD, Run, config_hash
 
@@ -109,6 +109,19 @@ def test_derived_name_depends_on_the_work_alone(tmp_path: Path) -> None:
     assert config_hash(same) == config_hash(config)
     assert config_hash(train(tmp_path, "training.seed=1")) != config_hash(config)
     assert config_hash(train(tmp_path, "init_from=old.ckpt")) != config_hash(config)
+
+
+def test_limits_budget_and_prices_may_change_but_models_may_not(tmp_path: Path) -> None:
+    def annotate(*overrides: str) -> str:
+        return config_hash(load_config(AnnotateConfig, [f"storage='{tmp_path}'", *overrides]))
+
+    before = annotate()
+    assert before == annotate("llm.endpoints.default.limits.concurrency=1")
+    assert before == annotate("llm.budget.tokens=5", "actors=3", "archive=a.db", "export=jsonl")
+    assert before == annotate("llm.prices={m: {input: 1, output: 2}}", "review=export")
+    assert before != annotate("llm.evaluator.seed=9")
+    assert before != annotate("llm.endpoints.default.base_url='http://host/v1'")
+    assert before != annotate("fresh=true")
 
 
 def test_directory_without_a_record_is_refused_with_the_reason(tmp_path: Path) -> None:

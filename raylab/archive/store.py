@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -336,7 +336,7 @@ class Archive:
         Raises:
             ArchiveError: There is no such run, or reading fails.
         """
-        run_id = self.run_id(run)
+        run_id = self._run_id(run)
         condition = CASES.c.status == status if status is not None else None
 
         def page(after: int) -> list[StoredCase]:
@@ -379,10 +379,10 @@ class Archive:
         Raises:
             ArchiveError: There is no such run, or reading fails.
         """
-        run_id = self.run_id(run)
+        run_id = self._run_id(run)
         conditions: list[ColumnElement[bool]] = []
         if status is not None:
-            conditions.append(_current_status() == status)
+            conditions.append(_current_status(until) == status)
         if until is not None:
             conditions.append(CASES.c.sequence <= until)
 
@@ -442,7 +442,7 @@ class Archive:
         Raises:
             ArchiveError: There is no such run, or reading fails.
         """
-        run_id = self.run_id(run)
+        run_id = self._run_id(run)
         condition = DECISIONS.c.case_key == digest(case) if case is not None else None
 
         def work(connection: Connection, after: int) -> list[StoredDecision]:
@@ -475,7 +475,8 @@ class Archive:
     def verify(self, run: str | None = None) -> list[Problem]:
         """What is wrong in the chain of a run, or of all runs; nothing if all is as written.
 
-        Memory stays bounded, and writers may go on meanwhile. Whoever can write the database and
+        The walk through a run ends after 1,000 problems. Memory stays bounded, and writers may go
+        on meanwhile. Whoever can write the database and
         recomputes all hashes up to the run's own head is found out only by a `RunRow.head_hash`
         that was noted elsewhere.
 
@@ -506,12 +507,7 @@ class Archive:
         until = self.run(run).records
         return write_cases(self.current_cases(run, until=until), str(path), format)
 
-    def run_id(self, name: str) -> int:
-        """The number of a run in the tables.
-
-        Raises:
-            ArchiveError: There is no such run.
-        """
+    def _run_id(self, name: str) -> int:
         return self._database.read(lambda connection: self._run(connection, name)["id"])
 
     def _run(self, connection: Connection, name: str, lock: bool = False) -> RowMapping:
@@ -553,11 +549,15 @@ class Archive:
     def _refuse_other_work(self, row: RowMapping, config: str) -> None:
         if row["config"] == config:
             return
-        before, now = json.loads(row["config"]), json.loads(config)
-        keys = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
+        before, now = _flat(json.loads(row["config"])), _flat(json.loads(config))
+        differences = [
+            f"\n  {key}: the run has {before.get(key, 'nothing')}, now {now.get(key, 'nothing')}"
+            for key in sorted(before.keys() | now.keys())
+            if before.get(key, ...) != now.get(key, ...)
+        ]
         raise ArchiveError(
-            f"archive {self.place} has a run {row['name']} of another configuration, which differs "
-            f"in {', '.join(keys)}: set it as the run has it, or choose another name="
+            f"archive {self.place} has a run {row['name']} of another configuration:"
+            f"{''.join(differences)}\nset these as the run has them, or choose another name="
         )
 
     def _refuse_other_description(self, run: str, row: CaseRow, subject: str) -> None:
@@ -567,6 +567,17 @@ class Archive:
                 "description: ids must tell the cases of a run apart, and descriptions stay as "
                 "they are; for changed ones choose another name="
             )
+
+
+def _flat(config: Json, prefix: str = "") -> Json:
+    """The values of nested objects by their dotted keys."""
+    flat: Json = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(cast(Json, value), f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _rows(connection: Connection, statement: Executable) -> Sequence[RowMapping]:
@@ -646,10 +657,13 @@ def _decisions_on(
     return found
 
 
-def _current_status() -> ColumnElement[str]:
+def _current_status(until: int | None = None) -> ColumnElement[str]:
+    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case_key == CASES.c.case_key)
+    if until is not None:
+        on_it &= DECISIONS.c.sequence <= until
     decided = (
         select(DECISIONS.c.status)
-        .where(DECISIONS.c.run_id == CASES.c.run_id, DECISIONS.c.case_key == CASES.c.case_key)
+        .where(on_it)
         .order_by(DECISIONS.c.sequence.desc())
         .limit(1)
         .scalar_subquery()

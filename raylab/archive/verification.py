@@ -153,8 +153,11 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[Problem]:
     own_hash = run_hash(row.name, row.config, row.versions, row.started)
     walk = _Walk(row.name, own_hash)
     links = _links(database, run_id, row.head_sequence)
-    for _, rivals in itertools.groupby(links, key=lambda link: link.sequence):
-        for link in sorted(rivals, key=walk.fits, reverse=True):
+    for _, group in itertools.groupby(links, key=lambda link: link.sequence):
+        rivals = list(group)
+        if len(rivals) > 1:
+            rivals.sort(key=walk.fits, reverse=True)
+        for link in rivals:
             walk.step(link)
         if len(walk.problems) >= LISTED:
             return walk.problems

@@ -347,3 +347,13 @@ def _annotation_table(config: BenchmarkConfig, rounds: list[dict[str, float]]) -
         found = ([r[key] for r in rounds if key in r] for key in labels)
         table.add_row(name, *(f"{of(values):.4g}" if values else "-" for values in found))
     return table
+
+
+def measure_part(config: BenchmarkConfig) -> None:
+    """Run the part of `config` that needs Ray; see the functions of the parts."""
+    parts = {
+        "quality": benchmark_quality,
+        "tune": benchmark_tune,
+        "annotate": benchmark_annotate,
+    }
+    parts[config.part](config)

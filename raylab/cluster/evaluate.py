@@ -39,9 +39,8 @@ from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.quality.logs import read_score, score_log
 from raylab.report.progress import duration
 from raylab.report.tables import accuracy_table, percent
-from raylab.runs import METRICS, Json, Run
+from raylab.runs import METRICS, SCORES, Json, Run
 
-SCORES = "scores"
 FILE_THREADS = 16
 HEARTBEAT_SECONDS = 30.0
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pyarrow import fs
 
 from raylab.archive.store import Archive
-from raylab.cluster.evaluate import SCORES
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
 from raylab.errors import ArchiveError, ConfigError, LlmError
@@ -18,7 +17,7 @@ from raylab.opt.settings import Settings
 from raylab.quality.logs import score_log
 from raylab.report.annotation import annotation_tables, drift_table
 from raylab.report.charts import confusion_maps_png
-from raylab.runs import Json, Run
+from raylab.runs import SCORES, Json, Run
 
 ARCHIVE = "archive.db"
 REPORT = "report.json"
@@ -91,7 +90,7 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     for sentence in scores.left_out:
         print(f"score tree: {sentence}")
     chain = {"place": archive.place, "records": head.records, "head_hash": head.head_hash}
-    report = {"run": run.name, "archive": chain, **quality}
+    report: Json = {"run": run.name, "archive": chain, **quality}
     run.write_json(REPORT, report)
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
     if config.export is not None:

@@ -14,7 +14,7 @@ import torch
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.evaluation import predicted_examples
 from raylab.arc.tasks import load_tasks
-from raylab.cluster.evaluate import SCORES, evaluate_models
+from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.models import fetch_checkpoint, find_models
 from raylab.cluster.quality import QUALITY, measure_trees, print_quality
 from raylab.cluster.session import result_of, session
@@ -25,7 +25,7 @@ from raylab.errors import RunError
 from raylab.quality.measure import Quality
 from raylab.report.page import Example, PipelineReport, Prediction, render_pipeline
 from raylab.report.tables import comparison_table
-from raylab.runs import METRICS, RECORD, Json, Run
+from raylab.runs import METRICS, RECORD, SCORES, Json, Run
 
 PRIOR = "prior"
 EXAMPLES = "examples.json"

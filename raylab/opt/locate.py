@@ -220,6 +220,8 @@ class _Page:
         self._starts = list(accumulate(map(len, self._raw), initial=0))
         fences = {n for n, line in enumerate(self._lines) if FENCE.match(line)}
         self._fenced = bool(fences)
+        blank = (raw for raw, line in zip(self._raw, self._lines, strict=True) if not line)
+        self._blank_repairs = character_repairs("".join(blank))
         self._filled = [
             number
             for number, line in enumerate(self._lines)
@@ -284,9 +286,8 @@ class _Page:
             content += f"\n{self._lines[following]}"
             used.add(following)
             end = following
-        repairs = self._lead_repairs(place).union(
-            *(character_repairs(self._raw[line]) for line in used)
-        )
+        repairs = self._lead_repairs(place) | self._blank_repairs
+        repairs.update(*(character_repairs(self._raw[line]) for line in used))
         if self._fenced:
             repairs.add(Repair.MARKUP)
         if place.mentioned or any(line not in used for line in self._filled):

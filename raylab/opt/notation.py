@@ -6,7 +6,7 @@ from left to right. The ensembles `A{B,C}` and pipelines `[A→B]` of v1.0 (2025
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
@@ -189,7 +189,7 @@ def read_line(text: str, form: Literal["line", "bare"] = "line") -> Line:
     """
     _refuse_oversize(text)
     try:
-        return cast(Line, _grammar().parse(text, start=form))
+        return _parsed(text, form)
     except UnexpectedInput as error:
         raise syntax_error(text, *_reason(error, len(text))) from None
 
@@ -197,8 +197,9 @@ def read_line(text: str, form: Literal["line", "bare"] = "line") -> Line:
 def line_or_none(text: str) -> Line | None:
     """What `read_line` reads; None if it is no such line."""
     try:
-        return read_line(text)
-    except OptCodeError:
+        _refuse_oversize(text)
+        return _parsed(text, "line")
+    except (OptCodeError, UnexpectedInput):
         return None
 
 
@@ -219,6 +220,10 @@ def syntax_error(text: str, column: int, problem: str) -> OptCodeError:
 def printable(text: str) -> str:
     """The text with what no terminal or file takes, such as NUL, written as an escape."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _parsed(text: str, form: Literal["line", "bare"]) -> Line:
+    return cast(Line, _grammar().parse(text, start=form))
 
 
 def _rank(operand: Expression) -> int:
@@ -247,16 +252,12 @@ def _refuse_oversize(text: str) -> None:
         raise OptCodeError(
             f"a line of {len(text):,} characters is no OPT-Code: at most {LONGEST_LINE:,} are read"
         )
-    for depth, column in _depths(text):
-        if depth > DEEPEST:
-            raise syntax_error(text, column, f"more than {DEEPEST} brackets within one another")
-
-
-def _depths(text: str) -> Iterator[tuple[int, int]]:
     depth = 0
-    for column, character in enumerate(text, 1):
-        depth += (character in "[{") - (character in "]}")
-        yield depth, column
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        depth += 1 if bracket[0] in "[{" else -1
+        if depth > DEEPEST:
+            problem = f"more than {DEEPEST} brackets within one another"
+            raise syntax_error(text, bracket.end(), problem)
 
 
 def _reason(error: UnexpectedInput, length: int) -> tuple[int, str]:

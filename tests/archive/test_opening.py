@@ -374,7 +374,8 @@ def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
     postgres.stop()
     try:
         assert "cannot be reached" in refusal(location, wait=0.1)
-        script = "import sys; from raylab.archive.store import Archive as A\nA.open(sys.argv[1], wait=60)"
+        script = "import sys; from raylab.archive.store import Archive\n"
+        script += "Archive.open(sys.argv[1], wait=60).close()"
         opening = subprocess.Popen([sys.executable, "-c", script, location], cwd=ROOT)
     finally:
         postgres.start()

@@ -44,9 +44,12 @@ def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
     assert archive.run("r").finished is None
 
 
-def test_a_run_of_another_configuration_is_refused(archive: Archive):
-    with pytest.raises(ArchiveError, match=r"run r of another .* differs in prompt, seed: .*name="):
-        archive.start_run("r", {"prompt": "minimal", "seed": 1}, {})
+def test_a_run_of_another_configuration_is_refused_with_what_differs(archive: Archive):
+    with pytest.raises(ArchiveError) as raised:
+        archive.start_run("r", {"prompt": "maximal", "llm": {"a": {"seed": 1}}}, {})
+    assert "a run r of another configuration:\n  llm.a.seed: the run has nothing, now 1\nset" in (
+        str(raised.value)
+    )
     assert archive.run("r").config == {"prompt": "maximal"}
 
 
