@@ -33,6 +33,7 @@ from raylab.cluster.outcomes import archive_location, conclude, print_drift, use
 from raylab.cluster.session import result_of, session
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
+from raylab.errors import StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_server
 from raylab.opt.cases import Case
 from raylab.opt.outcome import Status
@@ -94,8 +95,9 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         progress = stack.enter_context(Progress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))
         drive(pool, chunks_of(_open_cases(config, run, archive), pool.chunk), progress, stop)
-    if progress.tally.halt is not None:
-        raise progress.tally.halt
+    halt = progress.tally.halt
+    if halt is not None and not isinstance(halt, StoppedError):
+        raise halt
     if stop.asked:
         raise KeyboardInterrupt
 

@@ -223,6 +223,7 @@ class Client:
                 connection.check()
                 permit = await self._gate.reserve(connection.name, tokens, cost)
                 if permit.granted:
+                    connection.check()
                     return permit
                 await connection.pause(permit.wait)
 

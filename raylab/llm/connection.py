@@ -29,8 +29,8 @@ KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept: less than servers do, which close it under a call."""
 SILENT_CALLS = 5
 """Calls without an answer, one after the other and each after all its retries, that end a run."""
-REFUSED_CALLS = 20
-"""Calls refused in the same words, before the endpoint answered any, that end a run."""
+REFUSED_CALLS = 50
+"""Calls refused in the same words, with none answered in between, that end a run."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Connection:
     def succeeded(self) -> None:
         """Notes that a call was answered."""
         self._answered = True
-        self._silent = 0
+        self._silent = self._refused = 0
 
     def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """The error of a call that failed for good, which may be the end of the endpoint."""
@@ -162,9 +162,9 @@ class Connection:
         if failure.outcome is Outcome.REFUSED:
             self._refused = self._refused + 1 if said == self._refusal else 1
             self._refusal = said
-            if self._answered or self._refused < REFUSED_CALLS:
+            if self._refused < REFUSED_CALLS:
                 return CallError(f"{where}: refused the call: {said}")
-            said = f"refused the first {self._refused} calls, all with: {said}"
+            said = f"refused {self._refused} calls in a row: {said}"
         elif failure.outcome is not Outcome.UNUSABLE:
             self._silent += 1
             said = f"no answer in {attempts} attempts, the last: {said}"

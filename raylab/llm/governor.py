@@ -250,7 +250,7 @@ class Governor:
             key, used = "tokens", f"{spent.tokens:,} of {most.tokens:,} tokens"
             more = f"{tokens:,}"
         elif most.money is not None and spent.money + cost > most.money:
-            key, used, more = "money", f"{spent.money:.4g} of {most.money:.4g}", f"{cost:.4g}"
+            key, used, more = "money", f"{spent.money:.6g} of {most.money:.6g}", f"{cost:.6g}"
         else:
             return
         raise BudgetError(

@@ -28,6 +28,7 @@ UNKNOWN_MODEL = re.compile(
     r"|\b(invalid|unknown|no such) model\b",
     re.IGNORECASE | re.DOTALL,
 )
+CONFIGURED = ("max_tokens", "max_completion_tokens", "temperature", "seed")
 FORMAT_WORDS = ("response_format", "json_schema")
 
 
@@ -221,6 +222,8 @@ def _advice(status: int, words: str, code: str, param: str) -> str | None:
     names_format = param.startswith(FORMAT_WORDS) or any(word in words for word in FORMAT_WORDS)
     if status in (400, 422) and names_format:
         return "; set reply_format=json_object or reply_format=text for this endpoint"
+    if param in CONFIGURED or code in ("unsupported_parameter", "unsupported_value"):
+        return "; change this in the configuration of the model"
     return None
 
 

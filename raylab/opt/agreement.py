@@ -185,15 +185,16 @@ def cohen_kappa(counts: PrimaryCounts, draws: int = DRAWS, seed: int = 307) -> E
         draws: Replicates of the percentile bootstrap; 0 leaves the interval out.
         seed: Of the bootstrap.
     """
-    pairs = {pair: n for pair, n in counts.items() if None not in pair and n}
-    places = np.array([[PLACES[cast(Root, root)] for root in pair] for pair in pairs], int)
+    answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
+    pairs = sorted(answered)
+    places = np.array([[PLACES[root] for root in pair] for pair in pairs], int)
 
     def kappa(cases: Array) -> Array:
         observed, a, b = _observed_and_margins(cases, places, 1.0 - np.eye(len(Root)))
         expected = 1.0 - (a * b).sum(-1) / a.sum(-1) ** 2
         return _one_less(observed, expected)
 
-    return _estimate(list(pairs.values()), kappa, draws, seed)
+    return _estimate([answered[pair] for pair in pairs], kappa, draws, seed)
 
 
 def krippendorff_alpha(
@@ -213,7 +214,8 @@ def krippendorff_alpha(
         seed: Of the bootstrap.
     """
     distance = distance or load_distance()
-    pairs = {pair: n for pair, n in counts.items() if pair[0] and pair[1] and n}
+    answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
+    pairs = sorted(answered, key=lambda pair: [sorted(roots) for roots in pair])
     values = sorted({roots for pair in pairs for roots in pair}, key=sorted)
     number = {roots: place for place, roots in enumerate(values)}
     places = np.array([[number[roots] for roots in pair] for pair in pairs], int)
@@ -226,7 +228,7 @@ def krippendorff_alpha(
         expected = ((margin @ table) * margin).sum(-1) / (size * (size - 1))
         return _one_less(observed, expected)
 
-    return _estimate(list(pairs.values()), alpha, draws, seed)
+    return _estimate([answered[pair] for pair in pairs], alpha, draws, seed)
 
 
 def proportion(successes: int, trials: int) -> Estimate:
@@ -357,7 +359,8 @@ def _estimate(
     """The statistic of all cases with its percentile bootstrap interval.
 
     Cases with equal pairs are exchangeable, so that drawing the counts of the distinct pairs from
-    a multinomial is drawing the cases with replacement.
+    a multinomial is drawing the cases with replacement. The pairs come in a fixed order, so that
+    the interval does not depend on the order in which cases were counted.
     """
     cases = np.array(counts, float)
     total = sum(counts)

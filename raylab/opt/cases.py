@@ -15,6 +15,7 @@ import io
 import json
 import os
 import platform
+import re
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -46,6 +47,8 @@ RECENT_IDS = 1 << 16
 MERGE_SHARE = 16
 """The array grows by at least this part at once, so that merging stays cheap."""
 SHOWN = 60
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+"""Characters that UTF-8 or a database does not take."""
 
 Json = dict[str, Any]
 
@@ -310,7 +313,7 @@ def _text(place: str, key: str, value: object) -> str:
         _refuse(place, key, value, "text")
     if not value.strip():
         _refuse(place, key, value, "text that is not empty")
-    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+    if UNSTORABLE.search(value):
         _refuse(place, key, value, "text without NUL and lone surrogates: remove them")
     return value
 

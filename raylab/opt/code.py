@@ -58,6 +58,7 @@ ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
 """The orders of keys that are no repair: the canonical one and that of v1.0."""
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
+INTENT_MARKS = "*`\"' \t,"
 INTENT_HEAD = re.compile(
     r"INTENT[ _-]{1,3}(?P<key>OPT|GOAL|CONSTRAINTS?|RISKS?|CONTEXT)[ \t*`\"']*[=:]", re.IGNORECASE
 )
@@ -226,6 +227,9 @@ class OptIntent:
         constraints: Each a word, words joined by hyphens or a phrase.
         risks: As constraints.
         context: Where it is to work.
+
+    Raises:
+        OptCodeError: A text has `;` or a line break, or a constraint or risk a comma.
     """
 
     expression: Expression
@@ -233,6 +237,14 @@ class OptIntent:
     constraints: tuple[str, ...] = ()
     risks: tuple[str, ...] = ()
     context: str = ""
+
+    def __post_init__(self) -> None:
+        for text in (self.goal, self.context, *self.constraints, *self.risks):
+            if re.search("[;\n\r]", text):
+                raise OptCodeError(f"intent {printable(text)!r}: should have no ; and line breaks")
+        for text in (*self.constraints, *self.risks):
+            if "," in text:
+                raise OptCodeError(f"intent {printable(text)!r}: should be two, or have no comma")
 
     @property
     def code(self) -> OptCode:
@@ -291,8 +303,9 @@ def parse_intent(text: str) -> OptIntent:
 
 def _intent_value(content: str) -> str:
     first = re.split(r"[;\n]", content.strip(), maxsplit=1)[0]
-    return " ".join(first.strip("*`\"' \t,").split())
+    return " ".join(first.strip(INTENT_MARKS).split())
 
 
 def _listed(value: str) -> tuple[str, ...]:
-    return tuple(item for item in (part.strip() for part in value.split(",")) if item)
+    items = (part.strip(INTENT_MARKS) for part in value.split(","))
+    return tuple(item for item in items if item)

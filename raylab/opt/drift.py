@@ -38,6 +38,7 @@ MEASURES: tuple[Measure, ...] = (
     ("pass_rate", "B"),
     ("exact", "A and B"),
 )
+SAID = {"roots": "right roots", "pass_rate": "passed", "exact": "equal composition"}
 TESTS = ("two_proportion", "mcnemar")
 
 
@@ -355,7 +356,7 @@ def _alarms(row: Json) -> Iterator[str]:
     if tests:
         why = f"; changed as well: {', '.join(row['changed'])}" if row["changed"] else ""
         yield (
-            f"{row['measure']} of {row['side']} ({', '.join(row['models'])}): "
+            f"{SAID[row['measure']]}, {row['side']} ({', '.join(row['models'])}): "
             f"{row['right_before']} of {row['cases']} canaries in {row['before']}, "
             f"{row['right_after']} in {row['after']} ({', '.join(tests)}){why}"
         )

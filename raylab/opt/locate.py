@@ -20,9 +20,9 @@ from raylab.opt.repair import (
     HTML_TAG,
     KEY_NAMES,
     KEYS,
+    MARK_CLASS,
     MARKS,
     ROOT_NAMES,
-    M,
     Repair,
     begins_with_root,
     character_repairs,
@@ -39,6 +39,8 @@ YAML_TRIES = 8
 """Last fenced blocks that are read as YAML."""
 LONGEST_YAML = 4000
 """Characters of a block that is read as YAML."""
+DEEPEST_YAML = 16
+"""Brackets of such a block at most."""
 DEEPEST_MAPPING = 4
 """Mappings within one another in which a code is looked for."""
 BARE_TRIES = 64
@@ -60,6 +62,10 @@ CODE_KEYS = (
     "root",
 )
 """Keys under which a mapping holds a code, the most telling first."""
+YAML_KEY = re.compile(
+    rf"^[ \t-]*[\"']?(?:{'|'.join(CODE_KEYS).replace('-', '[ _-]')})[\"']?[ \t]*:",
+    re.IGNORECASE | re.MULTILINE,
+)
 FIELD_GROUPS = ("fields", "attributes")
 THINKING = ("think", "thinking", "reasoning")
 """Tags around what a model writes before it answers."""
@@ -79,19 +85,23 @@ QUOTING = (
 """Tags around what a model was given."""
 
 MARKER = re.compile(
-    rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{M}]{{0,8}}(?P<sign>[=:])", re.IGNORECASE
+    rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{MARK_CLASS}]{{0,8}}(?P<sign>[=:])",
+    re.IGNORECASE,
 )
-BULLET = re.compile(rf"[\s>•‣{M}-]*(?:\(?\d{{1,3}}[.):])?[\s>•{M}{{(\[,-]*")
-LABEL = re.compile(rf"[^.!?;:=]{{1,60}}:[ \t{M}]*")
+BULLET = re.compile(rf"[\s>•‣{MARK_CLASS}-]*(?:\(?\d{{1,3}}[.):])?[\s>•{MARK_CLASS}{{(\[,-]*")
+LABEL = re.compile(rf"[^.!?;:=]{{1,60}}:[ \t{MARK_CLASS}]*")
 FENCE = re.compile(r"[ \t]*(?:```|~~~)")
 FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)```", re.DOTALL)
 JSON_OBJECT = re.compile(r'\{\s*"')
-CONTINUATION = re.compile(rf"[\s>•{M}-]*(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}})[ \t{M}]*[=:]")
+CONTINUATION = re.compile(
+    rf"[\s>•{MARK_CLASS}-]*(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}})[ \t{MARK_CLASS}]*[=:]"
+)
 WRAPPED = re.compile(rf"(?:[+/&]|{ARROWS})$")
 LEAD = re.compile(
-    rf"[\s>•{M}-]*(?:(?!(?:{ROOT_NAMES})\b)[^.!?;:=]{{1,60}}:[ \t{M}]+)?", re.IGNORECASE
+    rf"[\s>•{MARK_CLASS}-]*(?:(?!(?:{ROOT_NAMES})\b)[^.!?;:=]{{1,60}}:[ \t{MARK_CLASS}]+)?",
+    re.IGNORECASE,
 )
-BARE = re.compile(rf"[\s>•{M}\[({{-]*(?:{ROOT_NAMES})(?![\w-])(?!\s*:)", re.IGNORECASE)
+BARE = re.compile(rf"[\s>•{MARK_CLASS}\[({{-]*(?:{ROOT_NAMES})(?![\w-])(?!\s*:)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -303,7 +313,7 @@ class _Page:
             return {Repair.NO_MARKER} | label | marks
         prefix, text, code = line[: marker.start()], marker[0], marker["code"] or ""
         labelled = any(map(str.isalpha, HTML_TAG.sub("", prefix)))
-        marks = rf"[{M}<>•]|(?:^|\s)-|\d[.):]"
+        marks = rf"[{MARK_CLASS}<>•]|(?:^|\s)-|\d[.):]"
         noted = {
             Repair.LABEL: labelled and not place.mentioned,
             Repair.MARKUP: re.search(marks, prefix + text.replace(code, "")) is not None,
@@ -406,7 +416,9 @@ def _yaml_blocks(text: str) -> Iterator[tuple[int, int, Mapping[str, object]]]:
     blocks = [match.span(1) for match in FENCED.finditer(text)][-YAML_TRIES:]
     for start, end in blocks or [(0, len(text))]:
         block = plain(text[start:end])
-        if len(block) > LONGEST_YAML or block.count("[") + block.count("{") > YAML_TRIES:
+        if len(block) > LONGEST_YAML or not YAML_KEY.search(block):
+            continue
+        if block.count("[") + block.count("{") > DEEPEST_YAML:
             continue
         try:
             document: object = yaml.load(block, Loader=yaml.BaseLoader)

@@ -54,6 +54,7 @@ class Repair(StrEnum):
     QUOTED = "code in quoted text"
     DOCUMENT = "JSON or YAML"
     PROSE = "text around the code"
+    """Where a rationale is asked for along with the code, this alone is no fault."""
 
 
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -111,20 +112,21 @@ KEY_NAMES = {"representation": "Rep", "objective": "Obj"}
 
 MARKS = "*`\"'\u201c\u201d\u2018\u2019\u201e\u00ab\u00bb_~#|$\\"
 """Characters that surround a code or a value and mean nothing."""
-M = re.escape(MARKS)
+MARK_CLASS = re.escape(MARKS)
+"""The same within the brackets of a regular expression."""
 ARROWS = "→|⟶|⟹|⇒|➔|➜|➝|-{1,3}>|={1,2}>"
 ROOT_NAMES = "|".join([*CODES, *NAMES])
 CLOSERS = {"[": "]", "(": ")", "<": ">", "{": "}"}
 
-TOKEN = re.compile(rf"[\s{M}]*(?:(?P<arrow>{ARROWS})|(?P<word>[A-Za-z]+)|(?P<sign>\S))")
+TOKEN = re.compile(rf"[\s{MARK_CLASS}]*(?:(?P<arrow>{ARROWS})|(?P<word>[A-Za-z]+)|(?P<sign>\S))")
 HEAD = re.compile(
-    rf"(?P<separator>[;,|\s])[\s{M}>•-]*(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}})"
-    rf"[ \t{M}]*(?P<sign>[=:])"
+    rf"(?P<separator>[;,|\s])[\s{MARK_CLASS}>•-]*(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}})"
+    rf"[ \t{MARK_CLASS}]*(?P<sign>[=:])"
 )
 """Start of a field."""
 BROKEN = re.compile(
-    rf"[^\s,.;:!?()<>\]}}{M}]|_[A-Za-z0-9]"
-    rf"|[\s{M}]*(?:[+/&{{\[]|{ARROWS}|(?:{ROOT_NAMES})(?![A-Za-z]))",
+    rf"[^\s,.;:!?()<>\]}}{MARK_CLASS}]|_[A-Za-z0-9]"
+    rf"|[\s{MARK_CLASS}]*(?:[+/&{{\[]|{ARROWS}|(?:{ROOT_NAMES})(?![A-Za-z]))",
     re.IGNORECASE,
 )
 """What shows, behind an expression, that it goes on in a way that cannot be read."""

@@ -27,13 +27,15 @@ class Speaker:
     ) -> ChatRequest:
         """The call that says these turns; equal turns make equal calls."""
         chat = self.chat
-        sampling = {} if chat.temperature is None else {"temperature": chat.temperature}
+        sampling: Json = {} if chat.temperature is None else {"temperature": chat.temperature}
+        if "max_completion_tokens" not in chat.extra:
+            sampling["max_tokens"] = chat.max_tokens
         return ChatRequest(
             endpoint=chat.endpoint,
             base_url=self.base_url,
             model=chat.model,
             messages=messages,
-            parameters={**sampling, "max_tokens": chat.max_tokens, **chat.extra},
+            parameters={**sampling, **chat.extra},
             seed=chat.seed,
             schema=schema,
             salt=salt,

@@ -169,7 +169,7 @@ def runs_table(runs: Sequence[Json]) -> Table:
     table = Table(title="Runs over time")
     for label in ("run", "started", "side", "served", "prompt"):
         table.add_column(label)
-    for label in ("answers", "pass rate", "right roots", "equal to the other"):
+    for label in ("answers", *MEASURES.values()):
         table.add_column(label, justify="right")
     for run in runs:
         for row in run["sources"]:
@@ -180,9 +180,7 @@ def runs_table(runs: Sequence[Json]) -> Table:
                 row["served"],
                 f"{row['prompt']} {row['prompt_hash'][:HASH_DIGITS]}",
                 f"{row['answers']:,}",
-                shown_share(row["pass_rate"]),
-                shown_share(row["roots"]),
-                shown_share(row["exact"]),
+                *(_bare_share(row[measure]) for measure in MEASURES),
             )
     return table
 
@@ -192,7 +190,7 @@ def drift_table(drift: Json) -> Table:
     table = Table(title=f"Change on the canary cases; * is flagged at {drift['level']:g} (Holm)")
     for label in ("measure", "before", "after"):
         table.add_column(label)
-    for label in ("right before", "after", "lost", "gained", "p", "p paired"):
+    for label in ("right before", "right after", "lost", "gained", "p", "p paired"):
         table.add_column(label, justify="right")
     table.add_column("changed")
     for row in drift["comparisons"]:

@@ -357,15 +357,15 @@ def test_processes_that_open_a_new_archive_at_once_make_it_once(archive_url: str
             text=True,
             cwd=ROOT,
         )
-        for number in range(4)
+        for number in range(3)
     ]
     for writer in writers:
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    assert [writer.communicate()[1] for writer in writers] == [""] * 4
+    assert [writer.communicate()[1] for writer in writers] == [""] * 3
     with Archive.open(archive_url) as archive:
-        assert sorted(run.name for run in archive.runs()) == [f"run{n}" for n in range(4)]
+        assert sorted(run.name for run in archive.runs()) == [f"run{n}" for n in range(3)]
     assert execute(archive_url, "SELECT count(*) FROM archive_version") == [(1,)]
 
 

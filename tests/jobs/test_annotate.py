@@ -23,6 +23,8 @@ from raylab.errors import StoppedError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.wire import encode_request
 from raylab.opt.cases import Case, read_cases
+from raylab.opt.code import parse
+from raylab.opt.outcome import Verdict
 from raylab.opt.protocol import Settings, annotate
 from tests.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
@@ -80,8 +82,7 @@ def mark(number: int) -> str:
     return f"[[gold={gold};{said}]]"
 
 
-@pytest.fixture
-def cases(tmp_path: Path) -> Path:
+def write_cases(tmp_path: Path, count: int) -> Path:
     path = tmp_path / "systems.jsonl"
     rows = (
         {
@@ -89,10 +90,15 @@ def cases(tmp_path: Path) -> Path:
             "description": f"System number {number} does what it does. {mark(number)}",
             "gold": ROOTS[number % 7],
         }
-        for number in range(CASES)
+        for number in range(count)
     )
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    return write_cases(tmp_path, CASES)
 
 
 def arguments(tmp_path: Path, chat: str, store: Store, cases: Path) -> list[str]:
@@ -180,6 +186,15 @@ def journalled(store: Store, cases: list[Case], settings: Settings) -> set[str]:
     return replay.hashes
 
 
+def whole_answers(log: Path) -> Counter[str]:
+    """How often each call was answered so that nothing was left but to read the reply."""
+    lines = map(json.loads, log.read_text().splitlines())
+    whole = {"", "prose", "broken_json", "wrong_roots", "unknown_root"}
+    return Counter(
+        line["hash"] for line in lines if line["event"] == "answered" and line["fault"] in whole
+    )
+
+
 def received_after(log: Path, offset: int) -> Counter[str]:
     with log.open() as file:
         file.seek(offset)
@@ -206,8 +221,9 @@ def actor_of(driver: "subprocess.Popen[str]", name: str) -> psutil.Process:
 
 
 def test_all_cases_end_whatever_the_server_does(
-    tmp_path: Path, store: Store, chat: str, log: Path, cases: Path
+    tmp_path: Path, chat: str, log: Path, cases: Path
 ) -> None:
+    store = Store(str(tmp_path / "archive.db"), None)
     done = finish(command(tmp_path, chat, store, cases), tmp_path)
     statuses = assert_complete(store, tmp_path)
     # Every tenth case each is made to end these ways; faults send some more to a person.
@@ -217,11 +233,7 @@ def test_all_cases_end_whatever_the_server_does(
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     faults = {line["fault"] for line in lines if line["event"] == "answered"}
     assert {"429", "500", "timeout", "cut", "prose", "broken_json", "wrong_roots"} <= faults
-    whole = ("", "prose", "broken_json", "wrong_roots", "unknown_root")
-    answered = Counter(
-        line["hash"] for line in lines if line["event"] == "answered" and line["fault"] in whole
-    )
-    assert max(answered.values()) == 1
+    assert max(whole_answers(log).values()) == 1
 
 
 def test_kills_lose_nothing_and_pay_nothing_twice(
@@ -268,3 +280,50 @@ def test_kills_lose_nothing_and_pay_nothing_twice(
         assert not before & received_after(log, offset).keys()
     assert "answers known" in done.stdout
     assert json.loads((tmp_path / "runs" / "run" / "record.json").read_text())["resumed"]
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_a_stopped_run_keeps_every_answer_and_goes_on(tmp_path: Path, log: Path, how: str) -> None:
+    cases, store = write_cases(tmp_path, 300), Store(str(tmp_path / "archive.db"), None)
+    with server_process("--latency-ms", "100", "--log", str(log)) as chat:
+        job = command(tmp_path, chat, store, cases)
+        driver = subprocess.Popen(
+            job, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        wait_for_cases(store, 30, driver)
+        if how == "Ctrl-C":
+            os.killpg(driver.pid, signal.SIGINT)
+        else:
+            driver.terminate()
+        output, errors = driver.communicate(timeout=SECONDS)
+        assert driver.returncode == 130, errors
+        assert "stopping" in output and "resume=true goes on" in errors
+        assert "Traceback" not in errors
+        with Archive.open(store.location) as archive:
+            assert 30 <= sum(archive.counts("run").values()) < 300
+        settings = settings_for(arguments(tmp_path, chat, store, cases))
+        kept = journalled(store, list(read_cases(str(cases))), settings)
+        assert kept == whole_answers(log).keys()
+        done = finish([*job, "resume=true"], tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "300/300 cases" in done.stdout
+        assert max(whole_answers(log).values()) == 1
+
+
+def test_the_embedded_model_gives_valid_codes(tmp_path: Path) -> None:
+    job = [sys.executable, f"{ROOT}/jobs/annotate.py", f"storage={tmp_path}", "name=smoke"]
+    done = finish([*job, "cases.every=8", "cases.take=6", "export=jsonl"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "no classifier" in done.stdout
+    run = tmp_path / "smoke"
+    rows = [json.loads(line) for line in (run / "cases.jsonl").read_text().splitlines()]
+    assert len(rows) == 6
+    for row in rows:
+        assert row["status"] in ("accepted", "adjudicated", "human")
+        for side in ("code_a", "code_b"):
+            assert str(parse(row[side], strict=True)) == row[side]
+        assert row["verdict_a"] in list(Verdict) and 0 <= row["score_b"] <= 100
+    report = json.loads((run / "report.json").read_text())
+    assert report["smoke"] and report["cases"]["total"] == 6
+    assert (run / "confusion.png").read_bytes().startswith(b"\x89PNG")

@@ -381,12 +381,12 @@ async def test_rate_limit_of_hours_stops_the_endpoint() -> None:
 @pytest.mark.parametrize("status", [400, 413, 415, 418, 422])
 @awaited
 async def test_refused_call_fails_at_once(status: int) -> None:
-    refusal = failure(status, "max_tokens: 30 is too few")
+    refusal = failure(status, "the text is too long", param="messages")
     async with ScriptedServer(in_turn(refusal, says("x"))) as server:
         async with Client(config(server.base_url), Notebook()) as client:
             error = await error_of(ask(client))
             assert type(error) is CallError
-            for part in ("main", "model m", f"HTTP {status}", "max_tokens: 30 is too few"):
+            for part in ("main", "model m", f"HTTP {status}", "the text is too long"):
                 assert part in str(error)
             assert (await ask(client, "another")).text == "x"
     assert len(server.calls) == 2
@@ -404,6 +404,8 @@ UNUSABLE = {
     "405": (Answer(b"", 405), "base_url"),
     "param": (failure(400, "Invalid schema", param="response_format"), "reply_format=json_object"),
     "words": (failure(422, "unknown field response_format"), "reply_format=text"),
+    "max_tokens": (failure(400, "too large", param="max_tokens"), "configuration of the model"),
+    "top_k": (failure(400, "no", param="top_k", code="unsupported_parameter"), "configuration of"),
 }
 
 
@@ -471,26 +473,28 @@ async def test_calls_that_back_off_learn_that_the_endpoint_is_left() -> None:
 
 
 @awaited
-async def test_the_same_refusal_of_all_first_calls_leaves_the_endpoint() -> None:
-    async with ScriptedServer(lambda _: failure(400, "unsupported parameter: seed")) as server:
+async def test_the_same_refusal_of_many_calls_leaves_the_endpoint() -> None:
+    behave = in_turn(says("x"), failure(400, "unknown field"))
+    async with ScriptedServer(behave) as server:
         async with Client(config(server.base_url), Notebook()) as client:
+            await ask(client, "answered")
             errors = [await error_of(ask(client, str(i))) for i in range(REFUSED_CALLS)]
     assert [type(error) for error in errors[:-1]] == [CallError] * (REFUSED_CALLS - 1)
     assert type(errors[-1]) is EndpointError
-    assert "unsupported parameter: seed" in str(errors[-1])
+    assert f"refused {REFUSED_CALLS} calls in a row: HTTP 400 " in str(errors[-1])
 
 
 @awaited
-async def test_refusals_in_other_words_or_after_an_answer_do_not() -> None:
+async def test_refusals_in_other_words_or_with_answers_between_do_not() -> None:
     turns = [failure(400, f"{i} tokens are too many") for i in range(REFUSED_CALLS)]
-    same = [failure(400, "blocked")] * REFUSED_CALLS
-    async with ScriptedServer(in_turn(*turns, says("x"), *same)) as server:
+    same = [failure(400, "blocked")] * (REFUSED_CALLS - 1)
+    async with ScriptedServer(in_turn(*turns, says("x"), *same, says("y"), *same)) as server:
         async with Client(config(server.base_url), Notebook()) as client:
-            for i in range(2 * REFUSED_CALLS + 1):
-                if i != REFUSED_CALLS:
-                    assert type(await error_of(ask(client, str(i)))) is CallError
-                else:
+            for i in range(len(turns) + 2 * len(same) + 2):
+                if i in (len(turns), len(turns) + 1 + len(same)):
                     await ask(client, str(i))
+                else:
+                    assert type(await error_of(ask(client, str(i)))) is CallError
 
 
 @awaited

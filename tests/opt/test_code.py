@@ -488,10 +488,18 @@ def test_intents_are_read_in_other_forms():
         Sum((Root.SCH, Root.LRN)), risks=("drift",), context="a plant"
     )
     assert parse_intent("INTENT-OPT=Lrn\nINTENT-OPT=Evo").expression is Root.EVO
+    assert parse_intent("INTENT-OPT=Lrn; INTENT-RISKS='a', `b`, ").risks == ("a", "b")
     with pytest.raises(OptCodeError, match="no intent: expected INTENT-OPT="):
         parse_intent("OPT=Lrn")
     with pytest.raises(OptCodeError, match=r"column 9: .*Foo"):
         parse_intent("INTENT-OPT=Lrn+Foo; INTENT-GOAL=x")
+
+
+def test_an_intent_that_could_not_be_read_back_is_refused():
+    with pytest.raises(OptCodeError, match="no ; and line breaks"):
+        OptIntent(Root.LRN, "a; b")
+    with pytest.raises(OptCodeError, match="no comma"):
+        OptIntent(Root.LRN, risks=("a, b",))
 
 
 # The packaged tables

@@ -427,7 +427,7 @@ def _lines(one: Outcome) -> tuple[str | None, str | None]:
 
 def _codes(one: Outcome) -> tuple[OptCode | None, OptCode | None]:
     a, b = _lines(one)
-    return a and parse(a), b and parse(b)
+    return parse(a) if a else None, parse(b) if b else None
 
 
 def _check_annotator(found: Json, cases: list[Outcome], side: str, key: str) -> None:
@@ -488,13 +488,14 @@ SETS = st.frozensets(st.sampled_from(list(Root)))
 def test_sets_are_matched_as_random_matching_expects(a: Roots, b: Roots):
     found = set_confusion({(a, b): 1})
     assert set_confusion({(b, a): 1}) == [list(column) for column in zip(*found, strict=True)]
-    rows, columns = [*(a - b)], [*(b - a)]
+    rows: list[Root | None] = [*(a - b)]
+    columns: list[Root | None] = [*(b - a)]
     if max(len(rows), len(columns)) > 4:
         return
     longest = max(len(rows), len(columns))
     rows += [None] * (longest - len(rows))
     columns += [None] * (longest - len(columns))
-    expected = {(root, root): 1.0 for root in a & b}
+    expected: dict[tuple[Root | None, Root | None], float] = {(root, root): 1.0 for root in a & b}
     matchings = list(itertools.permutations(columns))
     for matching in matchings:
         for pair in zip(rows, matching, strict=True):

@@ -9,6 +9,7 @@ import pytest
 from raylab.report.charts import (
     ARC_PALETTE,
     SERIES,
+    confusion_maps,
     grid_svg,
     group_bars,
     heat_map,
@@ -32,11 +33,13 @@ def history(*values: float | None) -> list[Mapping[str, float | None]]:
 
 def all_charts(prefix: str) -> list[str]:
     groups = {"C1": {"cell_accuracy": 0.9, "grid_accuracy": 0.25, "compositional_gap": 0.65}}
+    panel = {"rows": "A", "columns": "B", "sets": [[3, 0.5], [0, 1]]}
     return [
         learning_curves({"a": history(0.1, 0.2)}, METRIC, f"{prefix}-1"),
         group_bars({"a": groups}, f"{prefix}-2"),
         heat_map({"a": {"1": 0.5, "2": None}}, f"{prefix}-3"),
         interval_plot({"difficulty": 0.25, "intervals": {"difficulty": [0.2, 0.3]}}, f"{prefix}-4"),
+        confusion_maps({"labels": ["Lrn", "none"], "panels": {"a_b": panel}}, f"{prefix}-5"),
     ]
 
 
