@@ -789,7 +789,7 @@ class AnnotateConfig(JobConfig):
     """Of the score tree: `published` for all gold cases, seeds of halves of them, case files."""
     fresh: bool = False
     """Send also calls that another run of the archive was answered, as a look at drift needs."""
-    archive: Text | None = None
+    archive: Location | None = None
     """File, or SQLAlchemy URL without its password (PGPASSWORD); null is `<storage>/archive.db`."""
     actors: PositiveInt | None = None
     """Processes that send calls; null takes one a CPU."""

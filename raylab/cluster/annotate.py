@@ -27,17 +27,18 @@ from raylab.cluster.annotators import (
     Tally,
     case_row,
     failed,
-    settings_of,
 )
-from raylab.cluster.outcomes import archive_location, conclude, print_drift, uses_embedded
+from raylab.cluster.outcomes import archive_location, conclude, print_drift
+from raylab.cluster.review import run_review
 from raylab.cluster.session import result_of, session
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
 from raylab.errors import StoppedError
-from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_server
+from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
 from raylab.opt.cases import Case
 from raylab.opt.outcome import Status
 from raylab.opt.prompts import prompt_catalogue
+from raylab.opt.settings import settings_of
 from raylab.opt.sources import select_cases
 from raylab.report.progress import duration
 from raylab.runs import RECORD, Json, Run, identity_of
@@ -65,6 +66,9 @@ def run_annotate(config: AnnotateConfig) -> None:
     if config.drift:
         print_drift(config)
         return
+    if config.review is not None:
+        run_review(config)
+        return
     run = Run.open(config, config.job)
     location = archive_location(config)
     with Archive.open(location) as archive:
@@ -88,8 +92,10 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
     print(f"{total} cases, {done} of them done -> {run.uri}, {archive.place}", flush=True)
     if done == total:
         return
+    if uses_embedded(config.llm):
+        print(f"note: {SMOKE_NOTICE}", flush=True)
     with ExitStack() as stack:
-        embedded = stack.enter_context(_embedded(config))
+        embedded = stack.enter_context(embedded_if_used(config.llm))
         stack.enter_context(session(config.cluster))
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(Progress(total, before))
@@ -100,17 +106,6 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         raise halt
     if stop.asked:
         raise KeyboardInterrupt
-
-
-@contextmanager
-def _embedded(config: AnnotateConfig) -> Generator[Embedded | None]:
-    """The embedded model, served while in use by a run that needs it."""
-    if not uses_embedded(config):
-        yield None
-        return
-    print(f"note: {SMOKE_NOTICE}", flush=True)
-    with embedded_server() as embedded:
-        yield embedded
 
 
 def _versions(run: Run) -> Json:

@@ -22,8 +22,10 @@ from raylab.llm.embedded import Embedded
 from raylab.llm.governor import Governor, Permit, Spent
 from raylab.llm.wire import Outcome as Attempt
 from raylab.opt.cases import Case
+from raylab.opt.journal import call_row, reply_of
 from raylab.opt.outcome import Outcome, Status
-from raylab.opt.protocol import Settings, annotate
+from raylab.opt.protocol import annotate
+from raylab.opt.settings import settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +158,7 @@ class _Grouped(Generic[T]):
                     written.set_exception(error)
 
 
-class ArchiveJournal:
+class _Journal:
     """The calls of the archive that concern the cases at hand; see `raylab.llm.chat.Journal`."""
 
     def __init__(self, keeper: Any) -> None:
@@ -171,7 +173,7 @@ class ArchiveJournal:
         self._users.update(subjects)
         rows: list[CallRow] = await self._keeper.calls_of.remote(sorted(set(subjects)))
         for row in rows:
-            self._replies.setdefault(row.subject, {})[row.key] = _reply(row)
+            self._replies.setdefault(row.subject, {})[row.key] = reply_of(row)
 
     def drop(self, subjects: Sequence[str]) -> None:
         """Forget them again, so that memory does not grow with the cases."""
@@ -187,45 +189,9 @@ class ArchiveJournal:
         return reply
 
     async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
-        await self._rows.add(_row(request, reply, subject, role))
+        await self._rows.add(call_row(request, reply, subject, role))
         if subject in self._users:
             self._replies.setdefault(subject, {})[reply.key] = reply
-
-
-def _reply(row: CallRow) -> Reply:
-    return Reply(
-        key=row.key,
-        text=row.text,
-        served=row.served,
-        finish_reason=row.finish_reason,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        cost=row.cost,
-        seconds=row.seconds,
-        attempts=row.attempts,
-        journalled=True,
-    )
-
-
-def _row(request: ChatRequest, reply: Reply, subject: str, role: str) -> CallRow:
-    return CallRow(
-        key=reply.key,
-        subject=subject,
-        role=role,
-        endpoint=request.base_url,
-        model=request.model,
-        served=reply.served,
-        seed=request.seed,
-        parameters=request.parameters,
-        text=reply.text,
-        finish_reason=reply.finish_reason,
-        prompt_tokens=reply.prompt_tokens,
-        completion_tokens=reply.completion_tokens,
-        cost=reply.cost,
-        seconds=reply.seconds,
-        attempts=reply.attempts,
-        created=datetime.now(UTC),
-    )
 
 
 class _Meters:
@@ -294,7 +260,7 @@ class Annotator:
         archive = ray.get_actor(keeper)
         self._settings = settings_of(config, run)
         self._meters = _Meters(run)
-        self._journal = ArchiveJournal(archive)
+        self._journal = _Journal(archive)
         self._rows = _Grouped[CaseRow](lambda rows: archive.add_cases.remote(run, rows))
         self._client = Client(
             config.llm,
@@ -343,11 +309,6 @@ class Annotator:
         await self._rows.add(case_row(case, outcome))
         self._meters.case(outcome)
         return outcome.status
-
-
-def settings_of(config: AnnotateConfig, run: str) -> Settings:
-    """What the protocol needs; the calls of a fresh run are shared with no other run."""
-    return Settings.build(config.llm, config.protocol, salt=run if config.fresh else "")
 
 
 def case_row(case: Case, outcome: Outcome) -> CaseRow:

@@ -8,12 +8,13 @@ from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
 from raylab.errors import ArchiveError, ConfigError, LlmError
+from raylab.llm.embedded import uses_embedded
 from raylab.opt.agreement import load_distance
 from raylab.opt.drift import compare_runs, count_run, packaged_canary
 from raylab.opt.outcome import HumanDecision, Outcome, Status
 from raylab.opt.quality import batch_quality
 from raylab.opt.scores import annotator_names, score_files
-from raylab.opt.settings import Settings
+from raylab.opt.settings import settings_of
 from raylab.quality.logs import score_log
 from raylab.report.annotation import annotation_tables, drift_table
 from raylab.report.charts import confusion_maps_png
@@ -67,13 +68,13 @@ def _verify(run: Run, archive: Archive) -> None:
 
 
 def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
-    settings = Settings.build(config.llm, config.protocol)
+    settings = settings_of(config, run.name)
     decisions = (HumanDecision.model_validate(row.body) for row in archive.decisions(run.name))
     quality = batch_quality(
         outcomes_of(archive, run.name),
         decisions,
         settings.distance,
-        smoke=uses_embedded(config),
+        smoke=uses_embedded(config.llm),
         warnings=settings.warnings,
         seed=config.protocol.seed,
     )
@@ -102,12 +103,6 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
 def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:
     """The outcomes of a run, streamed."""
     return (Outcome.model_validate(row.body) for row in archive.cases(run))
-
-
-def uses_embedded(config: AnnotateConfig) -> bool:
-    """Whether any part is played by the embedded model."""
-    used = {chat.endpoint for chat in config.llm.roles.values()}
-    return any(config.llm.endpoints[name].base_url is None for name in used)
 
 
 def print_drift(config: AnnotateConfig) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 import raylab
+from raylab.config import LlmConfig
 from raylab.errors import ConfigError, EndpointError
 
 EMBEDDED = "SmolLM2-135M-Instruct"
@@ -106,6 +107,21 @@ def embedded_server() -> Generator[Embedded]:
             yield Embedded(_await_start(process, weights, key, log), SecretStr(key))
         finally:
             _end(process)
+
+
+def uses_embedded(llm: LlmConfig) -> bool:
+    """Whether any part is played by the embedded model."""
+    return any(llm.endpoints[chat.endpoint].base_url is None for chat in llm.roles.values())
+
+
+@contextmanager
+def embedded_if_used(llm: LlmConfig) -> Generator[Embedded | None]:
+    """The embedded model, served where a part is played by it; see `embedded_server`."""
+    if not uses_embedded(llm):
+        yield None
+        return
+    with embedded_server() as embedded:
+        yield embedded
 
 
 def _python_path() -> str:

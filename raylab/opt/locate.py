@@ -297,6 +297,8 @@ class _Page:
             used.add(following)
             end = following
         repairs = self._lead_repairs(place) | self._blank_repairs
+        if place.marker and not self._lines[place.begin].endswith(place.content):
+            repairs.add(Repair.SEVERAL)
         repairs.update(*(character_repairs(self._raw[line]) for line in used))
         if self._fenced:
             repairs.add(Repair.MARKUP)

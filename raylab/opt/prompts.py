@@ -91,11 +91,13 @@ class PromptFile:
         """The turns of a call.
 
         Args:
-            **content: the variables of the file; an unknown or absent one is an error.
+            **content: the variables of the file.
 
         Raises:
-            jinja2.UndefinedError: A variable is missing.
+            ValueError: A variable is missing, or is none of the file's.
         """
+        if content.keys() != _variables(self.name):
+            raise ValueError(f"{self.name}.j2 takes {', '.join(sorted(_variables(self.name)))}")
         template = _environment().get_template(f"{self.name}.j2")
         context = template.new_context({**content, "fenced": fenced})
         return tuple(
@@ -218,6 +220,13 @@ def _source(name: str) -> str:
     environment = _environment()
     assert environment.loader is not None
     return environment.loader.get_source(environment, f"{name}.j2")[0]
+
+
+@cache
+def _variables(name: str) -> frozenset[str]:
+    """The variables that a prompt takes; the files that it includes take none."""
+    found = meta.find_undeclared_variables(_environment().parse(_source(name)))
+    return frozenset(found - {"fenced"})
 
 
 def _included(name: str) -> Iterator[str]:

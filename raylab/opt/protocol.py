@@ -208,13 +208,12 @@ class _Course:
 
     async def evaluate_both(self) -> None:
         """Evaluates both at once, unless the calls are equal: then the second is not paid."""
-        a, b = self.evaluate_side("A"), self.evaluate_side("B")
-        one, other = self.classified["A"], self.classified["B"]
-        if (one.code, one.rationale) == (other.code, other.rationale):
-            await _both(a)
-            await _both(b)
+        a, b = self.classified["A"], self.classified["B"]
+        if (a.code, a.rationale) == (b.code, b.rationale):
+            await self.evaluate_side("A")
+            await self.evaluate_side("B")
         else:
-            await _both(a, b)
+            await _both(self.evaluate_side("A"), self.evaluate_side("B"))
 
     async def evaluate_side(self, side: Side) -> None:
         classification = self.classified[side]
@@ -464,9 +463,9 @@ class _Course:
                 yield f"confirm:{confirmation.verdict}:{confirmation.score}"
 
 
-async def _both(*stages: Coroutine[Any, Any, None]) -> None:
-    """Waits for all, so that a paid answer is kept though another call failed; raises the worst."""
-    results = await asyncio.gather(*stages, return_exceptions=True)
+async def _both(a: Coroutine[Any, Any, None], b: Coroutine[Any, Any, None]) -> None:
+    """Waits for both, so that a paid answer is kept though the other failed; raises the worst."""
+    results = await asyncio.gather(a, b, return_exceptions=True)
     errors = [result for result in results if result is not None]
     if errors:
         raise min(errors, key=_rank)

@@ -30,6 +30,10 @@ SMOKE = (
     "These codes and verdicts come from the embedded model, which is far too small to classify: "
     "they show that the workflow runs, and say nothing about OPT-Code, the prompts or any case."
 )
+PROPOSED = (
+    "{proposed} of {gold} gold codes are one person's proposals that nobody reviewed "
+    "(meta.reviewed is false): accuracy against them is provisional."
+)
 CANDIDATES = {"A": "annotator A", "B": "annotator B", "final": "final code"}
 REVIEWED = "reviewed"
 EXAMPLES = 200
@@ -87,7 +91,7 @@ class BatchQuality:
         self._usage, self._durations = Usage(), Durations()
         self._paths, self._endings = Texts(), Texts()
         self._examples: dict[str, str] = {}
-        self._trap_cases = self._waiting = 0
+        self._trap_cases = self._proposed = self._waiting = 0
 
     def add(self, outcome: Outcome) -> None:
         """Count a case.
@@ -109,6 +113,7 @@ class BatchQuality:
             self._sources[side].add(answer, evaluation, other, outcome.gold)
         self._measures.add(outcome)
         self._trap_cases += outcome.trap
+        self._proposed += outcome.gold is not None and outcome.meta.get("reviewed") is False
         for name, code in _codes(outcome).items():
             self._traps[name].add(outcome, code)
         self._settlements.add(outcome.adjudication)
@@ -136,10 +141,10 @@ class BatchQuality:
             `smoke` and `notices`: Whether a model answered whose answers mean nothing; sentences
                 that belong beside the figures.
             `distance`: Version of the distances between roots.
-            `cases`: `total`; `with_gold`; `traps`; `status`, an estimate of the share of each
-                status as the protocol left it; `endings`, by last step of the protocol `cases` and
-                an `example` of the reason; `paths`, cases by steps taken, without scores; `seconds`
-                a case took.
+            `cases`: `total`; `with_gold`, of these `proposed_gold` that nobody reviewed; `traps`;
+                `status`, an estimate of the share of each status as the protocol left it;
+                `endings`, by last step of the protocol `cases` and an `example` of the reason;
+                `paths`, cases by steps taken, without scores; `seconds` that a case took.
             `annotators`: For A and B `format`: answers, cases `missing` one, estimates of the
                 `strict`, `repaired` and `unparsable`, cases by kind of repair; and `evaluation`:
                 how many were `evaluated`, of these `without_code` (which FAIL without an evaluator
@@ -186,7 +191,7 @@ class BatchQuality:
         several = self._generations if len(self._generations) > 1 else {}
         return {
             "smoke": smoke,
-            "notices": [*([SMOKE] if smoke else []), *warnings],
+            "notices": [*([SMOKE] if smoke else []), *self._notices(), *warnings],
             "distance": self._distance.version,
             "cases": self._cases(),
             "annotators": {
@@ -213,10 +218,16 @@ class BatchQuality:
             },
         }
 
+    def _notices(self) -> list[str]:
+        if not self._proposed:
+            return []
+        return [PROPOSED.format(proposed=self._proposed, gold=self._all.with_gold)]
+
     def _cases(self) -> Json:
         return {
             "total": self._all.total,
             "with_gold": self._all.with_gold,
+            "proposed_gold": self._proposed,
             "traps": self._trap_cases,
             "status": self._all.status(),
             "endings": {

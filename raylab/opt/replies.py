@@ -48,7 +48,8 @@ MADE_OF = {
 }
 """Names of issues that models use, in lower case."""
 VERDICT = r"(WEAK[ _-]?PASS|PASS|FAIL)\b"
-LABELLED_VERDICT = re.compile(r"\bverdict\b\W{0,12}" + VERDICT, re.IGNORECASE)
+ONE_OF_SEVERAL = r"(?!\W{0,5}(?:or\W{1,5})?(?:WEAK|PASS|FAIL))"
+LABELLED_VERDICT = re.compile(r"\bverdict\b\W{0,12}" + VERDICT + ONE_OF_SEVERAL, re.IGNORECASE)
 BARE_VERDICT = re.compile(r"\b" + VERDICT)
 LABELLED_SCORE = re.compile(r"\bscore\b[^\w.\-]{0,12}(?:is |of )?(-?\d[\d.]*)", re.IGNORECASE)
 SCORE = re.compile(r"\s*([0-9]{1,3})(?:\.0*)?\s*(?:/\s*100|%)?\s*")
@@ -219,13 +220,17 @@ def _read(
 
 
 def _without_asides(text: str) -> str:
-    kept, place = list[str](), 0
-    while opening := ASIDE.search(text, place):
+    kept, place, unclosed = list[str](), 0, set[str]()
+    for opening in ASIDE.finditer(text):
         closing = f"</{opening['name'] or opening['fence']}>"
+        if opening.start() < place or closing in unclosed:
+            continue
         end = text.find(closing, opening.end())
-        after = opening.end() if end < 0 else end + len(closing)
-        kept.append(text[place : opening.start() if end >= 0 else after])
-        place = after
+        if end < 0:
+            unclosed.add(closing)
+            continue
+        kept.append(text[place : opening.start()])
+        place = end + len(closing)
     return "".join([*kept, text[place:]])
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from raylab.config import ChatModel, LlmConfig, ProtocolConfig
+from raylab.config import AnnotateConfig, ChatModel, LlmConfig, ProtocolConfig
 from raylab.llm.chat import ChatRequest, Json, Message
 from raylab.opt.agreement import Distance, load_distance
 from raylab.opt.prompts import PromptSet, prompt_set
@@ -101,6 +101,11 @@ class Settings:
             salt=salt,
             warnings=tuple(_warnings(speakers, prompts)),
         )
+
+
+def settings_of(config: AnnotateConfig, run: str) -> Settings:
+    """What the protocol needs; the calls of a fresh run are shared with no other run."""
+    return Settings.build(config.llm, config.protocol, salt=run if config.fresh else "")
 
 
 def _warnings(speakers: dict[str, Speaker], prompts: PromptSet) -> Iterator[str]:

@@ -22,16 +22,16 @@ def coded(roots: str, rationale: str = "because", **keys: Any) -> str:
     return json.dumps({"rationale": rationale, "opt": f"OPT={roots}{FIELDS}", **keys})
 
 
-def graded(verdict: str = "PASS", score: Any = 90, issues: Any = (), **keys: Any) -> str:
+def graded(verdict: Any = "PASS", score: Any = 90, issues: Any = ()) -> str:
     """An evaluator's reply."""
-    report = {"summary": "so it seems", "issues": list(issues), "score": score, "verdict": verdict}
-    return json.dumps({**report, **keys})
+    report = {"summary": "so it seems", "issues": issues, "score": score, "verdict": verdict}
+    return json.dumps(report)
 
 
-def settled(choice: str, roots: str, rationale: str = "by the rules", **keys: Any) -> str:
+def settled(choice: str, roots: str, rationale: str = "by the rules") -> str:
     """An adjudicator's reply."""
     line = f"OPT={roots}{FIELDS}"
-    return json.dumps({"rationale": rationale, "choice": choice, "opt": line, **keys})
+    return json.dumps({"rationale": rationale, "choice": choice, "opt": line})
 
 
 GOOD = graded("PASS", 90)

@@ -203,6 +203,7 @@ REPAIRS = [
     ("OPT=Lrn; Obj=b; Rep=a", "Lrn", {"Rep": "a", "Obj": "b"}, {Repair.FIELD_ORDER}),
     ("OPT=Lrn; Risk=x; Rep=a", "Lrn", {"Rep": "a", "Risk": "x"}, {Repair.UNKNOWN_FIELD}),
     ("OPT=Evo; Rep=a\nOPT=Lrn; Rep=b", "Lrn", {"Rep": "b"}, {Repair.SEVERAL, Repair.PROSE}),
+    ("OPT=Lrn; Rep=a OPT=Evo", "Lrn", {"Rep": "a"}, {Repair.SEVERAL}),
     ("> OPT=Lrn", "Lrn", {}, {Repair.QUOTED, Repair.MARKUP}),
     ('"""OPT=Lrn"""', "Lrn", {}, {Repair.QUOTED, Repair.MARKUP}),
     ('{"opt": "OPT=Lrn; Rep=a"}', "Lrn", {"Rep": "a"}, {Repair.DOCUMENT}),

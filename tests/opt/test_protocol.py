@@ -461,10 +461,17 @@ def test_equal_answers_are_evaluated_once_for_money() -> None:
     assert outcome.prompt_tokens == 300 and outcome.cost == 0.75
 
 
+def test_failed_evaluation_of_equal_answers_is_not_repeated() -> None:
+    script = {**AGREED, "classify-b": AGREED["classify-a"], "evaluate-a": CallError("timeout")}
+    chat = ScriptedChat(script)
+    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert chat.roles == FIRST_FOUR[:3] and outcome.path[-1] == "failed:evaluate-a"
+
+
 def test_resumed_case_is_answered_from_the_journal() -> None:
     journal: dict[str, Reply] = {}
     script = {**DISPUTED, "classify-a": [JUNK], "classify-a-repair": coded("Ctl", "it feeds back")}
-    for stage in (*STAGES[:2], "classify-a-repair", *STAGES[2:]):
+    for stage in ("classify-a", "classify-a-repair", "evaluate-b", "adjudicate", "confirm"):
         with pytest.raises(StoppedError):
             chat = ScriptedChat({**script, stage: StoppedError("stop")}, journal)
             asyncio.run(annotate(CASE, chat, settings_of()))

@@ -379,6 +379,15 @@ def test_the_embedded_model_is_announced():
     assert found["notices"] == [SMOKE, "both annotators are one"]
 
 
+def test_gold_that_nobody_reviewed_is_announced():
+    proposed = outcome("p", "Lrn", "Lrn", gold="Lrn", meta={"reviewed": False})
+    bare = outcome("q", "Lrn", "Lrn", meta={"reviewed": False})
+    found = quality([*DOZEN, proposed, bare])
+    assert (found["cases"]["with_gold"], found["cases"]["proposed_gold"]) == (11, 1)
+    (notice,) = found["notices"]
+    assert notice.startswith("1 of 11 gold codes are one person's proposals")
+
+
 def test_measures_of_other_distances_are_computed_again():
     table = tuple(tuple(float(a != b) for b in Root) for a in Root)
     other = Distance("discrete", table)

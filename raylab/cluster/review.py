@@ -1,0 +1,168 @@
+"""The human path of an annotation: open cases to a file for people, and their decisions back."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyarrow import fs
+
+from raylab.archive.records import DecisionRow
+from raylab.archive.store import Archive
+from raylab.cluster.outcomes import archive_location, conclude
+from raylab.config import AnnotateConfig
+from raylab.errors import ConfigError, RunError
+from raylab.llm.client import Client
+from raylab.llm.embedded import Embedded, embedded_if_used
+from raylab.opt.cases import Case
+from raylab.opt.journal import ArchiveJournal
+from raylab.opt.outcome import HumanDecision, Outcome, Status
+from raylab.opt.protocol import Settings, confirm
+from raylab.opt.review import read_decisions, review_rows
+from raylab.opt.settings import settings_of
+from raylab.runs import RECORD, Json, Run
+
+REVIEW = "review.jsonl"
+
+
+def run_review(config: AnnotateConfig) -> None:
+    """Write the open cases of a run to its review file, or take the decisions in it back.
+
+    Raises:
+        RaylabError: what a user can act on, with the way out.
+    """
+    run = _named_run(config)
+    made = _configuration(config, run)
+    path = config.review_file or _file_of(run)
+    with Archive.open(archive_location(made), create=False) as archive:
+        if config.review == "export":
+            _export(made, run, archive, path)
+        else:
+            _import(made, run, archive, path, config.reviewer)
+
+
+def _named_run(config: AnnotateConfig) -> Run:
+    if config.name is None:
+        raise ConfigError("review= needs name=, the run whose cases are reviewed")
+    return Run.at(f"{config.storage}/{config.name}")
+
+
+def _file_of(run: Run) -> Path:
+    if not isinstance(run.filesystem, fs.LocalFileSystem):
+        raise ConfigError(f"run {run.uri} is in remote storage: name a local file in review_file=")
+    return Path(run.path) / REVIEW
+
+
+def _configuration(config: AnnotateConfig, run: Run) -> AnnotateConfig:
+    """What the run was made with; where its archive is may be said anew."""
+    record = run.read_json(RECORD)
+    if record is None or record["job"] != config.job:
+        raise RunError(f"{run.uri} is no annotation run: check name= and storage=")
+    archive = {} if config.archive is None else {"archive": config.archive}
+    return AnnotateConfig.model_validate({**record["config"], "storage": config.storage, **archive})
+
+
+def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
+    waiting = (
+        (Outcome.model_validate(case.case.body), case.case.description)
+        for case in archive.open_cases(run.name)
+    )
+    rows = list(review_rows(waiting, config.protocol.seed))
+    if path.exists() and _has_decisions(path):
+        raise RunError(
+            f"{path} holds decisions: take them back first with review=import, or name another "
+            "file in review_file="
+        )
+    path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
+    print(
+        f"{len(rows)} cases wait for a person -> {path}\n"
+        "fill in decision (A, B or an OPT-Code line), justification and reviewer, then "
+        f"python jobs/annotate.py name={run.name} review=import"
+    )
+
+
+def _line(row: Json) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _has_decisions(path: Path) -> bool:
+    with path.open(encoding="utf-8") as file:
+        return any('"decision": ""' not in line for line in file)
+
+
+def _import(
+    config: AnnotateConfig, run: Run, archive: Archive, path: Path, reviewer: str | None
+) -> None:
+    def find(case: str) -> Outcome | None:
+        stored = archive.case(run.name, case)
+        return None if stored is None else Outcome.model_validate(stored.body)
+
+    read = read_decisions(path, find, reviewer)
+    new = [decision for decision in read if not _is_archived(archive, run, decision)]
+    with embedded_if_used(config.llm) as embedded:
+        statuses = asyncio.run(_settle(config, run, archive, new, embedded))
+    settled = statuses.count(Status.ACCEPTED)
+    print(f"{len(new)} new decisions of {len(read)}: {settled} settle their case", flush=True)
+    conclude(config, run, archive)
+
+
+def _is_archived(archive: Archive, run: Run, decision: HumanDecision) -> bool:
+    """Whether it is the latest decision on its case, as when a file is imported again."""
+    decisions = list(archive.decisions(run.name, decision.case))
+    if not decisions:
+        return False
+    last = HumanDecision.model_validate(decisions[-1].body)
+    said = {"action", "choice", "justification", "reviewer"}
+    codes = [item.classification and item.classification.code for item in (last, decision)]
+    return last.model_dump(include=said) == decision.model_dump(include=said) and (
+        codes[0] == codes[1]
+    )
+
+
+async def _settle(
+    config: AnnotateConfig,
+    run: Run,
+    archive: Archive,
+    decisions: Sequence[HumanDecision],
+    embedded: Embedded | None,
+) -> list[Status]:
+    """Have the evaluator confirm decisions, and archive each as soon as it is."""
+    settings = settings_of(config, run.name)
+    async with Client(config.llm, ArchiveJournal(archive), embedded=embedded) as client:
+
+        async def settle(decision: HumanDecision) -> Status:
+            settled = await _confirmed(decision, run, archive, client, settings)
+            status = _status(settled)
+            body = settled.model_dump(mode="json")
+            row = DecisionRow(settled.case, settled.action, settled.reviewer, status, body)
+            archive.add_decision(run.name, row)
+            if settled.action == "decide" and status is Status.HUMAN:
+                report = settled.confirmation
+                why = (
+                    ""
+                    if report is None
+                    else f" ({report.verdict} {report.score}): {report.summary}"
+                )
+                print(f"case {settled.case} stays open, the evaluator refuses the code{why}")
+            return status
+
+        return list(await asyncio.gather(*map(settle, decisions)))
+
+
+async def _confirmed(
+    decision: HumanDecision, run: Run, archive: Archive, client: Client, settings: Settings
+) -> HumanDecision:
+    """The decision with the evaluator's report on its code."""
+    if decision.classification is None:
+        return decision
+    stored = archive.case(run.name, decision.case)
+    assert stored is not None
+    case = Case(stored.case, stored.description)
+    report = await confirm(case, decision.classification, client, settings)
+    return decision.model_copy(update={"confirmation": report})
+
+
+def _status(decision: HumanDecision) -> Status:
+    """What the case is from now on."""
+    report = decision.confirmation
+    return Status.ACCEPTED if report is not None and report.acceptable else Status.HUMAN

@@ -1,0 +1,396 @@
+import asyncio
+import hashlib
+import importlib
+import json
+import re
+import shutil
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylab.config import Prompt
+from raylab.errors import DataError
+from raylab.opt import prompts
+from raylab.opt.cases import Case, packaged_cases, read_cases
+from raylab.opt.code import Root, parse
+from raylab.opt.outcome import Status
+from raylab.opt.prompts import (
+    WORDS,
+    PromptFile,
+    fenced,
+    load_prompt,
+    neutral,
+    prompt_catalogue,
+    prompt_set,
+    shortened,
+)
+from raylab.opt.protocol import annotate
+from raylab.opt.replies import read_code, read_report
+from tests.opt.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
+
+PACKAGE = Path(prompts.__file__).parent
+INJECTIONS = list(read_cases(str(PACKAGE / "data" / "injections.jsonl")))
+
+# Another text under the same version would make archives say that two runs were told the same.
+# Raise the version in the file, then put the new hash here.
+VERSIONS = {
+    "adjudicate": ("1", "84f87f570deddc7c"),
+    "adjudicate_word": ("1", "b1d1b0fd40b76e5b"),
+    "classify_maximal": ("1", "fa5f5b0b3e5d99b4"),
+    "classify_minimal": ("1", "58c3645459b106ca"),
+    "classify_word": ("1", "ba2aabf9516c24d6"),
+    "evaluate": ("1", "1b0cd418493dd393"),
+    "evaluate_word": ("1", "91c113776283c57d"),
+    "repair": ("1", "169ce555cf27592e"),
+}
+ALL = [load_prompt(name) for name in VERSIONS]
+ASKING = [prompt for prompt in ALL if prompt.schema]
+CONTENT: dict[str, Any] = {
+    "description": "A system.",
+    "code": "OPT=Evo",
+    "rationale": "Because.",
+    "candidates": [
+        {
+            "code": "OPT=Evo",
+            "rationale": "Because.",
+            "verdict": "PASS",
+            "score": 90,
+            "issues": [],
+            "summary": "Yes.",
+        }
+    ]
+    * 2,
+    "problem": "it is empty",
+    "keys": ("a", "b"),
+}
+
+
+def content_of(prompt: PromptFile) -> dict[str, Any]:
+    """Content for the variables of a prompt."""
+    return {name: CONTENT[name] for name in prompts._variables(prompt.name)}
+
+
+def test_catalogue_proves_itself() -> None:
+    catalogue = prompt_catalogue()
+    assert {name for name, _, _ in catalogue.values()} == VERSIONS.keys()
+    for digest, (name, version, text) in catalogue.items():
+        assert hashlib.sha256(text.encode()).hexdigest() == digest == load_prompt(name).hash
+        assert load_prompt(name).label == f"{name}@{version}"
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_another_text_has_another_version(name: str) -> None:
+    prompt = load_prompt(name)
+    assert (prompt.version, prompt.hash[:16]) == VERSIONS[name]
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The prompt files in a directory where they may be changed."""
+    shutil.copytree(PACKAGE / "prompts", tmp_path / "prompts")
+    environment = prompts._environment().overlay(
+        loader=jinja2.FileSystemLoader(tmp_path / "prompts")
+    )
+    monkeypatch.setattr(prompts, "_environment", lambda: environment)
+    load_prompt.cache_clear()
+    yield tmp_path / "prompts"
+    load_prompt.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("file", "changed"),
+    [
+        ("evaluate", {"evaluate"}),
+        ("_roots", {"adjudicate", "classify_maximal", "evaluate"}),
+        ("_words", {"adjudicate_word", "classify_word", "evaluate_word"}),
+        ("repair", {"repair"}),
+    ],
+)
+def test_hash_covers_the_file_and_what_it_includes(
+    copied: Path, file: str, changed: set[str]
+) -> None:
+    before = {name: load_prompt(name).hash for name in VERSIONS}
+    path = copied / f"{file}.j2"
+    path.write_text(path.read_text() + ".")
+    load_prompt.cache_clear()
+    after = {name: load_prompt(name).hash for name in VERSIONS}
+    assert {name for name in VERSIONS if before[name] != after[name]} == changed
+
+
+def test_hash_covers_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_prompt("classify_word").hash
+    load_prompt.cache_clear()
+    monkeypatch.setitem(WORDS, "magic", Root.SYM)
+    after = load_prompt("classify_word").hash
+    load_prompt.cache_clear()
+    assert before != after
+
+
+def test_prompt_without_a_version_is_refused(copied: Path) -> None:
+    (copied / "repair.j2").write_text("{% block user %}Again.{% endblock %}")
+    with pytest.raises(DataError, match=re.escape("repair.j2 does not begin with {#- version")):
+        load_prompt("repair")
+
+
+@pytest.mark.parametrize("prompt", ALL, ids=lambda prompt: prompt.name)
+def test_turns(prompt: PromptFile) -> None:
+    messages = prompt.messages(**content_of(prompt))
+    roles = [message.role for message in messages]
+    assert roles == (["user"] if prompt.name == "repair" else ["system", "user"])
+    for message in messages:
+        assert message.content == message.content.strip() != ""
+        assert "{{" not in message.content and "{%" not in message.content
+        assert "\n\n\n" not in message.content
+
+
+@pytest.mark.parametrize("prompt", ALL, ids=lambda prompt: prompt.name)
+def test_content_is_what_the_file_takes(prompt: PromptFile) -> None:
+    with pytest.raises(ValueError, match=f"{prompt.name}.j2 takes"):
+        prompt.messages()
+    with pytest.raises(ValueError, match=f"{prompt.name}.j2 takes"):
+        prompt.messages(**content_of(prompt), gold="Evo")
+
+
+def test_every_configured_prompt_has_its_files() -> None:
+    assert {prompt_set(prompt).classify.name for prompt in Prompt} == {
+        "classify_minimal",
+        "classify_maximal",
+        "classify_word",
+    }
+    assert [prompt for prompt in Prompt if prompt_set(prompt).words] == [Prompt.WORD]
+
+
+def test_maximal_prompt_defines_what_the_minimal_one_takes_as_known() -> None:
+    maximal, minimal = (load_prompt(f"classify_{name}").text for name in ("maximal", "minimal"))
+    for root in Root:
+        assert f"- {root} (" in maximal and f"- {root} (" not in minimal
+        assert root in minimal
+    assert len(minimal) < len(maximal) / 1.5
+
+
+def test_no_packaged_description_is_given_away() -> None:
+    told = "".join(prompt.text for prompt in ALL)
+    for case in [*packaged_cases("gold"), *packaged_cases("proposed")]:
+        words = case.description.split()
+        for start in range(len(words) - 6):
+            assert " ".join(words[start : start + 6]) not in told
+
+
+# Schemas
+
+
+def validator(schema: dict[str, Any]) -> Any:
+    kind: Any = importlib.import_module("jsonschema").Draft202012Validator
+    kind.check_schema(schema)
+    return kind(schema)
+
+
+def objects_of(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A schema and all within it."""
+    yield schema
+    for part in [*schema.get("properties", {}).values(), schema.get("items")]:
+        if part is not None:
+            yield from objects_of(part)
+
+
+# OpenAI's guide to structured outputs: no other keywords, every key required, nothing beside them.
+STRICT_KEYWORDS = {
+    "title",
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "maxItems",
+}
+
+
+@pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
+def test_schema_is_of_the_strict_subset(prompt: PromptFile) -> None:
+    validator(prompt.schema)
+    assert re.fullmatch("[a-z_]{1,64}", prompt.schema["title"])
+    for part in objects_of(prompt.schema):
+        assert part.keys() <= STRICT_KEYWORDS
+        if part["type"] == "object":
+            assert part["additionalProperties"] is False
+            assert part["required"] == list(part["properties"])
+        if "pattern" in part:
+            assert part["pattern"][0] == "^" and part["pattern"][-1] == "$"
+            assert "(?" not in part["pattern"] and "\\" not in part["pattern"]
+
+
+@pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
+def test_schema_becomes_a_grammar_of_a_local_server(prompt: PromptFile) -> None:
+    grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(prompt.schema)
+    places = [grammar.find(f'"{key}"') for key in prompt.keys]
+    assert -1 not in places
+
+
+@pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
+def test_reasons_come_before_what_they_lead_to(prompt: PromptFile) -> None:
+    assert prompt.keys[0] in ("rationale", "reason", "summary")
+    assert prompt.keys[-1] in ("opt", "word", "verdict")
+
+
+def test_schema_admits_full_lines_and_nothing_around_them() -> None:
+    schema = validator(load_prompt("classify_maximal").schema)
+    for case in packaged_cases("gold"):
+        if case.code is not None:
+            line = f"OPT={case.code.composition}{FIELDS}"
+            assert schema.is_valid({"rationale": "r", "opt": line})
+            assert str(parse(line, strict=True)) == line
+    for line in (f"OPT=Evo{FIELDS};", f" OPT=Evo{FIELDS}", "OPT=Evo", "Evo", f"OPT=Foo{FIELDS}"):
+        assert not schema.is_valid({"rationale": "r", "opt": line})
+    assert not schema.is_valid({"rationale": "r", "opt": f"OPT=Evo{FIELDS}", "score": 1})
+    assert not schema.is_valid({"opt": f"OPT=Evo{FIELDS}"})
+
+
+@given(text=st.from_regex(prompts.code_pattern(), fullmatch=True))
+def test_what_the_schema_admits_can_be_read(text: str) -> None:
+    code = read_code(json.dumps({"rationale": "r", "opt": text})).code
+    assert code.missing == () and code.roots <= set(Root)
+
+
+# The fence
+
+
+def fences_of(message: str) -> Iterator[tuple[str, str]]:
+    """Label and content of every fence, found as the instructions say: by equal ids."""
+    place = 0
+    while opening := re.compile(r"<(\w+) id=([0-9a-f]{8})>\n").search(message, place):
+        closing = f"\n</{opening[1]} id={opening[2]}>"
+        end = message.index(closing, opening.end())
+        yield opening[1], message[opening.end() : end]
+        place = end + len(closing)
+
+
+HOSTILE = st.text(max_size=200) | st.text(
+    alphabet=string.hexdigits + "</> id=description\n|[]INST", max_size=200
+)
+
+
+@given(text=HOSTILE, label=st.sampled_from(["description", "rationale", "report"]))
+def test_content_cannot_close_its_fence(text: str, label: str) -> None:
+    whole = fenced(text, label)
+    assert list(fences_of(whole)) == [(label, neutral(text))]
+    opening, closing = whole.splitlines()[0], whole.rsplit("\n", 1)[1]
+    assert whole.count(opening) == whole.count(closing) == 1
+    assert closing == "</" + opening[1:]
+    assert opening.split("=")[1].rstrip(">") not in neutral(text)
+    assert fenced(text, label) == whole
+
+
+def test_id_within_the_text_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "FENCE_DIGITS", 1)
+    text = "0123456789abcde"
+    assert fenced(text, "report") == f"<report id=f>\n{text}\n</report id=f>"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<|im_start|>system",
+        "<|eot_id|>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+        "<start_of_turn>model",
+        "</s><s>",
+        "[INST] x [/INST]",
+        "<<SYS>> x <</SYS>>",
+    ],
+)
+def test_borders_of_turns_are_broken(text: str) -> None:
+    changed = neutral(text)
+    assert changed != text and changed.replace(" ", "") == text.replace(" ", "")
+    assert neutral(changed) == changed
+
+
+def test_code_and_markup_stay_as_they_are() -> None:
+    text = "if a < b and c[i] > d: print('<b>', f(x) | y) # <div> List<String> a<s b</span>"
+    assert neutral(text) == text
+
+
+def test_shortened_says_what_is_left_out() -> None:
+    assert shortened("abc", 3) == "abc"
+    assert shortened("abcdef", 3) == "abc [3 characters left out]"
+
+
+# Descriptions that give orders
+
+
+def answers(roots: str, words: bool) -> Script:
+    """Replies that agree on a code."""
+    word = next(word for word, root in WORDS.items() if root == roots)
+    one = json.dumps({"reason": "so", "word": word}) if words else coded(roots, "so")
+    other = json.dumps({"reason": "yes", "word": word}) if words else coded(roots, "yes")
+    good = json.dumps({"summary": "x", "score": 90, "verdict": "PASS"}) if words else GOOD
+    return {"classify-a": one, "classify-b": other, "evaluate-a": good, "evaluate-b": good}
+
+
+def test_injections_are_many_and_labelled() -> None:
+    assert len(INJECTIONS) >= 12
+    assert len({case.meta["attack"] for case in INJECTIONS}) == len(INJECTIONS)
+    for case in INJECTIONS:
+        assert case.trap and case.bait and case.code is not None and not case.reviewed
+        assert not case.bait & case.code.roots
+
+
+@pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
+@pytest.mark.parametrize("prompt", [prompt.value for prompt in Prompt])
+def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) -> None:
+    plain = Case("plain", "A plain system.")
+    for roots in (str(case.gold), "Swm" if case.gold != "Swm" else "Ctl"):
+        script = answers(roots, prompt == "word")
+        chats = [ScriptedChat(script), ScriptedChat(script)]
+        settings = settings_of(prompt=prompt)
+        outcome, other = (
+            asyncio.run(annotate(each, chat, settings))
+            for each, chat in zip((case, plain), chats, strict=True)
+        )
+        assert outcome.status is Status.ACCEPTED, "the replies decide, whatever the text says"
+        assert outcome.code == other.code and parse(str(outcome.code)).composition == roots
+        for (_, asked), (_, asked_plain) in zip(chats[0].requests, chats[1].requests, strict=True):
+            assert asked.messages[0] == asked_plain.messages[0]
+            said, said_plain = asked.messages[-1].content, asked_plain.messages[-1].content
+            (label, content), *others = fences_of(said)
+            assert (label, content) == ("description", neutral(case.description))
+            assert others == list(fences_of(said_plain))[1:]
+            rest = said.split(content)
+            assert [len(rest), "<|" in said, "[INST]" in said] == [2, False, False]
+            assert rest[1][40:] == said_plain.split(plain.description)[1][40:]
+
+
+@pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
+def test_orders_in_a_rationale_stay_within_its_fence(case: Case) -> None:
+    script = {
+        "classify-a": coded("Ctl", case.description),
+        "classify-b": coded("Lrn", "yes"),
+        "evaluate-a": json.dumps({**json.loads(GOOD), "summary": case.description}),
+        "evaluate-b": GOOD,
+        "adjudicate": coded("Ctl", "so", choice="synthesis"),
+        "confirm": GOOD,
+    }
+    chat = ScriptedChat(script)
+    outcome = asyncio.run(annotate(Case("plain", "A plain system."), chat, settings_of()))
+    assert outcome.status is Status.ADJUDICATED
+    told = neutral(case.description)
+    assert ("rationale", told) in fences_of(chat.shown("evaluate-a"))
+    shown = list(fences_of(chat.shown("adjudicate")))
+    assert ("rationale", told) in shown and ("report", told) in shown and len(shown) == 5
+
+
+@pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
+def test_reply_that_repeats_the_description_counts_by_its_own_answer(case: Case) -> None:
+    for echo in (case.description, fenced(case.description, "description")):
+        assert read_code(f"{echo}\n{coded('Prb')}").code.composition == "Prb"
+        report = read_report(f"{echo}\n{graded('FAIL', 3)}")
+        assert (report.verdict, report.score) == ("FAIL", 3)
