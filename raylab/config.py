@@ -678,7 +678,7 @@ class ChatModel(Strict):
     """null leaves it to the server."""
     max_tokens: PositiveInt = 1024
     """Tokens of a reply at most."""
-    seed: int | None = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = 1
     """null sends none."""
     extra: dict[str, Scalar] = {}
     """Further fields of the request, such as reasoning_effort."""

@@ -16,13 +16,14 @@ from raylab.opt.quality import batch_quality
 from raylab.opt.scores import annotator_names, score_files
 from raylab.opt.settings import settings_of
 from raylab.quality.logs import score_log
-from raylab.report.annotation import annotation_tables, drift_table
+from raylab.report.annotation import annotation_tables, drift_tables
 from raylab.report.charts import confusion_maps_png
 from raylab.runs import SCORES, Json, Run
 
 ARCHIVE = "archive.db"
 REPORT = "report.json"
 CONFUSION = "confusion.png"
+DRIFT = "drift.json"
 SHOWN_PROBLEMS = 10
 
 
@@ -39,7 +40,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     report = _report(config, run, archive)
     for table in annotation_tables(report):
         console().print(table)
-    for notice in report["notices"]:
+    for notice in (*report["notices"], *report["score_tree"]["left_out"]):
         print(f"note: {notice}")
     print(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}")
     counts = archive.counts(run.name, now=True)
@@ -88,10 +89,13 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     )
     for file in scores.files:
         run.write_json(f"{SCORES}/{file.path}", score_log(**file.log))
-    for sentence in scores.left_out:
-        print(f"score tree: {sentence}")
     chain = {"place": archive.place, "records": head.records, "head_hash": head.head_hash}
-    report: Json = {"run": run.name, "archive": chain, **quality}
+    report: Json = {
+        "run": run.name,
+        "archive": chain,
+        **quality,
+        "score_tree": {"files": len(scores.files), "left_out": scores.left_out},
+    }
     run.write_json(REPORT, report)
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
     if config.export is not None:
@@ -126,9 +130,12 @@ def print_drift(config: AnnotateConfig) -> None:
             for row in archive.runs()
         ]
     drift = compare_runs(runs)
-    console().print(drift_table(drift))
+    Run.at(config.storage).write_json(DRIFT, drift)
+    for table in drift_tables(drift):
+        console().print(table)
     for alarm in drift["alarms"]:
         print(f"alarm: {alarm}")
+    print(f"{config.storage}/{DRIFT}")
 
 
 def archive_location(config: AnnotateConfig) -> str:

@@ -200,15 +200,15 @@ def shortened(text: str, longest: int) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
+    return Environment(
         loader=PackageLoader("raylab.opt", "prompts"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        auto_reload=False,
     )
-    return environment
 
 
 def _names() -> list[str]:

@@ -19,7 +19,7 @@ from raylab.errors import CallError
 from raylab.llm.chat import Chat, Message
 from raylab.opt.agreement import Agreement, compare
 from raylab.opt.cases import Case
-from raylab.opt.code import OptCode, parse
+from raylab.opt.code import OptCode
 from raylab.opt.judging import judged, judged_unparsable
 from raylab.opt.outcome import (
     Adjudication,
@@ -159,6 +159,7 @@ class _Course:
         self.generation = generation
         self.started = datetime.now(UTC)
         self.calls: list[Call] = []
+        self.codes: dict[Side, OptCode] = {}
         self.classified: dict[Side, Classification] = {}
         self.evaluated: dict[Side, Evaluation] = {}
         self.agreement: Agreement | None = None
@@ -204,6 +205,7 @@ class _Course:
                 calls=unread.calls,
             )
         else:
+            self.codes[side] = reply.code
             self.classified[side] = _classification(reply, calls)
 
     async def evaluate_both(self) -> None:
@@ -242,7 +244,7 @@ class _Course:
         """
         prompts = self.settings.prompts
         order = shown_order(self.settings.seed, self.case.id)
-        shown: Candidates = {"first": self.code(order[0]), "second": self.code(order[1])}
+        shown: Candidates = {"first": self.codes[order[0]], "second": self.codes[order[1]]}
         content = {
             "description": self.case.description,
             "candidates": [self.candidate(side) for side in order],
@@ -279,13 +281,9 @@ class _Course:
 
     def shown_code(self, line: str) -> str:
         """A canonical line, or the word for it where models are asked for words."""
-        root = parse(line).primary
-        if not self.settings.prompts.words or line != f"OPT={root}":
+        if not self.settings.prompts.words:
             return line
-        return next(word for word, meant in WORDS.items() if meant is root)
-
-    def code(self, side: Side) -> OptCode:
-        return parse(str(self.classified[side].code))
+        return next((word for word, root in WORDS.items() if line == f"OPT={root}"), line)
 
     # Decision
 
@@ -297,7 +295,7 @@ class _Course:
                     "human:unparsable",
                     f"no code of {side} could be read: {classification.problem}",
                 )
-        self.agreement = compare(self.code("A"), self.code("B"), self.settings.distance)
+        self.agreement = compare(self.codes["A"], self.codes["B"], self.settings.distance)
         a, b = self.evaluated["A"], self.evaluated["B"]
         match next_step((a.acceptable, b.acceptable), self.relation(), self.settings):
             case Step.ACCEPT:
@@ -308,7 +306,7 @@ class _Course:
                 return self.refused()
 
     def relation(self) -> Relation:
-        a, b = self.code("A"), self.code("B")
+        a, b = self.codes["A"], self.codes["B"]
         if a.composition == b.composition:
             return Relation.SAME
         return Relation.OPERATORS if a.roots == b.roots else Relation.ROOTS

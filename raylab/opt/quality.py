@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.agreement import Distance, proportion
 from raylab.opt.confusion import LABELS
 from raylab.opt.outcome import HumanDecision, Outcome, Status
@@ -26,10 +27,6 @@ from raylab.opt.usage import LISTED, Durations, Usage
 
 Json = dict[str, Any]
 
-SMOKE = (
-    "These codes and verdicts come from the embedded model, which is far too small to classify: "
-    "they show that the workflow runs, and say nothing about OPT-Code, the prompts or any case."
-)
 PROPOSED = (
     "{proposed} of {gold} gold codes are one person's proposals that nobody reviewed "
     "(meta.reviewed is false): accuracy against them is provisional."
@@ -191,7 +188,7 @@ class BatchQuality:
         several = self._generations if len(self._generations) > 1 else {}
         return {
             "smoke": smoke,
-            "notices": [*([SMOKE] if smoke else []), *self._notices(), *warnings],
+            "notices": [*([SMOKE_NOTICE] if smoke else []), *self._notices(), *warnings],
             "distance": self._distance.version,
             "cases": self._cases(),
             "annotators": {

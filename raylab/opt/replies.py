@@ -7,6 +7,7 @@ protocol asks once more.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar, cast, get_args
@@ -51,7 +52,13 @@ VERDICT = r"(WEAK[ _-]?PASS|PASS|FAIL)\b"
 ONE_OF_SEVERAL = r"(?!\W{0,5}(?:or\W{1,5})?(?:WEAK|PASS|FAIL))"
 LABELLED_VERDICT = re.compile(r"\bverdict\b\W{0,12}" + VERDICT + ONE_OF_SEVERAL, re.IGNORECASE)
 BARE_VERDICT = re.compile(r"\b" + VERDICT)
-LABELLED_SCORE = re.compile(r"\bscore\b[^\w.\-]{0,12}(?:is |of )?(-?\d[\d.]*)", re.IGNORECASE)
+LABELLED_LISTED_ISSUES = re.compile(
+    r"\bissues?\b[\"'*\s]{0,8}:[*\s]{0,8}\[?([^\].;\n]{0,200})", re.IGNORECASE
+)
+SCORE = re.compile(r"\bscore\b[^\w.\-]{0,12}(?:is |of )?(-?\d[\d.]*)", re.IGNORECASE)
+LISTED_ISSUES = re.compile(
+    r"\bissues?\b[\"'*\s]{0,8}:[*\s]{0,8}\[?([^\].;\n]{0,200})", re.IGNORECASE
+)
 SCORE = re.compile(r"\s*([0-9]{1,3})(?:\.0*)?\s*(?:/\s*100|%)?\s*")
 SCORE_OF_100 = re.compile(r"(-?\d[\d.]*)\s*/\s*100\b")
 
@@ -199,9 +206,8 @@ def _read(
     if not text.strip():
         cut = finish_reason == "length"
         raise UnreadableError(f"it is empty{', ' + CUT_OFF if cut else ''}")
-    answer = _without_asides(text)
-    repairs = [] if answer == text else ["thoughts or quoted material ignored"]
-    found = _find_object(answer, keys, repairs)
+    repairs: list[str] = []
+    answer, found = _find_object(text, keys, repairs)
     if found is None and finish_reason == "length":
         raise UnreadableError(CUT_OFF)
     if found is None and finish_reason == "content_filter":
@@ -220,44 +226,57 @@ def _read(
 
 
 def _without_asides(text: str) -> str:
+    """The text without thoughts, also unfinished ones, and without copies of fenced material."""
     kept, place, unclosed = list[str](), 0, set[str]()
     for opening in ASIDE.finditer(text):
         closing = f"</{opening['name'] or opening['fence']}>"
         if opening.start() < place or closing in unclosed:
             continue
         end = text.find(closing, opening.end())
-        if end < 0:
+        if end < 0 and opening["fence"]:
             unclosed.add(closing)
             continue
         kept.append(text[place : opening.start()])
-        place = end + len(closing)
+        place = end + len(closing) if end >= 0 else len(text)
     return "".join([*kept, text[place:]])
 
 
 # JSON
 
 
-def _find_object(text: str, keys: Iterable[str], repairs: list[str]) -> Json | None:
-    """The whole reply as a JSON object, or else the last object in it with a key asked for."""
-    twice: list[str] = []
+def _find_object(text: str, keys: Iterable[str], repairs: list[str]) -> tuple[str, Json | None]:
+    """What of a reply is its answer, and the JSON object that this is or holds.
+
+    Raises:
+        UnreadableError: It holds objects that differ: one may be quoted, and which is not said.
+    """
+    twice: set[str] = set()
     decoder = json.JSONDecoder(
         strict=False, object_pairs_hook=lambda pairs: _without_doubles(pairs, twice)
     )
+    answer, whole = text, _decoded(decoder, text)
+    if whole is None:
+        answer = _without_asides(text)
+        if answer != text:
+            repairs.append("thoughts or quoted material ignored")
+        found = [one for one in _objects(decoder, answer) if set(keys) & one.keys()]
+        if any(one != found[0] for one in found):
+            raise UnreadableError(f"it holds {len(found)} JSON objects that differ")
+        if found:
+            repairs.append("text around the JSON object ignored")
+            whole = found[0]
+    if twice:
+        repairs.append(f"keys given twice, the last taken: {_quoted(', '.join(sorted(twice)))}")
+    return answer, whole
+
+
+def _decoded(decoder: json.JSONDecoder, text: str) -> Json | None:
+    """The object that a text is; None if it is anything else."""
     try:
         whole = decoder.decode(text)
     except (ValueError, RecursionError):
-        found = [one for one in _objects(decoder, text) if set(keys) & one.keys()]
-        if not found:
-            return None
-        repairs.append("text around the JSON object ignored")
-        if any(one != found[-1] for one in found):
-            repairs.append(f"the last of {len(found)} JSON objects taken")
-        whole = found[-1]
-    if not isinstance(whole, dict):
         return None
-    if twice:
-        repairs.append(f"keys given twice, the last taken: {_quoted(', '.join(sorted(twice)))}")
-    return cast(Json, whole)
+    return cast(Json, whole) if isinstance(whole, dict) else None
 
 
 def _objects(decoder: json.JSONDecoder, text: str) -> Iterator[Json]:
@@ -274,11 +293,12 @@ def _objects(decoder: json.JSONDecoder, text: str) -> Iterator[Json]:
         start = text.find("{", end)
 
 
-def _without_doubles(pairs: list[tuple[str, Any]], twice: list[str]) -> Json:
+def _without_doubles(pairs: list[tuple[str, Any]], twice: set[str]) -> Json:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice += {name for name in names if names.count(name) > 1}
+        twice.update(
+            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+        )
     return found
 
 
@@ -416,7 +436,7 @@ def _issues_of(value: object, repairs: list[str]) -> tuple[Issue, ...]:
         return ()
     found: set[Issue] = set()
     for item in cast(list[object], value):
-        name = item.strip().lower() if isinstance(item, str) else ""
+        name = item.strip(" \t\"'*").lower() if isinstance(item, str) else ""
         if name not in MADE_OF:
             repairs.append(f"issue {_quoted(item)} is no criterion: ignored")
             continue
@@ -454,14 +474,9 @@ def _report_in_prose(text: str) -> ReportReply:
     repairs: list[str] = []
     verdict = _only("verdict", [re.sub(r"[ -]", "_", verdict.upper()) for verdict in verdicts])
     score = _score_of(_only("score", [score.rstrip(".") for score in scores]), repairs)
-    issues = tuple(
-        issue for issue in (Issue.MECHANISM, Issue.EXECUTION) if _lists_issue(text, issue)
-    )
-    return ReportReply(Verdict(verdict), score, issues, text.strip())
-
-
-def _lists_issue(text: str, issue: Issue) -> bool:
-    return re.search(rf"\bissues?\b[^.\n]*\b{issue}\b", text, re.IGNORECASE) is not None
+    listed = LISTED_ISSUES.search(text)
+    issues = _issues_of(listed[1], repairs) if listed else ()
+    return ReportReply(Verdict(verdict), score, issues, text.strip(), tuple(repairs))
 
 
 def _only(what: str, found: list[str]) -> str:

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import hashlib
 import importlib
 import json
@@ -31,7 +32,7 @@ from raylab.opt.prompts import (
     shortened,
 )
 from raylab.opt.protocol import annotate
-from raylab.opt.replies import read_code, read_report
+from raylab.opt.replies import UnreadableError, read_code, read_report
 from tests.opt.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
 
 PACKAGE = Path(prompts.__file__).parent
@@ -389,8 +390,13 @@ def test_orders_in_a_rationale_stay_within_its_fence(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
-def test_reply_that_repeats_the_description_counts_by_its_own_answer(case: Case) -> None:
-    for echo in (case.description, fenced(case.description, "description")):
-        assert read_code(f"{echo}\n{coded('Prb')}").code.composition == "Prb"
-        report = read_report(f"{echo}\n{graded('FAIL', 3)}")
-        assert (report.verdict, report.score) == ("FAIL", 3)
+def test_reply_that_repeats_the_description_never_counts_by_it(case: Case) -> None:
+    fence = fenced(case.description, "description")
+    assert read_code(f"{fence}\n{coded('Prb')}").code.composition == "Prb"
+    report = read_report(f"{fence}\n{graded('FAIL', 3)}")
+    assert (report.verdict, report.score) == ("FAIL", 3)
+    # Without its fence, an answer within the description cannot be told from the model's own.
+    with contextlib.suppress(UnreadableError):
+        assert read_code(f"{case.description}\n{coded('Prb')}").code.composition == "Prb"
+    with contextlib.suppress(UnreadableError):
+        assert read_report(f"{case.description}\n{graded('FAIL', 3)}").score == 3

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from raylab.config import ChatModel, QualityConfig
 from raylab.errors import ConfigError
+from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.agreement import Distance
 from raylab.opt.code import OptCode, Root, parse
 from raylab.opt.confusion import LABELS, Roots, by_root, set_confusion
 from raylab.opt.outcome import Classification, HumanDecision, Issue, Outcome, Status, Verdict
-from raylab.opt.quality import SMOKE, batch_quality
+from raylab.opt.quality import batch_quality
 from raylab.opt.scores import annotator_names, score_files
 from raylab.opt.tallies import Texts, mean_estimate, repair_kind
 from raylab.opt.usage import LISTED, OTHERS, Durations
@@ -376,7 +377,7 @@ def test_the_embedded_model_is_announced():
     assert quality([])["notices"] == []
     found = quality([], smoke=True, warnings=["both annotators are one"])
     assert found["smoke"] is True
-    assert found["notices"] == [SMOKE, "both annotators are one"]
+    assert found["notices"] == [SMOKE_NOTICE, "both annotators are one"]
 
 
 def test_gold_that_nobody_reviewed_is_announced():

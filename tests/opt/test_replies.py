@@ -37,7 +37,8 @@ def test_code_as_asked_for_needs_no_repair() -> None:
     [
         (f"Here it is:\n```json\n{coded('Evo')}\n```\n", "text around the JSON object ignored"),
         (f"\ufeff {coded('Evo')}", "text around the JSON object ignored"),
-        (coded("Lrn") + coded("Evo"), "the last of 2 JSON objects taken"),
+        (coded("Evo") + coded("Evo"), "text around the JSON object ignored"),
+        (f"[{coded('Evo')}]", "text around the JSON object ignored"),
         (json.dumps({"opt": EVO, "rationale": "because"}), "keys in another order"),
         (coded("Evo", confidence=0.9), "unknown keys ignored: 'confidence'"),
         (json.dumps({"opt": EVO}), "no text at the key rationale"),
@@ -63,6 +64,11 @@ def test_code_with_a_repair(text: str, repair: str) -> None:
     assert reply.repairs and any(repair in one for one in reply.repairs), reply.repairs
 
 
+def test_tags_within_a_whole_reply_are_text() -> None:
+    text = coded("Evo", "the input has a <think> tag and <description id=0a1b2c3d> in it")
+    assert read_code(text).repairs == ()
+
+
 def test_rationale_of_prose_is_the_prose() -> None:
     text = f"It breeds.\n{EVO}"
     assert read_code(text).rationale == text
@@ -79,6 +85,8 @@ def test_rationale_of_prose_is_the_prose() -> None:
         (json.dumps({"rationale": EVO, "opt": "none of them"}), "stop", "no OPT-Code in it"),
         (json.dumps({"rationale": EVO}), "stop", "no OPT-Code in it"),
         ("x" * 200_001, "stop", "it has 200,001 characters"),
+        (coded("Lrn") + coded("Evo"), "stop", "it holds 2 JSON objects that differ"),
+        (f"<think>{coded('Lrn')} or rath", "length", "it was cut off at max_tokens"),
     ],
 )
 def test_no_code(text: str, finish_reason: str, problem: str) -> None:
@@ -137,6 +145,18 @@ def test_report_as_asked_for_needs_no_repair() -> None:
         ("**Verdict:** WEAK_PASS\n**Score:** 75/100. Good enough.", "WEAK_PASS", 75, []),
         ("I give it a score of 40, so it is a FAIL. Issues: mechanism.", "FAIL", 40, ["mechanism"]),
         ("PASS (92/100)", "PASS", 92, []),
+        (
+            '{"summary": "an "unescaped" mechanism", "issues": [], "score": 90, "verdict": "PASS"}',
+            "PASS",
+            90,
+            [],
+        ),
+        (
+            '{"summary": "a "b"", "issues": ["root", "execution"], "score": 9, "verdict": "FAIL"}',
+            "FAIL",
+            9,
+            ["mechanism", "execution"],
+        ),
         ("verdict: pass; score: 85", "PASS", 85, []),
     ],
 )
@@ -295,6 +315,8 @@ def test_any_text_is_read_or_refused(
         "OPT=" * 50_000,
         '{"rationale": "' + "\\u0000" * 30_000 + '", "opt": "OPT=' + "Evo+" * 3_000 + 'Lrn"}',
         "evolution " * 20_000,
+        "{" + '"a": 1, ' * 20_000 + '"b": 2}',
+        "issues: " * 20_000,
     ],
     ids=lambda text: text[:15],
 )
