@@ -11,27 +11,10 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
-from raylab.archive.records import Json
 from raylab.archive.tables import utc_text
-
-
-@dataclass(frozen=True)
-class Spend:
-    """Tokens and cost of the calls that a record's making sent.
-
-    Attributes:
-        prompt_tokens: tokens of the requests.
-        completion_tokens: tokens of the replies.
-        cost: their price; None if one has none.
-    """
-
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
 
 
 def canonical(value: Any) -> str:
@@ -93,29 +76,6 @@ def decision_key(case: str, action: str, reviewer: str, status: str, body: str) 
     return digest(_object({**{name: _dumps(text) for name, text in texts.items()}, "body": body}))
 
 
-def case_spend(body: Json) -> Spend:
-    """What a case's calls cost, as its body says; nothing where it says nothing."""
-    cost = body.get("cost", 0.0)
-    return Spend(
-        _tokens(body.get("prompt_tokens")),
-        _tokens(body.get("completion_tokens")),
-        float(cost) if isinstance(cost, int | float) else None,
-    )
-
-
-def decision_spend(body: Json) -> Spend:
-    """What the calls within a decision cost, without those answered from the journal."""
-    parts = [body.get("classification") or {}, body.get("confirmation") or {}]
-    made: list[Json] = [call for part in parts for call in part.get("calls") or []]
-    calls = [call for call in made if not call.get("journalled")]
-    costs = [call.get("cost") for call in calls]
-    return Spend(
-        sum(_tokens(call.get("prompt_tokens")) for call in calls),
-        sum(_tokens(call.get("completion_tokens")) for call in calls),
-        None if None in costs else math.fsum(cast(list[float], costs)),
-    )
-
-
 def _record_hash(
     kind: str,
     previous: str,
@@ -147,7 +107,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in cast(list[Any], value)]
     return value
-
-
-def _tokens(value: object) -> int:
-    return value if isinstance(value, int) else 0

@@ -21,6 +21,7 @@ class CallRow:
     Attributes:
         key: SHA-256 of the request's content; unique in an archive.
         subject: SHA-256 of the text the call is about.
+        run: run that sent the call, and paid for it.
         role: what the call was for.
         endpoint: address of the server; empty for the embedded model.
         model: model as asked for.
@@ -39,6 +40,7 @@ class CallRow:
 
     key: str
     subject: str
+    run: str
     role: str
     endpoint: str
     model: str
@@ -175,13 +177,13 @@ class CurrentCase:
 
 @dataclass(frozen=True)
 class Spent:
-    """What the calls of a run have cost, those answered from the journal left out.
+    """What the calls that a run sent have cost.
 
     Attributes:
         prompt_tokens: tokens of the requests.
         completion_tokens: tokens of the replies.
-        cost: price of the records that have one.
-        unpriced: cases and decisions with a call that has no price.
+        cost: price of the calls that have one.
+        unpriced: calls without a price.
     """
 
     prompt_tokens: int

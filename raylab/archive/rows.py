@@ -6,14 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from raylab.archive.chain import (
-    canonical,
-    case_hash,
-    case_spend,
-    decision_hash,
-    decision_spend,
-    digest,
-)
+from raylab.archive.chain import canonical, case_hash, decision_hash, digest
 from raylab.archive.records import (
     CallRow,
     CaseRow,
@@ -60,7 +53,6 @@ def case_values(row: CaseRow, body: str, previous: str, sequence: int, created: 
     content = (row.case, row.subject, row.description, row.status)
     return {
         **vars(row),
-        **vars(case_spend(row.body)),
         "body": body,
         "case_key": digest(row.case),
         "sequence": sequence,
@@ -77,7 +69,6 @@ def decision_values(
     content = (row.case, row.action, row.reviewer, row.status)
     return {
         **vars(row),
-        **vars(decision_spend(row.body)),
         "body": body,
         "case_key": digest(row.case),
         "sequence": sequence,

@@ -22,7 +22,6 @@ from sqlalchemy import (
     Table,
     func,
     insert,
-    literal,
     select,
     update,
 )
@@ -455,20 +454,19 @@ class Archive:
         return _stream(page)
 
     def spent(self, run: str) -> Spent:
-        """What the cases and decisions of a run have cost.
+        """What the calls that a run sent have cost, those of cases that have not ended included.
 
-        Calls that were answered from the journal cost the run nothing. Calls of cases that have
-        not ended yet are in the journal, which the runs share, and not in here.
+        Calls that are answered from the journal were paid by the run that sent them. Equal calls
+        that two processes sent at once are kept, and count, once.
 
         Raises:
             ArchiveError: There is no such run.
         """
 
         def work(connection: Connection) -> Spent:
-            run_id = self._run(connection, run)["id"]
-            sums = [connection.execute(_spent_in(t, run_id)).one() for t in (CASES, DECISIONS)]
-            prompt, completion, cost, unpriced = (sum(column) for column in zip(*sums, strict=True))
-            return Spent(int(prompt), int(completion), float(cost), int(unpriced))
+            self._run(connection, run)
+            prompt, completion, cost, unpriced = connection.execute(_spent_by(run)).one()
+            return Spent(int(prompt), int(completion), float(cost), unpriced)
 
         return self._database.read(work)
 
@@ -476,9 +474,8 @@ class Archive:
         """What is wrong in the chain of a run, or of all runs; nothing if all is as written.
 
         The walk through a run ends after 1,000 problems. Memory stays bounded, and writers may go
-        on meanwhile. Whoever can write the database and
-        recomputes all hashes up to the run's own head is found out only by a `RunRow.head_hash`
-        that was noted elsewhere.
+        on meanwhile. Whoever can write the database and recomputes all hashes up to the run's own
+        head is found out only by a `RunRow.head_hash` that was noted elsewhere.
 
         Raises:
             ArchiveError: There is no such run, or reading fails altogether.
@@ -671,10 +668,10 @@ def _current_status(until: int | None = None) -> ColumnElement[str]:
     return func.coalesce(decided, CASES.c.status)
 
 
-def _spent_in(table: Table, run_id: int) -> Select[Any]:
-    unpriced = func.count() - func.count(table.c.cost)
+def _spent_by(run: str) -> Select[Any]:
     sums = [
-        func.coalesce(func.sum(column), literal(0))
-        for column in (table.c.prompt_tokens, table.c.completion_tokens, table.c.cost)
+        func.coalesce(func.sum(column), 0)
+        for column in (CALLS.c.prompt_tokens, CALLS.c.completion_tokens, CALLS.c.cost)
     ]
-    return select(*sums, unpriced).where(table.c.run_id == run_id)
+    unpriced = func.count() - func.count(CALLS.c.cost)
+    return select(*sums, unpriced).where(CALLS.c.run == run)

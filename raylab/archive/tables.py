@@ -137,9 +137,6 @@ def _chained() -> list[Column[Any]]:
         Column("created", UtcTime, nullable=False),
         Column("previous_hash", DIGEST, nullable=False),
         Column("hash", DIGEST, nullable=False),
-        Column("prompt_tokens", BigInteger, nullable=False),
-        Column("completion_tokens", BigInteger, nullable=False),
-        Column("cost", Double),
     ]
 
 
@@ -162,6 +159,7 @@ CALLS = Table(
     METADATA,
     Column("key", DIGEST, primary_key=True),
     Column("subject", DIGEST, nullable=False),
+    Column("run", AnyText, nullable=False),
     Column("role", AnyText, nullable=False),
     Column("endpoint", AnyText, nullable=False),
     Column("model", AnyText, nullable=False),

@@ -33,18 +33,16 @@ from raylab.cluster.review import run_review
 from raylab.cluster.session import result_of, session
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
-from raylab.errors import StoppedError
+from raylab.errors import DataError, StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
 from raylab.opt.cases import Case
-from raylab.opt.outcome import Status
+from raylab.opt.outcome import PROTOCOL, TAXONOMY, Status
 from raylab.opt.prompts import prompt_catalogue
 from raylab.opt.settings import settings_of
 from raylab.opt.sources import select_cases
 from raylab.report.progress import duration
 from raylab.runs import RECORD, Json, Run, identity_of
 
-PROTOCOL = "1"
-TAXONOMY = "1.0"
 CASES_LOOKED_UP = 1000
 """Cases of which the archive is asked at once whether it has them."""
 CASES_AHEAD = 2
@@ -114,11 +112,22 @@ def _versions(run: Run) -> Json:
 
 
 def _open_cases(config: AnnotateConfig, run: Run, archive: Archive) -> Iterator[tuple[str, Case]]:
-    """The cases that the archive does not have."""
+    """The cases that the archive does not have.
+
+    Raises:
+        DataError: a case has another description than when it was archived.
+    """
     cases = select_cases(config.cases, config.generations)
     while some := list(islice(cases, CASES_LOOKED_UP)):
-        known = archive.known(run.name, [case.id for _, case in some])
-        yield from (item for item in some if item[1].id not in known)
+        known = archive.subjects(run.name, [case.id for _, case in some])
+        for generation, case in some:
+            if case.id not in known:
+                yield generation, case
+            elif case.subject != known[case.id]:
+                raise DataError(
+                    f"case {case.id} has another description than run {run.name} classified: "
+                    "restore it, give it another id, or choose another name="
+                )
 
 
 def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:
@@ -165,55 +174,40 @@ class Pool:
             archive: location that this machine knows the archive by.
             embedded: where the embedded model is served on this machine, if it is used.
         """
-        cpus = max(int(ray.cluster_resources().get("CPU", 1)), 1)
         used = {chat.endpoint for chat in config.llm.roles.values()}
         slots = [config.llm.endpoints[name].limits.concurrency for name in used]
-        count = min(config.actors or cpus, *slots)
+        count = min(config.actors or _cpus(), *slots)
         cases = max(CASES_AHEAD * max(slots) // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._run = run
         self._pending: dict[ObjectRef[Tally], tuple[int, Chunk]] = {}
-        self._keeper: Any
-        self._actors: list[Any]
-        self._governor: list[Any]
         self._busy = Counter(dict.fromkeys(range(count), 0))
-        # What is on this machine alone, the archive's file or the embedded model, is used from it.
-        here = {"scheduling_strategy": _this_node(), "num_cpus": 0}
-        again = {"max_restarts": -1, "max_task_retries": -1}
         # Actors find each other by name: a handle among the arguments of an actor's start lies in
         # the object store, where a restart may no longer find it.
         keeper, governor = f"keeper-{uuid4().hex}", f"governor-{uuid4().hex}"
-        self._keeper = ray.remote(Keeper).options(name=keeper, **here, **again).remote(archive)
-        host = ray.remote(GovernorHost).options(name=governor, **here, **again)
-        # Where there are no rates and no budget nobody is asked.
-        self._governor = (
-            [host.remote(config.model_dump(mode="json"), run, archive)]
-            if _has_rates(config)
-            else []
-        )
-        annotator = ray.remote(Annotator).options(
-            num_cpus=min(1.0, cpus / count),
+        self._keeper = _lasting(Keeper, keeper).remote(archive)
+        self._others: list[Any] = [self._keeper]
+        if rates := _has_rates(config):
+            host = _lasting(GovernorHost, governor)
+            self._others.append(host.remote(config.model_dump(mode="json"), run, archive))
+        annotator: Any = ray.remote(Annotator).options(
+            num_cpus=min(1.0, _cpus() / count),
             max_restarts=-1,
             max_task_retries=DEATHS_OF_A_CHUNK,
             scheduling_strategy=_this_node() if embedded else "DEFAULT",
         )
-        self._actors = [
-            annotator.remote(
-                _share(config, number, count),
-                run,
-                keeper,
-                governor if self._governor else None,
-                embedded,
-            )
-            for number in range(count)
+        shares = [_share(config, number, count) for number in range(count)]
+        self._actors: list[Any] = [
+            annotator.remote(share, run, keeper, governor if rates else None, embedded)
+            for share in shares
         ]
 
     def __enter__(self) -> "Pool":
         return self
 
     def __exit__(self, *error: object) -> None:
-        for actor in (*self._actors, self._keeper, *self._governor):
+        for actor in (*self._actors, *self._others):
             ray.kill(actor)
 
     @property
@@ -255,6 +249,21 @@ class Pool:
         result_of(self._keeper.add_cases.remote(self._run, rows))
         known = result_of(self._keeper.known.remote(self._run, [case.id for _, case in chunk]))
         return Tally(Counter(known.values()))
+
+
+def _cpus() -> int:
+    return max(int(ray.cluster_resources().get("CPU", 1)), 1)
+
+
+def _lasting(kind: type, name: str) -> Any:
+    """An actor beside the archive's file, found by its name, started anew whenever it dies."""
+    return ray.remote(kind).options(
+        name=name,
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=-1,
+        scheduling_strategy=_this_node(),
+    )
 
 
 def _share(config: AnnotateConfig, number: int, count: int) -> Json:

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+SERVER_SECONDS = 60.0
+"""For which a database server is waited for that is starting anew."""
 LATENCY_SECONDS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0]
 Chunk = Sequence[tuple[str, Case]]
 """Cases, each with the generation it belongs to."""
@@ -73,7 +75,7 @@ class Keeper:
     """The one process that writes the archive. What it is told twice it keeps once."""
 
     def __init__(self, location: str) -> None:
-        self._archive = Archive.open(location)
+        self._archive = Archive.open(location, wait=SERVER_SECONDS)
 
     def add_calls(self, rows: Sequence[CallRow]) -> None:
         self._archive.add_calls(rows)
@@ -161,9 +163,10 @@ class _Grouped(Generic[T]):
 class _Journal:
     """The calls of the archive that concern the cases at hand; see `raylab.llm.chat.Journal`."""
 
-    def __init__(self, keeper: Any) -> None:
+    def __init__(self, keeper: Any, run: str) -> None:
         self.found = 0
         self._keeper = keeper
+        self._run = run
         self._replies: dict[str, dict[str, Reply]] = {}
         self._users: Counter[str] = Counter()
         self._rows = _Grouped[CallRow](lambda rows: keeper.add_calls.remote(rows))
@@ -189,7 +192,7 @@ class _Journal:
         return reply
 
     async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
-        await self._rows.add(call_row(request, reply, subject, role))
+        await self._rows.add(call_row(self._run, request, reply, subject, role))
         if subject in self._users:
             self._replies.setdefault(subject, {})[reply.key] = reply
 
@@ -260,7 +263,7 @@ class Annotator:
         archive = ray.get_actor(keeper)
         self._settings = settings_of(config, run)
         self._meters = _Meters(run)
-        self._journal = _Journal(archive)
+        self._journal = _Journal(archive, run)
         self._rows = _Grouped[CaseRow](lambda rows: archive.add_cases.remote(run, rows))
         self._client = Client(
             config.llm,

@@ -128,7 +128,7 @@ async def _settle(
 ) -> list[Status]:
     """Have the evaluator confirm decisions, and archive each as soon as it is."""
     settings = settings_of(config, run.name)
-    async with Client(config.llm, ArchiveJournal(archive), embedded=embedded) as client:
+    async with Client(config.llm, ArchiveJournal(archive, run.name), embedded=embedded) as client:
 
         async def settle(decision: HumanDecision) -> Status:
             settled = await _confirmed(decision, run, archive, client, settings)
@@ -136,14 +136,11 @@ async def _settle(
             body = settled.model_dump(mode="json")
             row = DecisionRow(settled.case, settled.action, settled.reviewer, status, body)
             archive.add_decision(run.name, row)
-            if settled.action == "decide" and status is Status.HUMAN:
-                report = settled.confirmation
-                why = (
-                    ""
-                    if report is None
-                    else f" ({report.verdict} {report.score}): {report.summary}"
+            if (report := settled.confirmation) is not None and not report.acceptable:
+                print(
+                    f"case {settled.case} stays open, the evaluator refuses the code "
+                    f"({report.verdict} {report.score}): {report.summary}"
                 )
-                print(f"case {settled.case} stays open, the evaluator refuses the code{why}")
             return status
 
         return list(await asyncio.gather(*map(settle, decisions)))

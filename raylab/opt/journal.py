@@ -10,9 +10,10 @@ from raylab.llm.chat import ChatRequest, Reply
 class ArchiveJournal:
     """A journal in an archive that this process has open."""
 
-    def __init__(self, archive: Archive) -> None:
-        """Look up and keep calls in `archive`."""
+    def __init__(self, archive: Archive, run: str) -> None:
+        """Look up calls of any run in `archive`, and keep those that `run` sends."""
         self._archive = archive
+        self._run = run
 
     async def get(self, key: str, subject: str) -> Reply | None:
         """See `raylab.llm.chat.Journal`."""
@@ -21,7 +22,7 @@ class ArchiveJournal:
 
     async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
         """See `raylab.llm.chat.Journal`."""
-        self._archive.add_calls([call_row(request, reply, subject, role)])
+        self._archive.add_calls([call_row(self._run, request, reply, subject, role)])
 
 
 def reply_of(row: CallRow) -> Reply:
@@ -40,11 +41,12 @@ def reply_of(row: CallRow) -> Reply:
     )
 
 
-def call_row(request: ChatRequest, reply: Reply, subject: str, role: str) -> CallRow:
-    """The archived form of a call that was answered just now."""
+def call_row(run: str, request: ChatRequest, reply: Reply, subject: str, role: str) -> CallRow:
+    """The archived form of a call of `run` that was answered just now."""
     return CallRow(
         key=reply.key,
         subject=subject,
+        run=run,
         role=role,
         endpoint=request.base_url,
         model=request.model,

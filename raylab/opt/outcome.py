@@ -6,6 +6,10 @@ from typing import Any, Literal
 
 from raylab.config import Strict
 
+PROTOCOL = "1"
+"""Version of the way a case is decided, archived with each run."""
+TAXONOMY = "1.0"
+"""Version of the set of roots."""
 Side = Literal["A", "B"]
 
 

@@ -52,10 +52,7 @@ VERDICT = r"(WEAK[ _-]?PASS|PASS|FAIL)\b"
 ONE_OF_SEVERAL = r"(?!\W{0,5}(?:or\W{1,5})?(?:WEAK|PASS|FAIL))"
 LABELLED_VERDICT = re.compile(r"\bverdict\b\W{0,12}" + VERDICT + ONE_OF_SEVERAL, re.IGNORECASE)
 BARE_VERDICT = re.compile(r"\b" + VERDICT)
-LABELLED_LISTED_ISSUES = re.compile(
-    r"\bissues?\b[\"'*\s]{0,8}:[*\s]{0,8}\[?([^\].;\n]{0,200})", re.IGNORECASE
-)
-SCORE = re.compile(r"\bscore\b[^\w.\-]{0,12}(?:is |of )?(-?\d[\d.]*)", re.IGNORECASE)
+LABELLED_SCORE = re.compile(r"\bscore\b[^\w.\-]{0,12}(?:is |of )?(-?\d[\d.]*)", re.IGNORECASE)
 LISTED_ISSUES = re.compile(
     r"\bissues?\b[\"'*\s]{0,8}:[*\s]{0,8}\[?([^\].;\n]{0,200})", re.IGNORECASE
 )

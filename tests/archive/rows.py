@@ -24,6 +24,7 @@ def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
     values: dict[str, Any] = {
         "key": sha256(key),
         "subject": sha256(about),
+        "run": "r",
         "role": "classify-a",
         "endpoint": "https://host/v1",
         "model": "m",

@@ -330,5 +330,12 @@ def test_hostile_reply_takes_bounded_time(text: str, reader: Callable[[str, str]
     assert time.perf_counter() - since < 5
 
 
+def test_reply_nested_to_the_limit_of_the_stack_is_refused() -> None:
+    for depth in range(800, 1000):
+        nested = "[" * depth + "]" * depth
+        with pytest.raises(UnreadableError):
+            read_report(f'{{"summary": "x", "issues": [], "score": {nested}, "verdict": "PASS"}}')
+
+
 def test_candidates_are_codes() -> None:
     assert all(isinstance(code, OptCode) for code in SHOWN.values())

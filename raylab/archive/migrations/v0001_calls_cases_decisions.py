@@ -27,6 +27,7 @@ def upgrade() -> None:
         "calls",
         sa.Column("key", DIGEST, primary_key=True),
         sa.Column("subject", DIGEST, nullable=False),
+        sa.Column("run", sa.Text, nullable=False),
         sa.Column("role", sa.Text, nullable=False),
         sa.Column("endpoint", sa.Text, nullable=False),
         sa.Column("model", sa.Text, nullable=False),
@@ -75,7 +76,4 @@ def _chained() -> list[sa.Column[object]]:
         sa.Column("created", TIME, nullable=False),
         sa.Column("previous_hash", DIGEST, nullable=False),
         sa.Column("hash", DIGEST, nullable=False),
-        sa.Column("prompt_tokens", sa.BigInteger, nullable=False),
-        sa.Column("completion_tokens", sa.BigInteger, nullable=False),
-        sa.Column("cost", sa.Double),
     ]

@@ -1,0 +1,168 @@
+"""Annotation on a local Ray against a scripted chat server: stops, generations, people, drift."""
+
+import json
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.archive.store import Archive
+from raylab.cluster.annotate import Progress, run_annotate
+from raylab.cluster.annotators import Tally
+from raylab.config import AnnotateConfig, load_config
+from raylab.errors import BudgetError, DataError, EndpointError
+from tests.llm.scripted_server import server_process
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+MODELS = {"annotator_a": "m-a", "annotator_b": "m-b", "evaluator": "judge", "adjudicator": "chair"}
+ENDPOINT = "llm.endpoints.default"
+AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
+REFUSED = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
+
+
+@pytest.fixture(scope="module")
+def chat() -> Generator[str]:
+    with server_process() as url:
+        yield url
+
+
+def config(tmp_path: Path, url: str, *overrides: str) -> AnnotateConfig:
+    models = [f"llm.{role}.model={model}" for role, model in MODELS.items()]
+    return load_config(
+        AnnotateConfig,
+        [
+            "llm=openai",
+            f"{ENDPOINT}.base_url={url}",
+            f"{ENDPOINT}.api_key_env=null",
+            f"storage={tmp_path}",
+            "name=run",
+            "actors=2",
+            *models,
+            *overrides,
+        ],
+    )
+
+
+def write_cases(path: Path, *marks: str, **more: Any) -> Path:
+    rows = [
+        {"id": f"c{n}", "description": f"{path.stem} {n} {mark}", **more}
+        for n, mark in enumerate(marks)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def statuses(tmp_path: Path, run: str = "run", now: bool = False) -> dict[str, int]:
+    with Archive.open(tmp_path / "archive.db", create=False) as archive:
+        return archive.counts(run, now)
+
+
+def report(tmp_path: Path) -> dict[str, Any]:
+    return json.loads((tmp_path / "run" / "report.json").read_text())
+
+
+def test_a_spent_budget_stops_the_run_and_a_larger_one_goes_on(tmp_path: Path, chat: str) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
+    with pytest.raises(BudgetError, match=r"llm\.budget\.tokens and resume=true"):
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}", "llm.budget.tokens=30000"))
+    assert sum(statuses(tmp_path).values()) < 12
+    with Archive.open(tmp_path / "archive.db") as archive:
+        spent = archive.spent("run")
+        assert 0 < spent.prompt_tokens + spent.completion_tokens <= 30000
+        assert archive.run("run").finished is None
+    run_annotate(
+        config(tmp_path, chat, f"cases.path={cases}", "llm.budget.tokens=1000000", "resume=true")
+    )
+    assert statuses(tmp_path) == {"accepted": 12}
+
+
+def test_an_endpoint_that_is_not_there_stops_the_run(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
+    dead = config(
+        tmp_path, "http://127.0.0.1:9/v1", f"cases.path={cases}", f"{ENDPOINT}.limits.retries=0"
+    )
+    with pytest.raises(EndpointError, match=r"127\.0\.0\.1:9"):
+        run_annotate(dead)
+    # A few calls fail before it is sure that all would; their cases are failed, all others open.
+    assert statuses(tmp_path).keys() <= {"failed"}
+    assert sum(statuses(tmp_path).values()) < 12
+
+
+def test_a_bad_row_is_refused_before_anything_is_sent(tmp_path: Path, chat: str) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", AGREED, AGREED)
+    cases.write_text(cases.read_text() + '{"id": "c0", "description": "again"}\n')
+    with pytest.raises(DataError, match=r"line 3: id is 'c0'"):
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
+    assert statuses(tmp_path) == {}
+
+
+def test_case_files_are_generations_of_the_score_tree(tmp_path: Path, chat: str) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", AGREED, AGREED, REFUSED, gold="Lrn")
+    other = write_cases(tmp_path / "reworded.jsonl", AGREED, REFUSED, gold="Lrn")
+    generations = f"generations=[published,{other}]"
+    run_annotate(config(tmp_path, chat, f"cases.path={cases}", generations))
+    scores = tmp_path / "run" / "scores"
+    assert sorted(str(path.relative_to(scores)) for path in scores.rglob("*.json")) == [
+        "m-a/published/Lrn.json",
+        "m-a/reworded/Lrn.json",
+        "m-b/published/Lrn.json",
+        "m-b/reworded/Lrn.json",
+    ]
+    log = json.loads((scores / "m-a" / "published" / "Lrn.json").read_text())
+    assert log["results"]["scores"][0]["metrics"]["accuracy"]["value"] == pytest.approx(2 / 3)
+    assert report(tmp_path)["generations"].keys() == {"published", "reworded"}
+
+
+def test_people_settle_cases_and_the_evaluator_confirms(
+    tmp_path: Path, chat: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", AGREED, REFUSED, REFUSED)
+    run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
+    assert statuses(tmp_path) == {"accepted": 1, "human": 2}
+    review = load_config(
+        AnnotateConfig, [f"storage={tmp_path}", "name=run", "review=export", "reviewer=ada"]
+    )
+    run_annotate(review)
+    path = tmp_path / "run" / "review.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {row["case"] for row in rows} == {"c1", "c2"}
+    # The evaluator is content with A's code and not with B's.
+    for row, choice in zip(rows, "AB", strict=True):
+        row |= {"decision": choice, "justification": "I know the system."}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    take_back = review.model_copy(update={"review": "import"})
+    run_annotate(take_back)
+    assert statuses(tmp_path, now=True) == {"accepted": 2, "human": 1}
+    assert "stays open, the evaluator refuses the code (FAIL 40)" in capsys.readouterr().out
+    decisions = report(tmp_path)["decisions"]
+    assert (decisions["confirmed"], decisions["refused"], decisions["waiting"]) == (1, 1, 1)
+    run_annotate(take_back)
+    with Archive.open(tmp_path / "archive.db") as archive:
+        made = list(archive.decisions("run"))
+        assert [row.reviewer for row in made] == ["ada", "ada"]
+        assert archive.verify() == []
+
+
+def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:
+    packaged = ["cases.packaged=gold", "cases.take=12", "fresh=true"]
+    run_annotate(config(tmp_path, chat, *packaged))
+    run_annotate(config(tmp_path, chat, *packaged, "name=later"))
+    run_annotate(load_config(AnnotateConfig, [f"storage={tmp_path}", "drift=true"]))
+    drift = json.loads((tmp_path / "drift.json").read_text())
+    assert [run["run"] for run in drift["runs"]] == ["run", "later"]
+    compared = [row for row in drift["comparisons"] if row["cases"]]
+    assert compared and all(row["cases"] == 12 and not row["lost"] for row in compared)
+    assert drift["alarms"] == []
+
+
+def test_the_line_of_progress_says_how_far_and_how_fast() -> None:
+    progress = Progress(10, {"accepted": 2})
+    tally = Tally(sent=40, known=3, tokens=12345, cost=0.25)
+    tally.statuses.update({"accepted": 3, "human": 1})
+    tally.failures.update({"timeout": 2})
+    progress.tally.add(tally)
+    line = progress.line()
+    assert line.startswith("6/10 cases  5 accepted  0 adjudicated  1 human  0 failed  ")
+    assert "12,345 tokens  3 answers known  2 attempts failed  cost 0.25  ETA" in line
