@@ -676,8 +676,8 @@ class ChatModel(Strict):
     """One of `llm.endpoints`."""
     temperature: NonNegativeFloat | None = 0.0
     """null leaves it to the server."""
-    max_tokens: PositiveInt = 1024
-    """Tokens of a reply at most."""
+    max_tokens: PositiveInt | None = 1024
+    """Tokens of a reply at most; null sends none, for models that take another key in `extra`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = 1
     """null sends none."""
     extra: dict[str, Scalar] = {}

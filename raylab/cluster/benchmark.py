@@ -42,7 +42,14 @@ from raylab.config import (
 )
 from raylab.entrypoint import console
 from raylab.errors import ConfigError
-from raylab.opt.benchmark import bare_seconds, chat_server, protocol_calls, write_cases
+from raylab.opt.benchmark import (
+    ANNOTATORS,
+    EVALUATOR,
+    bare_seconds,
+    chat_server,
+    protocol_calls,
+    write_cases,
+)
 from raylab.opt.cases import read_cases
 from raylab.opt.sources import select_cases
 from raylab.quality.benchmark import (
@@ -62,6 +69,7 @@ SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTE
 WARM_UP_SHAPE = (2, SMALL_BYTES)
 AGREEMENT = 1e-12
 WARM_UP_CASES = 64
+CALLS_OF_A_CASE = 4
 ONE_EPOCH = TrainingConfig(epochs=1, patience=None)
 
 
@@ -233,7 +241,7 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
     with chat_server(config.latency) as url, session(ClusterConfig()):
         for number in range(config.rounds):
             annotation = _annotation(config, run, url, str(number))
-            figures = _annotated(annotation)
+            figures = _annotated(annotation, config.cases)
             if config.bare_loop:
                 bare = _bare(config, annotation)
                 ratio = figures["calls_per_second"] / bare
@@ -250,22 +258,22 @@ def _annotation(config: BenchmarkConfig, run: Run, url: str, number: str) -> Ann
     path = Path(run.path) / f"cases-{number}.jsonl"
     write_cases(path, config.cases + WARM_UP_CASES, number)
     limits = Limits(concurrency=config.concurrency)
-    models = {role: ChatModel(model=f"benchmark-{role}") for role in ("a", "b", "judge", "chair")}
+    a, b, judge = (ChatModel(model=model) for model in (*ANNOTATORS, EVALUATOR))
     return AnnotateConfig(
         storage=run.uri,
         name=f"round-{number}",
         cases=CasesConfig(path=str(path)),
         llm=LlmConfig(
             endpoints={"default": Endpoint(base_url=url, limits=limits)},
-            annotator_a=models["a"],
-            annotator_b=models["b"],
-            evaluator=models["judge"],
-            adjudicator=models["chair"],
+            annotator_a=a,
+            annotator_b=b,
+            evaluator=judge,
+            adjudicator=judge,
         ),
     )
 
 
-def _annotated(annotation: AnnotateConfig) -> dict[str, float]:
+def _annotated(annotation: AnnotateConfig, total: int) -> dict[str, float]:
     """Calls a second of the job once its actors are warm, and their memory at its largest."""
     name = str(annotation.name)
     location = f"{annotation.storage}/{name}.db"
@@ -275,11 +283,12 @@ def _annotated(annotation: AnnotateConfig) -> dict[str, float]:
         pool = stack.enter_context(Pool(annotation, name, location, None))
         drive(pool, chunks_of(islice(cases, WARM_UP_CASES), pool.chunk), Progress(WARM_UP_CASES))
         memory = stack.enter_context(_Memory())
-        progress = Progress(0)
+        progress = Progress(total)
         seconds, _ = _timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
         statuses = archive.counts(name)
-    assert set(statuses) == {"accepted"}
     tally = progress.tally
+    assert statuses == {"accepted": total + WARM_UP_CASES}
+    assert tally.sent == CALLS_OF_A_CASE * total
     return {
         "cases": tally.statuses.total(),
         "seconds": seconds,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Json = dict[str, Any]
@@ -44,9 +44,11 @@ class ChatRequest:
     @property
     def key(self) -> str:
         """SHA-256 of all but the endpoint's local name."""
-        content = asdict(self)
+        content = dict(vars(self))
         del content["endpoint"]
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(
+            content, sort_keys=True, separators=(",", ":"), allow_nan=False, default=vars
+        )
         return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

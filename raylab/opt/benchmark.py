@@ -24,15 +24,15 @@ from raylab.opt.prompts import prompt_set
 from raylab.opt.protocol import Settings, annotate
 
 CODE = "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"
-ANSWERS: dict[str, Any] = {
+ANSWERS: dict[str, Any] = {"opt": CODE, "issues": [], "score": 95, "verdict": "PASS"}
+TEXTS = {
     "rationale": "Parameters of a fixed model follow the gradient of a loss.",
-    "opt": CODE,
     "summary": "The code names the mechanism.",
-    "issues": [],
-    "score": 95,
-    "verdict": "PASS",
 }
-"""By the keys of the replies: both annotators agree and the evaluator is content."""
+"""By the keys of the replies: both annotators agree, each in words of its own, and the evaluator is
+content, so that a case makes four calls."""
+ANNOTATORS = ("benchmark-a", "benchmark-b")
+EVALUATOR = "benchmark-judge"
 DESCRIPTION = (
     "System {number} fits the weights of a regression by stochastic gradient descent on shuffled "
     "mini-batches; workers compute gradients in parallel and a server averages them. "
@@ -69,7 +69,7 @@ class _Recorder:
 
     async def complete(self, request: ChatRequest, subject: str, role: str) -> Reply:
         self.requests.append(request)
-        text = _answer(tuple((request.schema or {})["properties"]))
+        text = _answer(tuple((request.schema or {})["properties"]), request.model)
         return Reply(request.key, text, "benchmark", "stop", 1000, 50, None, 0.0, 1)
 
 
@@ -123,13 +123,17 @@ async def _bare_loop(requests: Sequence[ChatRequest], concurrency: int) -> float
 async def _serve(latency: float) -> None:
     prompts = prompt_set(ProtocolConfig().prompt)
     bodies = {
-        str(prompt.schema["title"]).encode(): _completion(prompt.keys)
-        for prompt in (prompts.classify, prompts.evaluate)
+        f'"{model}"'.encode(): _completion(prompt.keys, model)
+        for model, prompt in {
+            ANNOTATORS[0]: prompts.classify,
+            ANNOTATORS[1]: prompts.classify,
+            EVALUATOR: prompts.evaluate,
+        }.items()
     }
 
     async def complete(request: web.Request) -> web.Response:
         content = await request.read()
-        body = next(body for title, body in bodies.items() if title in content)
+        body = next(body for model, body in bodies.items() if model in content)
         await asyncio.sleep(latency)
         return web.Response(body=body, content_type="application/json")
 
@@ -144,12 +148,14 @@ async def _serve(latency: float) -> None:
     await runner.cleanup()
 
 
-def _answer(keys: Sequence[str]) -> str:
-    return json.dumps({key: ANSWERS[key] for key in keys})
+def _answer(keys: Sequence[str], model: str) -> str:
+    return json.dumps(
+        {key: f"{model}: {TEXTS[key]}" if key in TEXTS else ANSWERS[key] for key in keys}
+    )
 
 
-def _completion(keys: Sequence[str]) -> bytes:
-    message = {"role": "assistant", "content": _answer(keys)}
+def _completion(keys: Sequence[str], model: str) -> bytes:
+    message = {"role": "assistant", "content": _answer(keys, model)}
     return json.dumps(
         {
             "id": "chatcmpl-0",

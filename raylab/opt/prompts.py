@@ -47,7 +47,7 @@ WORDS = {
 }
 """Plain words for the roots, for models too small to learn codes from a prompt."""
 
-SHORT_TEXT = "^[A-Za-z0-9 ,.'-]{1,48}$"
+SHORT_TEXT = "^[A-Za-z0-9 ,.'-]{1,32}$"
 VALUE = "[A-Za-z][A-Za-z0-9_+-]{0,31}"
 
 

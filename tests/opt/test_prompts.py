@@ -42,12 +42,12 @@ INJECTIONS = list(read_cases(str(PACKAGE / "data" / "injections.jsonl")))
 # Raise the version in the file, then put the new hash here.
 VERSIONS = {
     "adjudicate": ("1", "f1ad1e5859ba5148"),
-    "adjudicate_word": ("1", "b1d1b0fd40b76e5b"),
+    "adjudicate_word": ("1", "2edfd8cdc5e9e33c"),
     "classify_maximal": ("1", "fa5f5b0b3e5d99b4"),
     "classify_minimal": ("1", "58c3645459b106ca"),
-    "classify_word": ("1", "ba2aabf9516c24d6"),
+    "classify_word": ("1", "014e2d424ca26ce6"),
     "evaluate": ("1", "1b0cd418493dd393"),
-    "evaluate_word": ("1", "91c113776283c57d"),
+    "evaluate_word": ("1", "aea86ac9c94d53d4"),
     "repair": ("1", "169ce555cf27592e"),
 }
 ALL = [load_prompt(name) for name in VERSIONS]
