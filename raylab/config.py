@@ -735,8 +735,9 @@ class CasesConfig(Strict):
 
     path: Location | None = None
     """JSONL or Parquet file with id, description and, where known, gold and meta."""
-    packaged: Literal["gold", "proposed"] | None = None
-    """The packaged cases: with published codes (gold), or our unreviewed proposals with traps."""
+    packaged: Literal["gold", "proposed", "injections"] | None = None
+    """Packaged cases: with published codes, our unreviewed proposals with traps, or descriptions
+    that give orders to the models."""
     python: tuple[Text, ...] = ()
     """Installed objects whose source is the description, such as scipy.optimize.linprog."""
     every: PositiveInt = 1

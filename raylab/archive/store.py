@@ -465,7 +465,7 @@ class Archive:
 
         def work(connection: Connection) -> Spent:
             self._run(connection, run)
-            prompt, completion, cost, unpriced = connection.execute(_spent_by(run)).one()
+            prompt, completion, cost, unpriced = tuple(connection.execute(_spent_by(run)).one())
             return Spent(int(prompt), int(completion), float(cost), unpriced)
 
         return self._database.read(work)

@@ -261,20 +261,22 @@ class Annotator:
         """
         config = AnnotateConfig.model_validate(settings)
         archive = ray.get_actor(keeper)
-        self._settings = settings_of(config, run)
+        gate = None if governor is None else _RemoteGate(ray.get_actor(governor))
         self._meters = _Meters(run)
         self._journal = _Journal(archive, run)
         self._rows = _Grouped[CaseRow](lambda rows: archive.add_cases.remote(run, rows))
-        self._client = Client(
-            config.llm,
-            self._journal,
-            None if governor is None else _RemoteGate(ray.get_actor(governor)),
-            embedded,
-            self._meters.attempt,
-        )
+        self._refusal: RaylabError | None = None
+        try:
+            self._settings = settings_of(config, run)
+            self._client = Client(config.llm, self._journal, gate, embedded, self._meters.attempt)
+        except RaylabError as error:
+            # Raised here, it would be taken for a death of the process; the first chunk tells it.
+            self._refusal = error
 
     async def annotate(self, chunk: Chunk) -> Tally:
         """Run cases side by side; each is archived when it has ended."""
+        if self._refusal is not None:
+            return Tally(halt=self._refusal)
         subjects = [case.subject for _, case in chunk]
         try:
             await self._journal.load(subjects)
@@ -294,7 +296,8 @@ class Annotator:
 
     async def stop(self) -> None:
         """Send no further call; those in flight are finished and archived."""
-        self._client.stop()
+        if self._refusal is None:
+            self._client.stop()
 
     async def _end(self, generation: str, case: Case) -> Status | RaylabError:
         """How a case ended, or why the run must stop before it has."""

@@ -40,7 +40,8 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     report = _report(config, run, archive)
     for table in annotation_tables(report):
         console().print(table)
-    for notice in (*report["notices"], *report["score_tree"]["left_out"]):
+    left_out = report["score_tree"]["left_out"] if report["cases"]["with_gold"] else ()
+    for notice in (*report["notices"], *left_out):
         print(f"note: {notice}")
     print(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}")
     counts = archive.counts(run.name, now=True)

@@ -129,12 +129,15 @@ def read_cases(location: str) -> Iterator[Case]:
         raise DataError(f"cases {location}: the file holds no case")
 
 
-def packaged_cases(name: Literal["gold", "proposed", "intents"]) -> Iterator[Case]:
+def packaged_cases(
+    name: Literal["gold", "proposed", "injections", "intents"],
+) -> Iterator[Case]:
     """The cases that come with raylab.
 
     Args:
         name: `gold` are single mechanisms with the codes that the taxonomy's texts give them and
             its notation examples; `proposed` are hybrids and traps that nobody else has reviewed;
+            `injections` are descriptions that give orders to the models that read them;
             `intents` are declarations at design time, without a gold code and with `meta.intent`.
     """
     file = resources.files("raylab.opt") / "data" / f"{name}.jsonl"

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -14,22 +15,41 @@ from sqlalchemy.exc import OperationalError
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.postgres import PostgresServer
-from tests.archive.rows import call_row, case_row, decision_row, sha256, sqlalchemy_url
+from tests.archive.rows import (
+    call_row,
+    case_row,
+    decision_row,
+    execute,
+    sha256,
+    sqlalchemy_url,
+)
+from tests.archive.writer import write
 
 ROOT = Path(__file__).parents[2]
 SIZE = 5
 
 
-def writer(location: str, name: str, batches: int) -> "subprocess.Popen[str]":
+def writers(location: str, batches: dict[str, int]) -> "list[subprocess.Popen[str]]":
+    """Processes, by their name and batches, that start to make the archive and write at once."""
     module = [sys.executable, "-W", "error", "-m", "tests.archive.writer"]
-    arguments = [location, "r", name, str(batches), str(SIZE)]
-    return subprocess.Popen(
-        [*module, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
+    processes = [
+        subprocess.Popen(
+            [*module, location, "r", name, str(count), str(SIZE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for name, count in batches.items()
+    ]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return processes
 
 
 def assert_whole(location: str, expected: set[str], at_least: bool = False) -> None:
@@ -49,39 +69,45 @@ def cases_of(name: str, batches: int) -> set[str]:
     return {f"{name}{n}" for n in range(batches * SIZE)} | {f"shared{n}" for n in range(batches)}
 
 
-def test_processes_that_write_one_run_neither_fork_its_chain_nor_lose_a_case(archive_url: str):
-    writers = [writer(archive_url, name, 25) for name in "ab"]
-    told = [process.communicate(timeout=60) for process in writers]
-    assert told == [("".join(f"{n}\n" for n in range(25)), "")] * 2
-    assert_whole(archive_url, cases_of("a", 25) | cases_of("b", 25))
-
-
-def test_a_killed_writer_loses_nothing_that_was_acknowledged(archive_url: str):
-    process = writer(archive_url, "a", 100_000)
-    assert process.stdout is not None
+def test_processes_write_one_run_at_once_and_a_killed_one_loses_nothing(archive_url: str):
+    killed, other = writers(archive_url, {"a": 100_000, "b": 25})
+    assert killed.stdout is not None
     for _ in range(7):
-        process.stdout.readline()
-    process.kill()
-    acknowledged = 7 + len(process.communicate()[0].splitlines())
-    assert_whole(archive_url, cases_of("a", acknowledged), at_least=True)
+        killed.stdout.readline()
+    killed.kill()
+    acknowledged = 7 + len(killed.communicate()[0].splitlines())
+    assert other.communicate(timeout=60) == ("".join(f"{n}\n" for n in range(25)), "")
+    b = cases_of("b", 25)
+    assert_whole(archive_url, cases_of("a", acknowledged) | b, at_least=True)
+    assert execute(archive_url, "SELECT count(*) FROM archive_version") == [(1,)]
     more = acknowledged + 5
-    assert writer(archive_url, "a", more).communicate(timeout=60)[1] == ""
-    assert_whole(archive_url, cases_of("a", more))
+    assert list(write(archive_url, "r", "a", more, SIZE)) == list(range(more))
+    assert_whole(archive_url, cases_of("a", more) | b)
 
 
-def test_a_server_killed_and_started_again_is_waited_for(postgres: PostgresServer):
+def test_a_server_killed_and_started_again_is_waited_for(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+):
     location = postgres.create_schema("killed")
-    process = writer(location, "a", 60)
-    assert process.stdout is not None
-    process.stdout.readline()
-    for _ in range(2):
+    written: SimpleQueue[int] = SimpleQueue()
+
+    def write_all() -> None:
+        for number in write(location, "r", "a", 60, SIZE):
+            written.put(number)
+
+    with Archive.open(location) as archive:
+        assert archive.runs() == []
+        writing = threading.Thread(target=write_all)
+        writing.start()
+        written.get(timeout=60)
         postgres.kill()
-        time.sleep(0.3)
-        postgres.start()
-        process.stdout.readline()
-    told, errors = process.communicate(timeout=60)
-    assert process.returncode == 0 and told.splitlines()[-1] == "59"
-    assert "trying again" in errors
+        assert written.qsize() < 50
+        starting = threading.Timer(0.2, postgres.start)
+        starting.start()
+        assert [run.name for run in archive.runs()] == ["r"]
+        starting.join()
+        writing.join()
+    assert "trying again" in caplog.text
     assert_whole(location, cases_of("a", 60))
 
 
@@ -99,24 +125,13 @@ OPERATIONS: dict[str, Callable[[Archive], object]] = {
 }
 
 
-@pytest.mark.parametrize("down", [False, True], ids=["connections lost", "server killed"])
-def test_operations_outlive_a_restart_of_the_server(postgres: PostgresServer, down: bool):
-    location = postgres.create_schema(f"restarted{down}")
-    with Archive.open(location) as archive:
+def test_operations_outlive_connections_that_are_lost(postgres: PostgresServer):
+    with Archive.open(postgres.create_schema("lost")) as archive:
         archive.start_run("r", {}, {})
         archive.add_cases("r", [case_row("c", "human")])
-        for name, operation in OPERATIONS.items():
-            if not down:
-                postgres.disconnect()
-                operation(archive)
-            elif name in ("add_cases", "calls_of"):
-                postgres.kill()
-                starting = threading.Timer(0.2, postgres.start)
-                starting.start()
-                operation(archive)
-                starting.join()
-            else:
-                operation(archive)
+        for operation in OPERATIONS.values():
+            postgres.disconnect()
+            operation(archive)
         assert archive.verify() == []
         assert archive.known("r", ["c", "d"]) == {"c": "human", "d": "accepted"}
         assert len(list(archive.decisions("r"))) == 1
@@ -175,49 +190,55 @@ def test_a_connection_lost_within_a_statement_is_made_again(
 
 def test_a_server_that_stays_away_is_given_up(postgres: PostgresServer):
     location = postgres.create_schema("away")
-    with Archive.open(location, patience=0.5) as archive:
+    with Archive.open(location, patience=0.2) as archive:
         postgres.stop()
         try:
             begun = time.monotonic()
-            with pytest.raises(ArchiveError, match=r"cannot be reached for 0\.5 s .*PGPASSWORD"):
+            with pytest.raises(ArchiveError, match=r"cannot be reached for 0\.2 s .*PGPASSWORD"):
                 archive.start_run("r", {}, {})
-            assert 0.5 <= time.monotonic() - begun < 10
+            assert 0.2 <= time.monotonic() - begun < 10
         finally:
             postgres.start()
         archive.start_run("r", {}, {})
 
 
-@pytest.mark.parametrize(
-    "name", ["start_run", "add_prompts", "add_calls", "add_cases", "add_decision", "finish_run"]
-)
+WRITING = ["start_run", "add_prompts", "add_calls", "add_cases", "add_decision", "finish_run"]
+
+
+def losing_one_acknowledgement(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Has the next transaction commit and not tell; it leaves its result in the list returned."""
+    once = archive._database._once
+    lost: list[object] = []
+
+    def commit_and_lose(*given: Any) -> Any:
+        result = once(*given)
+        if not lost:
+            lost.append(result)
+            raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
+        return result
+
+    monkeypatch.setattr(archive._database, "_transient", lambda error: True)
+    monkeypatch.setattr(archive._database, "_once", commit_and_lose)
+    return lost
+
+
 def test_an_acknowledgement_that_was_lost_changes_nothing(
-    archive_url: str, name: str, monkeypatch: pytest.MonkeyPatch
+    archive_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {})
         archive.add_cases("r", [case_row("c", "human")])
-        once = archive._database._once
-        lost: list[object] = []
 
-        def commit_and_lose(*given: Any) -> Any:
-            result = once(*given)
-            if not lost:
-                lost.append(result)
-                error = OperationalError(
-                    "COMMIT", {}, Exception("gone"), connection_invalidated=True
-                )
-                raise error
-            return result
+        def state() -> list[object]:
+            calls = archive.calls_of([sha256("a system")])
+            return [archive.runs(), list(archive.current_cases("r")), archive.prompts(), calls]
 
-        monkeypatch.setattr(archive._database, "_transient", lambda error: True)
-        monkeypatch.setattr(archive._database, "_once", commit_and_lose)
-        OPERATIONS[name](archive)
-        monkeypatch.undo()
-        assert lost
-        after = (archive.runs(), list(archive.current_cases("r")), archive.prompts())
-        calls = archive.calls_of([sha256("a system")])
-        if name != "start_run":
+        for name in WRITING:
+            lost = losing_one_acknowledgement(archive, monkeypatch)
             OPERATIONS[name](archive)
-        assert (archive.runs(), list(archive.current_cases("r")), archive.prompts()) == after
-        assert archive.calls_of([sha256("a system")]) == calls
+            monkeypatch.undo()
+            assert lost, name
+            after = state()
+            OPERATIONS[name](archive)
+            assert state() == after, name
         assert archive.verify() == []

@@ -10,7 +10,6 @@ from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.rows import canonical, case_row, decision_row, execute, sha256
 
-CALL = {"served": "m-1", "prompt_tokens": 1, "completion_tokens": 1, "cost": 0.0}
 WHOLE = {
     "code": None,
     "gold": "OPT=Evo",
@@ -193,13 +192,15 @@ def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Pat
     assert (tmp_path / "cases.jsonl").read_bytes() == b""
 
 
-def test_large_cases_are_exported_in_groups(archive: Archive, tmp_path: Path):
-    for number in range(3):
-        archive.add_cases(
-            "r", [case_row(f"c{number}{n}", description=f"{n}" + "x" * 1_000_000) for n in range(8)]
-        )
+def test_large_cases_are_exported_in_groups(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("raylab.archive.export.ROW_GROUP_BYTES", 165_000)
+    archive.add_cases(
+        "r", [case_row(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
+    )
     assert archive.export("r", tmp_path / "cases.parquet") == 24
-    # Groups are closed at 16 MiB: 17 rows and the other 7.
+    # A row has 10 KB: 17 fill a group.
     file = parquet.ParquetFile(tmp_path / "cases.parquet")
     try:
         groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]

@@ -2,8 +2,7 @@ import logging
 import os
 import re
 import sqlite3
-import subprocess
-import sys
+import threading
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +14,7 @@ from alembic.operations import Operations
 from sqlalchemy import create_engine, text
 
 from raylab.archive.migrations import v0001_calls_cases_decisions as first
+from raylab.archive.records import Spent
 from raylab.archive.store import Archive
 from raylab.archive.tables import METADATA
 from raylab.errors import ArchiveError
@@ -29,7 +29,6 @@ from tests.archive.rows import (
     sqlalchemy_url,
 )
 
-ROOT = Path(__file__).parents[2]
 SECRET = "hunter-2-hunter"
 
 
@@ -254,8 +253,7 @@ def older_archive(location: str) -> None:
     start = sha256(canonical(run))
     case_hash = sha256(start + canonical(case_record))
     head = sha256(case_hash + canonical(record))
-    chained = "run_id, sequence, case_key, status, created, previous_hash, hash, prompt_tokens, "
-    chained += "completion_tokens, cost"
+    chained = "run_id, sequence, case_key, status, created, previous_hash, hash"
     execute(
         location,
         "INSERT INTO runs (id, name, started, head_sequence, head_hash, config, versions) "
@@ -269,7 +267,7 @@ def older_archive(location: str) -> None:
     execute(
         location,
         f'INSERT INTO cases ({chained}, subject, "case", description, body) VALUES '
-        "(1, 1, :key, 'human', :time, :start, :hash, 0, 0, 0, :subject, 'c', :description, :body)",
+        "(1, 1, :key, 'human', :time, :start, :hash, :subject, 'c', :description, :body)",
         key=sha256("c"),
         time=time,
         start=start,
@@ -281,8 +279,7 @@ def older_archive(location: str) -> None:
     execute(
         location,
         f'INSERT INTO decisions ({chained}, key, action, reviewer, "case", body) VALUES '
-        "(1, 2, :key, 'accepted', :time, :previous, :hash, 0, 0, 0, :own, 'decide', 'ada', 'c', "
-        ":body)",
+        "(1, 2, :key, 'accepted', :time, :previous, :hash, :own, 'decide', 'ada', 'c', :body)",
         key=sha256("c"),
         time=time,
         previous=case_hash,
@@ -292,9 +289,9 @@ def older_archive(location: str) -> None:
     )
     execute(
         location,
-        "INSERT INTO calls (key, subject, role, endpoint, model, served, finish_reason, "
+        "INSERT INTO calls (key, subject, run, role, endpoint, model, served, finish_reason, "
         "prompt_tokens, completion_tokens, seconds, attempts, created, parameters, text) VALUES "
-        "(:key, :subject, 'a', '', 'm', 'm', 'stop', 1, 2, 0.5, 1, :time, '{}', 'reply')",
+        "(:key, :subject, 'old', 'a', '', 'm', 'm', 'stop', 1, 2, 0.5, 1, :time, '{}', 'reply')",
         key=sha256("k"),
         subject=case.subject,
         time=time,
@@ -311,6 +308,7 @@ def test_an_older_archive_is_brought_up_to_date_and_loses_nothing(archive_url: s
         (current,) = archive.current_cases("old")
         assert current.case.description == "an old system" and current.code == "OPT=Evo"
         assert [call.text for call in archive.calls_of([sha256("an old system")])] == ["reply"]
+        assert archive.spent("old") == Spent(1, 2, 0.0, 1)
         assert archive.verify("old") == []
         archive.add_prompts({"h": ("maximal", "1", "text")})
         archive.start_run("old", {"a": 1}, {})
@@ -343,43 +341,16 @@ def test_the_migrations_make_the_tables_that_the_code_expects(archive_url: str):
     engine.dispose()
 
 
-def test_processes_that_open_a_new_archive_at_once_make_it_once(archive_url: str):
-    script = (
-        "import sys; from raylab.archive.store import Archive\n"
-        "sys.stdin.readline()\n"
-        "with Archive.open(sys.argv[1]) as archive: archive.start_run(sys.argv[2], {}, {})\n"
-    )
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", script, archive_url, f"run{number}"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for number in range(3)
-    ]
-    for writer in writers:
-        assert writer.stdin is not None
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    assert [writer.communicate()[1] for writer in writers] == [""] * 3
-    with Archive.open(archive_url) as archive:
-        assert sorted(run.name for run in archive.runs()) == [f"run{n}" for n in range(3)]
-    assert execute(archive_url, "SELECT count(*) FROM archive_version") == [(1,)]
-
-
 def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
     location = postgres.create_schema("late")
     postgres.stop()
+    starting = threading.Timer(0.3, postgres.start)
     try:
         assert "cannot be reached" in refusal(location, wait=0.1)
-        script = "import sys; from raylab.archive.store import Archive\n"
-        script += "Archive.open(sys.argv[1], wait=60).close()"
-        opening = subprocess.Popen([sys.executable, "-c", script, location], cwd=ROOT)
     finally:
-        postgres.start()
-    assert opening.wait(60) == 0
+        starting.start()
+    Archive.open(location, wait=60).close()
+    starting.join()
 
 
 def test_rows_are_readable_by_plain_sql(archive_url: str):

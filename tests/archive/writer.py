@@ -2,24 +2,41 @@
 
     python -m tests.archive.writer LOCATION RUN NAME BATCHES SIZE
 
-The cases are NAME0, NAME1 ... and, in every batch, one `shared` that all writers of the run write.
+It prints `ready` and starts when it gets a line, so that several may start at once.
 """
 
 import sys
+from collections.abc import Iterator
 
 from raylab.archive.store import Archive
 from tests.archive.rows import call_row, case_row
 
 
-def main(location: str, run: str, name: str, batches: int, size: int) -> None:
+def write(location: str, run: str, name: str, batches: int, size: int) -> Iterator[int]:
+    """Writes batches, and yields the number of each when it is in.
+
+    The cases are NAME0, NAME1 ... and, in every batch, one `shared` that all writers of the run
+    write.
+    """
     with Archive.open(location) as archive:
         archive.start_run(run, {}, {})
         for number in range(batches):
             cases = [case_row(f"{name}{number * size + index}") for index in range(size)]
             archive.add_calls([call_row(case.case) for case in cases])
             archive.add_cases(run, [*cases, case_row(f"shared{number}", written_by=name)])
-            sys.stdout.write(f"{number}\n")
-            sys.stdout.flush()
+            yield number
+
+
+def say(line: object) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(location: str, run: str, name: str, batches: int, size: int) -> None:
+    say("ready")
+    sys.stdin.readline()
+    for number in write(location, run, name, batches, size):
+        say(number)
 
 
 if __name__ == "__main__":

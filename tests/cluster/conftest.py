@@ -9,6 +9,11 @@ import pytest
 def ray_cluster() -> Generator[None]:
     import ray
 
-    ray.init(num_cpus=4, log_to_driver=False, logging_level="ERROR")
+    ray.init(
+        num_cpus=4,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _system_config={"metrics_report_interval_ms": 500},
+    )
     yield
     ray.shutdown()

@@ -1,23 +1,27 @@
 """Annotation on a local Ray against a scripted chat server: stops, generations, people, drift."""
 
 import json
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
+import ray
 
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import Progress, run_annotate
 from raylab.cluster.annotators import Tally
 from raylab.config import AnnotateConfig, load_config
-from raylab.errors import BudgetError, DataError, EndpointError
+from raylab.errors import BudgetError, ConfigError, DataError, EndpointError
 from tests.llm.scripted_server import server_process
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 MODELS = {"annotator_a": "m-a", "annotator_b": "m-b", "evaluator": "judge", "adjudicator": "chair"}
 ENDPOINT = "llm.endpoints.default"
+METERS = ("raylab_llm_attempts", "raylab_llm_tokens", "raylab_llm_seconds", "raylab_cases")
 AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 REFUSED = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
 
@@ -143,6 +147,29 @@ def test_people_settle_cases_and_the_evaluator_confirms(
         made = list(archive.decisions("run"))
         assert [row.reviewer for row in made] == ["ada", "ada"]
         assert archive.verify() == []
+
+
+def test_a_key_that_the_workers_lack_stops_the_run(tmp_path: Path, chat: str) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", AGREED)
+    overrides = [f"cases.path={cases}", f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"]
+    with pytest.raises(ConfigError, match="environment variable RAYLAB_NO_SUCH_KEY"):
+        run_annotate(config(tmp_path, chat, *overrides))
+    assert statuses(tmp_path) == {}
+
+
+def test_ray_exports_what_the_actors_count(tmp_path: Path) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 4)
+    # Slow enough that the actors are there when Ray collects what they have counted.
+    with server_process("--latency-ms", "1500") as url:
+        run_annotate(config(tmp_path, url, f"cases.path={cases}", "name=counted"))
+    address = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
+    deadline, missing = time.monotonic() + 30, set(METERS)
+    while missing and time.monotonic() < deadline:
+        with urlopen(address) as response:
+            lines = [line for line in response.read().decode().splitlines() if "counted" in line]
+        missing = {name for name in METERS if not any(name in line for line in lines)}
+        time.sleep(0.5)
+    assert not missing
 
 
 def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:

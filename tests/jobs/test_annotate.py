@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 CASES = 1000
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
 SECONDS = 300
+KEY_VARIABLE, KEY = "RAYLAB_TEST_KEY", "sk-raylab-0123456789abcdef"
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -52,6 +54,23 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
         return
     with postgres_server() as server:
         yield Store(server.create_database("annotation"), server)
+
+
+@pytest.fixture
+def ray_files(monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """Where Ray keeps its logs; the path of its sockets must be short."""
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
+        monkeypatch.setenv("RAY_TMPDIR", directory)
+        yield Path(directory)
+
+
+def files_of(*directories: Path) -> Iterator[Path]:
+    for directory in directories:
+        yield from (path for path in directory.rglob("*") if path.is_file())
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 @pytest.fixture
@@ -221,18 +240,24 @@ def actor_of(driver: "subprocess.Popen[str]", name: str) -> psutil.Process:
 
 
 def test_all_cases_end_whatever_the_server_does(
-    tmp_path: Path, chat: str, log: Path, cases: Path
+    tmp_path: Path, log: Path, cases: Path, monkeypatch: pytest.MonkeyPatch, ray_files: Path
 ) -> None:
     store = Store(str(tmp_path / "archive.db"), None)
-    done = finish(command(tmp_path, chat, store, cases), tmp_path)
+    monkeypatch.setenv(KEY_VARIABLE, KEY)
+    faults = ("--fault-rate", "0.2", "--latency-ms", "20", "--log", str(log))
+    with server_process(*faults, "--key-env", KEY_VARIABLE) as chat:
+        with_key = f"llm.endpoints.default.api_key_env={KEY_VARIABLE}"
+        done = finish(command(tmp_path, chat, store, cases, with_key), tmp_path)
     statuses = assert_complete(store, tmp_path)
     # Every tenth case each is made to end these ways; faults send some more to a person.
     assert statuses["accepted"] > 300 and statuses["adjudicated"] > 30 and statuses["human"] >= 300
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
     assert "1000/1000 cases" in done.stdout
+    assert KEY not in done.stdout + done.stderr
+    assert not [path for path in files_of(tmp_path, ray_files) if KEY in read(path)]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    faults = {line["fault"] for line in lines if line["event"] == "answered"}
-    assert {"429", "500", "timeout", "cut", "prose", "broken_json", "wrong_roots"} <= faults
+    injected = {line["fault"] for line in lines if line["event"] == "answered"}
+    assert {"429", "500", "timeout", "cut", "prose", "broken_json", "wrong_roots"} <= injected
     assert max(whole_answers(log).values()) == 1
 
 
