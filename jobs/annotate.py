@@ -4,9 +4,8 @@ Each case ends as one row of the archive. Calls that were answered are never sen
 
 Examples:
     python jobs/annotate.py cases.take=12
-    python jobs/annotate.py llm=openai llm.annotator_a.model=M llm.annotator_b.model=N ... \
-        cases.path=systems.jsonl name=systems
-    python jobs/annotate.py llm=openai cases.path=systems.jsonl name=systems resume=true
+    python jobs/annotate.py --config models.yaml cases.path=systems.jsonl name=systems
+    python jobs/annotate.py --config models.yaml cases.path=systems.jsonl name=systems resume=true
     python jobs/annotate.py name=systems review=export
     python jobs/annotate.py drift=true
 """

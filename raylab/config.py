@@ -692,6 +692,15 @@ class Budget(Strict):
     """In the currency of `prices`."""
 
 
+class Prompt(StrEnum):
+    """The classifier's prompt."""
+
+    MINIMAL = "minimal"
+    MAXIMAL = "maximal"
+    WORD = "word"
+    """One plain word from a list, for models too small for codes."""
+
+
 class LlmConfig(Strict):
     """The models of the protocol and where they are served."""
 
@@ -701,6 +710,8 @@ class LlmConfig(Strict):
     """Another model than A, or the same with another seed."""
     evaluator: ChatModel
     adjudicator: ChatModel
+    prompt: Prompt = Prompt.MAXIMAL
+    """What the annotators are told; `word` asks all roles for less."""
     prices: dict[Text, Price] = {}
     """By the name of the model."""
     budget: Budget = Budget()
@@ -753,19 +764,9 @@ class CasesConfig(Strict):
         return self
 
 
-class Prompt(StrEnum):
-    """The classifier's prompt."""
-
-    MINIMAL = "minimal"
-    MAXIMAL = "maximal"
-    WORD = "word"
-    """One plain word from a list, for models too small for codes."""
-
-
 class ProtocolConfig(Strict):
     """How a case is decided."""
 
-    prompt: Prompt = Prompt.MAXIMAL
     policy: Literal["strict", "lenient"] = "strict"
     """With one acceptable answer of two: a person decides, or the adjudicator tries first."""
     accept_operator_differences: bool = False

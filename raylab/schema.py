@@ -112,6 +112,9 @@ class _Schema:
             elif "properties" in node:
                 yield Key(path, "", None, doc, variant)
                 yield from self._keys(node, f"{path}.", variant)
+            elif "properties" in (entry := self.resolve(node.get("additionalProperties") or {})):
+                yield Key(path, "", None, doc, variant)
+                yield from self._keys(entry, f"{path}.<name>.", variant)
             else:
                 yield Key(path, self._type(child), child.get("default"), doc, variant)
 

@@ -43,7 +43,7 @@ JOBS: list[type[JobConfig]] = [
 NEEDED: dict[type[JobConfig], dict[str, Any]] = {
     TuneConfig: {"space": yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]},
     EvaluateConfig: {"models": ("a.ckpt",)},
-    AnnotateConfig: yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text()),
+    AnnotateConfig: {"llm": yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())},
 }
 """Keys without a default."""
 NEEDS_PATH = {"arc_json", "re_arc"}

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 from openai import AsyncOpenAI
 
-from raylab.config import AnnotateConfig, ProtocolConfig
+from raylab.config import AnnotateConfig, Prompt
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.opt.cases import Case
 from raylab.opt.prompts import prompt_set
@@ -121,7 +121,7 @@ async def _bare_loop(requests: Sequence[ChatRequest], concurrency: int) -> float
 
 
 async def _serve(latency: float) -> None:
-    prompts = prompt_set(ProtocolConfig().prompt)
+    prompts = prompt_set(Prompt.MAXIMAL)
     bodies = {
         f'"{model}"'.encode(): _completion(prompt.keys, model)
         for model, prompt in {

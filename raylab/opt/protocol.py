@@ -182,7 +182,7 @@ class _Course:
                 "failed:description",
                 f"the description has {length:,} characters and the prompt {prompt.name} takes "
                 f"{prompt.longest:,}: shorten it to what says how the system works"
-                + (", or choose another protocol.prompt" if self.settings.prompts.words else ""),
+                + (", or choose another llm.prompt" if self.settings.prompts.words else ""),
             )
 
     # Stages

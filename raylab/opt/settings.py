@@ -89,7 +89,7 @@ class Settings:
             role: Speaker(chat, llm.endpoints[chat.endpoint].base_url or "")
             for role, chat in llm.roles.items()
         }
-        prompts = prompt_set(protocol.prompt)
+        prompts = prompt_set(llm.prompt)
         return cls(
             **speakers,
             prompts=prompts,
@@ -124,7 +124,7 @@ def _warnings(speakers: dict[str, Speaker], prompts: PromptSet) -> Iterator[str]
             yield f"the {role} is the model of {' and '.join(same)}: {consequence}"
     if prompts.words:
         yield (
-            "protocol.prompt=word is for models too small to judge: no verdict, score or pass "
+            "llm.prompt=word is for models too small to judge: no verdict, score or pass "
             "rate of such a run says anything about quality, and every code is a single root"
         )
 

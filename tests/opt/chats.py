@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raylab.config import ChatModel, LlmConfig, ProtocolConfig
+from raylab.config import ChatModel, LlmConfig, Prompt, ProtocolConfig
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.opt.cases import Case
 from raylab.opt.protocol import Settings
@@ -110,12 +110,13 @@ def replied(text: str, **changes: Any) -> Reply:
     return Reply(text=text, **(given | changes))
 
 
-def settings_of(**protocol: Any) -> Settings:
-    """Settings of four models, by the keys of `ProtocolConfig`."""
+def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:
+    """Settings of four models, by the prompt and the keys of `ProtocolConfig`."""
     llm = LlmConfig(
         annotator_a=ChatModel(model="alpha"),
         annotator_b=ChatModel(model="beta"),
         evaluator=ChatModel(model="gamma"),
         adjudicator=ChatModel(model="delta"),
+        prompt=Prompt(prompt),
     )
     return Settings.build(llm, ProtocolConfig(**protocol))
