@@ -57,7 +57,7 @@ def run_evaluate(config: EvaluateConfig) -> None:
     models = find_models(config.models, config.storage)
     generation_configs(config.generations, config.data)
     run = Run.open(config, config.job)
-    with session(config.cluster):
+    with session(config.cluster, run):
         accuracies = evaluate_models(
             models, config.generations, config.data, config.scoring, config.cluster, run
         )

@@ -47,7 +47,7 @@ def run_pipeline(config: PipelineConfig) -> None:
         print(f"run {run.name} is finished, nothing is left to do", flush=True)
         _print_outcome(run)
         return
-    with session(config.cluster):
+    with session(config.cluster, run):
         trained = _train(config, run)
         best = {name: f"{run.uri}/{name}/{m['best']['checkpoint']}" for name, m in trained.items()}
         models = best | taken

@@ -38,7 +38,7 @@ def run_quality(config: QualityConfig) -> None:
     root = cfg.scores_root_dir or _root_of_run(config)
     trees = find_trees(root, cfg.prior_datasets, config.layout)
     run = Run.open(config, config.job)
-    with session(config.cluster):
+    with session(config.cluster, run):
         quality = _measure(trees, config, config.storage)
     run.write_json(QUALITY, quality)
     print_quality(quality)

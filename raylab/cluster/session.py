@@ -3,25 +3,34 @@
 import importlib.util
 import logging
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import ray
+from pyarrow import fs
 from ray.exceptions import RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.config import ClusterConfig
-from raylab.errors import ConfigError, RaylabError
+from raylab.errors import ConfigError, RaylabError, RunError
+from raylab.runs import RECORD, Run
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def session(config: ClusterConfig) -> Generator[None]:
+def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     """Join the cluster of `config.address` or RAY_ADDRESS, or start a local one, while in use.
+
+    Args:
+        config: which cluster.
+        run: the run that tasks of the session read or write, wherever they are placed.
 
     Raises:
         ConfigError: the `lightning` package is installed, or the cluster cannot be joined.
+        RunError: a node of the cluster does not see the run's directory.
     """
     if importlib.util.find_spec("lightning") is not None:
         raise ConfigError(
@@ -32,10 +41,45 @@ def session(config: ClusterConfig) -> Generator[None]:
     if not joined:
         _connect(config.address)
     try:
+        if run is not None:
+            _require_shared(run)
         yield
     finally:
         if not joined:
             ray.shutdown()
+
+
+def _require_shared(run: Run) -> None:
+    """Refuse a run in a local directory that some node has not, or has another one of."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) == 1 or not isinstance(run.filesystem, fs.LocalFileSystem):
+        return
+    path = f"{run.path}/{RECORD}"
+    there = [_on_node(node["NodeID"], _read_file).remote(path) for node in nodes]
+    own = _read_file(path)
+    blind = [
+        node["NodeManagerAddress"]
+        for node, content in zip(nodes, there, strict=True)
+        if result_of(content) != own
+    ]
+    if blind:
+        raise RunError(
+            f"run {run.uri} is on the disk of one machine, and {len(blind)} of {len(nodes)} nodes "
+            f"cannot see it ({', '.join(blind)}): give storage= a directory that all nodes share, "
+            "or a URI such as s3://bucket/runs"
+        )
+
+
+def _on_node(node: str, function: Callable[..., Any]) -> Any:
+    place = NodeAffinitySchedulingStrategy(node, soft=False)
+    return ray.remote(function).options(num_cpus=0, scheduling_strategy=place)
+
+
+def _read_file(path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
 
 
 def _connect(address: str | None) -> None:

@@ -62,7 +62,7 @@ def train(config: TrainConfig) -> None:
         RaylabError: what a user can act on, with the way out.
     """
     run = Run.open(config, config.job)
-    with session(config.cluster):
+    with session(config.cluster, run):
         metrics = fit(config, run)
     out = console()
     out.print(comparison_table({config.model.architecture: metrics}))

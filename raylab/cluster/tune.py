@@ -59,7 +59,7 @@ def tune(config: TuneConfig) -> None:
         print(f"run {run.name} is finished, nothing is left to do", flush=True)
         _print_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
         return
-    with session(config.cluster):
+    with session(config.cluster, run):
         results = _tuner(config, run).fit()
     _conclude(config, run, results)
 
