@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,12 +63,18 @@ class Nodes:
         """Start a worker node."""
         self.start(f"--address={self.address}", before=before)
 
-    def submit(self, *command: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def submit(
+        self, *command: str, options: Sequence[str] = (), **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
         """Submit a job from the checkout, as README says, and wait for its end."""
-        root = Path(__file__).parents[2]
+        job = ["submit", "--working-dir", ".", *options, "--", *command]
+        return self.job(*job, **environment)
+
+    def job(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run `ray job` with these arguments, in the checkout."""
         return subprocess.run(
-            [RAY, "job", "submit", "--working-dir", ".", "--", *command],
-            cwd=root,
+            [RAY, "job", *arguments],
+            cwd=Path(__file__).parents[2],
             env=self.environment | environment,
             capture_output=True,
             text=True,

@@ -12,6 +12,8 @@ import pytest
 
 from raylab.quality.benchmark import write_tree
 from tests.cluster.nodes import Nodes, ray_nodes
+from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases
+from tests.llm.scripted_server import server_process
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -62,6 +64,21 @@ def test_a_failed_job_ends_with_its_cause_and_a_status(nodes: Nodes, tmp_path: P
     assert done.returncode != 0
     assert "where are the scores?" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+def test_a_stopped_job_goes_on_and_asks_nothing_twice(nodes: Nodes, tmp_path: Path) -> None:
+    cases, log = write_cases(tmp_path, 200), tmp_path / "calls.jsonl"
+    store = Store(str(tmp_path / "archive.db"), None)
+    with server_process("--latency-ms", "200", "--log", str(log)) as chat:
+        order = ["python", "jobs/annotate.py", *arguments(tmp_path, chat, store, cases)]
+        nodes.submit(*order, options=["--no-wait", "--submission-id", "stopped"])
+        wait_for_cases(store, 20)
+        nodes.job("stop", "stopped")
+        assert "stopping when the calls in flight" in nodes.job("logs", "stopped").stdout
+        done = nodes.submit(*order, "resume=true")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "200/200 cases" in done.stdout and "answers known" in done.stdout
+    assert max(whole_answers(log).values()) == 1
 
 
 def test_storage_that_a_node_cannot_see_is_refused(nodes: Nodes, tmp_path: Path) -> None:
