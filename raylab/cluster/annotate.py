@@ -50,6 +50,8 @@ CASES_AHEAD = 2
 CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 16
 DEATHS_OF_A_CHUNK = 10
+CPUS_OF_AN_ACTOR = 0.1
+"""Little, so that the actors of a lost node find a place on the nodes that are left."""
 POLL_SECONDS = 0.5
 LINE_SECONDS = 10.0
 
@@ -192,10 +194,10 @@ class Pool:
             host = _lasting(GovernorHost, governor)
             self._others.append(host.remote(config.model_dump(mode="json"), run, archive))
         annotator: Any = ray.remote(Annotator).options(
-            num_cpus=min(1.0, _cpus() / count),
+            num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
             max_task_retries=DEATHS_OF_A_CHUNK,
-            scheduling_strategy=_this_node() if embedded else "DEFAULT",
+            scheduling_strategy=_this_node() if embedded else "SPREAD",
         )
         shares = [_share(config, number, count) for number in range(count)]
         self._actors: list[Any] = [
