@@ -22,7 +22,7 @@ class Pod:
     """A pod that will be made from a template.
 
     Attributes:
-        where: build, object and place of the template.
+        where: cluster or job, and place of the template.
         metadata: of the template.
         spec: of the template.
     """
@@ -57,20 +57,16 @@ def of_kind(kind: str) -> list[Manifest]:
 
 
 def clusters() -> dict[str, Manifest]:
-    """The specification of every Ray cluster, by build and object."""
-    places = {"RayCluster": (), "RayJob": ("rayClusterSpec",), "RayService": ("rayClusterConfig",)}
-    found: dict[str, Manifest] = {}
-    for name in BUILDS:
-        for item in objects_of(name):
-            if item["kind"] in places:
-                spec = item["spec"]
-                for key in places[item["kind"]]:
-                    spec = spec[key]
-                found[f"{name}: {item['kind']} {item['metadata']['name']}"] = spec
-    return found
+    """The Ray clusters that differ, by the object that they are of.
+
+    Those of the jobs are as the standing one, but for the number of workers: a test compares them.
+    """
+    (standing,), (service,) = of_kind("RayCluster"), of_kind("RayService")
+    return {"jobs": standing["spec"], "models": service["spec"]["rayClusterConfig"]}
 
 
 def pods() -> Iterator[Pod]:
+    """Every pod that the operator makes, without those it copies."""
     for where, spec in clusters().items():
         head = spec["headGroupSpec"]["template"]
         yield Pod(f"{where} head", head["metadata"], head["spec"])

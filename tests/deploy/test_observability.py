@@ -1,0 +1,140 @@
+"""What Prometheus and Grafana are told: about metrics that exist, and about all that do."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+
+from tests.deploy.kustomize import Manifest
+from tests.deploy.manifests import DEPLOY, ROOT, objects_of, pods
+
+OBSERVABILITY = DEPLOY / "observability"
+DASHBOARD: Manifest = json.loads((OBSERVABILITY / "dashboard.json").read_text())
+RULES: Manifest = yaml.safe_load((OBSERVABILITY / "rules.yaml").read_text())
+SERIES = {
+    "Counter": ("_total",),
+    "Gauge": ("",),
+    "Histogram": ("_bucket", "_sum", "_count"),
+}
+"""What Ray 2.60 appends to the name of a metric of each kind."""
+
+
+def metrics_of_raylab() -> dict[str, tuple[str, set[str]]]:
+    """Kind and labels of every metric that the source defines."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for path in (ROOT / "raylab").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                name = node.args[0].value
+                kind = ast.unparse(node.func).rpartition(".")[2]
+                if kind in SERIES and str(name).startswith("raylab_"):
+                    found[name] = kind, set(re.findall(r"'(\w+)'", ast.unparse(node)))
+    return found
+
+
+METRICS = metrics_of_raylab()
+
+
+def panels() -> Iterator[Manifest]:
+    for panel in DASHBOARD["panels"]:
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def queries() -> list[str]:
+    """Every expression of the dashboard, with Grafana's variables filled in."""
+    texts = [target["expr"] for panel in panels() for target in panel.get("targets", [])]
+    return [text.replace("$__rate_interval", "1m").replace("$run", ".*") for text in texts]
+
+
+def expressions() -> list[str]:
+    return queries() + [rule["expr"] for group in RULES["groups"] for rule in group["rules"]]
+
+
+def series_in(expression: str) -> set[str]:
+    return set(re.findall(r"\bray_raylab_\w+", expression))
+
+
+def test_there_are_metrics_to_show() -> None:
+    assert "raylab_llm_attempts" in METRICS
+    assert METRICS["raylab_llm_seconds"][0] == "Histogram"
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_expression_is_promql_over_series_that_ray_exports(expression: str) -> None:
+    promql_parser.parse(expression)
+    exported = {
+        f"ray_{name}{suffix}" for name, (kind, _) in METRICS.items() for suffix in SERIES[kind]
+    }
+    assert series_in(expression)
+    assert series_in(expression) <= exported
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_on_the_dashboard(name: str) -> None:
+    shown = {series for query in queries() for series in series_in(query)}
+    assert shown & {f"ray_{name}{suffix}" for suffix in SERIES[METRICS[name][0]]}
+
+
+def test_panels_have_numbers_and_a_source_of_their_own() -> None:
+    numbers = [panel["id"] for panel in panels()]
+    assert len(set(numbers)) == len(numbers)
+    for panel in panels():
+        for target in panel.get("targets", []):
+            assert target["datasource"] == panel["datasource"]
+            assert target["datasource"]["uid"] == "${datasource}"
+
+
+def test_alerts_say_what_to_do() -> None:
+    for group in RULES["groups"]:
+        for rule in group["rules"]:
+            assert {"alert", "expr", "for", "labels", "annotations"} == rule.keys()
+            assert {"summary", "description"} == rule["annotations"].keys()
+
+
+def test_prometheus_finds_the_nodes_by_the_token() -> None:
+    config: Manifest = yaml.safe_load((OBSERVABILITY / "prometheus.yml").read_text())
+    assert config["rule_files"] == ["rules.yaml"]
+    (scrape,) = config["scrape_configs"]
+    (discovery,) = scrape["http_sd_configs"]
+    assert discovery["url"] == "http://127.0.0.1:8265/api/prometheus/sd"
+    assert discovery["authorization"] == {"credentials_file": "auth_token"}
+
+
+def pod_monitor() -> Manifest:
+    return yaml.safe_load((OBSERVABILITY / "podmonitor.yaml").read_text())
+
+
+def test_the_pod_monitor_finds_every_ray_pod_and_its_ports() -> None:
+    spec = pod_monitor()["spec"]
+    (selector,) = spec["selector"]["matchExpressions"]
+    assert selector["key"] == "raylab/role"
+    watched = {endpoint["port"] for endpoint in spec["podMetricsEndpoints"]}
+    ray_pods = [pod for pod in pods() if pod.role != "submitter"]
+    for pod in ray_pods:
+        assert pod.role in selector["values"]
+        assert "metrics" in {port["name"] for port in pod.container["ports"]}
+    named = {port["name"] for pod in ray_pods for port in pod.container["ports"]}
+    assert watched <= named
+
+
+def test_the_network_lets_prometheus_to_the_ports_that_it_watches() -> None:
+    watched = {endpoint["port"] for endpoint in pod_monitor()["spec"]["podMetricsEndpoints"]}
+    numbers = {
+        port["containerPort"]
+        for pod in pods()
+        for port in pod.container.get("ports", [])
+        if port["name"] in watched
+    }
+    policies: dict[str, Any] = {
+        found["metadata"]["name"]: found["spec"]
+        for found in objects_of("kuberay/base")
+        if found["kind"] == "NetworkPolicy"
+    }
+    (rule,) = policies["metrics"]["ingress"]
+    assert {port["port"] for port in rule["ports"]} == numbers

@@ -1,0 +1,135 @@
+"""The annotators' endpoint: its key, and that jobs/annotate.py and the models fit together."""
+
+import asyncio
+import importlib.util
+from types import ModuleType
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from raylab.config import AnnotateConfig, load_config
+from tests.deploy.kustomize import Manifest
+from tests.deploy.manifests import DEPLOY, objects_of, of_kind
+
+VLLM = DEPLOY / "vllm"
+KEY = "a-key-of-this-test"
+
+
+def keygate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("keygate", VLLM / "keygate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def status_of(path: str, authorization: bytes | None) -> int:
+    """What a server behind the gate answers to a request."""
+    (middleware,) = keygate().middlewares()
+    headers = [] if authorization is None else [(b"authorization", authorization)]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": headers}
+    statuses: list[int] = []
+
+    async def server(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("served")(scope, receive, send)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    gate = middleware.cls(server, *middleware.args, **middleware.kwargs)
+    asyncio.run(gate(scope, receive, send))
+    (status,) = statuses
+    return status
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, b"", b"Bearer", b"Bearer ", f"Bearer {KEY}x".encode(), KEY.encode(), b"Bearer \xfc"],
+)
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/", "/-/other"])
+def test_without_the_key_nothing_is_answered(
+    path: str, authorization: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYLAB_LLM_KEY", KEY)
+    assert status_of(path, authorization) == 401
+
+
+def test_with_the_key_all_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYLAB_LLM_KEY", KEY)
+    assert status_of("/v1/models", f"Bearer {KEY}".encode()) == 200
+
+
+def test_probes_need_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAYLAB_LLM_KEY", KEY)
+    assert status_of("/-/healthz", None) == 200
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_without_a_key_of_its_own_the_endpoint_does_not_start(
+    key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAYLAB_LLM_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("RAYLAB_LLM_KEY", key)
+    with pytest.raises(RuntimeError, match="give the endpoint a key"):
+        keygate().middlewares()
+
+
+def service() -> Manifest:
+    (found,) = of_kind("RayService")
+    return found
+
+
+def containers() -> list[Manifest]:
+    cluster = service()["spec"]["rayClusterConfig"]
+    templates = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    return [container for t in templates for container in t["template"]["spec"]["containers"]]
+
+
+def test_every_proxy_has_the_gate() -> None:
+    for container in containers():
+        environment = {entry["name"]: entry for entry in container["env"]}
+        gate = environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"]["value"]
+        assert gate == "keygate.middlewares"
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert environment["PYTHONPATH"]["value"] == mounts["keygate"]
+        source = environment["RAYLAB_LLM_KEY"]["valueFrom"]["secretKeyRef"]
+        assert source == {"name": "raylab-keys", "key": "RAYLAB_LLM_KEY"}
+    data = {o["metadata"]["name"]: o["data"] for o in objects_of("vllm") if "data" in o}
+    assert data["raylab-keygate"] == {"keygate.py": (VLLM / "keygate.py").read_text()}
+
+
+def serve_config() -> Manifest:
+    return yaml.safe_load(service()["spec"]["serveConfigV2"])
+
+
+def test_the_annotators_ask_for_models_that_are_served() -> None:
+    (application,) = serve_config()["applications"]
+    served = {c["model_loading_config"]["model_id"] for c in application["args"]["llm_configs"]}
+    config = load_config(AnnotateConfig, file=VLLM / "models.yaml")
+    assert {role.model for role in config.llm.roles.values()} == served
+
+
+def test_the_annotators_call_the_service_with_its_key() -> None:
+    endpoint = load_config(AnnotateConfig, file=VLLM / "models.yaml").llm.endpoints["default"]
+    address = urlsplit(str(endpoint.base_url))
+    assert address.hostname == f"{service()['metadata']['name']}-serve-svc"
+    assert address.port == serve_config()["http_options"]["port"]
+    assert endpoint.api_key_env == keygate().KEY_VARIABLE
+
+
+def test_every_model_has_its_gpu_from_the_start() -> None:
+    (application,) = serve_config()["applications"]
+    models = application["args"]["llm_configs"]
+    scaling = [model["deployment_config"]["autoscaling_config"] for model in models]
+    (group,) = service()["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    assert group["minReplicas"] == sum(each["min_replicas"] for each in scaling)
+    assert group["maxReplicas"] == sum(each["max_replicas"] for each in scaling)
