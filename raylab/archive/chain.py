@@ -40,43 +40,7 @@ def run_hash(name: str, config: str, versions: str, started: datetime) -> str:
     return digest(_object({**texts, "started": _dumps(utc_text(started))}))
 
 
-def case_hash(
-    previous: str,
-    sequence: int,
-    created: datetime,
-    case: str,
-    subject: str,
-    description: str,
-    status: str,
-    body: str,
-) -> str:
-    """The hash of a case's record; `body` is canonical JSON."""
-    texts = {"case": case, "subject": subject, "description": description, "status": status}
-    return _record_hash("case", previous, sequence, created, texts, body)
-
-
-def decision_hash(
-    previous: str,
-    sequence: int,
-    created: datetime,
-    case: str,
-    action: str,
-    reviewer: str,
-    status: str,
-    body: str,
-) -> str:
-    """The hash of a decision's record; `body` is canonical JSON."""
-    texts = {"case": case, "action": action, "reviewer": reviewer, "status": status}
-    return _record_hash("decision", previous, sequence, created, texts, body)
-
-
-def decision_key(case: str, action: str, reviewer: str, status: str, body: str) -> str:
-    """What tells a decision from any other: the hash of its content; `body` is canonical JSON."""
-    texts = {"case": case, "action": action, "reviewer": reviewer, "status": status}
-    return digest(_object({**{name: _dumps(text) for name, text in texts.items()}, "body": body}))
-
-
-def _record_hash(
+def record_hash(
     kind: str,
     previous: str,
     sequence: int,
@@ -84,10 +48,25 @@ def _record_hash(
     texts: Mapping[str, str],
     body: str,
 ) -> str:
+    """The hash of a record.
+
+    Args:
+        kind: case or decision.
+        previous: Hash of the record before it.
+        sequence: Its place in the chain.
+        created: When it was archived.
+        texts: Its columns but for the body.
+        body: Canonical JSON.
+    """
     parts = {name: _dumps(text) for name, text in texts.items()}
     parts |= {"kind": _dumps(kind), "sequence": _dumps(sequence)}
     parts |= {"created": _dumps(utc_text(created)), "body": body}
     return digest(previous + _object(parts))
+
+
+def content_key(texts: Mapping[str, str], body: str) -> str:
+    """What tells a decision from any other: the hash of its content; `body` is canonical JSON."""
+    return digest(_object({**{name: _dumps(text) for name, text in texts.items()}, "body": body}))
 
 
 def _object(parts: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from raylab.archive.chain import canonical, case_hash, decision_hash, digest
+from raylab.archive.chain import canonical, digest, record_hash
 from raylab.archive.records import (
     CallRow,
     CaseRow,
@@ -48,63 +48,52 @@ def call_row(row: RowMapping) -> CallRow:
     return CallRow(**{**row, "parameters": json.loads(row["parameters"])})
 
 
-def case_values(row: CaseRow, body: str, previous: str, sequence: int, created: datetime) -> Json:
-    """The columns of a case at its place in the chain, but for its run; `body` is canonical."""
-    content = (row.case, row.subject, row.description, row.status)
-    return {
-        **vars(row),
-        "body": body,
-        "case_key": digest(row.case),
-        "sequence": sequence,
-        "created": created,
-        "previous_hash": previous,
-        "hash": case_hash(previous, sequence, created, *content, body),
-    }
+def texts_of(row: CaseRow | DecisionRow) -> dict[str, str]:
+    """The columns of a record but for its body."""
+    return {name: value for name, value in vars(row).items() if name != "body"}
 
 
-def decision_values(
-    row: DecisionRow, body: str, previous: str, sequence: int, created: datetime
+def chained_values(
+    kind: str,
+    row: CaseRow | DecisionRow,
+    body: str,
+    previous: str,
+    sequence: int,
+    created: datetime,
 ) -> Json:
-    """The columns of a decision at its place in the chain, but for run and key."""
-    content = (row.case, row.action, row.reviewer, row.status)
+    """The columns of a record at its place in the chain, but for its run.
+
+    Args:
+        kind: case or decision.
+        row: The record.
+        body: Its body as canonical JSON.
+        previous: Hash of the record before it.
+        sequence: Its place.
+        created: Now.
+    """
+    texts = texts_of(row)
     return {
-        **vars(row),
+        **texts,
         "body": body,
         "case_key": digest(row.case),
         "sequence": sequence,
         "created": created,
         "previous_hash": previous,
-        "hash": decision_hash(previous, sequence, created, *content, body),
+        "hash": record_hash(kind, previous, sequence, created, texts, body),
     }
 
 
 def stored_case(run: str, row: RowMapping) -> StoredCase:
     """The case of a row."""
-    return StoredCase(
-        run=run,
-        sequence=row["sequence"],
-        created=row["created"],
-        previous_hash=row["previous_hash"],
-        hash=row["hash"],
-        case=row["case"],
-        subject=row["subject"],
-        description=row["description"],
-        status=row["status"],
-        body=json.loads(row["body"]),
-    )
+    return StoredCase(**_stored(run, row), subject=row["subject"], description=row["description"])
 
 
 def stored_decision(run: str, row: RowMapping) -> StoredDecision:
     """The decision of a row."""
-    return StoredDecision(
-        run=run,
-        sequence=row["sequence"],
-        created=row["created"],
-        previous_hash=row["previous_hash"],
-        hash=row["hash"],
-        case=row["case"],
-        action=row["action"],
-        reviewer=row["reviewer"],
-        status=row["status"],
-        body=json.loads(row["body"]),
-    )
+    return StoredDecision(**_stored(run, row), action=row["action"], reviewer=row["reviewer"])
+
+
+def _stored(run: str, row: RowMapping) -> Json:
+    """What every record of a chain has."""
+    names = ("sequence", "created", "previous_hash", "hash", "case", "status")
+    return {"run": run, "body": json.loads(row["body"]), **{name: row[name] for name in names}}

@@ -26,7 +26,7 @@ from sqlalchemy import (
     update,
 )
 
-from raylab.archive.chain import canonical, decision_key, digest, run_hash
+from raylab.archive.chain import canonical, content_key, digest, run_hash
 from raylab.archive.database import Database
 from raylab.archive.export import write_cases
 from raylab.archive.opening import prepare
@@ -46,11 +46,11 @@ from raylab.archive.records import (
 from raylab.archive.rows import (
     call_row,
     call_values,
-    case_values,
-    decision_values,
+    chained_values,
     run_row,
     stored_case,
     stored_decision,
+    texts_of,
 )
 from raylab.archive.tables import CALLS, CASES, DECISIONS, PROMPTS, RUNS
 from raylab.archive.verification import problems_of
@@ -267,7 +267,7 @@ class Archive:
                     continue
                 there[row.case] = row.subject
                 sequence += 1
-                value = case_values(row, bodies[row.case], last, sequence, created)
+                value = chained_values("case", row, bodies[row.case], last, sequence, created)
                 values.append({**value, "run_id": head["id"]})
                 last = value["hash"]
             self._append(connection, CASES, head["id"], values)
@@ -413,7 +413,7 @@ class Archive:
             ArchiveError: There is no such run, or it has no such case.
         """
         body = canonical(row.body)
-        key = decision_key(row.case, row.action, row.reviewer, row.status, body)
+        key = content_key(texts_of(row), body)
         created = datetime.now(UTC)
 
         def work(connection: Connection) -> None:
@@ -425,9 +425,8 @@ class Archive:
                 )
             same = (DECISIONS.c.run_id == head["id"]) & (DECISIONS.c.key == key)
             if connection.execute(select(DECISIONS.c.sequence).where(same)).first() is None:
-                values = decision_values(
-                    row, body, head["head_hash"], head["head_sequence"] + 1, created
-                )
+                place = head["head_hash"], head["head_sequence"] + 1
+                values = chained_values("decision", row, body, *place, created)
                 values |= {"run_id": head["id"], "key": key}
                 self._append(connection, DECISIONS, head["id"], [values])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, func, select
 
-from raylab.archive.chain import case_hash, decision_hash, decision_key, digest, run_hash
+from raylab.archive.chain import content_key, digest, record_hash, run_hash
 from raylab.archive.database import ContentError, Database
 from raylab.archive.records import Fault, Problem
 from raylab.archive.tables import CASES, DECISIONS, RUNS
@@ -257,38 +257,40 @@ def _read(
 
 
 def _case_link(row: RowMapping) -> _Link:
-    case, subject, description, status, body, previous, own = _texts(
-        row, "case", "subject", "description", "status", "body", "previous_hash", "hash"
-    )
+    texts = _texts(row, "case", "subject", "description", "status")
     faults = _key_faults(row)
-    if subject != digest(description):
+    if texts["subject"] != digest(texts["description"]):
         faults.append((Fault.SUBJECT, "its subject is not the SHA-256 of its description"))
-
-    def hash_after(before: str) -> str:
-        place = (before, row["sequence"], row["created"])
-        return case_hash(*place, case, subject, description, status, body)
-
-    return _Link(row["sequence"], f"case {case!r}", previous, own, hash_after, tuple(faults))
+    return _link("case", f"case {texts['case']!r}", row, texts, faults)
 
 
 def _decision_link(row: RowMapping) -> _Link:
-    case, action, reviewer, status, body, previous, own = _texts(
-        row, "case", "action", "reviewer", "status", "body", "previous_hash", "hash"
-    )
-    content = (case, action, reviewer, status, body)
+    texts = _texts(row, "case", "action", "reviewer", "status")
     faults = _key_faults(row)
-    if row["key"] != decision_key(*content):
+    if row["key"] != content_key(texts, *_texts(row, "body").values()):
         faults.append((Fault.ALTERED, "its column key is not as its content says"))
+    return _link("decision", f"decision on {texts['case']!r}", row, texts, faults)
+
+
+def _link(
+    kind: str,
+    name: str,
+    row: RowMapping,
+    texts: dict[str, str],
+    faults: list[tuple[Fault, str]],
+) -> _Link:
+    sequence, created = row["sequence"], row["created"]
+    body, previous, own = _texts(row, "body", "previous_hash", "hash").values()
 
     def hash_after(before: str) -> str:
-        return decision_hash(before, row["sequence"], row["created"], *content)
+        return record_hash(kind, before, sequence, created, texts, body)
 
-    return _Link(row["sequence"], f"decision on {case!r}", previous, own, hash_after, tuple(faults))
+    return _Link(sequence, name, previous, own, hash_after, tuple(faults))
 
 
-def _texts(row: RowMapping, *names: str) -> tuple[str, ...]:
-    texts = tuple(row[name] for name in names)
-    if not all(isinstance(text, str) for text in texts):
+def _texts(row: RowMapping, *names: str) -> dict[str, str]:
+    texts = {name: row[name] for name in names}
+    if not all(isinstance(text, str) for text in texts.values()):
         raise ValueError("a column holds no text")
     return texts
 

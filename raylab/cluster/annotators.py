@@ -90,25 +90,16 @@ class Keeper:
         return self._archive.known(run, cases)
 
 
-class GovernorHost:
+class GovernorHost(Governor):
     """The limits of a run, in a process of their own; started anew, they know what was spent."""
 
     def __init__(self, settings: dict[str, Any], run: str, location: str) -> None:
         llm = AnnotateConfig.model_validate(settings).llm
         limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
-        with Archive.open(location) as archive:
+        with Archive.open(location, wait=SERVER_SECONDS) as archive:
             spent = archive.spent(run)
         tokens = spent.prompt_tokens + spent.completion_tokens
-        self._governor = Governor(limits, llm.budget, Spent(tokens, spent.cost))
-
-    def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        return self._governor.reserve(endpoint, tokens, cost)
-
-    def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        self._governor.settle(number, tokens, cost)
-
-    def penalise(self, endpoint: str, seconds: float) -> None:
-        self._governor.penalise(endpoint, seconds)
+        super().__init__(limits, llm.budget, Spent(tokens, spent.cost))
 
 
 class _RemoteGate:

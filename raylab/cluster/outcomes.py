@@ -12,7 +12,7 @@ from raylab.llm.embedded import uses_embedded
 from raylab.opt.agreement import load_distance
 from raylab.opt.drift import compare_runs, count_run, packaged_canary
 from raylab.opt.outcome import HumanDecision, Outcome, Status
-from raylab.opt.quality import batch_quality
+from raylab.opt.quality import BatchQuality
 from raylab.opt.scores import annotator_names, score_files
 from raylab.opt.settings import settings_of
 from raylab.quality.logs import score_log
@@ -72,17 +72,10 @@ def _verify(run: Run, archive: Archive) -> None:
 def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     settings = settings_of(config, run.name)
     decisions = (HumanDecision.model_validate(row.body) for row in archive.decisions(run.name))
-    quality = batch_quality(
-        outcomes_of(archive, run.name),
-        decisions,
-        settings.distance,
-        smoke=uses_embedded(config.llm),
-        warnings=settings.warnings,
-        seed=config.protocol.seed,
-    )
+    quality = BatchQuality(decisions, settings.distance)
     head = archive.run(run.name)
     scores = score_files(
-        outcomes_of(archive, run.name),
+        _counted(outcomes_of(archive, run.name), quality),
         config.generations,
         annotator_names(config.llm.annotator_a, config.llm.annotator_b),
         settings.distance,
@@ -94,7 +87,11 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     report: Json = {
         "run": run.name,
         "archive": chain,
-        **quality,
+        **quality.report(
+            smoke=uses_embedded(config.llm),
+            warnings=settings.warnings,
+            seed=config.protocol.seed,
+        ),
         "score_tree": {"files": len(scores.files), "left_out": scores.left_out},
     }
     run.write_json(REPORT, report)
@@ -103,6 +100,13 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
         path = f"{run.uri}/cases.{config.export}"
         print(f"{archive.export(run.name, path, config.export)} cases -> {path}")
     return report
+
+
+def _counted(outcomes: Iterator[Outcome], quality: BatchQuality) -> Iterator[Outcome]:
+    """The outcomes, each counted for the report on its way to the score tree."""
+    for outcome in outcomes:
+        quality.add(outcome)
+        yield outcome
 
 
 def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:

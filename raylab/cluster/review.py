@@ -87,7 +87,11 @@ def _line(row: Json) -> str:
 
 def _has_decisions(path: Path) -> bool:
     with path.open(encoding="utf-8") as file:
-        return any('"decision": ""' not in line for line in file)
+        try:
+            return any(json.loads(line)["decision"] for line in file if line.strip())
+        except (ValueError, KeyError, TypeError):
+            # Not as it was exported, so somebody has worked on it.
+            return True
 
 
 def _import(

@@ -92,8 +92,7 @@ class Distance:
         return self.table[PLACES[a]][PLACES[b]]
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(Strict):
     """How far two codes agree, in the measures of the evaluation protocol.
 
     Attributes:

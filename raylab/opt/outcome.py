@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from raylab.config import Strict
+from raylab.opt.agreement import Agreement
 
 PROTOCOL = "1"
 """Version of the way a case is decided, archived with each run."""
@@ -108,19 +109,6 @@ class Adjudication(Strict):
     confirmation: Evaluation | None = None
 
 
-class AgreementRecord(Strict):
-    """How far A and B agree; see `raylab.opt.agreement`."""
-
-    exact: bool
-    jaccard: float
-    levenshtein: int
-    levenshtein_normalised: float
-    weighted: float
-    composition: float
-    distance: str
-    """Version of the distance table."""
-
-
 class Outcome(Strict):
     """One case, decided or not, and all that led there."""
 
@@ -142,7 +130,7 @@ class Outcome(Strict):
     b: Classification | None = None
     evaluation_a: Evaluation | None = None
     evaluation_b: Evaluation | None = None
-    agreement: AgreementRecord | None = None
+    agreement: Agreement | None = None
     adjudication: Adjudication | None = None
     unread: tuple[Call, ...] = ()
     """Calls that led to no result above: not readable, or followed by a call that failed."""

@@ -23,7 +23,6 @@ from raylab.opt.code import OptCode
 from raylab.opt.judging import judged, judged_unparsable
 from raylab.opt.outcome import (
     Adjudication,
-    AgreementRecord,
     Call,
     Classification,
     Evaluation,
@@ -428,7 +427,7 @@ class _Course:
             b=self.classified.get("B"),
             evaluation_a=self.evaluated.get("A"),
             evaluation_b=self.evaluated.get("B"),
-            agreement=self.agreement and AgreementRecord(**vars(self.agreement)),
+            agreement=self.agreement,
             adjudication=self.adjudication,
             unread=tuple(sorted(unread, key=lambda call: call.role)),
             prompt_tokens=sum(call.prompt_tokens for call in sent),

@@ -20,8 +20,6 @@ from raylab.opt.sources import generation_files
 from raylab.opt.tallies import reading
 
 Json = dict[str, Any]
-Cell = tuple[str, Root]
-"""A generation and the primary root of gold."""
 
 DATASET = "opt-code"
 LEAST_CASES = 1

@@ -27,7 +27,6 @@ from raylab.opt.code import Root, parse
 from raylab.opt.confusion import Matrix, Roots, by_root, primary_confusion, set_confusion
 from raylab.opt.outcome import (
     Adjudication,
-    AgreementRecord,
     Classification,
     Evaluation,
     HumanDecision,
@@ -267,7 +266,7 @@ class Measures:
             return
         record = outcome.agreement
         if record is None or record.distance != self._distance.version:
-            record = AgreementRecord(**vars(compare(parse(a), parse(b), self._distance)))
+            record = compare(parse(a), parse(b), self._distance)
         for name, values in self._values.items():
             values[getattr(record, name)] += 1
 

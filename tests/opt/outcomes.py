@@ -10,7 +10,6 @@ from raylab.opt.agreement import compare, load_distance
 from raylab.opt.code import parse
 from raylab.opt.outcome import (
     Adjudication,
-    AgreementRecord,
     Call,
     Classification,
     Evaluation,
@@ -93,8 +92,7 @@ def outcome(
     codes = [x.code for x in (first, second) if x is not None and x.code is not None]
     agreement = None
     if len(codes) == 2:
-        measured = compare(parse(codes[0]), parse(codes[1]), DISTANCE)
-        agreement = AgreementRecord(**vars(measured))
+        agreement = compare(parse(codes[0]), parse(codes[1]), DISTANCE)
     given: dict[str, Any] = {
         "subject": f"subject of {case}",
         "generation": "published",
