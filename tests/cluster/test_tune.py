@@ -50,7 +50,7 @@ class Session:
             shutil.copytree(checkpoint.path, kept)
             self.checkpoints.append(Checkpoint.from_directory(kept))
 
-    def fit(self, config: TrainConfig, run: Run, on_epoch: EpochListener) -> Json:
+    def fit(self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run) -> Json:
         if self.error is not None:
             raise self.error
         self.trained.append(config)
