@@ -3,15 +3,17 @@
 All of it goes through `say` and `show`, or is a warning of Python's logging.
 """
 
+import io
 import json
 import logging
 import sys
 import threading
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 NO_TERMINAL_WIDTH = 120
 
@@ -64,7 +66,8 @@ class JsonLines(logging.Handler):
 
     Each has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
     run), `message` and the fields of `say`; a warning or error of any library has `logger`, and
-    `exception` where it carries a traceback. From warnings on they go to stderr.
+    `exception` where it carries a traceback; what others print has `stream`, stdout or stderr.
+    From warnings on they go to stderr.
     """
 
     def __init__(self, job: str) -> None:
@@ -77,13 +80,23 @@ class JsonLines(logging.Handler):
 
     def start(self) -> None:
         """Takes over; again does nothing."""
+        if self in _active():
+            return
+        sys.stdout = _Strays(sys.stdout, "stdout", logging.INFO)
+        sys.stderr = _Strays(sys.stderr, "stderr", logging.WARNING)
         LOGGER.setLevel(logging.INFO)
         logging.root.addHandler(self)
         logging.captureWarnings(True)
         threading.excepthook = _tell_of_thread
 
     def stop(self) -> None:
-        """Gives back to text."""
+        """Gives back to text; again does nothing."""
+        if self not in _active():
+            return
+        for name in ("stdout", "stderr"):
+            if isinstance(strays := getattr(sys, name), _Strays):
+                strays.end()
+                setattr(sys, name, strays.behind)
         logging.root.removeHandler(self)
         logging.captureWarnings(False)
         threading.excepthook = self._thread_hook
@@ -103,7 +116,34 @@ class JsonLines(logging.Handler):
         if record.exc_info:
             entry["exception"] = logging.Formatter().formatException(record.exc_info)
         stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
-        print(_json(entry), file=stream, flush=True)
+        own = stream.behind if isinstance(stream, _Strays) else stream
+        print(_json(entry), file=own, flush=True)
+
+
+class _Strays(io.TextIOBase):
+    """Stands for a standard stream, and tells what is printed there line by line."""
+
+    def __init__(self, behind: TextIO, name: str, level: int) -> None:
+        self.behind = behind
+        self._level, self._fields = level, {"stream": name}
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = f"{self._begun}{text}".split("\n")
+        for line in lines:
+            if plain := Text.from_ansi(line).plain.strip():
+                say(plain, self._level, **self._fields)
+        return len(text)
+
+    def end(self) -> None:
+        """Tell what has no end of line yet."""
+        self.write("\n")
+
+    def flush(self) -> None:
+        self.behind.flush()
+
+    def fileno(self) -> int:
+        return self.behind.fileno()
 
 
 def _active() -> list[JsonLines]:

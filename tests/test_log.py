@@ -1,5 +1,7 @@
 """What is told, as text and as JSON lines."""
 
+import contextlib
+import io
 import json
 import logging
 import sys
@@ -93,12 +95,29 @@ def test_a_record_of_another_process_keeps_its_time(capsys: pytest.CaptureFixtur
     assert (line["time"], line["message"]) == ("1970-01-01T00:00:00.000+00:00", "wet")
 
 
+def test_what_others_print_are_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with told_in_json("train"):
+        sys.stdout.write("one\n\n\x1b[33m(raylet)\x1b[0m two 3\n")
+        sys.stderr.write("never ends")
+        hushed = io.StringIO()
+        with contextlib.redirect_stdout(hushed):
+            say("hushed")
+    out, err = capsys.readouterr()
+    assert [(line["message"], line["stream"]) for line in lines_of(out)] == [
+        ("one", "stdout"),
+        ("(raylet) two 3", "stdout"),
+    ]
+    (line,) = lines_of(err)
+    assert (line["message"], line["level"]) == ("never ends", "warning")
+    assert lines_of(hushed.getvalue())[0]["message"] == "hushed"
+
+
 def test_text_is_back_when_json_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    hook, showing = threading.excepthook, warnings.showwarning
+    before = threading.excepthook, warnings.showwarning, sys.stdout, sys.stderr
     with told_in_json("train"):
         assert structured()
     assert not structured()
-    assert (threading.excepthook, warnings.showwarning) == (hook, showing)
+    assert (threading.excepthook, warnings.showwarning, sys.stdout, sys.stderr) == before
     say("x", y=1)
     assert capsys.readouterr().out == "x\n"
 

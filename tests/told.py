@@ -24,7 +24,7 @@ def told_in_json(job: str) -> Generator[None]:
 
 def lines_of(text: str) -> list[Line]:
     """Every line as an object with what all have; fails on anything else."""
-    lines = [json.loads(line, parse_constant=_refuse) for line in text.splitlines()]
+    lines = [_line(line) for line in text.splitlines()]
     for line in lines:
         assert line.keys() >= {"time", "level", "job", "run", "run_id", "message"}
     return lines
@@ -33,6 +33,13 @@ def lines_of(text: str) -> list[Line]:
 def id_in(run: Path) -> str:
     """The id in the record of a run directory."""
     return json.loads((run / "record.json").read_text())["id"]
+
+
+def _line(text: str) -> Line:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError as error:
+        raise AssertionError(f"no JSON: {text}") from error
 
 
 def _refuse(constant: str) -> None:

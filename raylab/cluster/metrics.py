@@ -1,9 +1,9 @@
 """Every metric that raylab gives to Ray, and how they are recorded.
 
 Ray collects them from drivers and workers every ten seconds or so, and once more when a process
-ends by itself, and exports them to Prometheus with `ray_` before the name, and `_total` behind that
-of a counter. What a process that is killed, or a cluster that is taken down, recorded last is lost:
-no job waits for Prometheus, for its files hold the final figures.
+ends, and exports them to Prometheus with `ray_` before the name, and `_total` behind that of a
+counter. What is recorded last is lost only where a process is killed from outside, or the cluster
+goes away before Prometheus asks: no job waits for that, for its files hold the final figures.
 """
 
 import logging

@@ -165,18 +165,16 @@ def sums(samples: list[Sample], label: str) -> dict[str, int]:
 
 
 def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, chat: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 3, REFUSED)
-    first = [f"cases.path={cases}", "name=first"]
-    # So slow that cases are in flight when Ray collects.
-    with server_process("--latency-ms", "1500") as url:
-        run_annotate(config(tmp_path, url, *first, "cases.take=1"))
-        capsys.readouterr()
-        price = "llm.prices={m-a:{input:1000,output:1000},judge:{input:0,output:2000}}"
-        more = [f"cases.path={cases}", price, "name=counted", "log=json"]
-        with pytest.raises(SystemExit) as ended:
-            run_job(AnnotateConfig, None, run_annotate, overrides(tmp_path, url, *more))
+    # Its calls are not sent again.
+    run_annotate(config(tmp_path, chat, f"cases.path={cases}", "name=first", "cases.take=1"))
+    capsys.readouterr()
+    price = "llm.prices={m-a:{input:1000,output:1000},judge:{input:0,output:2000}}"
+    more = [f"cases.path={cases}", price, "name=counted", "log=json"]
+    with pytest.raises(SystemExit) as ended:
+        run_job(AnnotateConfig, None, run_annotate, overrides(tmp_path, chat, *more))
     assert ended.value.code == 0
     out, err = capsys.readouterr()
     run = tmp_path / "counted"

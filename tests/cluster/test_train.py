@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import ray
 import torch
 
 from raylab.arc.checkpoints import read_checkpoint
@@ -70,7 +71,10 @@ def when(condition: Callable[[], object], act: Callable[[], object]) -> threadin
 def train_worker_pids() -> list[int]:
     from ray.util.state import list_actors
 
-    actors = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+    # Named, since other Rays may run on this machine.
+    here = ray.get_runtime_context().gcs_address
+    wanted = [("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")]
+    actors = list_actors(address=here, filters=cast("Any", wanted))
     return [cast("Any", actor).pid for actor in actors]
 
 
