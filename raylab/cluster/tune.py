@@ -69,7 +69,7 @@ def tune(config: TuneConfig) -> None:
     run = Run.open(config, config.job)
     if run.finished:
         say(f"run {run.name} is finished, nothing is left to do")
-        _print_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
+        _tell_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
         return
     with session(config.cluster, run):
         results = _tuner(config, run).fit()
@@ -314,7 +314,7 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     run.write_bytes(BEST, yaml.encode())
     run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor.value))
     run.write_json(METRICS, {"trials": ranked})
-    _print_outcome(run, ranked, config)
+    _tell_outcome(run, ranked, config)
     if results.errors:
         raise TrainingError(
             f"{len(results.errors)} of {len(results)} trials died: {results.errors[0]}\n"
@@ -367,7 +367,7 @@ def _drawn(space: SearchSpace, trained: Json) -> Drawn:
     return {ARCHITECTURE: architecture.value, **model, **training}
 
 
-def _print_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
+def _tell_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
     described = [
         {**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked
     ]
