@@ -217,9 +217,9 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
             "init_from=out/old",
         ],
     )
-    assert config.data.path == tmp_path / "a.zip"
-    assert config.data.split == tmp_path / "s" / "b.json"
-    assert config.data.taxonomy == tmp_path.parent / "t.json"
+    assert config.data.path == str(tmp_path / "a.zip")
+    assert config.data.split == str(tmp_path / "s" / "b.json")
+    assert config.data.taxonomy == str(tmp_path.parent / "t.json")
     assert config.storage == str(tmp_path / "out")
     assert config.init_from == str(tmp_path / "out" / "old")
     assert load_config(TrainConfig).storage == str(tmp_path / "runs")

@@ -30,7 +30,7 @@ from raylab.cluster.annotators import (
 )
 from raylab.cluster.outcomes import archive_location, conclude, print_drift
 from raylab.cluster.review import run_review
-from raylab.cluster.session import result_of, session
+from raylab.cluster.session import require_kept, result_of, session
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
 from raylab.errors import DataError, StoppedError
@@ -69,8 +69,8 @@ def run_annotate(config: AnnotateConfig) -> None:
     if config.review is not None:
         run_review(config)
         return
-    run = Run.open(config, config.job)
     location = archive_location(config)
+    run = Run.open(config, config.job)
     with Archive.open(location) as archive:
         archive.start_run(run.name, identity_of(config), _versions(run))
         archive.add_prompts(prompt_catalogue())
@@ -89,7 +89,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
     total = sum(1 for _ in select_cases(config.cases, config.generations))
     before = archive.counts(run.name)
     done = sum(before.values())
-    print(f"{total} cases, {done} of them done -> {run.uri}, {archive.place}", flush=True)
+    print(f"{total} cases, {done} of them done -> {run}, {archive.place}", flush=True)
     if done == total:
         return
     if uses_embedded(config.llm):
@@ -97,6 +97,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
     with ExitStack() as stack:
         embedded = stack.enter_context(embedded_if_used(config.llm))
         stack.enter_context(session(config.cluster))
+        require_kept(run)
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(Progress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))

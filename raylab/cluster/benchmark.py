@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import torch
-from pyarrow import fs
 from rich.table import Table
 
 from raylab.arc.training import build_experiment, build_trainer
@@ -84,7 +83,7 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
         RaylabError: the run's name is taken, or its storage is not a local directory.
     """
     run = Run.open(config, config.job)
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
+    if not run.is_local:
         raise ConfigError("the benchmark of quality needs a local directory as storage=")
     base = Path(run.path)
     out = console()
@@ -235,7 +234,7 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
         RaylabError: the run's name is taken, or its storage is not a local directory.
     """
     run = Run.open(config, config.job)
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
+    if not run.is_local:
         raise ConfigError("the benchmark of annotation needs a local directory as storage=")
     rounds: list[dict[str, float]] = []
     with chat_server(config.latency) as url, session(ClusterConfig()):

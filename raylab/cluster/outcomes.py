@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from pyarrow import fs
-
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
 from raylab.errors import ArchiveError, ConfigError, LlmError
+from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.opt.agreement import load_distance
 from raylab.opt.drift import compare_runs, count_run, packaged_canary
@@ -43,7 +42,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     left_out = report["score_tree"]["left_out"] if report["cases"]["with_gold"] else ()
     for notice in (*report["notices"], *left_out):
         print(f"note: {notice}")
-    print(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}")
+    print(f"report {run / REPORT}, heat map {run / CONFUSION}")
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         print(
@@ -97,7 +96,7 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     run.write_json(REPORT, report)
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
     if config.export is not None:
-        path = f"{run.uri}/cases.{config.export}"
+        path = str(run / f"cases.{config.export}")
         print(f"{archive.export(run.name, path, config.export)} cases -> {path}")
     return report
 
@@ -135,12 +134,13 @@ def print_drift(config: AnnotateConfig) -> None:
             for row in archive.runs()
         ]
     drift = compare_runs(runs)
-    Run.at(config.storage).write_json(DRIFT, drift)
+    storage = Run.at(config.storage)
+    storage.write_json(DRIFT, drift)
     for table in drift_tables(drift):
         console().print(table)
     for alarm in drift["alarms"]:
         print(f"alarm: {alarm}")
-    print(f"{config.storage}/{DRIFT}")
+    print(storage / DRIFT)
 
 
 def archive_location(config: AnnotateConfig) -> str:
@@ -151,10 +151,10 @@ def archive_location(config: AnnotateConfig) -> str:
     """
     if config.archive is not None:
         return config.archive
-    filesystem, path = fs.FileSystem.from_uri(config.storage)
-    if not isinstance(filesystem, fs.LocalFileSystem):
+    storage = Place.at(config.storage)
+    if not storage.is_local:
         raise ConfigError(
             f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
             "file or the URL of a PostgreSQL database"
         )
-    return f"{path}/{ARCHIVE}"
+    return f"{storage.path}/{ARCHIVE}"

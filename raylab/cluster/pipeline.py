@@ -49,10 +49,10 @@ def run_pipeline(config: PipelineConfig) -> None:
         return
     with session(config.cluster, run):
         trained = _train(config, run)
-        best = {name: f"{run.uri}/{name}/{m['best']['checkpoint']}" for name, m in trained.items()}
+        best = {name: str(run / name / m["best"]["checkpoint"]) for name, m in trained.items()}
         models = best | taken
         _score(config, run, models)
-        if not run.exists(EXAMPLES):
+        if not (run / EXAMPLES).exists():
             run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
         run.write_json(QUALITY, _measure(config, run))
     run.write_bytes(REPORT, _page(config, run).encode())
@@ -64,7 +64,7 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
     """The metrics of every model, each trained in a run directory within the pipeline's."""
     results: dict[str, Json] = {}
     for name, model in _named(config.models).items():
-        print(f"\n{name} -> {run.uri}/{name}", flush=True)
+        print(f"\n{name} -> {run / name}", flush=True)
         training = TrainConfig(
             storage=run.uri,
             name=name,
@@ -94,8 +94,8 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     """The quality of the benchmark, with that of `config.score_trees` as `others`."""
     print("\nquality", flush=True)
     settings = QualityConfig(storage=config.storage)
-    priors = [] if config.prior is None else [f"{run.uri}/{PRIOR}"]
-    quality = measure_trees(f"{run.uri}/{SCORES}", priors, settings, config.storage)
+    priors = [] if config.prior is None else [str(run / PRIOR)]
+    quality = measure_trees(str(run / SCORES), priors, settings, config.storage)
     others = {uri: measure_trees(uri, (), settings, config.storage) for uri in config.score_trees}
     return {**quality, "others": others}
 
@@ -162,7 +162,7 @@ def _print_outcome(run: Run) -> None:
     for uri, other in quality["others"].items():
         print(f"\n{uri}")
         print_quality(other)
-    print(f"\nreport {run.uri}/{REPORT}")
+    print(f"\nreport {run / REPORT}")
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:

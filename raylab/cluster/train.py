@@ -67,7 +67,7 @@ def train(config: TrainConfig) -> None:
     out = console()
     out.print(comparison_table({config.model.architecture: metrics}))
     out.print(group_table(metrics["best"]["groups"]))
-    print(f"run {run.uri}\nbest checkpoint {run.uri}/{metrics['best']['checkpoint']}")
+    print(f"run {run}\nbest checkpoint {run / metrics['best']['checkpoint']}")
 
 
 EpochListener = Callable[[Json], None]
@@ -132,7 +132,7 @@ def fit(config: TrainConfig, run: Run, on_epoch: EpochListener | None = None) ->
 
 
 def _cause(error: Exception, run: Run) -> str:
-    return f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
+    return f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
 
 
 def _start(config: TrainConfig) -> Checkpoint | None:
