@@ -68,6 +68,7 @@ def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
         damaged = zipfile.ZipFile(stream).testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
+        stream.seek(0)
         content = torch.load(stream, map_location="cpu", weights_only=True)
     except DataError as error:
         raise CheckpointError(f"checkpoint {error}") from error

@@ -489,7 +489,7 @@ def test_a_checkpoint_gives_back_the_model(epoch: Fit, saved: Path) -> None:
 
 
 def test_a_missing_checkpoint(tmp_path: Path) -> None:
-    assert "no checkpoint" in refusal(tmp_path / "absent.ckpt")
+    assert "cannot be read: No such file" in refusal(tmp_path / "absent.ckpt")
 
 
 def test_a_directory_is_no_checkpoint(tmp_path: Path) -> None:
