@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 RAY = str(Path(sys.executable).with_name("ray"))
+CHECKOUT = Path(__file__).parents[2]
 SECONDS_TO_START = 60.0
 
 
@@ -48,7 +49,8 @@ class Nodes:
         """Start a node; `before` is a shell command that runs first, in the node's own mounts."""
         command = [RAY, "start", *arguments, "--num-cpus=1", "--node-ip-address=127.0.0.1"]
         command += ["--disable-usage-stats", f"--dashboard-agent-listen-port={_free_port()}"]
-        command += ["--block"]
+        # Nodes that share a directory replace each other's copy of a job's working directory.
+        command += ["--block", f"--temp-dir={self.directory}/{len(self.processes)}"]
         if before:
             command = ["unshare", "--mount", "sh", "-c", f'{before} && exec "$@"', "sh", *command]
         environment = {k: v for k, v in self.environment.items() if k != "RAY_ADDRESS"}
@@ -64,17 +66,20 @@ class Nodes:
         self.start(f"--address={self.address}", before=before)
 
     def submit(
-        self, *command: str, options: Sequence[str] = (), **environment: str
+        self,
+        *command: str,
+        options: Sequence[str] = (),
+        directory: Path = CHECKOUT,
+        **environment: str,
     ) -> "subprocess.CompletedProcess[str]":
-        """Submit a job from the checkout, as README says, and wait for its end."""
-        job = ["submit", "--working-dir", ".", *options, "--", *command]
+        """Submit a job with this working directory, as README says, and wait for its end."""
+        job = ["submit", "--working-dir", str(directory), *options, "--", *command]
         return self.job(*job, **environment)
 
     def job(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """Run `ray job` with these arguments, in the checkout."""
+        """Run `ray job` with these arguments."""
         return subprocess.run(
             [RAY, "job", *arguments],
-            cwd=Path(__file__).parents[2],
             env=self.environment | environment,
             capture_output=True,
             text=True,
@@ -92,7 +97,7 @@ class Nodes:
         families = [p for node in self.processes for p in _family(node.pid)]
         for node in reversed(self.processes):
             node.send_signal(signal.SIGTERM)
-        _, alive = psutil.wait_procs(families, 20)
+        _, alive = psutil.wait_procs(families, 5)
         for process in alive:
             process.kill()
         for node in self.processes:
@@ -125,7 +130,6 @@ def ray_nodes(workers: int) -> Generator[Nodes]:
                 f"--port={gcs}",
                 "--dashboard-host=127.0.0.1",
                 f"--dashboard-port={dashboard}",
-                f"--temp-dir={directory}/ray",
             )
             for _ in range(workers):
                 nodes.join()
