@@ -1,4 +1,4 @@
-"""Run directories on a local path, a URI and a filesystem without rename."""
+"""Run directories on a local path, a URI and object storage, which has no rename."""
 
 import json
 import os
@@ -13,15 +13,15 @@ import pytest
 from raylab.config import AnnotateConfig, TrainConfig, load_config
 from raylab.errors import ConfigError, RunError
 from raylab.runs import RECORD, Run, config_hash
+from tests.object_storage import ObjectStorage
 
 
-@pytest.fixture(params=["path", "file URI", "object store"])
+@pytest.fixture(params=["path", "file URI", "object storage"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return {
-        "path": str(tmp_path),
-        "file URI": f"file://{tmp_path}",
-        "object store": f"fsspec+memory:///{uuid.uuid4().hex}",
-    }[request.param]
+    if request.param == "object storage":
+        s3: ObjectStorage = request.getfixturevalue("s3")
+        return f"{s3.uri}/{uuid.uuid4().hex}"
+    return f"file://{tmp_path}" if request.param == "file URI" else str(tmp_path)
 
 
 def train(storage: str | Path, *overrides: str) -> TrainConfig:
