@@ -68,8 +68,8 @@ def train(config: TrainConfig) -> None:
     best, architecture = metrics["best"], config.model.architecture
     tables = comparison_table({architecture: metrics}), group_table(best["groups"])
     show(*tables, models={architecture: best})
-    checkpoint = f"{run.uri}/{best['checkpoint']}"
-    say(f"run {run.uri}\nbest checkpoint {checkpoint}", uri=run.uri, checkpoint=checkpoint)
+    checkpoint = str(run / best["checkpoint"])
+    say(f"run {run}\nbest checkpoint {checkpoint}", uri=run.uri, checkpoint=checkpoint)
 
 
 EpochListener = Callable[[Json], None]
@@ -147,7 +147,7 @@ def fit(
 
 
 def _cause(error: Exception, run: Run) -> str:
-    return f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
+    return f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
 
 
 def _start(config: TrainConfig) -> Checkpoint | None:
