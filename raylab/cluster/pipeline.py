@@ -23,13 +23,13 @@ from raylab.config import AS_PUBLISHED, ModelConfig, PipelineConfig, QualityConf
 from raylab.entrypoint import console
 from raylab.errors import RunError
 from raylab.quality.measure import Quality
-from raylab.report.page import Example, PipelineReport, Prediction, render_pipeline
+from raylab.report.page import PAGE, write_page
+from raylab.report.pipeline_page import Example, PipelineReport, Prediction, render_pipeline
 from raylab.report.tables import comparison_table
 from raylab.runs import METRICS, RECORD, SCORES, Json, Run
 
 PRIOR = "prior"
 EXAMPLES = "examples.json"
-REPORT = "report.html"
 
 
 def run_pipeline(config: PipelineConfig) -> None:
@@ -55,7 +55,7 @@ def run_pipeline(config: PipelineConfig) -> None:
         if not run.exists(EXAMPLES):
             run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
         run.write_json(QUALITY, _measure(config, run))
-    run.write_bytes(REPORT, _page(config, run).encode())
+    write_page(run, _page(config, run))
     run.finish()
     _print_outcome(run)
 
@@ -162,7 +162,7 @@ def _print_outcome(run: Run) -> None:
     for uri, other in quality["others"].items():
         print(f"\n{uri}")
         print_quality(other)
-    print(f"\nreport {run.uri}/{REPORT}")
+    print(f"\nreport {run.uri}/{PAGE}")
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:

@@ -37,9 +37,11 @@ from raylab.config import TrainConfig
 from raylab.entrypoint import console
 from raylab.errors import RaylabError, TrainingError
 from raylab.report.curves import Curves
+from raylab.report.page import PAGE, write_page
+from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
-from raylab.runs import METRICS, Json, Run
+from raylab.runs import METRICS, RECORD, Json, Run
 
 logger = logging.getLogger("raylab")
 
@@ -67,7 +69,15 @@ def train(config: TrainConfig) -> None:
     out = console()
     out.print(comparison_table({config.model.architecture: metrics}))
     out.print(group_table(metrics["best"]["groups"]))
-    print(f"run {run.uri}\nbest checkpoint {run.uri}/{metrics['best']['checkpoint']}")
+    models = {config.model.architecture: metrics}
+    page = PipelineReport(
+        f"raylab train {run.name}", run.uri, models, record=run.read_json(RECORD) or {}
+    )
+    write_page(run, render_pipeline(page))
+    print(
+        f"run {run.uri}\nbest checkpoint {run.uri}/{metrics['best']['checkpoint']}\n"
+        f"report {run.uri}/{PAGE}"
+    )
 
 
 EpochListener = Callable[[Json], None]

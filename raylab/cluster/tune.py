@@ -36,7 +36,9 @@ from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneCo
 from raylab.entrypoint import console
 from raylab.errors import RaylabError, RunError, TrainingError
 from raylab.report.charts import learning_curves_png
+from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
+from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import sweep_table
 from raylab.runs import METRICS, RECORD, Json, Run
 
@@ -265,6 +267,10 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     run.write_bytes(BEST, yaml.encode())
     run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor.value))
     run.write_json(METRICS, {"trials": ranked})
+    record = run.read_json(RECORD) or {}
+    monitor = config.training.monitor.value
+    page = SweepReport(run.uri, _described(ranked), histories, monitor, yaml, record)
+    write_page(run, render_sweep(page))
     _print_outcome(run, ranked, config)
     if results.errors:
         raise TrainingError(
@@ -318,13 +324,15 @@ def _drawn(space: SearchSpace, trained: Json) -> Drawn:
     return {ARCHITECTURE: architecture.value, **model, **training}
 
 
+def _described(ranked: Sequence[Json]) -> list[Json]:
+    return [{**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked]
+
+
 def _print_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
-    described = [
-        {**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked
-    ]
-    console().print(sweep_table(described, config.training.monitor.value))
+    console().print(sweep_table(_described(ranked), config.training.monitor.value))
     print(
         f"best configuration {run.uri}/{BEST}\n"
         f"best checkpoint {ranked[0]['checkpoint']}\n"
-        f"learning curves {run.uri}/{CURVES}"
+        f"learning curves {run.uri}/{CURVES}\n"
+        f"report {run.uri}/{PAGE}"
     )
