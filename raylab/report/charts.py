@@ -81,6 +81,7 @@ STYLE = {
     "axes.spines.left": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.unicode_minus": False,
     "grid.color": RULE,
     "grid.linewidth": 0.8,
     "xtick.color": RULE,

@@ -10,7 +10,7 @@ class Page(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.rows: list[list[str]] = []
+        self._cells: list[list[str]] = []
         self.ids: list[str] = []
         self.loads: list[str] = []
         self.targets: list[str] = []
@@ -19,6 +19,10 @@ class Page(HTMLParser):
         self.words: list[str] = []
         self.feed(html)
         self.close()
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [[" ".join(cell.split()) for cell in row] for row in self._cells]
 
     @property
     def text(self) -> str:
@@ -37,9 +41,9 @@ class Page(HTMLParser):
             if name in values:
                 (self.targets if values[name].startswith("#") else self.loads).append(values[name])
         if tag == "tr":
-            self.rows.append([])
+            self._cells.append([])
         elif tag in ("td", "th"):
-            self.rows[-1].append("")
+            self._cells[-1].append("")
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -49,4 +53,4 @@ class Page(HTMLParser):
             return
         self.words.append(data)
         if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data.strip()
+            self._cells[-1][-1] += data

@@ -165,8 +165,8 @@ def test_intervals_of_several_series_are_named_and_reach_as_far_as_they_do():
     }
     found = texts(interval_plot(rows, "Agreement"))
     assert [text for text in found if text in ("A", "B")] == ["A", "B"]
-    assert {"alpha", "kappa", "-0.250", "0.500", "0.125", "−0.50"} <= set(found)
-    assert "−1.00" not in found
+    assert {"alpha", "kappa", "-0.250", "0.500", "0.125", "-0.50"} <= set(found)
+    assert "-1.00" not in found
     assert "50.0 %" in texts(interval_plot(rows, "Agreement", shares=True))
 
 
