@@ -4,12 +4,13 @@ Cases come as a stream, of which only the few best are kept.
 """
 
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from raylab.opt.agreement import Distance
 from raylab.opt.code import parse
+from raylab.opt.confusion import Roots
 from raylab.opt.notation import canonical_steps
 from raylab.opt.outcome import Classification, Evaluation, HumanDecision, Outcome, Status
 from raylab.opt.prompts import shortened
@@ -21,6 +22,7 @@ KEPT = 10
 EXCERPT = 600
 """Characters of a description, a rationale or any other text that is shown."""
 SHOWN_NAME = 120
+NOTHING: Roots = frozenset()
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
 
@@ -90,8 +92,9 @@ class Disagreements:
             `status`, `reason`, `gold`, `distance`, `conviction`, `description`; `a`, `b` and, if it
             was asked, `adjudicated` (with `choice`) as candidates; `code`, the protocol's, and the
             `decision` of a person or null. A candidate has its `model`, `code`, `rationale` and the
-            evaluator's `report` with verdict, score, issues and summary. A code has `parts`, each
-            with `operator`, `root` and whether the root is `shared` by A and B, and `fields`.
+            evaluator's `report` with verdict, score, issues and summary. A code has `fields` and
+            `parts`, each with `operator`, `root` and whether the root is `alone`, in the code of A
+            or B and not in the other's.
         """
         return {
             "total": self._total,
@@ -101,34 +104,34 @@ class Disagreements:
 
 def _shown(found: Disagreement, description: str, decision: HumanDecision | None) -> Json:
     outcome = found.outcome
-    common = _roots(outcome.a) & _roots(outcome.b)
+    a, b = _roots(outcome.a), _roots(outcome.b)
     settled = outcome.adjudication
     return {
         "case": _name(outcome.case),
         "status": outcome.status.value,
         "reason": outcome.reason and _excerpt(outcome.reason),
-        "gold": outcome.gold and _code(outcome.gold, common),
+        "gold": outcome.gold and _code(outcome.gold),
         "distance": found.distance,
         "conviction": found.conviction,
         "description": _excerpt(description),
-        "a": _candidate(outcome.a, outcome.evaluation_a, common),
-        "b": _candidate(outcome.b, outcome.evaluation_b, common),
+        "a": _candidate(outcome.a, outcome.evaluation_a, a - b),
+        "b": _candidate(outcome.b, outcome.evaluation_b, b - a),
         "adjudicated": settled
         and {
             "choice": settled.choice,
-            **_candidate(settled.classification, settled.confirmation, common),
+            **_candidate(settled.classification, settled.confirmation),
         },
-        "code": outcome.code and _code(outcome.code, common),
-        "decision": decision and _decision(decision, common),
+        "code": outcome.code and _code(outcome.code),
+        "decision": decision and _decision(decision),
     }
 
 
 def _candidate(
-    answer: Classification | None, report: Evaluation | None, common: frozenset[str]
+    answer: Classification | None, report: Evaluation | None, alone: Roots = NOTHING
 ) -> Json:
     return {
         "model": answer and _name(source_of(answer).served or source_of(answer).model),
-        "code": answer and answer.code and _code(answer.code, common),
+        "code": answer and answer.code and _code(answer.code, alone),
         "rationale": answer and _excerpt(answer.rationale),
         "report": report
         and {
@@ -140,27 +143,26 @@ def _candidate(
     }
 
 
-def _decision(decision: HumanDecision, common: frozenset[str]) -> Json:
+def _decision(decision: HumanDecision) -> Json:
     return {
         "action": decision.action,
         "reviewer": _name(decision.reviewer),
         "decided": decision.decided.isoformat(),
         "confirmed": decision.confirmation and decision.confirmation.acceptable,
-        **_candidate(decision.classification, decision.confirmation, common),
+        **_candidate(decision.classification, decision.confirmation),
         "rationale": _excerpt(decision.justification),
     }
 
 
-def _roots(answer: Classification | None) -> frozenset[str]:
-    return frozenset(parse(answer.code).roots if answer and answer.code else ())
+def _roots(answer: Classification | None) -> Roots:
+    return parse(answer.code).roots if answer and answer.code else NOTHING
 
 
-def _code(line: str, common: frozenset[str]) -> Json:
+def _code(line: str, alone: Roots = NOTHING) -> Json:
     code = parse(line)
-    steps: Sequence[tuple[str, str]] = canonical_steps(code.expression)
     parts = [
-        {"operator": operator if place else "", "root": str(root), "shared": root in common}
-        for place, (operator, root) in enumerate(steps)
+        {"operator": operator if place else "", "root": root.value, "alone": root in alone}
+        for place, (operator, root) in enumerate(canonical_steps(code.expression))
     ]
     return {"parts": parts, "fields": _name(str(code).partition("; ")[2])}
 

@@ -85,6 +85,7 @@ def render_annotation(page: AnnotationReport) -> str:
         meanings=MEANINGS,
         choices=CHOICES,
         roles=ROLES,
+        usage=sorted(report["usage"]["by_source"], key=lambda row: _place(row["role"])),
         ending=_ending,
         seconds=annotation.shown_seconds,
         agreement=_agreement_plot(report["agreement"]),
@@ -103,9 +104,15 @@ def render_annotation(page: AnnotationReport) -> str:
 def summary(report: Json) -> Iterator[str]:
     """What was done and found, in sentences."""
     cases, agreement = report["cases"], report["agreement"]
+    settled = report["adjudication"]["cases"]
     yield (
         f"{counted(cases['total'], 'case')}, classified by {_served(report, 'classify-a')} and "
-        f"{_served(report, 'classify-b')}, judged by {_served(report, 'evaluate-a')}."
+        f"{_served(report, 'classify-b')}, judged by {_served(report, 'evaluate-a')}"
+        + (
+            f", and settled by {_served(report, 'adjudicate')} where they differed."
+            if settled
+            else "."
+        )
     )
     counts = {status: _cases(estimate) for status, estimate in cases["status"].items()}
     ended = [f"{n:,} {annotation.STATUSES[status]}" for status, n in counts.items() if n]
@@ -137,6 +144,11 @@ def _served(report: Json, role: str) -> str:
     rows = [row for row in report["usage"]["by_source"] if row["role"] == role]
     names = list(dict.fromkeys(row["served"] or row["model"] for row in rows))
     return listed([charts.shortened(name, 60) for name in names] or ["nobody"])
+
+
+def _place(role: str) -> int:
+    """Of a role in the order of the protocol; unknown ones come last."""
+    return [*ROLES, role].index(role)
 
 
 def _tiles(report: Json) -> Iterator[tuple[str, str, str]]:

@@ -98,6 +98,7 @@ WIDTH = 5.3
 PANEL_WIDTH, PANEL_HEIGHT = 4.1, 4.3
 """Of a confusion matrix, in inches."""
 LABEL_LENGTH = 22
+INTERVAL_LABEL_LENGTH = 32
 METRICS = ("difficulty", "separability", "consistency", "novelty")
 """The four figures of the quality of a benchmark, in the order in which they are shown."""
 _MARKERS = "osD^vPX*"
@@ -305,7 +306,7 @@ def interval_plot(
                 _estimate(axes, y, estimate, (colour, _MARKERS[index]), shares)
         middle = (len(series) - 1) / 2
         axes.set_yticks([place * span + middle for place in range(len(rows))])
-        axes.set_yticklabels([shortened(name) for name in rows])
+        axes.set_yticklabels([shortened(name, INTERVAL_LABEL_LENGTH) for name in rows])
         axes.set_xticks([tick for tick in (-1, -0.5, 0, 0.25, 0.5, 0.75, 1) if low <= tick <= high])
         if shares:
             axes.xaxis.set_major_formatter(PercentFormatter(1))
@@ -518,7 +519,9 @@ def _estimate(
     axes.plot([value], [y], marker, color=colour, markersize=8)
     shown = f"{100 * value:.1f} %" if shares else f"{value:.3f}"
     axes.annotate(shown, (value, y), (0, 7), textcoords="offset points")
-    axes.texts[-1].set(ha="center", fontsize=9.5, fontweight="bold")
+    # At the ends of the scale it must reach into neither the names nor the margin.
+    side = "left" if value < 0.06 else "right" if value > 0.94 else "center"
+    axes.texts[-1].set(ha=side, fontsize=9.5, fontweight="bold")
 
 
 def _bar(axes: Axes, y: float, metrics: Mapping[str, Any], colour: str) -> None:

@@ -85,10 +85,10 @@ def test_everything_that_a_person_needs_is_told():
     )  # fmt: skip
     (told,) = summary([settled])["shown"]
     assert told["a"]["code"]["parts"] == [
-        {"operator": "", "root": "Evo", "shared": False},
-        {"operator": "/", "root": "Lrn", "shared": True},
+        {"operator": "", "root": "Evo", "alone": True},
+        {"operator": "/", "root": "Lrn", "alone": False},
     ]
-    assert [part["shared"] for part in told["b"]["code"]["parts"]] == [True, False]
+    assert [part["alone"] for part in told["b"]["code"]["parts"]] == [False, True]
     assert told["a"]["model"] == "m-1"
     assert (told["b"]["report"]["verdict"], told["b"]["report"]["score"]) == ("PASS", 75)
     assert told["adjudicated"]["choice"] == "A"
@@ -104,7 +104,7 @@ def test_a_persons_decision_is_told():
     shown = told["decision"]
     assert (shown["action"], shown["reviewer"], shown["confirmed"]) == ("decide", "R", False)
     assert shown["rationale"] == "why"
-    assert shown["code"]["parts"] == [{"operator": "", "root": "Swm", "shared": False}]
+    assert shown["code"]["parts"] == [{"operator": "", "root": "Swm", "alone": False}]
     undone = decision("c", None, None, action="undo")
     (told,) = summary([case], decided=undone)["shown"]
     assert (told["decision"]["action"], told["decision"]["code"]) == ("undo", None)

@@ -112,7 +112,9 @@ def test_the_figures_are_those_of_the_report(usual: Page):
         share(proportion(2, 4)), share(proportion(2, 4)), share(proportion(2, 2))
     ]  # fmt: skip
     assert ["m", "published", "Lrn", "1", share(proportion(1, 1))] in usual.rows
-    assert "4 cases, classified by m-1 and nobody, judged by m-1." in usual.text
+    assert (
+        "4 cases, classified by m-1 and m-1, judged by m-1, and settled by m-1 where" in usual.text
+    )
 
 
 def test_every_measure_is_said_in_words(usual: Page):
