@@ -30,7 +30,10 @@ from raylab.errors import RunError
 
 RECORD = "record.json"
 METRICS = "metrics.json"
+QUALITY = "quality.json"
+REPORT = "report.json"
 SCORES = "scores"
+TRIALS = "trials"
 IDENTITY_EXCLUDES = {
     "storage",
     "name",
@@ -204,7 +207,7 @@ class Run:
             raise RunError(
                 f"run {self.uri} is of job {record.get('job')}, not {job}: choose another name="
             )
-        before, now = _flat(_identity(record.get("config", {}))), _flat(identity_of(config))
+        before, now = flat(_identity(record.get("config", {}))), flat(identity_of(config))
         differences = [
             f"\n  {key}: the run has {before.get(key, 'nothing')}, now {now.get(key, 'nothing')}"
             for key in sorted(before.keys() | now.keys())
@@ -321,7 +324,8 @@ def _replace_file(path: Path, content: bytes) -> None:
             temporary.unlink()
 
 
-def _flat(config: Json, prefix: str = "") -> Json:
+def flat(config: Json, prefix: str = "") -> Json:
+    """The values of a configuration by their dotted keys."""
     return dict(_flat_items(config, prefix))
 
 

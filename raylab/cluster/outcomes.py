@@ -23,10 +23,9 @@ from raylab.report.annotation import annotation_tables, drift_tables
 from raylab.report.annotation_page import AnnotationReport, render_annotation
 from raylab.report.charts import confusion_maps_png
 from raylab.report.page import PAGE, write_page
-from raylab.runs import RECORD, SCORES, Json, Run
+from raylab.runs import RECORD, REPORT, SCORES, Json, Run
 
 ARCHIVE = "archive.db"
-REPORT = "report.json"
 CONFUSION = "confusion.png"
 DRIFT = "drift.json"
 SHOWN_PROBLEMS = 10

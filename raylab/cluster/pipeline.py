@@ -16,7 +16,7 @@ from raylab.arc.evaluation import predicted_examples
 from raylab.arc.tasks import load_tasks
 from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.models import fetch_checkpoint, find_models
-from raylab.cluster.quality import QUALITY, measure_trees, print_quality
+from raylab.cluster.quality import measure_trees, print_quality
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit
 from raylab.config import AS_PUBLISHED, ModelConfig, PipelineConfig, QualityConfig, TrainConfig
@@ -26,7 +26,7 @@ from raylab.quality.measure import Quality
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import Example, PipelineReport, Prediction, render_pipeline
 from raylab.report.tables import comparison_table
-from raylab.runs import METRICS, RECORD, SCORES, Json, Run
+from raylab.runs import METRICS, QUALITY, RECORD, SCORES, Json, Run
 
 PRIOR = "prior"
 EXAMPLES = "examples.json"

@@ -17,9 +17,8 @@ from raylab.errors import ConfigError, DataError
 from raylab.quality.measure import Quality, log_lines, measure_groups
 from raylab.quality.trees import ScoreTree, Unit, find_trees, groups_of, read_group
 from raylab.report.tables import quality_table
-from raylab.runs import Run
+from raylab.runs import QUALITY, Run
 
-QUALITY = "quality.json"
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 TASKS_PER_CPU = 4
 """Enough for an even load, few enough that starting them costs nothing."""

@@ -29,7 +29,7 @@ from raylab.arc.search import (
     sampler,
     trial_config,
 )
-from raylab.cluster.models import FAILURE, TRIALS, trial_runs
+from raylab.cluster.models import FAILURE, trial_runs
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import checkpoint_name, fit
 from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
@@ -40,7 +40,7 @@ from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import sweep_table
-from raylab.runs import METRICS, RECORD, Json, Run
+from raylab.runs import METRICS, RECORD, TRIALS, Json, Run
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"

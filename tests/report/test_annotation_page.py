@@ -1,5 +1,5 @@
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -8,10 +8,8 @@ import pytest
 
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.agreement import proportion
-from raylab.opt.disagreements import Disagreements
 from raylab.opt.drift import CanaryKey, compare_runs, count_run
 from raylab.opt.outcome import HumanDecision, Outcome, Status
-from raylab.opt.quality import BatchQuality
 from raylab.opt.usage import LISTED
 from raylab.report.annotation_page import AnnotationReport, render_annotation, summary
 from tests.opt.outcomes import (
@@ -25,47 +23,10 @@ from tests.opt.outcomes import (
     report,
 )
 from tests.report.pages import Page
+from tests.report.runs import content
 
 EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
-CASES = [
-    outcome("1", "Lrn", "Lrn", gold="Lrn"),
-    outcome("2", "Evo", "Evo/Lrn", gold="Evo", status=Status.ADJUDICATED, code="OPT=Evo",
-            evaluation_b=report("WEAK_PASS", 75, summary="nearly"),
-            adjudication=adjudication(("A", "B"), "A", "Evo", report())),
-    outcome("3", answer(None), "Swm", gold="Sym", trap=True, status=Status.HUMAN,
-            evaluation_a=None, path=("human:unparsable",), reason="no code of A could be read"),
-    outcome("4", "Swm", "Sym", gold="Sym", trap=True, meta={"bait": ["Swm"]},
-            status=Status.HUMAN, evaluation_a=report("FAIL", 40),
-            path=("human:one-acceptable",), reason="only B is acceptable"),
-]  # fmt: skip
 ALONE = {"runs": [], "earlier": 0, "level": 0.05, "comparisons": [], "alarms": []}
-
-
-def content(
-    cases: Sequence[Outcome] = CASES,
-    decisions: Sequence[HumanDecision] = (),
-    description: str = "A system that does things.",
-    **more: Any,
-) -> dict[str, Any]:
-    """A `report.json`, as the run leaves it."""
-    quality, disagreements = BatchQuality(decisions, DISTANCE), Disagreements(DISTANCE)
-    for case in cases:
-        quality.add(case)
-        disagreements.add(case)
-    latest = {one.case: one for one in decisions}
-    score = {"annotator": "m", "generation": "published", "root": "Lrn"}
-    return {
-        "run": "systems",
-        "archive": {"place": "/runs/archive.db", "records": 4, "head_hash": "ab12"},
-        **quality.report(smoke=more.pop("smoke", False)),
-        "score_tree": {
-            "files": 1,
-            "left_out": ["3 cases without gold"],
-            "scores": [{**score, "accuracy": proportion(1, 1)}],
-        },
-        "disagreements": disagreements.summary(lambda case: (description, latest.get(case))),
-        **more,
-    }
 
 
 def page_of(found: Mapping[str, Any], **more: Any) -> AnnotationReport:
@@ -113,7 +74,8 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     ]  # fmt: skip
     assert ["m", "published", "Lrn", "1", share(proportion(1, 1))] in usual.rows
     assert (
-        "4 cases, classified by m-1 and m-1, judged by m-1, and settled by m-1 where" in usual.text
+        "4 cases, classified by m-1 and nobody, judged by m-1, and settled by m-1 where they "
+        in usual.text
     )
 
 
