@@ -199,8 +199,8 @@ class Comparison:
             if different := _differing(asked):
                 keys = ", ".join(different)
                 found.append(
-                    f"The {what} are not on the same {section} ({keys} differ), so that their "
-                    "figures may differ for that reason alone."
+                    f"The {what} are on different {section} ({keys}): their figures may differ for "
+                    "that reason alone."
                 )
         return found
 
@@ -405,8 +405,8 @@ def _facts(record: Json) -> Iterator[tuple[str, Any]]:
     for key in ("job", "started", "finished", "host", "cpus"):
         yield key, record.get(key)
     git = record.get("git") or {}
-    commit = git.get("commit")
-    yield "commit", f"{commit} with uncommitted changes" if git.get("dirty") else commit
+    yield "commit", git.get("commit")
+    yield "uncommitted changes", git.get("dirty")
     yield from (record.get("versions") or {}).items()
     yield "configuration", record.get("config_hash")
 

@@ -23,6 +23,8 @@ COLUMNS = 6
 """Columns of a table on the terminal; what is left goes into a table of its own."""
 LONGEST_VALUE = 60
 """Characters of a value of a configuration that are shown."""
+LONGEST_FACT = 26
+"""Characters of a fact about a run that are shown: a time whole, of a commit the first."""
 PLOTTED = {
     "benchmarks": ("difficulty", "separability", "consistency", "novelty"),
     "annotations": (
@@ -174,7 +176,7 @@ def differences_grid(comparison: Comparison, job: str) -> Grid:
         f"Configurations of {job}",
         list(different),
         labels,
-        lambda key, label: Cell(_text(different[key][label]) if label in different[key] else "-"),
+        lambda key, label: Cell(_text(different[key].get(label), LONGEST_VALUE)),
     )
 
 
@@ -185,8 +187,8 @@ def provenance_grid(comparison: Comparison) -> Grid:
         "Provenance",
         list(facts),
         list(comparison.runs),
-        lambda key, label: Cell(_text(facts[key].get(label))),
-        lambda key: f"{key} *" if len({_text(value) for value in facts[key].values()}) > 1 else key,
+        lambda key, label: Cell(_text(facts[key].get(label), LONGEST_FACT)),
+        lambda key: f"{key} *" if len(set(facts[key].values())) > 1 else key,
     )
 
 
@@ -261,8 +263,8 @@ def _end(measure: Measure, value: float) -> str:
     return f"{100 * value:.1f}" if measure.form == "share" else f"{value:.3f}"
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, longest: int) -> str:
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return shortened(text, LONGEST_VALUE)
+    return shortened(text, longest)
