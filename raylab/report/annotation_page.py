@@ -8,7 +8,6 @@ from markupsafe import Markup
 
 from raylab.report import annotation, charts
 from raylab.report.page import counted, listed, render
-from raylab.report.progress import duration
 
 Json = Mapping[str, Any]
 
@@ -96,8 +95,7 @@ def render_annotation(page: AnnotationReport) -> str:
         ],
         cells=charts.confusion_cells,
         scores=_score_map(report["score_tree"]["scores"]),
-        over_time=_over_time_plots(page.over_time["runs"]),
-        duration=duration,
+        trends=_trend_plots(page.over_time["runs"]),
     )
 
 
@@ -242,7 +240,7 @@ def _score_map(scores: Sequence[Json]) -> Markup | None:
     return Markup(charts.heat_map(rows, "score-map", title))
 
 
-def _over_time_plots(runs: Sequence[Json]) -> list[Markup]:
+def _trend_plots(runs: Sequence[Json]) -> list[Markup]:
     """Pass rates, and agreement, of the runs that have a report, the earliest on top."""
     reported = {row["run"]: row["report"] for row in runs if row["report"] is not None}
     if len(reported) < 2:

@@ -275,10 +275,11 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
 
 
 def _find(text: str, storage: str) -> Run:
-    path = os.path.abspath(os.path.expanduser(text))
-    places = [text] if "://" in text else [f"{storage.rstrip('/')}/{text}", path]
-    if os.path.isabs(os.path.expanduser(text)):
+    path = os.path.expanduser(text)
+    if "://" in text or os.path.isabs(path):
         places = [path]
+    else:
+        places = [f"{storage.rstrip('/')}/{text}", os.path.abspath(path)]
     for place in places:
         if (run := Run.at(place)).exists(RECORD):
             return run
