@@ -146,12 +146,13 @@ def _over_time(config: AnnotateConfig, run: Run, archive: Archive, report: Json)
 
     Returns:
         `runs`, the earliest first, each with `run`, `started` and its `report`, null where no
-        report of what the archive holds lies in this storage; `earlier` runs that are left out;
+        report of what the archive holds lies in this storage; how many `earlier` are left out;
         `level`, `comparisons` and `alarms` as `compare_runs` describes them.
     """
     distance, canary = load_distance(config.protocol.distance), packaged_canary()
     runs = [row for row in archive.runs() if row.records]
-    shown = runs[-SHOWN_RUNS:]
+    latest = runs[-SHOWN_RUNS:]
+    shown = [row for row in runs if row in latest or row.name == run.name]
     drift = compare_runs(
         count_run(
             row.name,
