@@ -434,6 +434,7 @@ def _curves_figure(histories: Mapping[str, History], metric: str, height: float 
     axes.grid(axis="x", visible=False)
     if not _is_loss(metric):
         axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     _label_ends(axes, ends)
     return figure
 
