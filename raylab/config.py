@@ -849,6 +849,15 @@ class AnnotateConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig()
 
 
+class ReportConfig(JobConfig):
+    """`jobs/report.py`."""
+
+    job: ClassVar[str] = "report"
+
+    runs: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """Names under `storage`, directories or URIs of runs of any jobs."""
+
+
 class BenchmarkConfig(JobConfig):
     """`jobs/benchmark.py`."""
 

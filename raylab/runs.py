@@ -29,7 +29,10 @@ from raylab.log import belongs_to
 
 RECORD = "record.json"
 METRICS = "metrics.json"
+QUALITY = "quality.json"
+REPORT = "report.json"
 SCORES = "scores"
+TRIALS = "trials"
 IDENTITY_EXCLUDES = {
     "storage",
     "name",
@@ -179,7 +182,7 @@ class Run(Place):
             raise RunError(
                 f"run {self} is of job {record.get('job')}, not {job}: choose another name="
             )
-        before, now = _flat(_identity(record.get("config", {}))), _flat(identity_of(config))
+        before, now = flat(_identity(record.get("config", {}))), flat(identity_of(config))
         differences = [
             f"\n  {key}: the run has {before.get(key, 'nothing')}, now {now.get(key, 'nothing')}"
             for key in sorted(before.keys() | now.keys())
@@ -288,7 +291,8 @@ def _without_non_finite(value: Any) -> Any:
     return value
 
 
-def _flat(config: Json, prefix: str = "") -> Json:
+def flat(config: Json, prefix: str = "") -> Json:
+    """The values of a configuration by their dotted keys."""
     return dict(_flat_items(config, prefix))
 
 

@@ -23,6 +23,7 @@ from raylab.config import (
     Monitor,
     PipelineConfig,
     QualityConfig,
+    ReportConfig,
     TrainConfig,
     TuneConfig,
     as_yaml,
@@ -38,11 +39,13 @@ JOBS: list[type[JobConfig]] = [
     AnnotateConfig,
     QualityConfig,
     PipelineConfig,
+    ReportConfig,
     BenchmarkConfig,
 ]
 NEEDED: dict[type[JobConfig], dict[str, Any]] = {
     TuneConfig: {"space": yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]},
     EvaluateConfig: {"models": ("a.ckpt",)},
+    ReportConfig: {"runs": ("a",)},
     AnnotateConfig: {"llm": yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())},
 }
 """Keys without a default."""
@@ -61,7 +64,9 @@ def group_choices() -> list[tuple[type[JobConfig], str, str]]:
 
 def needed(kind: type[JobConfig]) -> list[str]:
     """Overrides without which the job has no configuration."""
-    return ["models=[a.ckpt]"] if kind is EvaluateConfig else []
+    if kind is EvaluateConfig:
+        return ["models=[a.ckpt]"]
+    return ["runs=[a]"] if kind is ReportConfig else []
 
 
 def assert_contains(values: dict[str, Any], expected: dict[str, Any]) -> None:

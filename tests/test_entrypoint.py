@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raylab.config import BenchmarkConfig, JobConfig, PipelineConfig, TrainConfig
+from raylab.config import (
+    BenchmarkConfig,
+    JobConfig,
+    PipelineConfig,
+    ReportConfig,
+    TrainConfig,
+)
 from raylab.entrypoint import help_text, run_job
 from raylab.errors import ConfigError, DataError
 from raylab.log import say, structured
@@ -17,7 +23,7 @@ from raylab.schema import keys_of
 from tests.told import lines_of
 
 ROOT = Path(__file__).parents[1]
-JOBS: list[type[JobConfig]] = [TrainConfig, PipelineConfig, BenchmarkConfig]
+JOBS: list[type[JobConfig]] = [TrainConfig, PipelineConfig, ReportConfig, BenchmarkConfig]
 HEAVY = {"torch", "ray", "pandas", "numpy", "pyarrow", "pytorch_lightning"}
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, read_checkpoint
 from raylab.errors import CheckpointError, RunError
 from raylab.files import Place
-from raylab.runs import METRICS, RECORD, Run
+from raylab.runs import METRICS, RECORD, TRIALS, Run
 
 logger = logging.getLogger(__name__)
 
-TRIALS = "trials"
 FAILURE = "failure.json"
 UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 

@@ -2,29 +2,35 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
+from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
-from raylab.errors import ArchiveError, ConfigError, LlmError
+from raylab.errors import ArchiveError, ConfigError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import say, show
 from raylab.opt.agreement import load_distance
-from raylab.opt.drift import compare_runs, count_run, packaged_canary
+from raylab.opt.disagreements import Disagreements
+from raylab.opt.drift import Canary, compare_runs, count_run, packaged_canary
 from raylab.opt.outcome import HumanDecision, Outcome, Status
 from raylab.opt.quality import BatchQuality
 from raylab.opt.scores import annotator_names, score_files
 from raylab.opt.settings import settings_of
 from raylab.quality.logs import score_log
 from raylab.report.annotation import annotation_tables, drift_tables
+from raylab.report.annotation_page import AnnotationReport, render_annotation
 from raylab.report.charts import confusion_maps_png
-from raylab.runs import SCORES, Json, Run
+from raylab.report.page import PAGE, write_page
+from raylab.runs import RECORD, REPORT, SCORES, Json, Run
 
 ARCHIVE = "archive.db"
-REPORT = "report.json"
 CONFUSION = "confusion.png"
 DRIFT = "drift.json"
 SHOWN_PROBLEMS = 10
+SHOWN_RUNS = 12
+"""Runs that are shown beside each other over time."""
 
 
 def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
@@ -38,12 +44,15 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     """
     _verify(run, archive)
     report = _report(config, run, archive)
+    over_time = _over_time(config, run, archive, report)
+    record = run.read_json(RECORD) or {}
+    write_page(run, render_annotation(AnnotationReport(run.uri, report, over_time, record)))
     told = {key: report[key] for key in ("cases", "agreement", "gold")}
     show(*annotation_tables(report), **told, usage=report["usage"]["total"])
     left_out = report["score_tree"]["left_out"] if report["cases"]["with_gold"] else ()
     for notice in (*report["notices"], *left_out):
         say(f"note: {notice}")
-    say(f"report {run / REPORT}, heat map {run / CONFUSION}", uri=run.uri)
+    say(f"report {run / PAGE} and {REPORT}, heat map {run / CONFUSION}", uri=run.uri)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         say(
@@ -74,9 +83,10 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     settings = settings_of(config, run.name)
     decisions = (HumanDecision.model_validate(row.body) for row in archive.decisions(run.name))
     quality = BatchQuality(decisions, settings.distance)
+    disagreements = Disagreements(settings.distance)
     head = archive.run(run.name)
     scores = score_files(
-        _counted(outcomes_of(archive, run.name), quality),
+        _counted(outcomes_of(archive, run.name), quality, disagreements),
         config.generations,
         annotator_names(config.llm.annotator_a, config.llm.annotator_b),
         settings.distance,
@@ -94,7 +104,12 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
             warnings=settings.warnings,
             seed=config.protocol.seed,
         ),
-        "score_tree": {"files": len(scores.files), "left_out": scores.left_out},
+        "score_tree": {
+            "files": len(scores.files),
+            "left_out": scores.left_out,
+            "scores": [file.accuracy for file in scores.files],
+        },
+        "disagreements": disagreements.summary(partial(_description_and_decision, archive, run)),
     }
     run.write_json(REPORT, report)
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
@@ -105,11 +120,77 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     return report
 
 
-def _counted(outcomes: Iterator[Outcome], quality: BatchQuality) -> Iterator[Outcome]:
+def _counted(
+    outcomes: Iterator[Outcome], *counts: BatchQuality | Disagreements
+) -> Iterator[Outcome]:
     """The outcomes, each counted for the report on its way to the score tree."""
     for outcome in outcomes:
-        quality.add(outcome)
+        for count in counts:
+            count.add(outcome)
         yield outcome
+
+
+def _description_and_decision(
+    archive: Archive, run: Run, case: str
+) -> tuple[str, HumanDecision | None]:
+    """Of a case of the run; the decision is the latest."""
+    stored = archive.case(run.name, case)
+    decisions = list(archive.decisions(run.name, case))
+    assert stored is not None
+    latest = HumanDecision.model_validate(decisions[-1].body) if decisions else None
+    return stored.description, latest
+
+
+def _over_time(config: AnnotateConfig, run: Run, archive: Archive, report: Json) -> Json:
+    """The latest runs of the archive beside this one.
+
+    Only their canary cases are read, for the archive may hold many more; what else is shown of
+    another run is what that run reported itself.
+
+    Returns:
+        `runs`, the earliest first, each with `run`, `started` and its `report`, null where no
+        report of what the archive holds lies in this storage; how many `earlier` are left out;
+        `level`, `comparisons` and `alarms` as `compare_runs` describes them.
+    """
+    distance, canary = load_distance(config.protocol.distance), packaged_canary()
+    runs = [row for row in archive.runs() if row.records]
+    latest = runs[-SHOWN_RUNS:]
+    shown = [row for row in runs if row in latest or row.name == run.name]
+    drift = compare_runs(
+        count_run(
+            row.name,
+            row.started,
+            _canary_outcomes(archive, row.name, canary),
+            canary,
+            distance,
+            row.versions.get("taxonomy"),
+        )
+        for row in shown
+    )
+    reports = {row.name: _report_of(config.storage, row) for row in shown} | {run.name: report}
+    return {
+        "runs": [
+            {"run": row.name, "started": row.started.isoformat(), "report": reports[row.name]}
+            for row in shown
+        ],
+        "earlier": len(runs) - len(shown),
+        **{key: drift[key] for key in ("level", "comparisons", "alarms")},
+    }
+
+
+def _canary_outcomes(archive: Archive, run: str, canary: Canary) -> Iterator[Outcome]:
+    for case, _ in canary:
+        if (stored := archive.case(run, case)) is not None:
+            yield Outcome.model_validate(stored.body)
+
+
+def _report_of(storage: str, row: RunRow) -> Json | None:
+    """What a run of this storage reported of the records that the archive holds of it now."""
+    try:
+        report = Run.at(f"{storage}/{row.name}").read_json(REPORT) or {}
+    except RunError:
+        return None
+    return report if report.get("archive", {}).get("head_hash") == row.head_hash else None
 
 
 def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:

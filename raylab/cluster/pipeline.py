@@ -16,20 +16,20 @@ from raylab.arc.evaluation import predicted_examples
 from raylab.arc.tasks import load_tasks
 from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.models import fetch_checkpoint, find_models
-from raylab.cluster.quality import QUALITY, measure_trees, tell_quality
+from raylab.cluster.quality import measure_trees, tell_quality
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit
 from raylab.config import AS_PUBLISHED, ModelConfig, PipelineConfig, QualityConfig, TrainConfig
 from raylab.errors import RunError
 from raylab.log import say, show
 from raylab.quality.measure import Quality
-from raylab.report.page import Example, PipelineReport, Prediction, render_pipeline
+from raylab.report.page import PAGE, write_page
+from raylab.report.pipeline_page import Example, PipelineReport, Prediction, render_pipeline
 from raylab.report.tables import comparison_table
-from raylab.runs import METRICS, RECORD, SCORES, Json, Run
+from raylab.runs import METRICS, QUALITY, RECORD, SCORES, Json, Run
 
 PRIOR = "prior"
 EXAMPLES = "examples.json"
-REPORT = "report.html"
 
 
 def run_pipeline(config: PipelineConfig) -> None:
@@ -55,7 +55,7 @@ def run_pipeline(config: PipelineConfig) -> None:
         if not (run / EXAMPLES).exists():
             run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
         run.write_json(QUALITY, _measure(config, run))
-    run.write_bytes(REPORT, _page(config, run).encode())
+    write_page(run, _page(config, run))
     run.finish()
     _tell_outcome(run)
 
@@ -167,7 +167,7 @@ def _tell_outcome(run: Run) -> None:
     for uri, other in quality["others"].items():
         say(f"\n{uri}")
         tell_quality(other)
-    say(f"\nreport {run / REPORT}", uri=str(run / REPORT))
+    say(f"\nreport {run / PAGE}", uri=str(run / PAGE))
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:

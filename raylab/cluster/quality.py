@@ -20,9 +20,8 @@ from raylab.log import say, show
 from raylab.quality.measure import Quality, log_lines, measure_groups
 from raylab.quality.trees import ScoreTree, Unit, UnitScores, find_trees, groups_of, read_units
 from raylab.report.tables import quality_table
-from raylab.runs import Run
+from raylab.runs import QUALITY, Run
 
-QUALITY = "quality.json"
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 TASKS_PER_CPU = 4
 """Enough for an even load, few enough that starting them costs nothing."""

@@ -38,9 +38,11 @@ from raylab.config import TrainConfig
 from raylab.errors import RaylabError, TrainingError
 from raylab.log import say, show
 from raylab.report.curves import Curves
+from raylab.report.page import PAGE, write_page
+from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
-from raylab.runs import METRICS, Json, Run
+from raylab.runs import METRICS, RECORD, Json, Run
 
 logger = logging.getLogger("raylab")
 
@@ -65,11 +67,19 @@ def train(config: TrainConfig) -> None:
     run = Run.open(config, config.job)
     with session(config.cluster, run):
         metrics = fit(config, run)
-    best, architecture = metrics["best"], config.model.architecture
-    tables = comparison_table({architecture: metrics}), group_table(best["groups"])
-    show(*tables, models={architecture: best})
+    best, models = metrics["best"], {config.model.architecture: metrics}
+    page = PipelineReport(
+        f"raylab train {run.name}", run.uri, models, record=run.read_json(RECORD) or {}
+    )
+    write_page(run, render_pipeline(page))
+    tables = comparison_table(models), group_table(best["groups"])
+    show(*tables, models={config.model.architecture: best})
     checkpoint = str(run / best["checkpoint"])
-    say(f"run {run}\nbest checkpoint {checkpoint}", uri=run.uri, checkpoint=checkpoint)
+    say(
+        f"run {run}\nbest checkpoint {checkpoint}\nreport {run / PAGE}",
+        uri=run.uri,
+        checkpoint=checkpoint,
+    )
 
 
 EpochListener = Callable[[Json], None]

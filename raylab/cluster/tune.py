@@ -32,7 +32,7 @@ from raylab.arc.search import (
     trial_config,
 )
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
-from raylab.cluster.models import FAILURE, TRIALS, trial_runs
+from raylab.cluster.models import FAILURE, trial_runs
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import checkpoint_name, fit
 from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
@@ -40,9 +40,11 @@ from raylab.errors import RaylabError, RunError, TrainingError
 from raylab.files import Place
 from raylab.log import say, show
 from raylab.report.charts import learning_curves_png
+from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
+from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import sweep_table
-from raylab.runs import METRICS, RECORD, Json, Run
+from raylab.runs import METRICS, RECORD, TRIALS, Json, Run
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -315,6 +317,10 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     run.write_bytes(BEST, yaml.encode())
     run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor.value))
     run.write_json(METRICS, {"trials": ranked})
+    record = run.read_json(RECORD) or {}
+    monitor = config.training.monitor.value
+    page = SweepReport(run.uri, _described(ranked), histories, monitor, yaml, record)
+    write_page(run, render_sweep(page))
     _tell_outcome(run, ranked, config)
     if results.errors:
         raise TrainingError(
@@ -368,16 +374,18 @@ def _drawn(space: SearchSpace, trained: Json) -> Drawn:
     return {ARCHITECTURE: architecture.value, **model, **training}
 
 
+def _described(ranked: Sequence[Json]) -> list[Json]:
+    return [{**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked]
+
+
 def _tell_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
-    described = [
-        {**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked
-    ]
-    show(sweep_table(described, config.training.monitor.value), trials=ranked)
+    show(sweep_table(_described(ranked), config.training.monitor.value), trials=ranked)
     checkpoint = ranked[0]["checkpoint"]
     say(
         f"best configuration {run / BEST}\n"
         f"best checkpoint {checkpoint}\n"
-        f"learning curves {run / CURVES}",
+        f"learning curves {run / CURVES}\n"
+        f"report {run / PAGE}",
         uri=run.uri,
         checkpoint=checkpoint,
     )

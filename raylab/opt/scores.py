@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from raylab.config import AS_PUBLISHED, ChatModel, Generation
 from raylab.errors import ConfigError
-from raylab.opt.agreement import Distance, wasserstein
+from raylab.opt.agreement import Distance, proportion, wasserstein
 from raylab.opt.cases import in_generation
 from raylab.opt.code import Root
 from raylab.opt.outcome import Classification, Outcome, Side
@@ -52,6 +52,17 @@ class ScoreFile:
 
     path: str
     log: ScoreLog
+
+    @property
+    def accuracy(self) -> Json:
+        """`annotator`, `generation`, `root` and the estimated accuracy."""
+        cases = self.log["samples"]
+        return {
+            "annotator": self.log["model"],
+            "generation": self.log["metadata"]["generation"],
+            "root": self.log["task"],
+            "accuracy": proportion(round(self.log["metrics"]["accuracy"] * cases), cases),
+        }
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from scipy import stats
 from raylab.opt.agreement import (
     DRAWS,
     QUANTILES,
+    Agreement,
     Distance,
     Estimate,
     cohen_kappa,
@@ -261,18 +262,29 @@ class Measures:
 
     def add(self, outcome: Outcome) -> None:
         """Count a case; measures of another table of distances are computed again."""
-        a, b = outcome.a and outcome.a.code, outcome.b and outcome.b.code
-        if a is None or b is None:
+        record = agreement_of(outcome, self._distance)
+        if record is None:
             return
-        record = outcome.agreement
-        if record is None or record.distance != self._distance.version:
-            record = compare(parse(a), parse(b), self._distance)
         for name, values in self._values.items():
             values[getattr(record, name)] += 1
 
     def summary(self, seed: int) -> dict[str, Estimate]:
         """The mean of each measure."""
         return {name: mean_estimate(values, seed) for name, values in self._values.items()}
+
+
+def agreement_of(outcome: Outcome, distance: Distance) -> Agreement | None:
+    """How far A and B agree on a case; None unless both gave a code.
+
+    What the archive keeps holds, unless it was computed with another table of distances.
+    """
+    a, b = outcome.a and outcome.a.code, outcome.b and outcome.b.code
+    if a is None or b is None:
+        return None
+    record = outcome.agreement
+    if record is None or record.distance != distance.version:
+        record = compare(parse(a), parse(b), distance)
+    return record
 
 
 class Traps:

@@ -221,11 +221,11 @@ def _spent(usage: Json) -> Iterator[tuple[str, str]]:
     yield "cost", unknown if usage["cost"] is None else f"{usage['cost']:,.4f}"
     seconds = usage["seconds"]
     if seconds is not None:
-        times = " / ".join(_seconds(seconds[name]) for name in ("p50", "p90", "p99"))
+        times = " / ".join(shown_seconds(seconds[name]) for name in ("p50", "p90", "p99"))
         yield "a call took, p50 / p90 / p99", times
 
 
-def _seconds(seconds: float) -> str:
+def shown_seconds(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
 
 

@@ -20,6 +20,7 @@ from typing import Any, cast
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -80,6 +81,7 @@ STYLE = {
     "axes.spines.left": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.unicode_minus": False,
     "grid.color": RULE,
     "grid.linewidth": 0.8,
     "xtick.color": RULE,
@@ -96,14 +98,28 @@ WIDTH = 5.3
 PANEL_WIDTH, PANEL_HEIGHT = 4.1, 4.3
 """Of a confusion matrix, in inches."""
 LABEL_LENGTH = 22
+INTERVAL_LABEL_LENGTH = 32
 METRICS = ("difficulty", "separability", "consistency", "novelty")
 """The four figures of the quality of a benchmark, in the order in which they are shown."""
 _MARKERS = "osD^vPX*"
 _REFERENCE = re.compile(r"#([\w-]+)")
 _FONT_FAMILY = re.compile(r"font-family: [^;]*;? ?")
 
+History = Sequence[Mapping[str, Any]]
+"""Rows of the epochs, each with `epoch` (from 1) and metrics."""
+Estimate = Mapping[str, Any]
+"""`value` and its 95 % `interval` [low, high], each None where there is none."""
 Groups = Mapping[str, Mapping[str, Any]]
 """Metrics of each group of tasks."""
+
+
+def quality_estimates(quality: Mapping[str, Any]) -> dict[str, Estimate]:
+    """The four figures of a `quality.json` as estimates, by metric."""
+    intervals: Mapping[str, Sequence[float] | None] = quality.get("intervals") or {}
+    return {
+        metric: {"value": quality.get(metric), "interval": intervals.get(metric)}
+        for metric in METRICS
+    }
 
 
 def label_of(metric: str) -> str:
@@ -120,9 +136,7 @@ def shortened(text: str, length: int = LABEL_LENGTH) -> str:
     return f"{text[:head]}…{text[head + 1 - length :]}"
 
 
-def learning_curves(
-    histories: Mapping[str, Sequence[Mapping[str, Any]]], metric: str, prefix: str = "curves"
-) -> str:
+def learning_curves(histories: Mapping[str, History], metric: str, prefix: str = "curves") -> str:
     """SVG of a metric over the epochs, one line a model, its best epoch marked.
 
     Args:
@@ -138,7 +152,7 @@ def learning_curves(
         return _svg(figure, prefix, f"{label_of(metric)} by epoch; the dot is the {best}")
 
 
-def learning_curves_png(histories: Mapping[str, Sequence[Mapping[str, Any]]], metric: str) -> bytes:
+def learning_curves_png(histories: Mapping[str, History], metric: str) -> bytes:
     """PNG of `learning_curves`, on white, for a sweep: many trials, the best in colour."""
     with _drawing():
         return _png(_curves_figure(histories, metric, height=4.2))
@@ -185,13 +199,18 @@ def group_bars(groups_by_model: Mapping[str, Groups], prefix: str = "bars") -> s
         return _svg(figure, prefix, "Cell and grid accuracy and their gap, by group of tasks")
 
 
-def heat_map(accuracies: Mapping[str, Mapping[str, float | None]], prefix: str = "heat") -> str:
+def heat_map(
+    accuracies: Mapping[str, Mapping[str, float | None]],
+    prefix: str = "heat",
+    title: str = "Accuracy by model and generation, in percent",
+) -> str:
     """SVG of accuracies by model (rows) and generation (columns), the number in each cell.
 
     Args:
         accuracies: in [0, 1]; None, or a generation that a model lacks, is hatched. The shades
             span the accuracies shown.
         prefix: start of the ids in the SVG.
+        title: what screen readers and tooltips say.
     """
     generations = list(dict.fromkeys(name for of in accuracies.values() for name in of))
     known = [value for of in accuracies.values() for value in of.values() if value is not None]
@@ -213,7 +232,7 @@ def heat_map(accuracies: Mapping[str, Mapping[str, float | None]], prefix: str =
         axes.tick_params(length=0)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
-        return _svg(figure, prefix, "Accuracy by model and generation, in percent")
+        return _svg(figure, prefix, title)
 
 
 @dataclass(frozen=True)
@@ -256,39 +275,59 @@ def confusion_maps_png(confusion: Mapping[str, Any]) -> bytes:
         return _png(_confusion_figure(confusion))
 
 
-def interval_plot(quality: Mapping[str, Any], prefix: str = "quality") -> str:
-    """SVG of the four quality figures on [0, 1], each with its 95 % interval.
+def interval_plot(
+    rows: Mapping[str, Mapping[str, Estimate]],
+    title: str,
+    prefix: str = "intervals",
+    *,
+    shares: bool = False,
+) -> str:
+    """SVG of figures on [0, 1], or further where they reach further, each with its 95 % interval.
 
     Args:
-        quality: content of a `quality.json`: a number or None under each of `METRICS`, and
-            `intervals` with `[low, high]` or None by metric.
+        rows: estimates by the name of the row and of the series, of which each has its colour.
+        title: what screen readers and tooltips say.
         prefix: start of the ids in the SVG.
+        shares: write the numbers as percentages.
     """
-    intervals: Mapping[str, Sequence[float] | None] = quality.get("intervals") or {}
+    series = list(dict.fromkeys(name for row in rows.values() for name in row))
+    span = len(series) + (0.4 if len(series) > 1 else 0.0)
+    reach = [0.0, 1.0, *(x for row in rows.values() for one in row.values() for x in _reach(one))]
+    low, high = min(reach), max(reach)
     with _drawing():
-        figure = _figure(2.1)
+        legend = 0.3 if len(series) > 1 else 0.0
+        figure = _figure(0.62 + legend + 0.37 * span * max(len(rows), 1))
         axes = figure.add_subplot()
-        for row, metric in enumerate(METRICS):
-            value = quality.get(metric)
-            axes.plot([0, 1], [row, row], color=RULE, linewidth=4, solid_capstyle="round")
-            if value is None:
-                axes.annotate("not computed", (0, row), (4, 5), textcoords="offset points")
-                axes.texts[-1].set(color=MUTED, fontsize=9, fontstyle="italic")
-                continue
-            interval = intervals.get(metric)
-            if interval is not None:
-                axes.plot(list(interval), [row, row], color=ACCENT, linewidth=4, alpha=0.45)
-            axes.plot([value], [row], "o", color=ACCENT, markersize=8)
-            axes.annotate(f"{value:.3f}", (value, row), (0, 7), textcoords="offset points")
-            axes.texts[-1].set(ha="center", fontsize=9.5, fontweight="bold")
-        axes.set_yticks(range(len(METRICS)), METRICS)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-        axes.set_xlim(-0.04, 1.04)
-        axes.set_ylim(len(METRICS) - 0.6, -0.75)
+        for place, row in enumerate(rows.values()):
+            for name, estimate in row.items():
+                index = series.index(name)
+                y, colour = place * span + index, SERIES[index] if legend else ACCENT
+                axes.plot([low, high], [y, y], color=RULE, linewidth=4, solid_capstyle="round")
+                _estimate(axes, y, estimate, (colour, _MARKERS[index]), shares)
+        middle = (len(series) - 1) / 2
+        axes.set_yticks([place * span + middle for place in range(len(rows))])
+        axes.set_yticklabels([shortened(name, INTERVAL_LABEL_LENGTH) for name in rows])
+        axes.set_xticks([tick for tick in (-1, -0.5, 0, 0.25, 0.5, 0.75, 1) if low <= tick <= high])
+        if shares:
+            axes.xaxis.set_major_formatter(PercentFormatter(1))
+        margin = 0.04 * (high - low)
+        axes.set_xlim(low - margin, high + margin)
+        axes.set_ylim(len(rows) * span - 0.6, -0.75)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
-        return _svg(figure, prefix, "The four quality figures with their 95 % intervals")
+        if legend:
+            figure.legend(
+                handles=[
+                    Line2D(
+                        [], [], ls="", marker=_MARKERS[i], color=SERIES[i], label=shortened(name)
+                    )
+                    for i, name in enumerate(series)
+                ],
+                loc="outside upper left",
+                ncols=len(series),
+            )
+        return _svg(figure, prefix, title)
 
 
 def grid_svg(
@@ -372,9 +411,7 @@ def _is_loss(metric: str) -> bool:
     return metric.endswith("loss")
 
 
-def _curves_figure(
-    histories: Mapping[str, Sequence[Mapping[str, Any]]], metric: str, height: float = 3.1
-) -> Figure:
+def _curves_figure(histories: Mapping[str, History], metric: str, height: float = 3.1) -> Figure:
     figure = _figure(height)
     axes = figure.add_subplot()
     points = {name: _points(rows, metric) for name, rows in histories.items()}
@@ -397,11 +434,12 @@ def _curves_figure(
     axes.grid(axis="x", visible=False)
     if not _is_loss(metric):
         axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     _label_ends(axes, ends)
     return figure
 
 
-def _points(rows: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[float, float]]:
+def _points(rows: History, metric: str) -> list[tuple[float, float]]:
     values = [(row["epoch"], row.get(metric)) for row in rows]
     return [(epoch, value) for epoch, value in values if value is not None and math.isfinite(value)]
 
@@ -459,6 +497,32 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> No
             fontweight="bold",
             annotation_clip=False,
         )
+
+
+def _reach(estimate: Estimate) -> Iterator[float]:
+    """The numbers that a plot of an estimate must have room for."""
+    if estimate["value"] is not None:
+        yield estimate["value"]
+        yield from estimate["interval"] or ()
+
+
+def _estimate(
+    axes: Axes, y: float, estimate: Estimate, look: tuple[str, str], shares: bool
+) -> None:
+    """A dot on its interval with the number above; words where there is no number."""
+    value, interval, (colour, marker) = estimate["value"], estimate["interval"], look
+    if value is None:
+        axes.annotate("not computed", (0, y), (4, 5), textcoords="offset points")
+        axes.texts[-1].set(color=MUTED, fontsize=9, fontstyle="italic")
+        return
+    if interval is not None:
+        axes.plot(list(interval), [y, y], color=colour, linewidth=4, alpha=0.45)
+    axes.plot([value], [y], marker, color=colour, markersize=8)
+    shown = f"{100 * value:.1f} %" if shares else f"{value:.3f}"
+    axes.annotate(shown, (value, y), (0, 7), textcoords="offset points")
+    # At the ends of the scale it must reach into neither the names nor the margin.
+    side = "left" if value < 0.06 else "right" if value > 0.94 else "center"
+    axes.texts[-1].set(ha=side, fontsize=9.5, fontweight="bold")
 
 
 def _bar(axes: Axes, y: float, metrics: Mapping[str, Any], colour: str) -> None:

@@ -222,6 +222,8 @@ def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:
     compared = [row for row in drift["comparisons"] if row["cases"]]
     assert compared and all(row["cases"] == 12 and not row["lost"] for row in compared)
     assert drift["alarms"] == []
+    page = (tmp_path / "later" / "report.html").read_text()
+    assert "later (this run)" in page and "12 of 12" in page and "No change raises an alarm" in page
 
 
 def test_the_line_of_progress_says_how_far_and_how_fast() -> None:

@@ -146,9 +146,9 @@ def test_the_schema_of_kuberay_sees_mistakes(path: tuple[str, ...], value: objec
         jsonschema.validate(wrong, SCHEMAS["RayCluster"])
 
 
-def test_every_job_but_the_benchmark_has_its_rayjob() -> None:
+def test_every_job_that_works_on_a_cluster_has_its_rayjob() -> None:
     scripts = {path.stem for path in (ROOT / "jobs").glob("*.py")}
-    assert {*JOBS, "benchmark"} == scripts
+    assert {*JOBS, "benchmark", "report"} == scripts
     assert [ray_job(job)["metadata"]["name"] for job in JOBS] == [f"raylab-{job}" for job in JOBS]
 
 

@@ -48,10 +48,10 @@ def call(role: str = "classify-a", **changes: Any) -> Call:
 def answer(code: str | None, calls: Sequence[Call] | None = None, **changes: Any) -> Classification:
     """A classification by composition, such as Evo/Lrn; None is one that cannot be read."""
     line = None if code is None else str(parse(code))
-    given: dict[str, Any] = {"format": "unparsable" if code is None else "strict"}
+    form = "unparsable" if code is None else "strict"
+    given: dict[str, Any] = {"rationale": "since", "format": form}
     return Classification(
         code=line,
-        rationale="since",
         calls=(call(),) if calls is None else tuple(calls),
         **(given | changes),
     )
@@ -63,12 +63,13 @@ def report(
     given: dict[str, Any] = {
         "raw_verdict": Verdict(verdict),
         "raw_score": score,
+        "summary": "",
         "contradictory": False,
         "acceptable": verdict != "FAIL" and score >= 70,
         "calls": (call("evaluate-a", prompt="evaluate@1"),),
     }
     return Evaluation(
-        verdict=Verdict(verdict), score=score, issues=tuple(issues), summary="", **(given | changes)
+        verdict=Verdict(verdict), score=score, issues=tuple(issues), **(given | changes)
     )
 
 

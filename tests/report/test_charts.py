@@ -2,6 +2,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -16,6 +17,7 @@ from raylab.report.charts import (
     interval_plot,
     learning_curves,
     learning_curves_png,
+    quality_estimates,
     shortened,
 )
 
@@ -31,6 +33,10 @@ def history(*values: float | None) -> list[Mapping[str, float | None]]:
     return [{"epoch": epoch, METRIC: value} for epoch, value in enumerate(values, start=1)]
 
 
+def estimate(value: float | None, interval: list[float] | None = None) -> dict[str, Any]:
+    return {"value": value, "interval": interval}
+
+
 def all_charts(prefix: str) -> list[str]:
     groups = {"C1": {"cell_accuracy": 0.9, "grid_accuracy": 0.25, "compositional_gap": 0.65}}
     panel = {"rows": "A", "columns": "B", "sets": [[3, 0.5], [0, 1]]}
@@ -38,7 +44,7 @@ def all_charts(prefix: str) -> list[str]:
         learning_curves({"a": history(0.1, 0.2)}, METRIC, f"{prefix}-1"),
         group_bars({"a": groups}, f"{prefix}-2"),
         heat_map({"a": {"1": 0.5, "2": None}}, f"{prefix}-3"),
-        interval_plot({"difficulty": 0.25, "intervals": {"difficulty": [0.2, 0.3]}}, f"{prefix}-4"),
+        interval_plot({"a": {"A": estimate(0.25, [0.2, 0.3])}}, "Figures", f"{prefix}-4"),
         confusion_maps({"labels": ["Lrn", "none"], "panels": {"a_b": panel}}, f"{prefix}-5"),
     ]
 
@@ -145,10 +151,23 @@ def test_a_heat_map_of_one_accuracy_has_a_shade():
 
 
 def test_a_figure_that_is_null_is_not_drawn_as_zero():
-    svg = interval_plot({"difficulty": 0.25, "novelty": None, "intervals": None})
+    figures = quality_estimates({"difficulty": 0.25, "novelty": None, "intervals": None})
+    svg = interval_plot({metric: {"": figure} for metric, figure in figures.items()}, "Quality")
     assert texts(svg).count("not computed") == 3
     assert "0.250" in texts(svg)
     assert "0.000" not in texts(svg)
+
+
+def test_intervals_of_several_series_are_named_and_reach_as_far_as_they_do():
+    rows = {
+        "alpha": {"A": estimate(-0.25, [-0.75, 0.5]), "B": estimate(0.5)},
+        "kappa": {"A": estimate(0.125)},
+    }
+    found = texts(interval_plot(rows, "Agreement"))
+    assert [text for text in found if text in ("A", "B")] == ["A", "B"]
+    assert {"alpha", "kappa", "-0.250", "0.500", "0.125", "-0.50"} <= set(found)
+    assert "-1.00" not in found
+    assert "50.0 %" in texts(interval_plot(rows, "Agreement", shares=True))
 
 
 def test_names_are_text_whatever_they_hold():

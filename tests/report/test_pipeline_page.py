@@ -1,13 +1,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from raylab.report.page import (
+from raylab.report.pipeline_page import (
     SHOWN_MODELS,
     Example,
     PipelineReport,
@@ -16,6 +15,7 @@ from raylab.report.page import (
     render_pipeline,
     summary,
 )
+from tests.report.pages import Page
 
 GROUP = {
     "grids": 7.0,
@@ -26,7 +26,6 @@ GROUP = {
     "solve_rate": 0.125,
     "shape_accuracy": 1.0,
 }
-VOID = {"meta", "link", "br"}
 FULL = {"data": {"source": "re_arc"}, "training": {"epochs": 100}}
 
 
@@ -92,53 +91,6 @@ def report(**more: Any) -> PipelineReport:
         },
     )
     return replace(base, **more)
-
-
-class Page(HTMLParser):
-    """The text, tables, ids and links of a page, and whether its elements close in order."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.ids: list[str] = []
-        self.loads: list[str] = []
-        self.targets: list[str] = []
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(html)
-        self.close()
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.tags.append(tag)
-        self.ids += [values["id"]] if "id" in values else []
-        for name in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
-            if name in values:
-                (self.targets if values[name].startswith("#") else self.loads).append(values[name])
-        if tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self.open:
-            return
-        self.words.append(data)
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data.strip()
 
 
 def page_of(content: PipelineReport) -> Page:
@@ -351,3 +303,19 @@ def test_a_run_of_nothing_still_makes_a_page():
     page = page_of(PipelineReport(title="Empty", uri="/runs/e"))
     assert "No model was trained and no score tree was read." in page.text
     assert "not known" in page.text
+
+
+def test_a_training_run_has_the_same_page_without_scores():
+    record = {"job": "train", "config": FULL, "started": "2026-05-01T10:00:00+00:00"}
+    page = page_of(
+        PipelineReport("raylab train t", "/runs/t", {"champion": metrics()}, record=record)
+    )
+    assert page.text.startswith("raylab train t Skip to content raylab train · /runs/t")
+    assert "1 model trained for 2 epochs: champion." in page.text
+    assert ["grid accuracy", "3.10 %", "2.34 %"] in page.rows
+    assert ["C1", "champion", "7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %",
+            "100.00 %"] in page.rows  # fmt: skip
+    assert [target for target in page.targets if target[1:2].isalpha()] == [
+        "#main", "#metrics", "#curves", "#groups", "#provenance",
+        *(target for target in page.targets if target.startswith(("#curve-", "#bars-"))),
+    ]  # fmt: skip

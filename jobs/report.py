@@ -1,0 +1,22 @@
+"""Compare any runs side by side: metrics, configurations, learning curves, quality, annotation.
+
+Prints tables and leaves `report.html`, one file to look at, and `report.json`. Needs no Ray.
+
+Examples:
+    python jobs/report.py 'runs=[monday,tuesday]' name=comparison
+    python jobs/report.py 'runs=[sweep,/data/runs/champion-100,s3://bucket/runs/pipeline]'
+    python jobs/report.py 'runs=[january,march]' name=annotations resume=true
+"""
+
+from raylab.config import ReportConfig
+from raylab.entrypoint import run_job
+
+
+def run(config: ReportConfig) -> None:
+    from raylab.report.comparison_page import report_runs
+
+    report_runs(config)
+
+
+if __name__ == "__main__":
+    run_job(ReportConfig, __doc__, run)

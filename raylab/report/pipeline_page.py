@@ -1,0 +1,402 @@
+"""The page of a pipeline, and of a training run, which is a pipeline of one model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from raylab.report import charts, published
+from raylab.report.page import MONITOR, counted, curves, listed, render
+from raylab.report.tables import COMPARED, percent
+
+Json = Mapping[str, Any]
+GridRows = Sequence[Sequence[int]]
+"""Rows of an ARC grid, colours 0..9."""
+
+SHOWN_MODELS = len(charts.SERIES)
+"""Models in the pictures and bars; with more of them, the best on the chosen metric are shown."""
+ON_ITS_OWN = ("solve_rate", "shape_accuracy")
+"""Metrics of free-running decoding; all others are teacher-forced."""
+GROUP_COLUMNS = {
+    "cell_accuracy": "cell",
+    "grid_accuracy": "grid",
+    "compositional_gap": "gap",
+    "change_recall": "change recall",
+    "solve_rate": "solved, free-running",
+    "shape_accuracy": "shape, free-running",
+}
+EXPLAINED = {
+    "difficulty": (
+        "How much the best model leaves undone: 0 if one model gets all right, 1 if none gets "
+        "anything right.",
+        "1 - the highest accuracy of a model",
+    ),
+    "separability": (
+        "How far apart the models lie: 0 if the benchmark cannot tell them apart, at most 0.5.",
+        "mean over models of |accuracy - mean accuracy|",
+    ),
+    "consistency": (
+        "How steady a model's accuracy stays when the tasks are drawn anew: 1 if it never moves.",
+        "1 - mean over models of the sample standard deviation (n - 1) over generations",
+    ),
+    "novelty": (
+        "How little earlier benchmarks say about the order of the models on this one: 0 if they "
+        "give it away, 1 if they say nothing.",
+        "1 - Spearman's rank correlation of the accuracies with their least-squares prediction "
+        "from the prior benchmarks, clamped to [0, 1]",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model, decoding on its own, answered to a task."""
+
+    grid: GridRows
+    solved: bool
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question of a task, its answer, and each model's prediction of it."""
+
+    task: str
+    input: GridRows
+    target: GridRows
+    predictions: Mapping[str, Prediction]
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    """What the page shows.
+
+    Attributes:
+        title: Heading of the page.
+        uri: The run directory.
+        models: Content of `metrics.json` by model: `parameters`, `best` (with `groups`), `last`
+            and `history`.
+        quality: Content of `quality.json` by the name of the score tree.
+        examples: Tasks to picture.
+        record: Content of `record.json`.
+        metric: The metric that this run's score tree calls accuracy.
+    """
+
+    title: str
+    uri: str
+    models: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    quality: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    examples: Sequence[Example] = ()
+    record: Json = field(default_factory=dict[str, Any])
+    metric: str = "cell_accuracy"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: its label, cells of our models, the best of them, the published figure."""
+
+    label: str
+    cells: Sequence[str]
+    best: Sequence[bool]
+    published: str = "-"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of the four quality figures in words."""
+
+    metric: str
+    value: str
+    interval: str
+    meaning: str
+    computation: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What is shown of the quality of a score tree."""
+
+    name: str
+    heat: Markup | None
+    intervals: Markup
+    figures: Sequence[Figure]
+    accuracies: Mapping[str, float | None]
+    skipped: int
+    content: Json
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An ARC grid with what stands below it."""
+
+    svg: Markup
+    label: str
+    note: str = ""
+    solved: bool | None = None
+
+
+def render_pipeline(report: PipelineReport) -> str:
+    """The page, a complete HTML document; names and messages in it are escaped.
+
+    Raises:
+        ValueError: a grid of an example is not rectangular or has colours outside 0..9.
+    """
+    shown = _shown_models(report)
+    models = {name: report.models[name] for name in shown if name in report.models}
+    histories = {name: of["history"] for name, of in report.models.items()}
+    monitor = _config(report).get("training", {}).get("monitor", MONITOR)
+    return render(
+        "pipeline.html",
+        report=report,
+        lead=list(summary(report)),
+        caveats=list(caveats(report)),
+        tiles=list(_tiles(report)),
+        sections=dict(_sections(report)),
+        comparison=_comparison(report.models),
+        shown=list(shown),
+        curves=curves(histories, monitor),
+        bars=_bars(models),
+        groups=_group_rows(report.models),
+        group_columns=GROUP_COLUMNS,
+        trees=[_tree(i, *item) for i, item in enumerate(report.quality.items())],
+        tasks=[(example.task, list(_pictures(example, shown))) for example in report.examples],
+        accuracy=accuracy_phrase(report.metric),
+        published=published,
+    )
+
+
+def summary(report: PipelineReport) -> Iterator[str]:
+    """What was done and found, in sentences."""
+    if report.models:
+        epochs = sorted({len(of["history"]) for of in report.models.values()})
+        span = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+        yield (
+            f"{counted(len(report.models), 'model')} trained for {span} "
+            f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {listed(list(report.models))}."
+        )
+        if found := _leading(report.models, "grid_accuracy"):
+            yield (
+                f"Given the right cells so far (teacher-forced), {found[0]} gets every cell right "
+                f"of {percent(found[1])} of the validation grids."
+            )
+        if found := _leading(report.models, "solve_rate"):
+            yield f"On its own (free-running), {found[0]} solves {percent(found[1])} of them."
+        else:
+            yield "No solve rate was measured, so nothing here says what the models solve."
+    for name, quality in report.quality.items():
+        named = [f"{m} {quality[m]:.3f}" for m in charts.METRICS if quality.get(m) is not None]
+        yield f"Quality of {name}: {listed(named) if named else 'no figure could be computed'}."
+
+
+def caveats(report: PipelineReport) -> Iterator[str]:
+    """What keeps the figures from being read as more than they are."""
+    config = _config(report)
+    planned = config.get("training", {}).get("epochs") or max(
+        (len(of["history"]) for of in report.models.values()), default=published.EPOCHS
+    )
+    if report.models and planned < published.EPOCHS:
+        yield (
+            f"This is a short training: {planned} of the {published.EPOCHS} epochs of the "
+            "published recipe. Its figures show that the pipeline works and are no result."
+        )
+    data = config.get("data", {})
+    kept = [key for key in ("tasks", "pairs_per_task") if data.get(key) is not None]
+    kept += ["every"] if data.get("every", 1) != 1 else []
+    if report.models and kept:
+        yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
+    source = data.get("source")
+    if report.models and source is not None and source != published.DATA_SOURCE:
+        yield (
+            f"The published figures are on {published.DATA_SOURCE}, this run is on {source}: they "
+            "give the order of magnitude, not a comparison."
+        )
+    for name, quality in report.quality.items():
+        if skipped := _skipped(quality):
+            yield f"{counted(skipped, 'file')} of {name} could not be used; the list is below."
+
+
+def accuracy_phrase(metric: str) -> str:
+    """A metric with how its predictions were made."""
+    way = "free-running" if metric in ON_ITS_OWN else "teacher-forced"
+    label = charts.label_of(metric)
+    return label if way in label else f"{label}, {way}"
+
+
+def _config(report: PipelineReport) -> dict[str, Any]:
+    return report.record.get("config") or {}
+
+
+def _skipped(quality: Json) -> int:
+    """Files that could not be used, of which `skipped` may list only the first."""
+    return (quality.get("files") or {}).get("skipped") or len(quality.get("skipped") or ())
+
+
+def _value(result: Json, metric: str) -> float | None:
+    return result["best"].get(f"val_{metric}")
+
+
+def _leading(models: Mapping[str, Json], metric: str) -> tuple[str, float] | None:
+    """The model that is best on a metric, and its value."""
+    values = {name: _value(of, metric) for name, of in models.items()}
+    known = {name: value for name, value in values.items() if value is not None}
+    return max(known.items(), key=lambda item: item[1]) if known else None
+
+
+def _shown_models(report: PipelineReport) -> list[str]:
+    """Models that get a picture and bars, in the order of the report."""
+    pictured = [name for example in report.examples for name in example.predictions]
+    names = list(dict.fromkeys([*report.models, *pictured]))
+    if len(names) <= SHOWN_MODELS:
+        return names
+
+    def worth(name: str) -> float:
+        value = _value(report.models[name], report.metric) if name in report.models else None
+        return -1.0 if value is None else value
+
+    best = sorted(names, key=worth, reverse=True)[:SHOWN_MODELS]
+    return [name for name in names if name in best]
+
+
+def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
+    """Titles of the sections by their id."""
+    if report.models:
+        yield "metrics", "Metrics"
+        yield "curves", "Learning curves"
+    if any(_groups_of(of) for of in report.models.values()):
+        yield "groups", "Categories"
+    if report.examples:
+        yield "tasks", "Tasks"
+    for number, name in enumerate(report.quality, 1):
+        yield f"quality-{number}", f"Quality of {name}"
+    yield "provenance", "Provenance"
+
+
+def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
+    """Value, label and note of the large numbers at the top."""
+    baseline = published.CHAMPION_BASELINE
+    for metric in ("solve_rate", "grid_accuracy", "cell_accuracy"):
+        if found := _leading(report.models, metric):
+            theirs = baseline.get(metric)
+            note = "" if theirs is None else f"; published champion {percent(theirs)}"
+            yield percent(found[1]), accuracy_phrase(metric), f"{found[0]}{note}"
+    for name, quality in list(report.quality.items())[:1]:
+        for metric in ("difficulty", "separability"):
+            if quality.get(metric) is not None:
+                yield f"{quality[metric]:.3f}", metric, f"of {name}"
+
+
+def _comparison(models: Mapping[str, Json]) -> list[Row]:
+    rows: list[Row] = []
+    for metric, label in COMPARED.items():
+        values = [_value(of, metric) for of in models.values()]
+        top = None if metric == "copy_rate" else _top(values)
+        theirs = percent(published.CHAMPION_BASELINE.get(metric))
+        best = [value is not None and value == top for value in values]
+        name = accuracy_phrase(metric) if metric in ON_ITS_OWN else label
+        rows.append(Row(name, [percent(value) for value in values], best, theirs))
+    for key, where, label, form in (
+        ("epoch", "best", "best epoch", "{:g}"),
+        ("train_loss", "best", "train loss", "{:.4f}"),
+        ("samples_per_second", "last", "samples/s in training", "{:.1f}"),
+    ):
+        values = [of[where].get(key) for of in models.values()]
+        cells = ["-" if value is None else form.format(value) for value in values]
+        rows.append(Row(label, cells, [False] * len(cells)))
+    sizes = [f"{of['parameters']:,}" for of in models.values()]
+    rows.append(Row("parameters", sizes, [False] * len(sizes)))
+    return rows
+
+
+def _top(values: Sequence[float | None]) -> float | None:
+    """The highest of several values; None where there is nothing to compare."""
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) > 1 and len(set(known)) > 1 else None
+
+
+def _groups_of(result: Json) -> Mapping[str, Json]:
+    return result["best"].get("groups") or {}
+
+
+def _bars(models: Mapping[str, Json]) -> Markup | None:
+    groups = {name: _groups_of(of) for name, of in models.items()}
+    return Markup(charts.group_bars(groups, prefix="bars")) if any(groups.values()) else None
+
+
+def _group_rows(models: Mapping[str, Json]) -> dict[str, list[tuple[str, Json]]]:
+    """The metrics of each model by group."""
+    rows: dict[str, list[tuple[str, Json]]] = {}
+    for name, of in models.items():
+        for group, metrics in _groups_of(of).items():
+            rows.setdefault(group, []).append((name, metrics))
+    return rows
+
+
+def _tree(number: int, name: str, quality: Json) -> Tree:
+    generations: Mapping[str, Mapping[str, float | None]] = quality.get("generations") or {}
+    known = any(generations.values())
+    heat = charts.heat_map(generations, prefix=f"heat-{number}") if known else None
+    intervals = charts.interval_plot(
+        {metric: {"": figure} for metric, figure in charts.quality_estimates(quality).items()},
+        "The four quality figures with their 95 % intervals",
+        prefix=f"interval-{number}",
+    )
+    return Tree(
+        name=name,
+        heat=None if heat is None else Markup(heat),
+        intervals=Markup(intervals),
+        figures=[_figure(metric, quality) for metric in charts.METRICS],
+        accuracies=quality.get("models") or {},
+        skipped=_skipped(quality),
+        content={"priors": {}, "files": {}, "skipped": [], "warnings": []} | dict(quality),
+    )
+
+
+def _figure(metric: str, quality: Json) -> Figure:
+    value = quality.get(metric)
+    interval = (quality.get("intervals") or {}).get(metric)
+    meaning, computation = EXPLAINED[metric]
+    reasons = quality.get("reasons") or {}
+    return Figure(
+        metric=metric,
+        value="-" if value is None else f"{value:.4f}",
+        interval=_interval(interval, reasons.get("intervals")),
+        meaning=meaning,
+        computation=computation,
+        reason=(reasons.get(metric) or "no reason was given") if value is None else "",
+    )
+
+
+def _interval(interval: Sequence[float] | None, reason: str | None) -> str:
+    if interval is None:
+        return f"no interval: {reason}" if reason else "no interval"
+    return f"95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
+
+
+def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:
+    """Input and target, then the prediction of each model that is shown."""
+    for label, grid in (("input", example.input), ("target", example.target)):
+        svg = Markup(charts.grid_svg(grid, f"{label} of task {example.task}, {_size(grid)}"))
+        yield Picture(svg, label, _size(grid))
+    for name in shown:
+        if prediction := example.predictions.get(name):
+            title = f"prediction of {name} for task {example.task}"
+            svg = Markup(charts.grid_svg(prediction.grid, title, target=example.target))
+            note = _score(prediction.grid, example.target)
+            yield Picture(svg, name, note, prediction.solved)
+
+
+def _size(grid: GridRows) -> str:
+    return f"{len(grid)} by {len(grid[0]) if len(grid) else 0}"
+
+
+def _score(grid: GridRows, target: GridRows) -> str:
+    if _size(grid) != _size(target):
+        return f"{_size(grid)} instead of {_size(target)}"
+    pairs = [
+        (cell, wanted)
+        for row, other in zip(grid, target, strict=True)
+        for cell, wanted in zip(row, other, strict=True)
+    ]
+    right = sum(int(cell == wanted) for cell, wanted in pairs)
+    return f"{right} of {len(pairs)} cells right"

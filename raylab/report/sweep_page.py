@@ -1,0 +1,62 @@
+"""The page of a sweep: its trials by rank, their learning curves, and the best configuration."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raylab.report.charts import SERIES, History, label_of
+from raylab.report.page import counted, curves, render
+
+Json = Mapping[str, Any]
+
+SHOWN_TRIALS = 200
+"""Rows of the table."""
+SHOWN_CURVES = 50
+"""Trials whose curves are drawn: more would make the page larger than it is read."""
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What the page shows.
+
+    Attributes:
+        uri: The run directory.
+        trials: Best first, each as `raylab.report.tables.sweep_table` takes them.
+        histories: Rows of the epochs by trial.
+        monitor: Name of the score.
+        best: The best configuration as YAML.
+        record: Content of `record.json`.
+    """
+
+    uri: str
+    trials: Sequence[Json]
+    histories: Mapping[str, History]
+    monitor: str
+    best: str
+    record: Json
+
+
+def render_sweep(report: SweepReport) -> str:
+    """The page, a complete HTML document; names and messages in it are escaped."""
+    drawn = [row["trial"] for row in report.trials if row["score"] is not None][:SHOWN_CURVES]
+    histories = {trial: report.histories[trial] for trial in drawn}
+    return render(
+        "sweep.html",
+        report=report,
+        score=label_of(report.monitor),
+        lead=list(_summary(report)),
+        trials=report.trials[:SHOWN_TRIALS],
+        curves=curves(histories, report.monitor),
+        drawn=len(drawn),
+        coloured=len(SERIES),
+    )
+
+
+def _summary(report: SweepReport) -> Iterator[str]:
+    best, label = report.trials[0], label_of(report.monitor)
+    yield (
+        f"The best of {counted(len(report.trials), 'trial')} reached a {label} of "
+        f"{best['score']:.4f} at epoch {best['epoch']:g}: {best['drawn']}."
+    )
+    if failed := sum(trial["score"] is None for trial in report.trials):
+        yield f"{counted(failed, 'trial')} failed; the table says why."

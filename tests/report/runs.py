@@ -1,0 +1,133 @@
+"""Run directories as the jobs leave them, small."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from raylab.config import (
+    CONFIGS,
+    AnnotateConfig,
+    EvaluateConfig,
+    JobConfig,
+    PipelineConfig,
+    QualityConfig,
+    TrainConfig,
+    TuneConfig,
+)
+from raylab.opt.agreement import proportion
+from raylab.opt.disagreements import Disagreements
+from raylab.opt.outcome import HumanDecision, Outcome, Status
+from raylab.opt.quality import BatchQuality
+from raylab.runs import METRICS, TRIALS, Run
+from tests.opt.outcomes import DISTANCE, adjudication, answer, outcome, report
+
+LLM = yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())
+SPACE = yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]
+
+CASES = [
+    outcome("1", "Lrn", "Lrn", gold="Lrn"),
+    outcome("2", "Evo", "Evo/Lrn", gold="Evo", status=Status.ADJUDICATED, code="OPT=Evo",
+            evaluation_b=report("WEAK_PASS", 75, summary="nearly"),
+            adjudication=adjudication(("A", "B"), "A", "Evo", report())),
+    outcome("3", answer(None), "Swm", gold="Sym", trap=True, status=Status.HUMAN,
+            evaluation_a=None, path=("human:unparsable",), reason="no code of A could be read"),
+    outcome("4", "Swm", "Sym", gold="Sym", trap=True, meta={"bait": ["Swm"]},
+            status=Status.HUMAN, evaluation_a=report("FAIL", 40),
+            path=("human:one-acceptable",), reason="only B is acceptable"),
+]  # fmt: skip
+
+
+def content(
+    cases: Sequence[Outcome] = CASES,
+    decisions: Sequence[HumanDecision] = (),
+    description: str = "A system that does things.",
+    **more: Any,
+) -> dict[str, Any]:
+    """A `report.json`, as the run leaves it."""
+    quality, disagreements = BatchQuality(decisions, DISTANCE), Disagreements(DISTANCE)
+    for case in cases:
+        quality.add(case)
+        disagreements.add(case)
+    latest = {one.case: one for one in decisions}
+    score = {"annotator": "m", "generation": "published", "root": "Lrn"}
+    return {
+        "run": "systems",
+        "archive": {"place": "/runs/archive.db", "records": 4, "head_hash": "ab12"},
+        **quality.report(smoke=more.pop("smoke", False)),
+        "score_tree": {
+            "files": 1,
+            "left_out": ["3 cases without gold"],
+            "scores": [{**score, "accuracy": proportion(1, 1)}],
+        },
+        "disagreements": disagreements.summary(lambda case: (description, latest.get(case))),
+        **more,
+    }
+
+
+def epochs(grid: float, loss: float = 0.5, **more: Any) -> dict[str, Any]:
+    """The `metrics.json` of a training run of two epochs."""
+    row = {"epoch": 2.0, "train_loss": loss, "val_grid_accuracy": grid, "val_copy_rate": grid}
+    row |= {"val_cell_accuracy": 0.85, "samples_per_second": 12.5} | more
+    history = [row | {"epoch": 1.0, "val_grid_accuracy": grid / 2}, row]
+    return {"parameters": 1234567, "best": row, "last": row, "history": history}
+
+
+def quality(difficulty: float) -> dict[str, Any]:
+    return {
+        "difficulty": difficulty,
+        "separability": 0.25,
+        "consistency": None,
+        "novelty": None,
+        "intervals": {"difficulty": [difficulty - 0.1, difficulty + 0.1], "separability": None},
+        "reasons": {"consistency": "it is flat", "novelty": "no prior"},
+        "generations": {"champion": {"published": 0.5, "seed-1": 0.75}},
+    }
+
+
+def left(config: JobConfig, finished: bool = True, **files: dict[str, Any]) -> Run:
+    """A run with a record and JSON files, by their name without its ending."""
+    run = Run.open(config, config.job)
+    for name, content in files.items():
+        run.write_json(f"{name}.json", content)
+    if finished:
+        run.finish()
+    return run
+
+
+def train(storage: Path, name: str, grid: float, **training: Any) -> Run:
+    config = TrainConfig.model_validate(
+        {"storage": str(storage), "name": name, "training": training}
+    )
+    return left(config, metrics=epochs(grid, loss=1 - grid))
+
+
+def annotate(storage: Path, name: str, content: dict[str, Any], **more: Any) -> Run:
+    config = AnnotateConfig.model_validate(
+        {"storage": str(storage), "name": name, "llm": LLM, **more}
+    )
+    return left(config, report=content)
+
+
+def every_kind(storage: Path, content: dict[str, Any]) -> list[str]:
+    """A run of each kind; their names."""
+    place = {"storage": str(storage)}
+    train(storage, "trained", 0.25)
+    sweep = left(
+        TuneConfig.model_validate({**place, "name": "swept", "space": SPACE}),
+        metrics={"trials": [{"trial": "t1", "score": 0.5}]},
+    )
+    Run.at(f"{sweep.uri}/{TRIALS}/t1").write_json(METRICS, epochs(0.5))
+    left(
+        EvaluateConfig(**place, name="scored", models=("trained",)),
+        metrics={"metric": "cell_accuracy", "models": {"trained": {"published": 0.625}}},
+    )
+    annotate(storage, "annotated", content)
+    left(QualityConfig(**place, name="measured"), quality=quality(0.25))
+    left(
+        PipelineConfig(**place, name="piped"),
+        metrics={"models": {"champion": epochs(0.75)}},
+        quality=quality(0.5),
+    )
+    return ["trained", "swept", "scored", "annotated", "measured", "piped"]

@@ -1,0 +1,281 @@
+import re
+from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.opt.agreement import proportion
+from raylab.opt.drift import CanaryKey, compare_runs, count_run
+from raylab.opt.outcome import HumanDecision, Outcome, Status
+from raylab.opt.usage import LISTED
+from raylab.report.annotation_page import AnnotationReport, render_annotation, summary
+from tests.opt.outcomes import (
+    DISTANCE,
+    NOON,
+    adjudication,
+    answer,
+    call,
+    decision,
+    outcome,
+    report,
+)
+from tests.report.pages import Page
+from tests.report.runs import content
+
+EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
+ALONE = {"runs": [], "earlier": 0, "level": 0.05, "comparisons": [], "alarms": []}
+
+
+def page_of(found: Mapping[str, Any], **more: Any) -> AnnotationReport:
+    record = {"job": "annotate", "config": {"cases": {"take": 4}}, "argv": ["jobs/annotate.py"]}
+    return AnnotationReport(
+        "/runs/systems", found, **({"over_time": ALONE, "record": record} | more)
+    )
+
+
+def html_of(found: Mapping[str, Any], **more: Any) -> str:
+    html = render_annotation(page_of(found, **more))
+    assert Page(html).open == []
+    return html
+
+
+@pytest.fixture(scope="module")
+def usual() -> Page:
+    return Page(html_of(content()))
+
+
+def share(estimate: Mapping[str, Any]) -> str:
+    """An estimate as the issue asks for it: with its interval."""
+    low, high = estimate["interval"]
+    return f"{100 * estimate['value']:.1f} % {100 * low:.1f} to {100 * high:.1f}"
+
+
+def test_the_figures_are_those_of_the_report(usual: Page):
+    found, rows = content(), {row[0]: row[1:] for row in usual.rows}
+    assert rows["accepted"] == ["1", share(proportion(1, 4))]
+    assert rows["left to a person"] == ["2", share(proportion(2, 4))]
+    # Three cases with both codes; A and B agree in one.
+    assert rows["equal composition (consensus)"][0] == share(proportion(1, 3))
+    for key, label in (
+        ("kappa", "Cohen's kappa, primary root"),
+        ("jaccard", "Jaccard of the sets"),
+    ):
+        estimate = found["agreement"][key]
+        low, high = estimate["interval"]
+        assert rows[label][0] == f"{estimate['value']:.3f} {low:.3f} to {high:.3f}"
+    # A was judged three times, of which one FAIL; B four times.
+    assert rows["pass rate"] == [share(proportion(2, 3)), share(proportion(4, 4))]
+    assert rows["verdict FAIL"] == ["1", "0"]
+    assert rows["set of roots"] == [
+        share(proportion(2, 4)), share(proportion(2, 4)), share(proportion(2, 2))
+    ]  # fmt: skip
+    assert ["m", "published", "Lrn", "1", share(proportion(1, 1))] in usual.rows
+    assert (
+        "4 cases, classified by m-1 and nobody, judged by m-1, and settled by m-1 where they "
+        in usual.text
+    )
+
+
+def test_every_measure_is_said_in_words(usual: Page):
+    measures = next(row for row in usual.rows if row[:2] == ["measure", "figure"])
+    start = usual.rows.index(measures) + 1
+    assert len(usual.rows[start : start + 9]) == 9
+    assert all(len(row[2]) > 20 for row in usual.rows[start : start + 9])
+    assert "95 % interval" in usual.text
+
+
+def test_traps_and_reasons_are_told(usual: Page):
+    # Of two traps A answered one, with the root it baits; B answered both.
+    row = next(row for row in usual.rows if row[0] == "annotator A" and row[1] == "1")
+    assert row[2:] == [share(proportion(1, 1)), share(proportion(1, 1)), "Swm 1"]
+    reasons = {row[0]: row[1:] for row in usual.rows}
+    assert reasons["only one of the two codes was acceptable"] == ["1", "4: only B is acceptable"]
+    assert reasons["an answer held no code that could be read"][0] == "1"
+
+
+def test_costs_stand_by_role_and_model(usual: Page):
+    (row,) = [row for row in usual.rows if row[0] == "adjudicator"]
+    assert row[1:3] == ["m-1", "adjudicate@1 h"]
+    assert row[3:8] == ["1", "0", "100", "10", "0.2500"]
+    assert next(row for row in usual.rows if row[0] == "all" and len(row) > 3)[3] == str(
+        content()["usage"]["total"]["sent"]
+    )
+
+
+def test_every_picture_has_its_numbers_in_a_table(usual: Page):
+    assert "Rows: annotator A. Columns: annotator B." in usual.text
+    assert "Rows: gold. Columns: final code." in usual.text
+    # Gold Lrn and Evo were found, Sym has no final code.
+    assert ["Lrn", "1", "0", "0", "0", "0", "0", "0", "0"] in usual.rows
+
+
+def test_a_disagreement_shows_both_sides_and_marks_what_differs():
+    html = html_of(content())
+    first, second = re.findall(r"<article.*?</article>", html, re.DOTALL)
+    # Swm against Sym .80 of .40: .32; Evo against Evo and Lrn .40 of .75: .30.
+    assert "1. <bdi>4</bdi>" in first and "2. <bdi>2</bdi>" in second
+    assert "distance 0.80, lower score 40; left to a person" in first
+    assert re.findall(r'class="root root-(\w+)( alone)?"', second) == [
+        ("Evo", ""), ("Evo", ""), ("Lrn", " alone"), ("Evo", ""), ("Evo", ""), ("Evo", ""),
+    ]  # fmt: skip
+    text = Page(second).text
+    assert "A system that does things." in text and "nearly" in text and "since" in text
+    assert "chose the code of annotator A" in text
+    assert "WEAK_PASS 75" in text
+    assert "Waits for a person" in Page(first).text
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (decision("4", "Ctl", justification="It steers."), "confirmed by the evaluator"),
+        (decision("4", "Ctl", False), "the case stays open"),
+        (decision("4", "Ctl", None), "not confirmed yet"),
+        (decision("4", None, None, action="undo", choice=None), "R took a decision back"),
+    ],
+)
+def test_what_a_person_decided_is_shown(made: HumanDecision, told: str):
+    text = Page(html_of(content(decisions=[made]))).text
+    assert told in text
+    assert ("Decided by R" in text) == (made.action == "decide")
+    assert made.justification in text
+
+
+def test_nothing_is_loaded_and_every_link_finds_its_place():
+    html = html_of(content())
+    page = Page(html)
+    assert page.loads == ["data:,"]
+    assert len(page.ids) == len(set(page.ids))
+    assert {target.removeprefix("#") for target in page.targets} <= set(page.ids)
+    assert set(re.findall(r"https?://[^\"' ]*", html)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in html
+    levels = [int(tag[1]) for tag in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
+
+
+def test_what_people_and_models_wrote_is_inert_and_bounded():
+    long = EVIL * 2000
+    calls = [call(served=long, model=long, prompt=long, prompt_hash=long)]
+    case = outcome(
+        long, answer("Evo", calls, rationale=long), answer("Ctl", calls, rationale=long),
+        status=Status.HUMAN, reason=long, path=(f"human:{long}-unreadable",),
+        evaluation_a=report(summary=long, calls=calls), evaluation_b=report(summary=long),
+        adjudication=adjudication(("A", "B"), "A", "Evo", report(summary=long)),
+    )  # fmt: skip
+    made = decision(long, "Swm", justification=long, reviewer=long)
+    html = html_of(content([case] * 50, [made], description=long))
+    page = Page(html)
+    assert not {"script", "img"} & set(page.tags)
+    assert page.loads == ["data:,"]
+    assert "<script>alert" in page.text
+    assert len(html.encode()) < 3_000_000
+
+
+def test_a_smoke_test_says_so():
+    html = html_of(content(smoke=True))
+    assert SMOKE_NOTICE in Page(html).text
+    assert "smoke test" in Page(re.findall(r"<h1>.*?</h1>", html, re.DOTALL)[0]).text
+    assert "smoke" not in html_of(content())
+
+
+@pytest.mark.parametrize(
+    ("alpha", "words"),
+    [(0.8, "reliable"), (0.7, "good for tentative conclusions"), (0.5, "too low to rely on")],
+)
+def test_alpha_is_judged_by_the_convention(alpha: float, words: str):
+    found = content()
+    found["agreement"]["alpha"] = {"value": alpha, "interval": None, "count": 3, "reason": "x"}
+    assert f"Krippendorff's alpha is {alpha:.2f}, by convention {words}." in list(summary(found))
+
+
+@pytest.mark.parametrize("cases", [[], [outcome("1", None, None, status=Status.FAILED)]])
+def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
+    empty = {"files": 0, "left_out": [], "scores": []}
+    text = Page(html_of(content(cases, score_tree=empty))).text
+    assert "no disagreement to learn from" in text
+    assert "Undefined: no case with both answers." in text
+
+
+# Over time
+
+
+def counted(name: str, right: int) -> Any:
+    cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
+    canary: dict[CanaryKey, str | None] = {(case.case, case.subject): "Lrn" for case in cases}
+    return count_run(name, NOON, cases, canary, DISTANCE)
+
+
+def over_time(*runs: tuple[str, int], without: str = "") -> dict[str, Any]:
+    drift = compare_runs(counted(*run) for run in runs)
+    return {
+        "runs": [
+            {
+                "run": name,
+                "started": NOON.isoformat(),
+                "report": None if name == without else content(),
+            }
+            for name, _ in runs
+        ],
+        "earlier": 3,
+        **{key: drift[key] for key in ("level", "comparisons", "alarms")},
+    }
+
+
+def test_one_run_shows_how_to_see_drift():
+    text = Page(html_of(content(), over_time=over_time(("systems", 9)))).text
+    assert "the only run of the archive" in text and "fresh=true" in text
+
+
+def test_runs_stand_beside_each_other_with_their_alarms():
+    html = html_of(content(), over_time=over_time(("january", 10), ("systems", 1)))
+    page = Page(html)
+    assert "right roots, A (m): 10 of 10 canaries in january, 1 in systems" in page.text
+    assert "less 3 earlier ones" in page.text
+    rate, alpha = share(proportion(2, 3)), content()["agreement"]["alpha"]
+    row = next(row for row in page.rows if row[0] == "systems (this run)")
+    assert row[1:4] == ["2026-03-01 12:00", "4", rate]
+    assert row[6].startswith(f"{alpha['value']:.3f}")
+    change = next(row for row in page.rows if row[0] == "right roots, A")
+    assert change[1:6] == ["january → systems", "10 of 10", "1 of 10", "9", "0"]
+    assert change[7] == "0.00391*"
+    assert len(re.findall(r"<title>(?:Pass rate|Krippendorff's alpha) by run<", html)) == 2
+
+
+def test_no_alarm_is_said_and_a_run_without_a_report_is_dashed():
+    runs = (("january", 9), ("systems", 9))
+    page = Page(html_of(content(), over_time=over_time(*runs, without="january")))
+    assert "No change raises an alarm at the level 0.05" in page.text
+    assert next(row for row in page.rows if row[0] == "january")[2:] == ["-"] * 5
+
+
+def test_a_page_of_a_hundred_thousand_cases_fits_in_three_megabytes():
+    many = partial(call, prompt_tokens=1000)
+    cases = [
+        outcome(
+            f"case-{n}",
+            answer("Evo+Lrn", [many(served=f"m-{n}")], rationale="r" * 5000),
+            answer("Ctl/Swm", [many(served=f"n-{n}")], rationale="r" * 5000),
+            gold="Sym", generation=f"g-{n % 5}", status=Status.HUMAN, reason="x" * 5000,
+            path=(f"human:{n}",), trap=True,
+        )
+        for n in range(3 * LISTED)
+    ]  # fmt: skip
+    found = content(cases, description="d" * 100_000)
+
+    def larger(value: Any) -> Any:
+        """The same aggregates, as of a thousand times the cases."""
+        if isinstance(value, dict):
+            return {key: larger(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [larger(item) for item in value]
+        return value * 1000 if isinstance(value, int) and not isinstance(value, bool) else value
+
+    for part in ("cases", "annotators", "gold", "confusion", "usage", "sensitivity"):
+        found[part] = larger(found[part])
+    runs = [(f"run-{n}", 9) for n in range(12)]
+    html = html_of(found, over_time=over_time(*runs))
+    assert "300,000" in html
+    assert len(html.encode()) < 3_000_000

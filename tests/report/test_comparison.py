@@ -1,0 +1,265 @@
+import json
+import re
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from raylab.config import BenchmarkConfig, ReportConfig, TrainConfig
+from raylab.errors import RunError
+from raylab.report.comparison import Comparison, Measure, compare, find_runs
+from raylab.report.comparison_page import (
+    comparison_tables,
+    figures_grid,
+    render_comparison,
+    report_runs,
+)
+from raylab.runs import RECORD, Run
+from tests.report.pages import Page
+from tests.report.runs import annotate, content, every_kind, left, train
+
+
+def of(storage: Path, *names: str) -> Comparison:
+    return compare(find_runs(names, str(storage)))
+
+
+def page_of(comparison: Comparison) -> Page:
+    page = Page(render_comparison("c", "/runs/c", comparison))
+    assert page.open == []
+    return page
+
+
+def test_metrics_stand_side_by_side_with_the_best_marked(tmp_path: Path):
+    train(tmp_path, "a", 0.25)
+    train(tmp_path, "b", 0.5)
+    comparison = of(tmp_path, "a", "b")
+    page = page_of(comparison)
+    assert ["", "a", "b"] in page.rows
+    assert ["grid accuracy", "25.00 %", "50.00 %"] in page.rows
+    assert ["copy rate", "25.00 %", "50.00 %"] in page.rows
+    assert ["train loss", "0.75", "0.5"] in page.rows
+    assert ["parameters", "1,234,567", "1,234,567"] in page.rows
+    assert "solve rate (free-running)" not in page.text.partition("Learning curves")[0]
+    html = render_comparison("c", "/runs/c", comparison)
+    # Not the copy rate, which has no good end, nor what is equal.
+    assert re.findall(r'class="best">([^<]*)<', html) == ["50.00 %", "0.5"]
+    assert "Learning curves" in page.text
+    assert comparison.as_json()["figures"]["models"]["b"]["val_grid_accuracy"] == {
+        "value": 0.5,
+        "interval": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("better", "values", "best"),
+    [
+        ("higher", [0.1, None, 0.3], 0.3),
+        ("lower", [0.1, None, 0.3], 0.1),
+        (None, [0.1, 0.3], None),
+        ("higher", [0.1, 0.1], None),
+        ("higher", [0.1, None], None),
+    ],
+)
+def test_the_best_is_the_one_at_the_good_end(
+    better: Any, values: list[float | None], best: float | None
+):
+    assert Measure("m", better=better).best(values) == best
+
+
+def test_only_keys_that_differ_are_shown(tmp_path: Path):
+    train(tmp_path, "a", 0.25)
+    train(tmp_path / "other", "b", 0.5, lr=0.5, epochs=3)
+    comparison = of(tmp_path, "a", str(tmp_path / "other" / "b"))
+    assert comparison.differences == {
+        "train": {
+            "training.epochs": {"a": 100, "b": 3},
+            "training.lr": {"a": 0.00185, "b": 0.5},
+        }
+    }
+    assert ["training.lr", "0.00185", "0.5"] in page_of(comparison).rows
+    assert comparison.caveats == []
+
+
+def test_keys_that_one_run_alone_has_differ(tmp_path: Path):
+    train(tmp_path, "a", 0.25)
+    config = TrainConfig.model_validate(
+        {"storage": str(tmp_path), "name": "b", "model": {"architecture": "decoder_only"}}
+    )
+    left(config)
+    found = of(tmp_path, "a", "b").differences["train"]
+    assert found["model.architecture"] == {"a": "champion", "b": "decoder_only"}
+    assert found["model.layers"] == {"b": 4}
+    assert "data.source" not in found
+
+
+def test_runs_on_other_data_are_no_comparison(tmp_path: Path):
+    train(tmp_path, "a", 0.25)
+    config = TrainConfig.model_validate(
+        {"storage": str(tmp_path), "name": "b", "data": {"every": 8}}
+    )
+    left(config, metrics={"best": {"val_grid_accuracy": 0.5}})
+    (caveat,) = of(tmp_path, "a", "b").caveats
+    assert "The models are on different data (data.every)" in caveat
+
+
+def test_every_kind_is_read(tmp_path: Path):
+    names = every_kind(tmp_path, content())
+    comparison = of(tmp_path, *names)
+    figures = {one.key: one for one in comparison.figures}
+    assert list(figures) == ["models", "scores-cell_accuracy", "benchmarks", "annotations"]
+    grids = {label: row["val_grid_accuracy"]["value"] for label, row in comparison.models.items()}
+    assert grids == {"trained": 0.25, "swept/t1": 0.5, "piped/champion": 0.75}
+    assert list(comparison.histories) == list(grids)
+    assert {label: list(row) for label, row in comparison.scores["cell_accuracy"].items()} == {
+        "scored/trained": ["published"],
+        "piped/champion": ["published", "seed-1"],
+    }
+    assert comparison.benchmarks["measured"]["difficulty"]["interval"] == [0.15, 0.35]
+    assert list(figures["benchmarks"].measures) == ["difficulty", "separability"]
+    # Kinds of which there is one run have nothing to differ from.
+    assert comparison.differences == {}
+    page = page_of(comparison)
+    assert ["published", "62.50 %", "50.00 %"] in page.rows
+    assert ["difficulty", "0.25 0.150 to 0.350", "0.5 0.400 to 0.600"] in page.rows
+    assert [run.problem for run in comparison.runs.values()] == [None] * 6
+
+
+def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
+    annotate(tmp_path, "january", content())
+    annotate(tmp_path, "march", content(), cases={"take": 3})
+    comparison = of(tmp_path, "january", "march")
+    report = content()
+    alpha = report["agreement"]["alpha"]
+    low, high = alpha["interval"]
+    row = next(row for row in page_of(comparison).rows if row[0].startswith("Krippendorff"))
+    assert row[1] == row[2] == f"{alpha['value']:.4g} {low:.3f} to {high:.3f}"
+    found = comparison.as_json()["figures"]["annotations"]["march"]
+    assert found["agreement.alpha"] == {"value": alpha["value"], "interval": [low, high]}
+    assert found["usage.total.cost"]["value"] == report["usage"]["total"]["cost"]
+    assert "gold.reviewed.roots" not in found
+    assert comparison.differences == {"annotate": {"cases.take": {"january": None, "march": 3}}}
+    assert "on different cases (cases.take)" in comparison.caveats[0]
+    html = render_comparison("c", "/runs/c", comparison)
+    assert len(re.findall(r"of each run with its 95 % interval</title>", html)) == 5
+
+
+def test_what_is_unfinished_or_unknown_is_told(tmp_path: Path):
+    place = {"storage": str(tmp_path)}
+    left(TrainConfig(**place, name="begun"), finished=False)
+    left(BenchmarkConfig(**place, name="timed"))
+    train(tmp_path, "a", 0.5)
+    page = page_of(of(tmp_path, "begun", "timed", "a"))
+    assert ["begun", "train", "not finished: no epoch is finished yet"] in page.rows
+    assert [
+        "timed", "benchmark", "finished: a run of benchmark, of which nothing can be compared",
+    ] in page.rows  # fmt: skip
+    assert "Not finished: begun; shown is what they left so far." in page.text
+
+
+def test_provenance_marks_what_differs(tmp_path: Path):
+    runs = [train(tmp_path, name, 0.5) for name in "ab"]
+    for run, commit in zip(runs, ("c1", "c2"), strict=True):
+        record = {
+            **(run.read_json(RECORD) or {}),
+            "git": {"commit": commit, "dirty": commit == "c2"},
+        }
+        run.write_json(RECORD, record)
+    page = page_of(of(tmp_path, "a", "b"))
+    assert ["commit *", "c1", "c2"] in page.rows
+    assert ["uncommitted changes *", "false", "true"] in page.rows
+    assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
+
+
+def test_runs_of_one_name_have_longer_labels(tmp_path: Path):
+    for storage in ("x", "y"):
+        train(tmp_path / storage, "a", 0.5)
+    train(tmp_path / "x", "b", 0.5)
+    given = [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
+    assert list(find_runs(given, str(tmp_path / "x"))) == ["x/a", "y/a", "b"]
+
+
+@pytest.mark.parametrize("text", ["absent", "/absent/run", "file:///absent/run"])
+def test_a_run_that_does_not_exist_is_refused_with_the_places_looked_at(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match="give in runs= its name") as caught:
+        find_runs([text], "/storage")
+    places = [f"/storage/{text}", str(tmp_path / text)] if text == "absent" else [text]
+    assert all(place in str(caught.value) for place in places)
+    with pytest.raises(RunError):
+        report_runs(ReportConfig(storage=str(tmp_path / "s"), runs=(text,)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_given_twice_is_refused(tmp_path: Path):
+    train(tmp_path, "a", 0.5)
+    with pytest.raises(RunError, match="is given 2 times"):
+        find_runs(["a", str(tmp_path / "a")], str(tmp_path))
+
+
+def test_a_broken_file_is_named(tmp_path: Path):
+    train(tmp_path, "a", 0.5)
+    (tmp_path / "a" / "metrics.json").write_text("{")
+    with pytest.raises(RunError, match=r"a/metrics\.json is not valid JSON"):
+        of(tmp_path, "a")
+
+
+def test_twenty_runs_stay_readable(tmp_path: Path):
+    names = [f"run-{n:02}" for n in range(20)]
+    for n, name in enumerate(names):
+        train(tmp_path, name, n / 20, lr=0.001 * (n + 1))
+    comparison = of(tmp_path, *names)
+    grid = figures_grid(comparison.figures[0])
+    # The longer side goes down.
+    assert grid.rows == names and "grid accuracy" in grid.columns
+    page = page_of(comparison)
+    assert ["run-19", "0.02"] in page.rows
+    assert "Of 20 curves the best is in colour" in page.text
+    out = StringIO()
+    for table in comparison_tables(comparison):
+        Console(file=out, width=120).print(table)
+    printed = out.getvalue()
+    assert all(printed.count(f" {name} ") >= 3 for name in names)
+    assert "95.00 %" in printed and "…" not in printed.partition("Provenance")[0]
+
+
+def test_the_page_is_whole_and_inert(tmp_path: Path):
+    evil = "<script>alert(1)</script>"
+    for name in "ab":
+        run = train(tmp_path, name, 0.5)
+        record = run.read_json(RECORD) or {}
+        config = {**record["config"], "init_from": f"{evil}{name}"}
+        run.write_json(RECORD, {**record, "config": config, "host": evil})
+    html = render_comparison("c", "/runs/c", of(tmp_path, "a", "b"))
+    page = Page(html)
+    assert "script" not in page.tags and f"{evil}a" in page.text
+    assert page.loads == ["data:,"]
+    assert {target.removeprefix("#") for target in page.targets} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    assert set(re.findall(r"https?://[^\"' ]*", html)) == {"http://www.w3.org/2000/svg"}
+    levels = [int(tag[1]) for tag in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
+
+
+def test_a_comparison_is_a_run_that_can_be_made_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    train(tmp_path, "a", 0.25)
+    train(tmp_path, "b", 0.5)
+    config = ReportConfig(storage=str(tmp_path), name="c", runs=("a", "b"))
+    report_runs(config)
+    printed = capsys.readouterr().out
+    assert "grid accuracy" in printed
+    assert f"report {tmp_path}/c/report.html and report.json" in printed
+    run = Run.at(str(tmp_path / "c"))
+    assert run.finished
+    assert run.read_json("report.json") == json.loads(json.dumps(of(tmp_path, "a", "b").as_json()))
+    with pytest.raises(RunError, match="resume=true"):
+        report_runs(config)
+    Run.at(str(tmp_path / "a")).write_json("metrics.json", {})
+    report_runs(config.model_copy(update={"resume": True}))
+    assert "no epoch is finished yet" in (tmp_path / "c" / "report.html").read_text()

@@ -1,0 +1,49 @@
+import re
+from typing import Any
+
+from raylab.report.sweep_page import SHOWN_CURVES, SHOWN_TRIALS, SweepReport, render_sweep
+from tests.report.pages import Page
+
+MONITOR = "val_dense_grid_objective"
+EVIL = "<script>alert('x')</script>"
+
+
+def trial(name: str, score: float | None, **more: Any) -> dict[str, Any]:
+    found = {"epoch": 2.0, "epochs": 3.0, "parameters": 1234567} if score is not None else {}
+    drawn = f"champion lr={name}"
+    return {"trial": name, "score": score, "drawn": drawn, "failure": None, **found, **more}
+
+
+def history(score: float) -> list[dict[str, float]]:
+    return [{"epoch": epoch, MONITOR: score * epoch / 100} for epoch in range(1, 101)]
+
+
+def render(*trials: dict[str, Any]) -> str:
+    histories = {row["trial"]: history(row["score"]) for row in trials if row["score"] is not None}
+    record = {"name": "night", "config": {"trials": len(trials)}}
+    return render_sweep(
+        SweepReport("/runs/night", trials, histories, MONITOR, "training:\n  lr: 0.1\n", record)
+    )
+
+
+def test_trials_stand_by_rank_and_failures_with_their_reason():
+    page = Page(render(trial("a", 0.5), trial("b", 0.25), trial("c", None, failure=EVIL)))
+    assert "The best of 3 trials reached a dense grid objective of 0.5000 at epoch 2" in page.text
+    assert "1 trial failed; the table says why." in page.text
+    assert ["1", "a", "0.5000", "2", "3", "1,234,567", "champion lr=a"] in page.rows
+    assert ["2", "b", "0.2500", "2", "3", "1,234,567", "champion lr=b"] in page.rows
+    assert ["-", "c", "failed", "-", "-", "-", f"champion lr=c: {EVIL}"] in page.rows
+    assert "jobs/train.py --config /runs/night/best.yaml" in page.text
+    assert "lr: 0.1" in page.text
+    assert "script" not in page.tags
+    assert page.open == []
+    assert page.loads == ["data:,"]
+
+
+def test_of_a_thousand_trials_the_first_are_listed():
+    html = render(*(trial(f"t{n:04}", 1 - n / 1000) for n in range(1000)))
+    assert len(re.findall(r"<code>t\d{4}</code>", html)) == SHOWN_TRIALS
+    assert f"The first {SHOWN_TRIALS} of 1000." in html
+    assert f"Of 1000 trials the first {SHOWN_CURVES} are drawn." in html
+    assert f"Of {SHOWN_CURVES} curves the best is in colour" in html
+    assert len(html.encode()) < 3_000_000
