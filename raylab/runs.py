@@ -10,10 +10,13 @@ import logging
 import math
 import os
 import platform
+import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +25,7 @@ import raylab
 from raylab.config import JobConfig
 from raylab.errors import RunError
 from raylab.files import Place
+from raylab.log import belongs_to
 
 RECORD = "record.json"
 METRICS = "metrics.json"
@@ -30,6 +34,7 @@ IDENTITY_EXCLUDES = {
     "storage",
     "name",
     "resume",
+    "log",
     "cluster",
     "concurrent",
     "archive",
@@ -95,12 +100,22 @@ class Run(Place):
                 f"run {run} exists, started {record.get('started')}: go on with it by "
                 "resume=true, choose another name=, or remove the directory"
             )
+        belongs_to(run.name, run.id)
         return run
 
     @property
     def in_working_directory(self) -> bool:
         """Whether it lies in the copy of the working directory that a submitted job runs in."""
         return self.is_local and RAY_WORKING_DIRECTORY in self.path
+
+    @cached_property
+    def id(self) -> str | None:
+        """What tells this run from all others, also of its name; None where there is no record.
+
+        22 hexadecimal digits, which sort by the time of the first start. Runs of before ids existed
+        get one when they are resumed.
+        """
+        return (self.read_json(RECORD) or {}).get("id")
 
     def read_json(self, name: str) -> Json | None:
         """The object in a JSON file, or None if there is no such file.
@@ -176,7 +191,8 @@ class Run(Place):
                 "set these as the run has them, or choose another name="
             )
         entry = {"time": _now(), "argv": sys.argv}
-        self.write_json(RECORD, {**record, "resumed": [*record.get("resumed", []), entry]})
+        resumed = [*record.get("resumed", []), entry]
+        self.write_json(RECORD, {"id": _new_id(), **record, "resumed": resumed})
 
 
 def identity_of(config: JobConfig) -> Json:
@@ -205,6 +221,7 @@ def _identity(config: Json) -> Json:
 
 def _new_record(config: JobConfig, job: str, name: str) -> Json:
     return {
+        "id": _new_id(),
         "job": job,
         "name": name,
         "config": _dump(config),
@@ -219,6 +236,11 @@ def _new_record(config: JobConfig, job: str, name: str) -> Json:
         "cpus": os.cpu_count(),
         "executable": sys.executable,
     }
+
+
+def _new_id() -> str:
+    """Milliseconds of now and 40 random bits, like a UUID 7 as short as Inspect's ids."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
 
 
 def _now() -> str:

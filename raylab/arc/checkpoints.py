@@ -50,6 +50,8 @@ class Checkpoint:
     weights: dict[str, Tensor]
     trained_on: frozenset[str] | None
     """Ids of the tasks it was trained on; None where the file does not tell."""
+    run_id: str | None = None
+    """Id of the run that trained it; None where the file does not tell."""
 
 
 def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
@@ -133,7 +135,8 @@ def _parse(uri: str, content: object) -> Checkpoint:
         for name, tensor in state.items()
         if name.startswith(PREFIX)
     }
-    return Checkpoint(uri, model, weights, _task_ids(fields["raylab"].get("trained_on")))
+    tasks, run_id = (fields["raylab"].get(key) for key in ("trained_on", "run_id"))
+    return Checkpoint(uri, model, weights, _task_ids(tasks), run_id)
 
 
 def _task_ids(listed: object) -> frozenset[str] | None:
