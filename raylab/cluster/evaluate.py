@@ -68,7 +68,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
         metric=config.scoring.metric.value,
         models=accuracies,
     )
-    say(f"score tree {run / SCORES}", uri=str(run / SCORES))
+    scores = str(run / SCORES)
+    say(f"score tree {scores}", uri=scores)
     run.finish()
 
 
@@ -358,11 +359,8 @@ def _score_missing(
     """Score the missing units, write each pair's files as it comes, and add its accuracies."""
     pending = _submit(job, missing, checkpoints, cluster)
     start, total, meters = time.monotonic(), len(pending), Meters(job.tree.name)
-    say(
-        f"scoring {total} pairs of model and generation -> {job.tree / job.subdir}",
-        total=total,
-        uri=str(job.tree / job.subdir),
-    )
+    scores = str(job.tree / job.subdir)
+    say(f"scoring {total} pairs of model and generation -> {scores}", total=total, uri=scores)
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=HEARTBEAT_SECONDS)

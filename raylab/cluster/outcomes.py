@@ -143,7 +143,7 @@ def tell_drift(config: AnnotateConfig) -> None:
     show(*drift_tables(drift), comparisons=drift["comparisons"])
     for alarm in drift["alarms"]:
         say(f"alarm: {alarm}", logging.WARNING)
-    say(str(storage / DRIFT), uri=str(storage / DRIFT))
+    say(f"{storage / DRIFT}", uri=str(storage / DRIFT))
 
 
 def archive_location(config: AnnotateConfig) -> str:

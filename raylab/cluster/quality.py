@@ -46,7 +46,7 @@ def run_quality(config: QualityConfig) -> None:
         quality = _measure(trees, config, config.storage, run.name)
     run.write_json(QUALITY, quality)
     tell_quality(quality)
-    say(str(run / QUALITY), uri=str(run / QUALITY))
+    say(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()
 
 
