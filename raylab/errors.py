@@ -3,7 +3,7 @@
 RaylabError
 ├── ConfigError          a configuration that cannot be used
 ├── DataError            an input file, task or pair that cannot be used
-├── RunError             a run directory that is used, missing or of another configuration
+├── RunError             a run that is used, missing, not to be written or of another configuration
 ├── CheckpointError      a checkpoint that is corrupt, truncated or of another model
 ├── TrainingError        a training run that cannot go on
 │   └── NonFiniteLossError   the loss became NaN or infinite
@@ -33,7 +33,7 @@ class DataError(RaylabError):
 
 
 class RunError(RaylabError):
-    """A run directory that is used, missing or of another configuration."""
+    """A run that is used, missing, not to be written or of another configuration."""
 
 
 class CheckpointError(RaylabError):
