@@ -14,7 +14,6 @@ from uuid import uuid4
 import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.live import Live
 from rich.text import Text
 
@@ -30,7 +29,7 @@ from raylab.cluster.annotators import (
 )
 from raylab.cluster.outcomes import archive_location, conclude, print_drift
 from raylab.cluster.review import run_review
-from raylab.cluster.session import result_of, session
+from raylab.cluster.session import result_of, session, this_node
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
 from raylab.errors import DataError, StoppedError
@@ -49,7 +48,8 @@ CASES_AHEAD = 2
 """Cases in flight for each call in flight: a case waits for the archive as well."""
 CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 16
-DEATHS_OF_A_CHUNK = 10
+RETRIES_OF_A_CHUNK = 3
+"""After deaths of the process that ran it; then its cases are tried alone, each as often."""
 CPUS_OF_AN_ACTOR = 0.1
 """Little, so that the actors of a lost node find a place on the nodes that are left."""
 POLL_SECONDS = 0.5
@@ -152,7 +152,7 @@ def drive(
     while True:
         while not stopped and pool.has_room and (chunk := next(chunks, None)):
             pool.submit(chunk)
-        if not pool.busy:
+        if not pool.busy and (stopped or not pool.submit_suspect()):
             return
         for tally in pool.collect():
             progress.tally.add(tally)
@@ -183,7 +183,8 @@ class Pool:
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._run = run
-        self._pending: dict[ObjectRef[Tally], tuple[int, Chunk]] = {}
+        self._pending: dict[ObjectRef[Tally], tuple[int, Chunk, bool]] = {}
+        self._suspects: list[Chunk] = []
         self._busy = Counter(dict.fromkeys(range(count), 0))
         # Actors find each other by name: a handle among the arguments of an actor's start lies in
         # the object store, where a restart may no longer find it.
@@ -196,8 +197,8 @@ class Pool:
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
-            max_task_retries=DEATHS_OF_A_CHUNK,
-            scheduling_strategy=_this_node() if embedded else "SPREAD",
+            max_task_retries=RETRIES_OF_A_CHUNK,
+            scheduling_strategy=this_node() if embedded else "SPREAD",
         )
         shares = [_share(config, number, count) for number in range(count)]
         self._actors: list[Any] = [
@@ -222,22 +223,35 @@ class Pool:
         """Whether any chunk is under way."""
         return bool(self._pending)
 
-    def submit(self, chunk: Chunk) -> None:
-        """Hand a chunk to the actor that has the fewest."""
+    def submit(self, chunk: Chunk, alone: bool = False) -> None:
+        """Hand a chunk to the actor that has the fewest; `alone` says that no other is under way."""
         actor = min(self._busy, key=self._busy.__getitem__)
         self._busy[actor] += 1
-        self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk
+        self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk, alone
+
+    def submit_suspect(self) -> bool:
+        """Run alone one of the cases that were under way when a process died once too often.
+
+        Only so can it be told which of them it was. False if none is left.
+        """
+        if not self._suspects:
+            return False
+        self.submit(self._suspects.pop(), alone=True)
+        return True
 
     def collect(self) -> Iterator[Tally]:
         """What became of the chunks that have ended, after waiting a moment for one."""
         ready, _ = ray.wait(list(self._pending), num_returns=1, timeout=POLL_SECONDS)
         for ref in ready:
-            actor, chunk = self._pending.pop(ref)
+            actor, chunk, alone = self._pending.pop(ref)
             self._busy[actor] -= 1
             try:
                 yield result_of(ref)
             except RayActorError as error:
-                yield self._give_up(chunk, error)
+                if alone:
+                    yield self._give_up(chunk, error)
+                else:
+                    self._suspects += [[case] for case in chunk]
 
     def stop(self) -> None:
         """Let no actor send another call; those in flight are finished and archived."""
@@ -245,8 +259,8 @@ class Pool:
             actor.stop.remote()
 
     def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
-        """Archive as failed what is left of a chunk whose process died again and again."""
-        reason = f"the process that ran it died {DEATHS_OF_A_CHUNK} times: {error}"
+        """Archive as failed a case whose process died again and again."""
+        reason = f"the process that ran it alone died {RETRIES_OF_A_CHUNK + 1} times: {error}"
         rows = [case_row(case, failed(case, name, reason)) for name, case in chunk]
         result_of(self._keeper.add_cases.remote(self._run, rows))
         known = result_of(self._keeper.known.remote(self._run, [case.id for _, case in chunk]))
@@ -264,7 +278,7 @@ def _lasting(kind: type, name: str) -> Any:
         num_cpus=0,
         max_restarts=-1,
         max_task_retries=-1,
-        scheduling_strategy=_this_node(),
+        scheduling_strategy=this_node(),
     )
 
 
@@ -283,10 +297,6 @@ def _has_rates(config: AnnotateConfig) -> bool:
     return (budget.tokens or budget.money) is not None or any(
         limit.requests_per_minute or limit.tokens_per_minute for limit in limits
     )
-
-
-def _this_node() -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 class Progress:

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import ray
 from pyarrow import fs
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.config import ClusterConfig
@@ -19,10 +20,16 @@ from raylab.runs import RECORD, Run
 
 logger = logging.getLogger(__name__)
 
+WATCH_SECONDS = 1.0
+REMOVED_IDLE = 4
+"""Ray's reason of death of a node that an autoscaler took away because nothing ran there."""
+
 
 @contextmanager
 def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     """Join the cluster of `config.address` or RAY_ADDRESS, or start a local one, while in use.
+
+    A line is printed for every node that is lost meanwhile.
 
     Args:
         config: which cluster.
@@ -43,10 +50,38 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     try:
         if run is not None:
             _require_shared(run)
-        yield
+        with _watched_nodes():
+            yield
     finally:
         if not joined:
             ray.shutdown()
+
+
+@contextmanager
+def _watched_nodes() -> Generator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=_tell_losses, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _tell_losses(over: threading.Event) -> None:
+    alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+    while not over.wait(WATCH_SECONDS):
+        nodes = ray.nodes()
+        for node in nodes:
+            dead = node["NodeID"] in alive and not node["Alive"]
+            if dead and node["DeathReason"] != REMOVED_IDLE:
+                print(
+                    f"node {node['NodeManagerAddress']} is lost ({node['DeathReasonMessage']}): "
+                    "its work goes on elsewhere from what is stored",
+                    flush=True,
+                )
+        alive = {node["NodeID"] for node in nodes if node["Alive"]}
 
 
 def _require_shared(run: Run) -> None:
@@ -60,7 +95,7 @@ def _require_shared(run: Run) -> None:
     blind = [
         node["NodeManagerAddress"]
         for node, content in zip(nodes, there, strict=True)
-        if result_of(content) != own
+        if not _holds(content, own)
     ]
     if blind:
         raise RunError(
@@ -68,6 +103,19 @@ def _require_shared(run: Run) -> None:
             f"cannot see it ({', '.join(blind)}): give storage= a directory that all nodes share, "
             "or a URI such as s3://bucket/runs"
         )
+
+
+def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
+    """Whether a node reads this content; one that was lost meanwhile need not."""
+    try:
+        return ray.get(probe) == content
+    except RayError:
+        return True
+
+
+def this_node() -> NodeAffinitySchedulingStrategy:
+    """A place for what must not be lost with another node: that of the caller."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def _on_node(node: str, function: Callable[..., Any]) -> Any:
@@ -94,12 +142,18 @@ def _connect(address: str | None) -> None:
         ) from error
 
 
-def result_of(task: "ray.ObjectRef[Any]") -> Any:
+def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
     """What a Ray task returned, or the `RaylabError` that it raised, without Ray's around it.
+
+    Args:
+        task: the task, or the call of an actor.
+        what: what it does, to a reader.
 
     Raises:
         RaylabError: the task's own.
-        ray.exceptions.RayError: any other error of the task, or the task was lost.
+        RunError: the task was lost with its process or node, more often than is tried.
+        ray.exceptions.RayActorError: the actor was.
+        ray.exceptions.RayTaskError: any other error of the task.
     """
     try:
         return ray.get(task)
@@ -107,6 +161,12 @@ def result_of(task: "ray.ObjectRef[Any]") -> Any:
         if isinstance(error.cause, RaylabError):
             raise error.cause from None
         raise
+    except RayActorError:
+        raise
+    except RayError as error:
+        raise RunError(
+            f"{what} was lost again and again: {error}\nmend the cause and go on with resume=true"
+        ) from error
 
 
 def uses_gpu(config: ClusterConfig) -> bool:

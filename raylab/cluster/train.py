@@ -16,10 +16,11 @@ import ray
 import ray.train
 import torch
 import torch.distributed as dist
+from ray.exceptions import RayActorError
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util.queue import Queue
+from ray.util.queue import Empty, Queue
 
 from raylab import errors
 from raylab.arc.checkpoints import (
@@ -32,10 +33,10 @@ from raylab.arc.checkpoints import (
 from raylab.arc.models import build_model
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
 from raylab.cluster.models import fetch_checkpoint
-from raylab.cluster.session import cpus_per_worker, session, uses_gpu
+from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
 from raylab.config import TrainConfig
 from raylab.entrypoint import console
-from raylab.errors import RaylabError, TrainingError
+from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.report.curves import Curves
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
@@ -51,6 +52,8 @@ TRAIN_SETTINGS = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
 HEARTBEAT_SECONDS = 30.0
+SILENT_SECONDS = 60
+"""Twice the time after which a worker at least gives a sign of life."""
 CONTROLLER_FAILURES = 3
 WORKER_MEETING_SECONDS = 600
 
@@ -114,14 +117,17 @@ def fit(config: TrainConfig, run: Run, on_epoch: EpochListener | None = None) ->
                     num_to_keep=config.training.keep_checkpoints,
                     checkpoint_score_attribute=config.training.monitor.value,
                 ),
-                callbacks=[_Forward(queue)],
+                callbacks=[_Forward(queue, config.cluster.max_failures)],
                 logging_config=LoggingConfig(log_level="CRITICAL"),
             ),
         )
         try:
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
-            raise TrainingError(_cause(error, run)) from error
+            kind = WorkersLostError if _is_loss(error) else TrainingError
+            raise kind(
+                f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
+            ) from error
     if result.return_value is not None:
         kind, message = result.return_value
         raise cast("RaylabError", getattr(errors, kind)(message))
@@ -131,8 +137,11 @@ def fit(config: TrainConfig, run: Run, on_epoch: EpochListener | None = None) ->
     return metrics
 
 
-def _cause(error: Exception, run: Run) -> str:
-    return f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
+def _is_loss(error: ray.train.TrainingFailedError) -> bool:
+    """Whether the cluster failed the workers, and not they themselves."""
+    if not isinstance(error, ray.train.WorkerGroupError):
+        return True
+    return any(isinstance(cause, RayActorError) for cause in error.worker_failures.values())
 
 
 def _start(config: TrainConfig) -> Checkpoint | None:
@@ -268,8 +277,8 @@ class _Report(pl.Callback):
 class _Forward(ray.train.UserCallback):
     """Tells the driver, from Ray Train's controller, what is safely stored and what failed."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, queue: Queue, max_failures: int) -> None:
+        self.queue, self.left = queue, max_failures
 
     def after_report(self, run_context: Any, metrics: list[Json], checkpoint: Any) -> None:
         self.queue.put(metrics[0]["summary"])
@@ -278,6 +287,9 @@ class _Forward(ray.train.UserCallback):
         for rank, error in worker_exceptions.items():
             reason = str(error).strip().rpartition("\n")[2]
             self.queue.put(f"worker {rank} failed ({type(error).__name__}: {reason})")
+        if self.left:
+            self.queue.put("all workers start again from the last checkpoint")
+        self.left -= 1
 
 
 def _forward_logs(queue: Queue) -> None:
@@ -290,7 +302,7 @@ def _forward_logs(queue: Queue) -> None:
 @contextmanager
 def _listener(config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> Generator[Queue]:
     """A queue whose messages the driver prints and writes into the run."""
-    queue = Queue(actor_options={"num_cpus": 0})
+    queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
     thread = threading.Thread(target=_listen, args=(queue, config, run, on_epoch), daemon=True)
     thread.start()
     try:
@@ -303,7 +315,7 @@ def _listener(config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> 
 
 def _listen(queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> None:
     curves = Curves(run)
-    while (message := queue.get()) is not None:
+    while (message := _next(queue)) is not None:
         if isinstance(message, logging.LogRecord):
             logger.handle(message)
         elif isinstance(message, str):
@@ -315,3 +327,17 @@ def _listen(queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener
             if on_epoch is not None:
                 on_epoch(message)
     curves.close()
+
+
+def _next(queue: Queue) -> Any:
+    """The next message; while there is none, what keeps the workers from sending one."""
+    while True:
+        try:
+            return queue.get(timeout=SILENT_SECONDS)
+        except Empty:
+            free, total = ray.available_resources(), ray.cluster_resources()
+            print(
+                f"no sign of the workers for {SILENT_SECONDS} s: they start, validate, or wait for a "
+                f"place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free)",
+                flush=True,
+            )

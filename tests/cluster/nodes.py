@@ -1,5 +1,6 @@
 """A Ray cluster of real nodes on this machine, started as a user starts one."""
 
+import json
 import os
 import secrets
 import signal
@@ -9,9 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 
@@ -48,7 +51,8 @@ class Nodes:
         """Start a node; `before` is a shell command that runs first, in the node's own mounts."""
         command = [RAY, "start", *arguments, "--num-cpus=1", "--node-ip-address=127.0.0.1"]
         command += ["--disable-usage-stats", f"--dashboard-agent-listen-port={_free_port()}"]
-        command += ["--block"]
+        # Not shared: a node that unpacks a job's files puts them in the place of those that are there.
+        command += ["--block", f"--temp-dir={self.directory}/{len(self.processes)}"]
         if before:
             command = ["unshare", "--mount", "sh", "-c", f'{before} && exec "$@"', "sh", *command]
         environment = {k: v for k, v in self.environment.items() if k != "RAY_ADDRESS"}
@@ -80,6 +84,21 @@ class Nodes:
             text=True,
             timeout=300,
         )
+
+    def api(self, path: str) -> Any:
+        """What the dashboard answers to one who has the token."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        with urlopen(Request(f"{self.dashboard}/api/{path}", headers=headers)) as response:
+            return json.load(response)
+
+    def running(self, title: str) -> list[tuple[int, psutil.Process]]:
+        """The processes whose command line has this in it, each with the number of its node."""
+        return [
+            (number, process)
+            for number, node in enumerate(self.processes)
+            for process in _family(node.pid)
+            if title in _command_line(process)
+        ]
 
     def kill(self, number: int) -> None:
         """Kill a node and all of its processes, as a power cut would."""
@@ -125,7 +144,6 @@ def ray_nodes(workers: int) -> Generator[Nodes]:
                 f"--port={gcs}",
                 "--dashboard-host=127.0.0.1",
                 f"--dashboard-port={dashboard}",
-                f"--temp-dir={directory}/ray",
             )
             for _ in range(workers):
                 nodes.join()
@@ -138,6 +156,12 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+def _command_line(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -1,6 +1,7 @@
 """A cluster of two real nodes: who may submit, what is submitted, and where its files must be."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Generator
@@ -98,6 +99,9 @@ def test_a_lost_node_loses_no_case(nodes: Nodes, tmp_path: Path) -> None:
         nodes.kill(-1)
         followed = nodes.job("logs", "survivor", "--follow")
     assert "300/300 cases" in followed.stdout, followed.stdout + followed.stderr
+    assert (
+        len(re.findall(r"^node \S+ is lost \(.+\): its work goes on", followed.stdout, re.M)) == 1
+    )
     with Archive.open(store.location) as archive:
         assert sum(archive.counts("run").values()) == 300
         assert archive.run("run").finished is not None
