@@ -1,10 +1,11 @@
-"""Measure the speed of training, score trees, annotation, or the overhead of a sweep.
+"""Measure the speed of training, score trees, annotation, a sweep's overhead, or scaling.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
     python jobs/benchmark.py part=quality
     python jobs/benchmark.py part=tune data.every=8
     python jobs/benchmark.py part=annotate
+    python jobs/benchmark.py part=scaling cases=500 concurrency=16 latency=0.2
 """
 
 from raylab.config import BenchmarkConfig
@@ -16,7 +17,7 @@ def run(config: BenchmarkConfig) -> None:
     if config.part == "train":
         from raylab.arc.benchmark import run_benchmark as measure
     else:
-        from raylab.cluster.benchmark import measure_part as measure
+        from raylab.cluster.benchmarks import measure_part as measure
     measure(config)
 
 

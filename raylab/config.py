@@ -813,7 +813,7 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "quality", "tune", "annotate"] = "train"
+    part: Literal["train", "quality", "tune", "annotate", "scaling"] = "train"
     """What is measured."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -831,7 +831,7 @@ class BenchmarkConfig(JobConfig):
     cases: PositiveInt = 2000
     """Cases annotated a round."""
     concurrency: PositiveInt = 128
-    """Calls in flight, of raylab and of the bare loop."""
+    """Calls in flight, of raylab and of the bare loop; of each node for part=scaling."""
     latency: NonNegativeFloat = 0.05
     """Seconds that the local chat server waits before it answers."""
     bare_loop: bool = True

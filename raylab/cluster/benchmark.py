@@ -84,9 +84,7 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
         RaylabError: the run's name is taken, or its storage is not a local directory.
     """
     run = Run.open(config, config.job)
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
-        raise ConfigError("the benchmark of quality needs a local directory as storage=")
-    base = Path(run.path)
+    base = local_directory(run, "quality")
     out = console()
     results: dict[str, Any] = {}
     with session(ClusterConfig()):
@@ -100,7 +98,7 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
             plain_means(base / size)
             rounds: list[dict[str, float]] = []
             for number in range(config.rounds):
-                rounds.append(_round(base / size, base))
+                rounds.append(quality_round(base / size, base))
                 seconds = "  ".join(f"{way} {value:.3f} s" for way, value in rounds[-1].items())
                 out.print(f"{size} round {number + 1}/{config.rounds}: {seconds}")
             results[size] = {"files": files, **_summary(rounds)}
@@ -110,7 +108,18 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     run.finish()
 
 
-def _round(root: Path, storage: Path) -> dict[str, float]:
+def local_directory(run: Run, part: str) -> Path:
+    """The directory of a run.
+
+    Raises:
+        ConfigError: it is not local.
+    """
+    if not isinstance(run.filesystem, fs.LocalFileSystem):
+        raise ConfigError(f"the benchmark of {part} needs a local directory as storage=")
+    return Path(run.path)
+
+
+def quality_round(root: Path, storage: Path) -> dict[str, float]:
     """Seconds of the plain loop, of a first measurement and of a second one."""
     shutil.rmtree(storage / CACHE_DIRECTORY, ignore_errors=True)
     plain, means = _timed(lambda: plain_means(root))
@@ -235,13 +244,12 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
         RaylabError: the run's name is taken, or its storage is not a local directory.
     """
     run = Run.open(config, config.job)
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
-        raise ConfigError("the benchmark of annotation needs a local directory as storage=")
+    local_directory(run, "annotation")
     rounds: list[dict[str, float]] = []
     with chat_server(config.latency) as url, session(ClusterConfig()):
         for number in range(config.rounds):
-            annotation = _annotation(config, run, url, str(number))
-            figures = _annotated(annotation, config.cases)
+            annotation = annotation_of(config, run, url, str(number))
+            figures = annotated(annotation, config.cases)
             if config.bare_loop:
                 bare = _bare(config, annotation)
                 ratio = figures["calls_per_second"] / bare
@@ -254,7 +262,8 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
     run.finish()
 
 
-def _annotation(config: BenchmarkConfig, run: Run, url: str, number: str) -> AnnotateConfig:
+def annotation_of(config: BenchmarkConfig, run: Run, url: str, number: str) -> AnnotateConfig:
+    """The annotation of new cases, which are written beside, by the chat server at `url`."""
     path = Path(run.path) / f"cases-{number}.jsonl"
     write_cases(path, config.cases + WARM_UP_CASES, number)
     limits = Limits(concurrency=config.concurrency)
@@ -273,7 +282,7 @@ def _annotation(config: BenchmarkConfig, run: Run, url: str, number: str) -> Ann
     )
 
 
-def _annotated(annotation: AnnotateConfig, total: int) -> dict[str, float]:
+def annotated(annotation: AnnotateConfig, total: int) -> dict[str, float]:
     """Calls a second of the job once its actors are warm, and their memory at its largest."""
     name = str(annotation.name)
     location = f"{annotation.storage}/{name}.db"
@@ -356,13 +365,3 @@ def _annotation_table(config: BenchmarkConfig, rounds: list[dict[str, float]]) -
         found = ([r[key] for r in rounds if key in r] for key in labels)
         table.add_row(name, *(f"{of(values):.4g}" if values else "-" for values in found))
     return table
-
-
-def measure_part(config: BenchmarkConfig) -> None:
-    """Run the part of `config` that needs Ray; see the functions of the parts."""
-    parts = {
-        "quality": benchmark_quality,
-        "tune": benchmark_tune,
-        "annotate": benchmark_annotate,
-    }
-    parts[config.part](config)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
+from statistics import fmean
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -15,6 +16,7 @@ from raylab.archive.store import Archive
 from raylab.quality.benchmark import write_tree
 from tests.cluster.nodes import Nodes, ray_nodes
 from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases
+from tests.jobs.test_train import ROOT, TINY
 from tests.llm.scripted_server import server_process
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -61,6 +63,53 @@ def test_a_submitted_job_leaves_its_run_and_its_progress(nodes: Nodes, tmp_path:
     assert quality["files"]["skipped"] == 0
 
 
+def test_training_spans_the_nodes_and_its_model_is_scored(nodes: Nodes, tmp_path: Path) -> None:
+    order = ["python", "jobs/train.py", *TINY, "training.epochs=3", f"storage={tmp_path}"]
+    spread = ["name=two", "cluster.workers=2", "cluster.cpus_per_worker=1"]
+    trained = nodes.submit(*order, *spread, options=["--log-color", "false"])
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    for epoch in (1, 2, 3):
+        assert trained.stdout.count(f"epoch {epoch}/3  loss") == 1
+    assert trained.stdout.count(", 2 worker(s), cpu") == 1
+    # Nothing for a terminal, and no line of a worker's own log.
+    assert "\x1b" not in trained.stdout and "\r" not in trained.stdout
+    assert "pid=" not in trained.stdout
+
+    order = ["python", "jobs/evaluate.py", "data.every=40", f"storage={tmp_path}"]
+    scored = nodes.submit(*order, "models=[two]", "name=scores")
+    assert scored.returncode == 0, scored.stdout + scored.stderr
+    order = ["python", "jobs/quality.py", f"storage={tmp_path}", "name=quality", "run_id=scores"]
+    environment = json.dumps({"env_vars": {"BASE_ARTIFACTS_DIR": str(tmp_path)}})
+    measured = nodes.submit(*order, options=["--runtime-env-json", environment])
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    scores = json.loads((tmp_path / "scores" / "metrics.json").read_text())["models"]["two"]
+    quality = json.loads((tmp_path / "quality" / "quality.json").read_text())
+    assert quality["models"] == pytest.approx({"two": fmean(scores.values())}, abs=1e-12)
+
+
+def test_code_alone_is_uploaded(nodes: Nodes, tmp_path: Path) -> None:
+    for name in (".gitignore", ".rayignore"):
+        shutil.copy(ROOT / name, tmp_path)
+    kept = {"jobs/train.py", "raylab/opt/data/gold.csv", "configs/data/re_arc.yaml", "notes.json"}
+    left = {
+        ".venv/bin/python",
+        ".git/HEAD",
+        "runs/archive.db",
+        "runs/run/scores/a.json",
+        "data/re_arc/tasks/a.json",
+        "re_arc.zip",
+        "elsewhere/archive.db",
+        "elsewhere/epoch-0001/checkpoint.ckpt",
+        "raylab/__pycache__/runs.pyc",
+    }
+    for name in kept | left:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("content")
+    listed = nodes.submit("find", ".", "-type", "f", "-printf", "%P\\n", directory=tmp_path)
+    arrived = set(listed.stdout.splitlines())
+    assert kept <= arrived and not left & arrived
+
+
 def test_a_failed_job_ends_with_its_cause_and_a_status(nodes: Nodes, tmp_path: Path) -> None:
     done = nodes.submit("python", "jobs/quality.py", f"storage={tmp_path}", "name=none")
     assert done.returncode != 0
@@ -76,7 +125,7 @@ def test_a_stopped_job_goes_on_and_asks_nothing_twice(nodes: Nodes, tmp_path: Pa
         order = ["python", "jobs/annotate.py", *arguments(tmp_path, chat, store, cases)]
         nodes.submit(*order, options=["--no-wait", "--submission-id", "stopped"])
         wait_for_cases(store, 20)
-        # What `ray job stop` sends; the command itself may take longer to start than the job to end.
+        # What `ray job stop` sends: the command may take longer to start than the job to end.
         assert status_of(stop, b"", Authorization=f"Bearer {nodes.token}") == 200
         followed = nodes.job("logs", "stopped", "--follow").stdout
         assert "stopping when the calls in flight" in followed
@@ -117,7 +166,8 @@ def test_storage_that_a_node_cannot_see_is_refused(nodes: Nodes, tmp_path: Path)
     storage = tmp_path / "runs"
     storage.mkdir()
     write_tree(tmp_path / "scores", 2, 2_000)
-    nodes.join(before=f"mount -t tmpfs tmpfs {storage}")
+    mount = f'mount -t tmpfs tmpfs {storage} && exec "$@"'
+    nodes.join(before=["unshare", "--mount", "sh", "-c", mount, "sh"])
     done = nodes.submit(
         "python",
         "jobs/quality.py",

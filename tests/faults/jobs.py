@@ -104,7 +104,7 @@ class Work(ABC):
 
 
 class Train(Work):
-    job, process, parts = "train", "ray::RayTrainWorker", "training workers"
+    job, process, parts, each = "train", "ray::RayTrainWorker", "training workers", ""
     epochs = 24
 
     @property
@@ -140,12 +140,13 @@ class Train(Work):
             run, epoch = path.parents[2], int(path.parent.name.removeprefix("epoch-"))
             # Of one epoch at most was the checkpoint written but not told yet.
             assert epoch == self._stored[run] + 1
-        return f"{len(repeated)} whole epochs and those in flight, of {self.epochs}"
+        before = f" and {len(repeated)} stored but not yet told" if repeated else ""
+        return f"the epoch in flight{before}, of {self.epochs}{self.each}"
 
 
 class Tune(Train):
-    job, parts = "tune", "trials"
-    trials = 3
+    job, parts, each = "tune", "trials", " in each trial"
+    trials = 2
 
     @property
     def order(self) -> list[str]:
@@ -232,7 +233,8 @@ class Quality(Work):
 
     def done_again(self, redone: int) -> str:
         assert 0 < redone < self.groups
-        return f"{redone} of {self.groups} groups of directories"
+        files = json_of(self.run / "quality.json")["files"]
+        return f"{redone} of {self.groups} groups of directories, {files['cached']:,} files known"
 
 
 class Annotate(Work):

@@ -1,0 +1,129 @@
+"""A Ray cluster of real nodes on this machine, each a `ray start` of its own with one CPU."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+RAY = str(Path(sys.executable).with_name("ray"))
+SECONDS_TO_START = 60.0
+SECONDS_TO_STOP = 5.0
+
+
+@dataclass
+class Nodes:
+    """A head and workers that ask for a token.
+
+    Attributes:
+        directory: Ray's files and the nodes' logs.
+        address: where nodes and drivers join.
+        dashboard: where jobs are submitted.
+        token: the secret that all who join or submit must have.
+        processes: the head, then the workers in the order in which they were started.
+    """
+
+    directory: Path
+    address: str
+    dashboard: str
+    token: str
+    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+
+    @property
+    def authentication(self) -> dict[str, str]:
+        """Environment variables of whoever has the token."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+
+    def join(self, before: Sequence[str] = ()) -> None:
+        """Start a worker node; `before` is a command that starts the rest of its command line."""
+        self._start(f"--address={self.address}", before=before)
+
+    def start_head(self) -> None:
+        """Start the head.
+
+        Raises:
+            RuntimeError: `ray start` fails.
+        """
+        self._start(
+            "--head",
+            f"--port={self.address.rpartition(':')[2]}",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={self.dashboard.rpartition(':')[2]}",
+        )
+
+    def stop(self) -> None:
+        """End all nodes."""
+        families = [process for node in self.processes for process in family(node.pid)]
+        for node in reversed(self.processes):
+            node.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(families, SECONDS_TO_STOP)
+        for process in alive:
+            process.kill()
+        for node in self.processes:
+            node.wait()
+
+    def _start(self, *arguments: str, before: Sequence[str] = ()) -> None:
+        command = [*before, RAY, "start", *arguments, "--num-cpus=1", "--block"]
+        command += ["--node-ip-address=127.0.0.1", "--disable-usage-stats"]
+        command += [f"--dashboard-agent-listen-port={_free_port()}"]
+        # Nodes that share a directory replace each other's copy of a job's working directory.
+        command += [f"--temp-dir={self.directory}/{len(self.processes)}"]
+        # The interpreter of the nodes' workers is the first in PATH.
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        environment = {**os.environ, **self.authentication, "PATH": path}
+        environment.pop("RAY_ADDRESS", None)
+        with (self.directory / f"node-{len(self.processes)}.log").open("wb") as log:
+            self.processes.append(
+                subprocess.Popen(
+                    command, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+        self._wait(len(self.processes) - 1)
+
+    def _wait(self, number: int) -> None:
+        log = self.directory / f"node-{number}.log"
+        deadline = time.monotonic() + SECONDS_TO_START
+        while "will now block forever" not in log.read_text(errors="replace"):
+            if self.processes[number].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"ray start fails:\n{log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.1)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process with all below it, if there is one."""
+    try:
+        process = psutil.Process(pid)
+        return [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return []
+
+
+@contextmanager
+def local_nodes(workers: int) -> Generator[Nodes]:
+    """A head and so many workers while in use; nothing listens without asking for the token."""
+    # The path of Ray's sockets must be short.
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
+        gcs, dashboard = f"127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
+        nodes = Nodes(Path(directory), gcs, dashboard, secrets.token_hex(32))
+        try:
+            nodes.start_head()
+            for _ in range(workers):
+                nodes.join()
+            yield nodes
+        finally:
+            nodes.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
