@@ -224,7 +224,7 @@ class Pool:
         return bool(self._pending)
 
     def submit(self, chunk: Chunk, alone: bool = False) -> None:
-        """Hand a chunk to the actor that has the fewest; `alone` says that no other is under way."""
+        """Hand a chunk to the actor that has the fewest; `alone`: with no other under way."""
         actor = min(self._busy, key=self._busy.__getitem__)
         self._busy[actor] += 1
         self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk, alone

@@ -337,7 +337,7 @@ def _next(queue: Queue) -> Any:
         except Empty:
             free, total = ray.available_resources(), ray.cluster_resources()
             print(
-                f"no sign of the workers for {SILENT_SECONDS} s: they start, validate, or wait for a "
-                f"place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free)",
+                f"no sign of the workers for {SILENT_SECONDS} s: they start, validate, or wait for "
+                f"a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free)",
                 flush=True,
             )

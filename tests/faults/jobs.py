@@ -36,15 +36,6 @@ def json_of(path: Path) -> Json:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def written(directory: Path, pattern: str) -> Written:
-    return {path: path.stat().st_mtime_ns for path in directory.glob(pattern)}
-
-
-def again(before: Written) -> set[Path]:
-    """The files that were written anew since."""
-    return {path for path, time in before.items() if path.stat().st_mtime_ns != time}
-
-
 class Work(ABC):
     """A job on a storage of its own.
 
@@ -52,11 +43,13 @@ class Work(ABC):
         job: its name.
         process: title of the Ray processes that do its work.
         parts: what these are to a reader.
+        files: pattern, below the storage, of the files that hold what is done.
     """
 
     job: ClassVar[str]
     process: ClassVar[str]
     parts: ClassVar[str]
+    files: ClassVar[str]
 
     def __init__(self, storage: Path, inputs: Path) -> None:
         """Lay the job out.
@@ -91,20 +84,30 @@ class Work(ABC):
     def outcome(self) -> Any:
         """What the finished job leaves, which no fault may change."""
 
+    def stored(self) -> Written:
+        return {path: path.stat().st_mtime_ns for path in self.storage.glob(self.files)}
+
     def remember(self) -> None:
         """Note what is stored, right before the fault."""
+        self._before = self.stored()
+
+    def stored_again(self) -> set[Path]:
+        """What was stored before the fault, and once more after it."""
+        now = self.stored()
+        return {path for path, time in self._before.items() if now[path] != time}
 
     @abstractmethod
-    def done_again(self, redone: int) -> str:
+    def done_again(self, tasks: int) -> str:
         """What was done twice, to a reader; fails if it was more than what was in flight.
 
         Args:
-            redone: tasks that ran, or were running, and that Ray started anew.
+            tasks: Ray's tasks that were started again, or that were running when the job died.
         """
 
 
 class Train(Work):
-    job, process, parts, each = "train", "ray::RayTrainWorker", "training workers", ""
+    job, process, parts = "train", "ray::RayTrainWorker", "training workers"
+    files, each = "runs/**/epoch-*/checkpoint.ckpt", ""
     epochs = 24
 
     @property
@@ -116,15 +119,15 @@ class Train(Work):
     def runs(self) -> list[Path]:
         return [self.run]
 
-    def stored(self, run: Path) -> int:
+    def told(self, run: Path) -> int:
         return len(json_of(run / "metrics.json").get("history", ()))
 
     def is_under_way(self) -> bool:
-        return all(self.stored(run) >= 3 for run in self.runs)
+        return all(self.told(run) >= 3 for run in self.runs)
 
     def remember(self) -> None:
-        self._stored = {run: self.stored(run) for run in self.runs}
-        self._before = written(self.storage, "**/epoch-*/checkpoint.ckpt")
+        self._told = {run: self.told(run) for run in self.runs}
+        super().remember()
 
     def outcome(self) -> Any:
         return sorted(self._history(run) for run in self.runs)
@@ -134,12 +137,12 @@ class Train(Work):
         assert [row["epoch"] for row in rows] == list(range(1, self.epochs + 1))
         return [(row["epoch"], row["train_loss"], row["val_cell_accuracy"]) for row in rows]
 
-    def done_again(self, redone: int) -> str:
-        repeated = again(self._before)
+    def done_again(self, tasks: int) -> str:
+        repeated = self.stored_again()
         for path in repeated:
             run, epoch = path.parents[2], int(path.parent.name.removeprefix("epoch-"))
-            # Of one epoch at most was the checkpoint written but not told yet.
-            assert epoch == self._stored[run] + 1
+            # Of one epoch at most was the checkpoint stored but not told yet.
+            assert epoch == self._told[run] + 1
         before = f" and {len(repeated)} stored but not yet told" if repeated else ""
         return f"the epoch in flight{before}, of {self.epochs}{self.each}"
 
@@ -183,6 +186,7 @@ class Tune(Train):
 
 class Evaluate(Work):
     job, process, parts = "evaluate", "ray::_score_generation", "scoring tasks"
+    files = "runs/run/scores/*/*/*.json"
     generations = ("published", 1, 2, 3)
 
     @property
@@ -193,23 +197,21 @@ class Evaluate(Work):
         return [*self.where, f"models=[{models}]", f"generations=[{generations}]", *scored]
 
     def is_under_way(self) -> bool:
-        return bool(written(self.run, "scores/*/*/*.json"))
-
-    def remember(self) -> None:
-        self._before = written(self.run, "scores/*/*/*.json")
+        return bool(self.stored())
 
     def outcome(self) -> Any:
         return json_of(self.run / "metrics.json")
 
-    def done_again(self, redone: int) -> str:
-        assert not again(self._before)
+    def done_again(self, tasks: int) -> str:
+        assert not self.stored_again()
         pairs = len(MODELS) * len(self.generations)
-        assert 0 < redone < pairs
-        return f"{redone} of {pairs} pairs of model and generation"
+        assert 0 < tasks < pairs
+        return f"{tasks} of {pairs} pairs of model and generation"
 
 
 class Quality(Work):
     job, process, parts = "quality", "ray::read_group", "reading tasks"
+    files = "runs/.score-cache/*.msgpack"
     groups = 12
     """Four for each of three CPUs."""
 
@@ -224,21 +226,23 @@ class Quality(Work):
         return [*self.where, *chosen, "bootstrap=30000"]
 
     def is_under_way(self) -> bool:
-        return len(written(self.run.parent, ".score-cache/*.msgpack")) >= SHARDS / 3
+        return len(self.stored()) >= SHARDS / 3
 
     def outcome(self) -> Any:
         quality = json_of(self.run / "quality.json")
         files = quality.pop("files")
         return quality, files["read"] + files["cached"]
 
-    def done_again(self, redone: int) -> str:
-        assert 0 < redone < self.groups
+    def done_again(self, tasks: int) -> str:
+        assert not self.stored_again()
+        assert 0 < tasks < self.groups
         files = json_of(self.run / "quality.json")["files"]
-        return f"{redone} of {self.groups} groups of directories, {files['cached']:,} files known"
+        return f"{tasks} of {self.groups} groups of directories, {files['cached']:,} files known"
 
 
 class Annotate(Work):
     job, process, parts = "annotate", "ray::Annotator", "actors"
+    files = "archive.db"
     cases, in_flight = 400, 64
     """The calls in flight are those that the configuration allows."""
 
@@ -272,7 +276,7 @@ class Annotate(Work):
         assert len(rows) == self.cases
         return sorted(rows)
 
-    def done_again(self, redone: int) -> str:
+    def done_again(self, tasks: int) -> str:
         answers = whole_answers(self._log)
         twice = sum(count - 1 for count in answers.values())
         assert twice <= self.in_flight
