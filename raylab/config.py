@@ -344,6 +344,8 @@ class JobConfig(Strict):
     """Run name; null derives it from the configuration."""
     resume: bool = False
     """Go on with the run of this name; a run that does not exist is started."""
+    log: Literal["text", "json"] = "text"
+    """What the job prints: text for people, or one JSON object a line."""
 
 
 C = TypeVar("C", bound=JobConfig)

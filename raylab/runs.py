@@ -12,12 +12,15 @@ import math
 import os
 import platform
 import posixpath
+import secrets
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +30,7 @@ from pyarrow import fs
 import raylab
 from raylab.config import JobConfig
 from raylab.errors import RunError
+from raylab.log import belongs_to
 
 RECORD = "record.json"
 METRICS = "metrics.json"
@@ -35,6 +39,7 @@ IDENTITY_EXCLUDES = {
     "storage",
     "name",
     "resume",
+    "log",
     "cluster",
     "concurrent",
     "archive",
@@ -129,7 +134,17 @@ class Run:
                 )
         except OSError as error:
             raise RunError(f"run {run.uri} cannot be written: {error}") from error
+        belongs_to(run.name, run.id)
         return run
+
+    @cached_property
+    def id(self) -> str | None:
+        """What tells this run from all others, also of its name; None where there is no record.
+
+        22 hexadecimal digits, which sort by the time of the first start. Runs of before ids existed
+        get one when they are resumed.
+        """
+        return (self.read_json(RECORD) or {}).get("id")
 
     def exists(self, name: str = "") -> bool:
         """Whether the run directory has a file or directory of this relative name."""
@@ -216,7 +231,8 @@ class Run:
                 "set these as the run has them, or choose another name="
             )
         entry = {"time": _now(), "argv": sys.argv}
-        self.write_json(RECORD, {**record, "resumed": [*record.get("resumed", []), entry]})
+        resumed = [*record.get("resumed", []), entry]
+        self.write_json(RECORD, {"id": _new_id(), **record, "resumed": resumed})
 
 
 def identity_of(config: JobConfig) -> Json:
@@ -245,6 +261,7 @@ def _identity(config: Json) -> Json:
 
 def _new_record(config: JobConfig, job: str, name: str) -> Json:
     return {
+        "id": _new_id(),
         "job": job,
         "name": name,
         "config": _dump(config),
@@ -259,6 +276,11 @@ def _new_record(config: JobConfig, job: str, name: str) -> Json:
         "cpus": os.cpu_count(),
         "executable": sys.executable,
     }
+
+
+def _new_id() -> str:
+    """Milliseconds of now and 40 random bits, like a UUID 7 as short as Inspect's ids."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
 
 
 def _now() -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 import uuid
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -83,6 +84,27 @@ def test_resume_keeps_the_record_and_notes_each_time(storage: str) -> None:
     assert record == first
 
 
+def test_an_id_tells_runs_of_one_name_apart_and_stays(tmp_path: Path) -> None:
+    configs = [train(tmp_path / place, "name=night") for place in ("a", "b")]
+    first, second = (Run.open(config, "train").id for config in configs)
+    assert first is not None and second is not None
+    assert first != second and len(first) == 22
+    # Milliseconds in front: ids sort by time.
+    assert int(first[:12], 16) <= int(second[:12], 16) <= 1000 * time.time()
+    again = Run.open(configs[0].model_copy(update={"resume": True}), "train")
+    assert again.id == first == read_record(again)["id"] == Run.at(again.uri).id
+
+
+def test_a_run_from_before_ids_gets_one_when_it_is_resumed(tmp_path: Path) -> None:
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    record = read_record(run)
+    del record["id"]
+    run.write_json(RECORD, record)
+    assert Run.at(run.uri).id is None
+    resumed = Run.open(train(tmp_path, "name=night", "resume=true"), "train")
+    assert resumed.id is not None and resumed.id == Run.at(run.uri).id
+
+
 def test_resume_of_another_configuration_names_what_differs(storage: str) -> None:
     Run.open(train(storage, "name=night", "training.lr=0.5"), "train")
     with pytest.raises(RunError) as caught:
@@ -105,7 +127,7 @@ def test_derived_name_depends_on_the_work_alone(tmp_path: Path) -> None:
     config = train(tmp_path)
     name = Run.open(config, "train").name
     assert name == f"train-{config_hash(config)}"
-    same = train(tmp_path / "b", "name=x", "resume=true", "cluster.workers=4")
+    same = train(tmp_path / "b", "name=x", "resume=true", "log=json", "cluster.workers=4")
     assert config_hash(same) == config_hash(config)
     assert config_hash(train(tmp_path, "training.seed=1")) != config_hash(config)
     assert config_hash(train(tmp_path, "init_from=old.ckpt")) != config_hash(config)

@@ -49,6 +49,8 @@ class Checkpoint:
     weights: dict[str, Tensor]
     trained_on: frozenset[str] | None
     """Ids of the tasks it was trained on; None where the file does not tell."""
+    run_id: str | None = None
+    """Id of the run that trained it; None where the file does not tell."""
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -126,7 +128,8 @@ def _parse(path: Path, content: object) -> Checkpoint:
         for name, tensor in state.items()
         if name.startswith(PREFIX)
     }
-    return Checkpoint(path, model, weights, _task_ids(fields["raylab"].get("trained_on")))
+    tasks, run_id = (fields["raylab"].get(key) for key in ("trained_on", "run_id"))
+    return Checkpoint(path, model, weights, _task_ids(tasks), run_id)
 
 
 def _task_ids(listed: object) -> frozenset[str] | None:

@@ -22,6 +22,7 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.evaluation import UnitScore, score_tasks, trained_on, unit_of_tasks
 from raylab.arc.groups import group_tasks
 from raylab.arc.tasks import Task, load_tasks
+from raylab.cluster.metrics import PAIRS, TASKS, Meters
 from raylab.cluster.models import fetch_checkpoint, file_name, find_models, opened
 from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
 from raylab.config import (
@@ -33,8 +34,8 @@ from raylab.config import (
     ScoringConfig,
     Source,
 )
-from raylab.entrypoint import console
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
+from raylab.log import say, show
 from raylab.quality.logs import read_score, score_log
 from raylab.report.progress import duration
 from raylab.report.tables import accuracy_table, percent
@@ -61,8 +62,12 @@ def run_evaluate(config: EvaluateConfig) -> None:
             models, config.generations, config.data, config.scoring, config.cluster, run
         )
     run.write_json(METRICS, {"metric": config.scoring.metric.value, "models": accuracies})
-    console().print(accuracy_table(accuracies, config.scoring))
-    print(f"score tree {run.uri}/{SCORES}")
+    show(
+        accuracy_table(accuracies, config.scoring),
+        metric=config.scoring.metric.value,
+        models=accuracies,
+    )
+    say(f"score tree {run.uri}/{SCORES}", uri=f"{run.uri}/{SCORES}")
     run.finish()
 
 
@@ -102,9 +107,10 @@ def evaluate_models(
     accuracies = _present_accuracies(job, missing)
     if len(missing) < len(job.pairs):
         done = len(job.pairs) - len(missing)
-        print(
+        say(
             f"{done} of {len(job.pairs)} pairs of model and generation are scored already",
-            flush=True,
+            done=done,
+            total=len(job.pairs),
         )
     if missing:
         lacking = {model for model, _ in missing} - checkpoints.keys()
@@ -242,10 +248,11 @@ def _choose_units(
             f"models {', '.join(checkpoints)}: score them all the same with "
             "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
         )
-    print(
+    say(
         f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
         "was trained on are left out",
-        flush=True,
+        scored=len(unseen),
+        tasks=len(tasks),
     )
     units: Units = {}
     for task, unit in unit_of_tasks(group_tasks(unseen, data.taxonomy), scoring).items():
@@ -358,31 +365,46 @@ def _score_missing(
 ) -> None:
     """Score the missing units, write each pair's files as it comes, and add its accuracies."""
     pending = _submit(job, missing, checkpoints, cluster)
-    start, total = time.monotonic(), len(pending)
-    print(
-        f"scoring {total} pairs of model and generation -> {job.tree.uri}/{job.subdir}", flush=True
+    start, total, meters = time.monotonic(), len(pending), Meters(job.tree.name)
+    say(
+        f"scoring {total} pairs of model and generation -> {job.tree.uri}/{job.subdir}",
+        total=total,
+        uri=f"{job.tree.uri}/{job.subdir}",
     )
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=HEARTBEAT_SECONDS)
             elapsed = time.monotonic() - start
             if not ready:
-                done = f"{total - len(pending)} of {total} done"
-                print(f"  {done} after {duration(elapsed)}", flush=True)
+                done = total - len(pending)
+                message = f"  {done} of {total} done after {duration(elapsed)}"
+                say(message, done=done, total=total, seconds=elapsed)
                 continue
             pair = pending[ready[0]]
-            scores, seconds = result_of(ready[0], f"scoring {pair[0]} on {pair[1]}")
+            try:
+                scores, seconds = result_of(ready[0], f"scoring {pair[0]} on {pair[1]}")
+            except Exception:
+                meters.add(PAIRS, outcome="failed")
+                raise
             del pending[ready[0]]
             _write_scores(job, pair, scores)
             metric = job.scoring.metric.value
             accuracies[pair] |= {unit: score.metrics[metric] for unit, score in scores.items()}
-            done = total - len(pending)
-            print(
+            meters.add(PAIRS, outcome="scored")
+            meters.add(TASKS, sum(len(job.units[unit]) for unit in scores))
+            done, mean = total - len(pending), statistics.fmean(accuracies[pair].values())
+            left = elapsed / done * len(pending)
+            say(
                 f"[{done:>{len(str(total))}}/{total}] {pair[0]} on {pair[1]}: {metric} "
-                f"{percent(statistics.fmean(accuracies[pair].values()))} over "
-                f"{len(accuracies[pair])} {job.scoring.unit}s, {seconds:.1f} s, "
-                f"ETA {duration(elapsed / done * len(pending))}",
-                flush=True,
+                f"{percent(mean)} over {len(accuracies[pair])} {job.scoring.unit}s, "
+                f"{seconds:.1f} s, ETA {duration(left)}",
+                done=done,
+                total=total,
+                eta_seconds=left,
+                model=pair[0],
+                generation=pair[1],
+                accuracy=mean,
+                seconds=seconds,
             )
     finally:
         for reference in pending:
@@ -451,6 +473,7 @@ def _write_scores(job: _Job, pair: Pair, scores: Mapping[str, UnitScore]) -> Non
             samples=score.grids,
             metrics=_logged_metrics(score, job.scoring.metric.value),
             created=created,
+            run_id=job.tree.id,
             metadata={
                 "metric": job.scoring.metric.value,
                 "unit": job.scoring.unit,

@@ -1,14 +1,15 @@
 """What follows an annotation: its report and score tree, the decisions of people, and drift."""
 
+import logging
 from collections.abc import Iterator
 
 from pyarrow import fs
 
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
-from raylab.entrypoint import console
 from raylab.errors import ArchiveError, ConfigError, LlmError
 from raylab.llm.embedded import uses_embedded
+from raylab.log import say, show
 from raylab.opt.agreement import load_distance
 from raylab.opt.drift import compare_runs, count_run, packaged_canary
 from raylab.opt.outcome import HumanDecision, Outcome, Status
@@ -38,17 +39,18 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     """
     _verify(run, archive)
     report = _report(config, run, archive)
-    for table in annotation_tables(report):
-        console().print(table)
+    told = {key: report[key] for key in ("cases", "agreement", "gold")}
+    show(*annotation_tables(report), **told, usage=report["usage"]["total"])
     left_out = report["score_tree"]["left_out"] if report["cases"]["with_gold"] else ()
     for notice in (*report["notices"], *left_out):
-        print(f"note: {notice}")
-    print(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}")
+        say(f"note: {notice}")
+    say(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}", uri=run.uri)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
-        print(
+        say(
             f"{waiting} cases wait for a person: python jobs/annotate.py name={run.name} "
-            f"review=export"
+            f"review=export",
+            waiting=waiting,
         )
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.cases(run.name, Status.FAILED))
@@ -82,10 +84,11 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
         (head.finished or head.started).isoformat(),
     )
     for file in scores.files:
-        run.write_json(f"{SCORES}/{file.path}", score_log(**file.log))
+        run.write_json(f"{SCORES}/{file.path}", score_log(**file.log, run_id=run.id))
     chain = {"place": archive.place, "records": head.records, "head_hash": head.head_hash}
     report: Json = {
         "run": run.name,
+        "run_id": run.id,
         "archive": chain,
         **quality.report(
             smoke=uses_embedded(config.llm),
@@ -98,7 +101,8 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
     if config.export is not None:
         path = f"{run.uri}/cases.{config.export}"
-        print(f"{archive.export(run.name, path, config.export)} cases -> {path}")
+        written = archive.export(run.name, path, config.export)
+        say(f"{written} cases -> {path}", cases=written, uri=path)
     return report
 
 
@@ -114,7 +118,7 @@ def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:
     return (Outcome.model_validate(row.body) for row in archive.cases(run))
 
 
-def print_drift(config: AnnotateConfig) -> None:
+def tell_drift(config: AnnotateConfig) -> None:
     """Compare all runs of the archive over time, on the packaged gold cases.
 
     Raises:
@@ -136,11 +140,10 @@ def print_drift(config: AnnotateConfig) -> None:
         ]
     drift = compare_runs(runs)
     Run.at(config.storage).write_json(DRIFT, drift)
-    for table in drift_tables(drift):
-        console().print(table)
+    show(*drift_tables(drift), comparisons=drift["comparisons"])
     for alarm in drift["alarms"]:
-        print(f"alarm: {alarm}")
-    print(f"{config.storage}/{DRIFT}")
+        say(f"alarm: {alarm}", logging.WARNING)
+    say(f"{config.storage}/{DRIFT}", uri=f"{config.storage}/{DRIFT}")
 
 
 def archive_location(config: AnnotateConfig) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from raylab.config import AnnotateConfig
 from raylab.errors import ConfigError, RunError
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
+from raylab.log import belongs_to, say
 from raylab.opt.cases import Case
 from raylab.opt.journal import ArchiveJournal
 from raylab.opt.outcome import HumanDecision, Outcome, Status
@@ -32,6 +34,7 @@ def run_review(config: AnnotateConfig) -> None:
         RaylabError: what a user can act on, with the way out.
     """
     run = _named_run(config)
+    belongs_to(run.name, run.id)
     made = _configuration(config, run)
     path = config.review_file or _file_of(run)
     with Archive.open(archive_location(made), create=False) as archive:
@@ -74,10 +77,12 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
             "file in review_file="
         )
     path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
-    print(
+    say(
         f"{len(rows)} cases wait for a person -> {path}\n"
         "fill in decision (A, B or an OPT-Code line), justification and reviewer, then "
-        f"python jobs/annotate.py name={run.name} review=import"
+        f"python jobs/annotate.py name={run.name} review=import",
+        waiting=len(rows),
+        uri=str(path),
     )
 
 
@@ -106,7 +111,8 @@ def _import(
     with embedded_if_used(config.llm) as embedded:
         statuses = asyncio.run(_settle(config, run, archive, new, embedded))
     settled = statuses.count(Status.ACCEPTED)
-    print(f"{len(new)} new decisions of {len(read)}: {settled} settle their case", flush=True)
+    message = f"{len(new)} new decisions of {len(read)}: {settled} settle their case"
+    say(message, decisions=len(read), new=len(new), settled=settled)
     conclude(config, run, archive)
 
 
@@ -141,9 +147,11 @@ async def _settle(
             row = DecisionRow(settled.case, settled.action, settled.reviewer, status, body)
             archive.add_decision(run.name, row)
             if (report := settled.confirmation) is not None and not report.acceptable:
-                print(
+                say(
                     f"case {settled.case} stays open, the evaluator refuses the code "
-                    f"({report.verdict} {report.score}): {report.summary}"
+                    f"({report.verdict} {report.score}): {report.summary}",
+                    logging.WARNING,
+                    case=settled.case,
                 )
             return status
 

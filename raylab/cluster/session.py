@@ -12,10 +12,12 @@ from typing import Any
 import ray
 from pyarrow import fs
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.config import ClusterConfig
 from raylab.errors import ConfigError, RaylabError, RunError
+from raylab.log import say, structured
 from raylab.runs import RECORD, Run
 
 logger = logging.getLogger(__name__)
@@ -76,11 +78,12 @@ def _tell_losses(over: threading.Event) -> None:
         for node in nodes:
             dead = node["NodeID"] in alive and not node["Alive"]
             if dead and node["DeathReason"] != REMOVED_IDLE:
-                print(
-                    f"node {node['NodeManagerAddress']} is lost ({node['DeathReasonMessage']}): "
-                    "its work goes on elsewhere from what is stored",
-                    flush=True,
+                address, reason = node["NodeManagerAddress"], node["DeathReasonMessage"]
+                message = (
+                    f"node {address} is lost ({reason}): its work goes on elsewhere from what is "
+                    "stored"
                 )
+                say(message, logging.WARNING, node=address)
         alive = {node["NodeID"] for node in nodes if node["Alive"]}
 
 
@@ -132,14 +135,26 @@ def _read_file(path: str) -> bytes | None:
 
 def _connect(address: str | None) -> None:
     # Workers' warnings and progress reach the driver by their own way, not by Ray's log stream.
+    job = JobConfig()
+    if structured():
+        _log_in_json(job)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, job_config=job)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS')} ({reason}): start it, "
             "correct cluster.address or RAY_ADDRESS, or leave both unset for a local one"
         ) from error
+
+
+def _log_in_json(job: JobConfig) -> None:
+    """Have Ray log in JSON: the workers into their files, and this process as all else in it."""
+    # ray.init(logging_config=...) would add a second handler, of other keys, to this process.
+    ray_logger = logging.getLogger("ray")
+    ray_logger.handlers.clear()
+    ray_logger.propagate = True
+    job.set_py_logging_config(ray.LoggingConfig(encoding="JSON", log_level="WARNING"))
 
 
 def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:

@@ -191,14 +191,6 @@ def read_units(
     return done
 
 
-def read_group(
-    units: Sequence[Unit], cache: str | None, replicates: int
-) -> tuple[int, list[UnitScores]]:
-    """`read_units`, and how many files that were."""
-    scores = read_units(units, cache, replicates)
-    return sum(unit.read + unit.cached for unit in scores), scores
-
-
 def groups_of(units: Sequence[Unit], groups: int) -> list[list[Unit]]:
     """Deals units out to at most `groups` groups of like size, keeping a shard's units together."""
     dealt: list[list[Unit]] = [[] for _ in range(min(groups, len(units)))]

@@ -210,7 +210,7 @@ class Evaluate(Work):
 
 
 class Quality(Work):
-    job, process, parts = "quality", "ray::read_group", "reading tasks"
+    job, process, parts = "quality", "ray::_read", "reading tasks"
     files = "runs/.score-cache/*.msgpack"
     groups = 12
     """Four for each of three CPUs."""

@@ -17,7 +17,7 @@ from tests.faults.table import ROW
 pytestmark = [pytest.mark.fault, pytest.mark.ray, pytest.mark.slow]
 
 WORKERS = 2
-SECONDS = 400.0
+SECONDS = 900.0
 
 each_job = pytest.mark.parametrize("kind", JOBS, ids=lambda kind: kind.job)
 Kind = type[Work]
