@@ -111,17 +111,24 @@ def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Seque
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
-    parser.add_argument("--config", type=Path)
+    parser.add_argument("--config")
     parser.add_argument("overrides", nargs="*")
     arguments = parser.parse_intermixed_args(argv)
     if arguments.help:
         print(help_text(kind, doc))
         return
-    config = load_config(kind, arguments.overrides, arguments.config)
+    config = load_config(kind, arguments.overrides, _local_file(arguments.config))
     if arguments.cfg:
         print(as_yaml(config), end="")
         return
     run(config)
+
+
+def _local_file(given: str | None) -> Path | None:
+    """The file of --config, which is read before anything that could open a URI is imported."""
+    if given is not None and "://" in given:
+        raise ConfigError(f"--config {given} should be a local file: copy it to this machine first")
+    return None if given is None else Path(given)
 
 
 def _reader_is_gone() -> bool:

@@ -1,7 +1,7 @@
 """The import direction of the house.
 
 jobs -> cluster -> {arc, opt, quality, report} -> {llm, archive, runs, entrypoint}
--> {config, errors, schema, log}
+-> {config, files, errors, schema, log}
 """
 
 import ast
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
     {"errors", "schema", "log"},
-    {"config"},
+    {"config", "files"},
     {"llm", "archive", "runs", "entrypoint"},
     {"arc", "opt", "quality", "report"},
     {"cluster"},

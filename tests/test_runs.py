@@ -1,4 +1,4 @@
-"""Run directories on a local path, a URI and a filesystem without rename."""
+"""Run directories on a local path, a URI and object storage, which has no rename."""
 
 import json
 import os
@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from raylab.config import AnnotateConfig, TrainConfig, load_config
-from raylab.errors import RunError
+from raylab.errors import ConfigError, RunError
 from raylab.runs import RECORD, Run, config_hash
+from tests.object_storage import ObjectStorage
 
 
-@pytest.fixture(params=["path", "file URI", "object store"])
+@pytest.fixture(params=["path", "file URI", "object storage"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return {
-        "path": str(tmp_path),
-        "file URI": f"file://{tmp_path}",
-        "object store": f"fsspec+memory:///{uuid.uuid4().hex}",
-    }[request.param]
+    if request.param == "object storage":
+        s3: ObjectStorage = request.getfixturevalue("s3")
+        return f"{s3.uri}/{uuid.uuid4().hex}"
+    return f"file://{tmp_path}" if request.param == "file URI" else str(tmp_path)
 
 
 def train(storage: str | Path, *overrides: str) -> TrainConfig:
@@ -155,7 +155,7 @@ def test_directory_without_a_record_is_refused_with_the_reason(tmp_path: Path) -
 
 def test_empty_directory_is_free(tmp_path: Path) -> None:
     (tmp_path / "night").mkdir()
-    assert Run.open(train(tmp_path, "name=night"), "train").exists(RECORD)
+    assert (Run.open(train(tmp_path, "name=night"), "train") / RECORD).exists()
 
 
 @pytest.mark.parametrize("content", [b'{"job": "tra', b"", b"\xff\xfe", b"[1, 2]"])
@@ -175,8 +175,8 @@ def test_json_goes_there_and_back_in_any_directory(storage: str) -> None:
     value = {"name": "é", "list": [1, 2.5, True, None], "inner": {"a": "b"}}
     run.write_json("scores/a/b.json", value)
     assert run.read_json("scores/a/b.json") == value
-    assert run.exists("scores/a")
-    assert not run.exists("scores/c")
+    assert (run / "scores/a").exists()
+    assert not (run / "scores/c").exists()
 
 
 def test_nan_and_infinity_are_written_as_null(storage: str) -> None:
@@ -195,7 +195,7 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(RunError, match=r"m\.json cannot be written: no space left"):
         run.write_json("m.json", {"a": 2})
     with pytest.raises(TypeError):
         run.write_json("m.json", {"a": object()})
@@ -225,7 +225,7 @@ def test_finish_notes_the_time_and_keeps_the_record(storage: str) -> None:
 
 
 def test_unknown_storage_is_told() -> None:
-    with pytest.raises(RunError, match="storage nothing://a/night cannot be opened"):
+    with pytest.raises(ConfigError, match="nothing://a cannot be opened"):
         Run.open(TrainConfig(storage="nothing://a", name="night"), "train")
 
 

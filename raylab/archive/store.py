@@ -499,10 +499,11 @@ class Archive:
             Cases written.
 
         Raises:
-            ArchiveError: There is no such run, or the file cannot be written.
+            ArchiveError: There is no such run.
+            RunError: The file cannot be written.
         """
         until = self.run(run).records
-        return write_cases(self.current_cases(run, until=until), str(path), format)
+        return write_cases(self.current_cases(run, until=until), path, format)
 
     def _run_id(self, name: str) -> int:
         return self._database.read(lambda connection: self._run(connection, name)["id"])

@@ -31,7 +31,7 @@ from raylab.cluster.annotators import (
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.outcomes import archive_location, conclude, tell_drift
 from raylab.cluster.review import run_review
-from raylab.cluster.session import result_of, session, this_node
+from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.config import AnnotateConfig
 from raylab.errors import DataError, StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
@@ -71,8 +71,8 @@ def run_annotate(config: AnnotateConfig) -> None:
     if config.review is not None:
         run_review(config)
         return
-    run = Run.open(config, config.job)
     location = archive_location(config)
+    run = Run.open(config, config.job)
     with Archive.open(location) as archive:
         archive.start_run(run.name, identity_of(config), _versions(run), run.id)
         archive.add_prompts(prompt_catalogue())
@@ -92,7 +92,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
     before = archive.counts(run.name)
     done = sum(before.values())
     say(
-        f"{total} cases, {done} of them done -> {run.uri}, {archive.place}",
+        f"{total} cases, {done} of them done -> {run}, {archive.place}",
         done=done,
         total=total,
         uri=run.uri,
@@ -105,6 +105,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
     with ExitStack() as stack:
         embedded = stack.enter_context(embedded_if_used(config.llm))
         stack.enter_context(session(config.cluster))
+        require_kept(run)
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(Progress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))

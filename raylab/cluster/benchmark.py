@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import torch
-from pyarrow import fs
 from rich.table import Table
 
 from raylab.arc.training import build_experiment, build_trainer
@@ -113,7 +112,7 @@ def local_directory(run: Run, part: str) -> Path:
     Raises:
         ConfigError: it is not local.
     """
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
+    if not run.is_local:
         raise ConfigError(f"the benchmark of {part} needs a local directory as storage=")
     return Path(run.path)
 

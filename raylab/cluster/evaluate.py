@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
 import ray
@@ -23,7 +22,7 @@ from raylab.arc.evaluation import UnitScore, score_tasks, trained_on, unit_of_ta
 from raylab.arc.groups import group_tasks
 from raylab.arc.tasks import Task, load_tasks
 from raylab.cluster.metrics import PAIRS, TASKS, Meters
-from raylab.cluster.models import fetch_checkpoint, file_name, find_models, opened
+from raylab.cluster.models import fetch_checkpoint, file_name, find_models
 from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
 from raylab.config import (
     AS_PUBLISHED,
@@ -35,6 +34,7 @@ from raylab.config import (
     Source,
 )
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
+from raylab.files import Place
 from raylab.log import say, show
 from raylab.quality.logs import read_score, score_log
 from raylab.report.progress import duration
@@ -67,7 +67,8 @@ def run_evaluate(config: EvaluateConfig) -> None:
         metric=config.scoring.metric.value,
         models=accuracies,
     )
-    say(f"score tree {run.uri}/{SCORES}", uri=f"{run.uri}/{SCORES}")
+    scores = str(run / SCORES)
+    say(f"score tree {scores}", uri=scores)
     run.finish()
 
 
@@ -155,9 +156,9 @@ def _generation(generation: Generation, data: DataConfig) -> tuple[str, DataConf
             f"generations: {generation} is the path of an archive, but data.source={data.source} "
             f"is packaged: give seeds and {AS_PUBLISHED}, or choose data=re_arc or data=arc_json"
         )
-    path = Path(generation)
-    name = path.name if path.is_dir() else path.stem
-    return file_name(name), data.model_copy(update={"path": path})
+    archive = Place.at(generation)
+    name = archive.name if archive.is_directory() else archive.stem
+    return file_name(name), data.model_copy(update={"path": generation})
 
 
 # What is to be scored
@@ -226,8 +227,7 @@ def _plan(
 
 def _file_identity(uri: str) -> Json:
     """What tells whether a checkpoint file is still the same, without reading it."""
-    filesystem, path = opened(uri)
-    info = filesystem.get_file_info(path)
+    info = Place.at(uri).info()
     if info.type != fs.FileType.File:
         raise CheckpointError(f"no checkpoint at {uri}")
     modified = None if info.mtime is None else info.mtime.isoformat()
@@ -276,14 +276,14 @@ def _refuse_other_scores(tree: Run, name: str, before: Json, now: Json) -> None:
     for key in ("generations", "scoring"):
         if before[key] != now[key]:
             raise RunError(
-                f"{tree.uri}/{name} is of other {key}: {before[key]}, now {now[key]}; set them as "
+                f"{tree / name} is of other {key}: {before[key]}, now {now[key]}; set them as "
                 "they were, or choose another name="
             )
     for model, identity in before["models"].items():
         other = now["models"].get(model)
         if other != identity:
             raise RunError(
-                f"{tree.uri} holds scores of model {model} from {identity['checkpoint']}, changed "
+                f"{tree} holds scores of model {model} from {identity['checkpoint']}, changed "
                 f"{identity['modified']}, and now it is {_described(other)}: its scores would "
                 "mix, so choose another name="
             )
@@ -302,23 +302,15 @@ def _refuse_seen(tree: Run, checkpoints: Mapping[str, Checkpoint], units: Units)
         if seen:
             raise RunError(
                 f"model {model} was trained on {len(seen)} of the {len(scored)} tasks that "
-                f"{tree.uri} scores, such as {seen[0]}: score it under another name="
+                f"{tree} scores, such as {seen[0]}: score it under another name="
             )
 
 
 def _missing_units(job: _Job) -> dict[Pair, list[str]]:
     """The units that have no file yet, of the pairs that lack any."""
-    filesystem = job.tree.filesystem
-    selector = fs.FileSelector(
-        f"{job.tree.path}/{job.subdir}", recursive=True, allow_not_found=True
-    )
-    present = {
-        info.path.removeprefix(f"{job.tree.path}/")
-        for info in filesystem.get_file_info(selector)
-        if info.size
-    }
+    present = {file.path for file in (job.tree / job.subdir).files("**/*.json")}
     units = {
-        pair: [unit for unit in job.units if job.file(pair, unit) not in present]
+        pair: [u for u in job.units if (job.tree / job.file(pair, u)).path not in present]
         for pair in job.pairs
     }
     return {pair: lacking for pair, lacking in units.items() if lacking}
@@ -343,11 +335,11 @@ def _present_accuracies(
 
 def _accuracy_in(job: _Job, pair: Pair, unit: str) -> float:
     name = job.file(pair, unit)
-    with job.tree.filesystem.open_input_file(f"{job.tree.path}/{name}") as file:
+    with (job.tree / name).opened() as file:
         accuracy = read_score(file, name)
     if isinstance(accuracy, str):
         raise RunError(
-            f"{job.tree.uri}/{name} cannot be used ({accuracy}): remove it, and resume=true makes "
+            f"{job.tree / name} cannot be used ({accuracy}): remove it, and resume=true makes "
             "it again"
         )
     return accuracy
@@ -366,11 +358,8 @@ def _score_missing(
     """Score the missing units, write each pair's files as it comes, and add its accuracies."""
     pending = _submit(job, missing, checkpoints, cluster)
     start, total, meters = time.monotonic(), len(pending), Meters(job.tree.name)
-    say(
-        f"scoring {total} pairs of model and generation -> {job.tree.uri}/{job.subdir}",
-        total=total,
-        uri=f"{job.tree.uri}/{job.subdir}",
-    )
+    scores = str(job.tree / job.subdir)
+    say(f"scoring {total} pairs of model and generation -> {scores}", total=total, uri=scores)
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=HEARTBEAT_SECONDS)

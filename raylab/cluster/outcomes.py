@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Iterator
 
-from pyarrow import fs
-
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
 from raylab.errors import ArchiveError, ConfigError, LlmError
+from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import say, show
 from raylab.opt.agreement import load_distance
@@ -44,7 +43,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     left_out = report["score_tree"]["left_out"] if report["cases"]["with_gold"] else ()
     for notice in (*report["notices"], *left_out):
         say(f"note: {notice}")
-    say(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}", uri=run.uri)
+    say(f"report {run / REPORT}, heat map {run / CONFUSION}", uri=run.uri)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         say(
@@ -100,7 +99,7 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     run.write_json(REPORT, report)
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
     if config.export is not None:
-        path = f"{run.uri}/cases.{config.export}"
+        path = str(run / f"cases.{config.export}")
         written = archive.export(run.name, path, config.export)
         say(f"{written} cases -> {path}", cases=written, uri=path)
     return report
@@ -139,11 +138,12 @@ def tell_drift(config: AnnotateConfig) -> None:
             for row in archive.runs()
         ]
     drift = compare_runs(runs)
-    Run.at(config.storage).write_json(DRIFT, drift)
+    storage = Run.at(config.storage)
+    storage.write_json(DRIFT, drift)
     show(*drift_tables(drift), comparisons=drift["comparisons"])
     for alarm in drift["alarms"]:
         say(f"alarm: {alarm}", logging.WARNING)
-    say(f"{config.storage}/{DRIFT}", uri=f"{config.storage}/{DRIFT}")
+    say(f"{storage / DRIFT}", uri=str(storage / DRIFT))
 
 
 def archive_location(config: AnnotateConfig) -> str:
@@ -154,10 +154,10 @@ def archive_location(config: AnnotateConfig) -> str:
     """
     if config.archive is not None:
         return config.archive
-    filesystem, path = fs.FileSystem.from_uri(config.storage)
-    if not isinstance(filesystem, fs.LocalFileSystem):
+    storage = Place.at(config.storage)
+    if not storage.is_local:
         raise ConfigError(
             f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
             "file or the URL of a PostgreSQL database"
         )
-    return f"{path}/{ARCHIVE}"
+    return f"{storage.path}/{ARCHIVE}"

@@ -49,10 +49,10 @@ def run_pipeline(config: PipelineConfig) -> None:
         return
     with session(config.cluster, run):
         trained = _train(config, run)
-        best = {name: f"{run.uri}/{name}/{m['best']['checkpoint']}" for name, m in trained.items()}
+        best = {name: str(run / name / m["best"]["checkpoint"]) for name, m in trained.items()}
         models = best | taken
         _score(config, run, models)
-        if not run.exists(EXAMPLES):
+        if not (run / EXAMPLES).exists():
             run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
         run.write_json(QUALITY, _measure(config, run))
     run.write_bytes(REPORT, _page(config, run).encode())
@@ -99,8 +99,8 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     def measure(root: str, priors: Sequence[str] = ()) -> Quality:
         return measure_trees(root, priors, settings, config.storage, run.name)
 
-    priors = [] if config.prior is None else [f"{run.uri}/{PRIOR}"]
-    quality = measure(f"{run.uri}/{SCORES}", priors)
+    priors = [] if config.prior is None else [str(run / PRIOR)]
+    quality = measure(str(run / SCORES), priors)
     return {**quality, "others": {uri: measure(uri) for uri in config.score_trees}}
 
 
@@ -167,7 +167,7 @@ def _tell_outcome(run: Run) -> None:
     for uri, other in quality["others"].items():
         say(f"\n{uri}")
         tell_quality(other)
-    say(f"\nreport {run.uri}/{REPORT}", uri=f"{run.uri}/{REPORT}")
+    say(f"\nreport {run / REPORT}", uri=str(run / REPORT))
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:

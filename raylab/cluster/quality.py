@@ -13,8 +13,9 @@ from ray.exceptions import RayTaskError
 
 from raylab.cluster.metrics import DIRECTORIES_LEFT, FILES, Meters
 from raylab.cluster.session import result_of, session
-from raylab.config import QualityConfig
+from raylab.config import QualityConfig, absolute_location
 from raylab.errors import ConfigError, DataError
+from raylab.files import Place
 from raylab.log import say, show
 from raylab.quality.measure import Quality, log_lines, measure_groups
 from raylab.quality.trees import ScoreTree, Unit, UnitScores, find_trees, groups_of, read_units
@@ -45,7 +46,7 @@ def run_quality(config: QualityConfig) -> None:
         quality = _measure(trees, config, config.storage, run.name)
     run.write_json(QUALITY, quality)
     tell_quality(quality)
-    say(f"{run.uri}/{QUALITY}", uri=f"{run.uri}/{QUALITY}")
+    say(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()
 
 
@@ -118,8 +119,11 @@ def _root_of_run(config: QualityConfig) -> str:
             f"both {BASE_VARIABLE} and run_id for "
             f"{{{BASE_VARIABLE}}}/{config.quality_eval_cfg.scores_subdir}/{{run_id}}"
         )
-    root = f"{base.rstrip('/')}/{config.quality_eval_cfg.scores_subdir}/{config.run_id}"
-    return root if "://" in root else os.path.abspath(root)
+    try:
+        root = Place.at(absolute_location(base))
+    except ValueError as error:
+        raise ConfigError(f"{BASE_VARIABLE}: {error}") from error
+    return str(root / config.quality_eval_cfg.scores_subdir / config.run_id)
 
 
 def _tasks(units: int) -> int:

@@ -6,13 +6,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyarrow import fs
-
 from raylab.archive.records import DecisionRow
 from raylab.archive.store import Archive
 from raylab.cluster.outcomes import archive_location, conclude
 from raylab.config import AnnotateConfig
 from raylab.errors import ConfigError, RunError
+from raylab.files import Place
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import belongs_to, say
@@ -47,12 +46,12 @@ def run_review(config: AnnotateConfig) -> None:
 def _named_run(config: AnnotateConfig) -> Run:
     if config.name is None:
         raise ConfigError("review= needs name=, the run whose cases are reviewed")
-    return Run.at(f"{config.storage}/{config.name}")
+    return Run.at(str(Place.at(config.storage) / config.name))
 
 
 def _file_of(run: Run) -> Path:
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
-        raise ConfigError(f"run {run.uri} is in remote storage: name a local file in review_file=")
+    if not run.is_local:
+        raise ConfigError(f"run {run} is in remote storage: name a local file in review_file=")
     return Path(run.path) / REVIEW
 
 
@@ -60,7 +59,7 @@ def _configuration(config: AnnotateConfig, run: Run) -> AnnotateConfig:
     """What the run was made with; where its archive is may be said anew."""
     record = run.read_json(RECORD)
     if record is None or record["job"] != config.job:
-        raise RunError(f"{run.uri} is no annotation run: check name= and storage=")
+        raise RunError(f"{run} is no annotation run: check name= and storage=")
     archive = {} if config.archive is None else {"archive": config.archive}
     return AnnotateConfig.model_validate({**record["config"], "storage": config.storage, **archive})
 

@@ -6,22 +6,22 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import ray
-from pyarrow import fs
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.config import ClusterConfig
-from raylab.errors import ConfigError, RaylabError, RunError
+from raylab.errors import ConfigError, DataError, RaylabError, RunError
+from raylab.files import Place
 from raylab.log import say, structured
 from raylab.runs import RECORD, Run
 
 logger = logging.getLogger(__name__)
 
+SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
 WATCH_SECONDS = 1.0
 REMOVED_IDLE = 4
 """Ray's reason of death of a node that an autoscaler took away because nothing ran there."""
@@ -39,7 +39,7 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
 
     Raises:
         ConfigError: the `lightning` package is installed, or the cluster cannot be joined.
-        RunError: a node of the cluster does not see the run's directory.
+        RunError: a node of the cluster does not see the run's directory, or Ray will delete it.
     """
     if importlib.util.find_spec("lightning") is not None:
         raise ConfigError(
@@ -51,6 +51,7 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
         _connect(config.address)
     try:
         if run is not None:
+            require_kept(run)
             _require_shared(run)
         with _watched_nodes():
             yield
@@ -72,47 +73,69 @@ def _watched_nodes() -> Generator[None]:
 
 
 def _tell_losses(over: threading.Event) -> None:
-    alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-    while not over.wait(WATCH_SECONDS):
+    alive: set[str] = set()
+    while True:
         nodes = ray.nodes()
         for node in nodes:
-            dead = node["NodeID"] in alive and not node["Alive"]
-            if dead and node["DeathReason"] != REMOVED_IDLE:
+            lost = node["NodeID"] in alive and not node["Alive"]
+            if lost and node["DeathReason"] != REMOVED_IDLE:
                 address, reason = node["NodeManagerAddress"], node["DeathReasonMessage"]
-                message = (
-                    f"node {address} is lost ({reason}): its work goes on elsewhere from what is "
-                    "stored"
-                )
-                say(message, logging.WARNING, node=address)
+                message = f"node {address} is lost ({reason}): its work goes on elsewhere"
+                say(f"{message} from what is stored", logging.WARNING, node=address)
         alive = {node["NodeID"] for node in nodes if node["Alive"]}
+        if over.wait(WATCH_SECONDS):
+            return
+
+
+def require_kept(run: Run) -> None:
+    """Refuse a run in the copy of the working directory that each of several nodes has of its own.
+
+    Raises:
+        RunError: Ray would delete the run, and only the node where the job runs has it.
+    """
+    if run.in_working_directory and len(_nodes()) > 1:
+        raise RunError(
+            f"run {run} lies in Ray's copy of the working directory, as a relative storage= does "
+            "in a submitted job: other nodes have other copies, and Ray deletes them all. Give "
+            f"storage= {SHARED_PLACES}"
+        )
 
 
 def _require_shared(run: Run) -> None:
-    """Refuse a run in a local directory that some node has not, or has another one of."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if len(nodes) == 1 or not isinstance(run.filesystem, fs.LocalFileSystem):
+    """Refuse a run that some node cannot read, or has another one of."""
+    nodes = _nodes()
+    if len(nodes) == 1:
         return
-    path = f"{run.path}/{RECORD}"
-    there = [_on_node(node["NodeID"], _read_file).remote(path) for node in nodes]
-    own = _read_file(path)
+    record = str(run / RECORD)
+    there = [_on_node(node["NodeID"], _read_file).remote(record) for node in nodes]
+    own = _read_file(record)
     blind = [
         node["NodeManagerAddress"]
         for node, content in zip(nodes, there, strict=True)
         if not _holds(content, own)
     ]
-    if blind:
+    if not blind:
+        return
+    count = f"{len(blind)} of {len(nodes)} nodes cannot see it ({', '.join(blind)})"
+    if run.is_local:
         raise RunError(
-            f"run {run.uri} is on the disk of one machine, and {len(blind)} of {len(nodes)} nodes "
-            f"cannot see it ({', '.join(blind)}): give storage= a directory that all nodes share, "
-            "or a URI such as s3://bucket/runs"
+            f"run {run} is on the disk of one machine, and {count}: give storage= {SHARED_PLACES}"
         )
+    raise RunError(
+        f"run {run} is in remote storage, and {count}: give every node the environment or the "
+        "credentials file that this machine reaches it with, before Ray is started there"
+    )
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
     """Whether a node reads this content; one that was lost meanwhile need not."""
     try:
-        return ray.get(probe) == content
-    except RayError:
+        return result_of(probe) == content
+    except RunError:
         return True
 
 
@@ -126,10 +149,10 @@ def _on_node(node: str, function: Callable[..., Any]) -> Any:
     return ray.remote(function).options(num_cpus=0, scheduling_strategy=place)
 
 
-def _read_file(path: str) -> bytes | None:
+def _read_file(uri: str) -> bytes | None:
     try:
-        return Path(path).read_bytes()
-    except OSError:
+        return Place.at(uri).read()
+    except DataError:
         return None
 
 
@@ -238,5 +261,5 @@ def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
 
 
 def _cpus_of_nodes() -> list[int]:
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in _nodes()]
     return [cpus for cpus in nodes if cpus]

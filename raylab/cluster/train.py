@@ -71,8 +71,8 @@ def train(config: TrainConfig) -> None:
     best, architecture = metrics["best"], config.model.architecture
     tables = comparison_table({architecture: metrics}), group_table(best["groups"])
     show(*tables, models={architecture: best})
-    checkpoint = f"{run.uri}/{best['checkpoint']}"
-    say(f"run {run.uri}\nbest checkpoint {checkpoint}", uri=run.uri, checkpoint=checkpoint)
+    checkpoint = str(run / best["checkpoint"])
+    say(f"run {run}\nbest checkpoint {checkpoint}", uri=run.uri, checkpoint=checkpoint)
 
 
 EpochListener = Callable[[Json], None]
@@ -141,7 +141,7 @@ def fit(
         except ray.train.TrainingFailedError as error:
             kind = WorkersLostError if _is_loss(error) else TrainingError
             raise kind(
-                f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
+                f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
             ) from error
     if result.return_value is not None:
         kind, message = result.return_value

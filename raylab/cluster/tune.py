@@ -37,6 +37,7 @@ from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import checkpoint_name, fit
 from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
+from raylab.files import Place
 from raylab.log import say, show
 from raylab.report.charts import learning_curves_png
 from raylab.report.progress import epoch_line
@@ -82,7 +83,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
     places = trainings_at_a_time(config.cluster, config.concurrent)
     say(
         f"{config.trials} trials, {places} at a time of {config.cluster.workers} worker(s) each "
-        f"-> {run.uri}",
+        f"-> {run}",
         trials=config.trials,
         concurrent=places,
         uri=run.uri,
@@ -92,14 +93,14 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
         partial(_trial, settings=config.model_dump(mode="json"), uri=run.uri),
         {"node:__internal_head__": 0.001},
     )
-    state = f"{run.uri}/{TUNE_STATE}"
+    state = str(run / TUNE_STATE)
     if ray.tune.Tuner.can_restore(state):
         try:
             return ray.tune.Tuner.restore(state, trainable=trainable, resume_errored=True)
         except (EOFError, pickle.UnpicklingError) as error:
             raise RunError(
                 f"{state} was left half-written by Ray Tune and cannot be restored ({error}): "
-                f"start another sweep under another name=; the trials in {run.uri}/{TRIALS} are "
+                f"start another sweep under another name=; the trials in {run / TRIALS} are "
                 "whole and can be evaluated"
             ) from error
     population = config.search is Search.POPULATION
@@ -178,7 +179,7 @@ def _trial(values: Json, *, settings: Json, uri: str) -> None:
         raise
     except (RaylabError, ValidationError) as error:
         failure = {"kind": type(error).__name__, "message": str(error)}
-        Run.at(f"{uri}/{TRIALS}/{name}").write_json(FAILURE, failure)
+        Run.at(str(Place.at(uri) / TRIALS / name)).write_json(FAILURE, failure)
         monitor = config.training.monitor.value
         ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, "failure": str(error)})
 
@@ -204,7 +205,7 @@ def _train_trial(
 ) -> None:
     """Train from the start, or from the weights of `origin` for the epochs that it left."""
     before = 0 if origin is None else int(origin["epoch"])
-    training = trial_config(config, drawn, storage=f"{uri}/{TRIALS}", name=name)
+    training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
     left = config.training.epochs - before
     if left <= 0:
         return
@@ -219,10 +220,10 @@ def _train_trial(
         reported = True
         last = metrics["last"]
         epoch = before + int(last["epoch"])
-        checkpoint = f"{run.uri}/{CHECKPOINTS}/{checkpoint_name(last['epoch'])}/{CHECKPOINT_FILE}"
+        checkpoint = run / CHECKPOINTS / checkpoint_name(last["epoch"]) / CHECKPOINT_FILE
         pointer = {"run": name, "drawn": drawn, "origin": origin, "epoch": epoch}
         with tempfile.TemporaryDirectory() as directory:
-            content = json.dumps({**pointer, "checkpoint": checkpoint})
+            content = json.dumps({**pointer, "checkpoint": str(checkpoint)})
             (Path(directory) / POINTER).write_text(content, encoding="utf-8")
             ray.tune.report(
                 {**last, "epoch": epoch},
@@ -310,8 +311,8 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     ranked, histories = _ranked(config, run, ids)
     if not ranked or ranked[0]["score"] is None:
         reasons = [trial["failure"] for trial in ranked] + [str(e) for e in results.errors]
-        raise TrainingError(f"no trial of {run.uri} could be trained: {reasons[0]}")
-    best = Run.at(f"{run.uri}/{TRIALS}/{ranked[0]['trial']}")
+        raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
+    best = Run.at(str(run / TRIALS / ranked[0]["trial"]))
     chosen = TrainConfig.model_validate(cast("Json", best.read_json(RECORD))["config"])
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     run.write_bytes(BEST, yaml.encode())
@@ -349,7 +350,7 @@ def _ranked(
             row |= {"score": best[monitor], "epoch": best["epoch"]}
             row |= {"cell_accuracy": best["val_cell_accuracy"]}
             row |= {"epochs": metrics["last"]["epoch"], "parameters": metrics["parameters"]}
-            row |= {"checkpoint": f"{trial.uri}/{best['checkpoint']}"}
+            row |= {"checkpoint": str(trial / best["checkpoint"])}
             histories[trial.name] = metrics["history"]
         rows.append(row)
     rows.sort(key=_rank)
@@ -377,9 +378,9 @@ def _tell_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
     show(sweep_table(described, config.training.monitor.value), trials=ranked)
     checkpoint = ranked[0]["checkpoint"]
     say(
-        f"best configuration {run.uri}/{BEST}\n"
+        f"best configuration {run / BEST}\n"
         f"best checkpoint {checkpoint}\n"
-        f"learning curves {run.uri}/{CURVES}",
+        f"learning curves {run / CURVES}",
         uri=run.uri,
         checkpoint=checkpoint,
     )
