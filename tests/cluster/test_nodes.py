@@ -157,6 +157,9 @@ def test_a_lost_node_loses_no_case(nodes: Nodes, tmp_path: Path) -> None:
         nodes.kill(-1)
         followed = nodes.job("logs", "survivor", "--follow")
     assert "300/300 cases" in followed.stdout, followed.stdout + followed.stderr
+    assert (
+        len(re.findall(r"^node \S+ is lost \(.+\): its work goes on", followed.stdout, re.M)) == 1
+    )
     with Archive.open(store.location) as archive:
         assert sum(archive.counts("run").values()) == 300
         assert archive.run("run").finished is not None
@@ -183,7 +186,8 @@ def test_storage_that_a_node_cannot_see_is_refused(
     storage = tmp_path / "runs"
     storage.mkdir()
     write_tree(tmp_path / "scores", 2, 2_000)
-    nodes.join(before=f"mount -t tmpfs tmpfs {storage} && export AWS_SECRET_ACCESS_KEY=another")
+    mount = f'mount -t tmpfs tmpfs {storage} && export AWS_SECRET_ACCESS_KEY=another && exec "$@"'
+    nodes.join(before=["unshare", "--mount", "sh", "-c", mount, "sh"])
     scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
     for place, kind in (
         (storage, "on the disk of one machine"),
