@@ -27,7 +27,7 @@ test-fast: venv
 
 # Kills nodes, drivers and heads; writes what was lost and done again into the README.
 test-faults: venv
-	$(BIN)/pytest --timeout=1800 tests/faults -m fault --fault-table=README.md
+	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=README.md
 
 check: venv
 	$(BIN)/ruff format --check

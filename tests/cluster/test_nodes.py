@@ -12,7 +12,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from raylab.archive.store import Archive
 from raylab.quality.benchmark import write_tree
 from tests.cluster.nodes import Nodes, ray_nodes
 from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases
@@ -143,30 +142,6 @@ def test_a_stopped_job_goes_on_and_asks_nothing_twice(nodes: Nodes, tmp_path: Pa
     assert done.returncode == 0, done.stdout + done.stderr
     assert "200/200 cases" in done.stdout and "answers known" in done.stdout
     assert max(whole_answers(log).values()) == 1
-
-
-def test_a_lost_node_loses_no_case(nodes: Nodes, tmp_path: Path) -> None:
-    cases, log = write_cases(tmp_path, 300), tmp_path / "calls.jsonl"
-    store = Store(str(tmp_path / "archive.db"), None)
-    nodes.join()
-    with server_process("--latency-ms", "200", "--log", str(log)) as chat:
-        # An actor a CPU; the node that was last to join has one of them.
-        order = ["python", "jobs/annotate.py", *arguments(tmp_path, chat, store, cases)]
-        nodes.submit(*order, options=["--no-wait", "--submission-id", "survivor"])
-        wait_for_cases(store, 50)
-        nodes.kill(-1)
-        followed = nodes.job("logs", "survivor", "--follow")
-    assert "300/300 cases" in followed.stdout, followed.stdout + followed.stderr
-    assert (
-        len(re.findall(r"^node \S+ is lost \(.+\): its work goes on", followed.stdout, re.M)) == 1
-    )
-    with Archive.open(store.location) as archive:
-        assert sum(archive.counts("run").values()) == 300
-        assert archive.run("run").finished is not None
-        assert archive.verify("run") == []
-    # Only what was in flight on the node that died was asked again.
-    again = sum(count - 1 for count in whole_answers(log).values())
-    assert again <= 64
 
 
 def test_a_relative_storage_is_refused(nodes: Nodes, tmp_path: Path) -> None:

@@ -266,6 +266,7 @@ def test_all_cases_end_whatever_the_server_does(
     assert max(whole_answers(log).values()) == 1
 
 
+@pytest.mark.fault
 def test_kills_lose_nothing_and_pay_nothing_twice(
     tmp_path: Path, store: Store, chat: str, log: Path, cases: Path
 ) -> None:

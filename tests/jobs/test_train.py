@@ -30,6 +30,7 @@ def epochs_of(path: Path) -> list[int]:
     return [row["epoch"] for row in json.loads(path.read_text())["history"]]
 
 
+@pytest.mark.fault
 def test_killed_driver_is_resumed_where_it_was(tmp_path: Path):
     arguments = command("train", tmp_path, "name=run", "training.epochs=40")
     metrics = tmp_path / "run" / "metrics.json"

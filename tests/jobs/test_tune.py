@@ -47,6 +47,7 @@ def started_trials(sweep: Path) -> list[Path]:
     return [path.parent for path in sweep.glob("*/metrics.json")]
 
 
+@pytest.mark.fault
 def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     command = [sys.executable, f"{ROOT}/jobs/tune.py", f"storage={tmp_path}", *SWEEP]
     trials = tmp_path / "sweep" / "trials"
