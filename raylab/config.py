@@ -55,19 +55,51 @@ def _integer_as_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def _absolute_path(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+SECRETS = re.compile(
+    r"""://[^@]*:[^@]*@                                  # a password, which may hold slashes
+    | ^s3://[^/]*@                                       # an access key
+    | [?&][^=&]*(secret|password|token|_key)[^=&]*=      # a parameter that is a secret
+    | [?&]endpoint_override=[^&]*(@|%40)                 # an address with one in it
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 
 
-def _absolute_location(location: str) -> str:
-    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", location):
-        return str(_absolute_path(Path(location)))
-    if urlsplit(location).password is not None:
+def _path_as_text(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _without_secret(location: str) -> str:
+    if URI.match(location) and SECRETS.search(location):
         raise ValueError(
-            "a URI must carry no password, for it is written into the run record: give it in the "
-            "environment or the credentials file of the storage service"
+            "a URI must carry no password or key, for it is written into the run record: give it "
+            "in the environment or the credentials file of the service"
         )
     return location
+
+
+def absolute_location(location: str) -> str:
+    """A URI as it is, or a path made absolute against the current directory.
+
+    Raises:
+        ValueError: A URI carries a secret, which the message does not repeat, or a fragment.
+    """
+    if not URI.match(location):
+        return os.path.abspath(os.path.expanduser(location))
+    if "#" in location:
+        raise ValueError("a # in a URI is written %23, for what follows it is dropped otherwise")
+    return _without_secret(location)
+
+
+def _no_uri(value: object) -> object:
+    if isinstance(value, str) and URI.match(value):
+        raise ValueError("should be the path of a local file, which people can edit, not a URI")
+    return value
+
+
+def _absolute_path(path: Path) -> Path:
+    return Path(absolute_location(str(path)))
 
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -75,10 +107,17 @@ Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 Text = Annotated[str, BeforeValidator(_integer_as_text)]
 """Text that YAML and Hydra may read as an integer, such as the task id 45737921."""
 RunName = Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-AbsolutePath = Annotated[Path, AfterValidator(_absolute_path)]
-"""A path made absolute against the current directory, since Ray's workers run elsewhere."""
-Location = Annotated[str, AfterValidator(_absolute_location)]
-"""A URI, or a path made absolute like `AbsolutePath`."""
+Location = Annotated[
+    str,
+    BeforeValidator(_path_as_text),
+    AfterValidator(absolute_location),
+    Field(json_schema_extra={"format": "path or URI"}),
+]
+"""A URI, or a path made absolute, for Ray's workers run in other directories."""
+LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
+"""A path made absolute like `Location`, where no URI will do."""
+ModelName = Annotated[Text, AfterValidator(_without_secret)]
+"""A run name, a path or a URI of trained models."""
 
 
 class Source(StrEnum):
@@ -102,7 +141,7 @@ class DataConfig(Strict):
     """Which tasks, how they are split and grouped."""
 
     source: Source = Source.ARC_AGI_1
-    path: AbsolutePath | None = None
+    path: Location | None = None
     """Directory, JSON file or zip; needed by `arc_json` and `re_arc`."""
     subset: Subset = Subset.TRAINING
     """Used by the packaged sources `arc_agi_1` and `arc_agi_2`."""
@@ -114,13 +153,13 @@ class DataConfig(Strict):
     """Keep at most this many pairs of each task, demonstrations first."""
     generation: NonNegativeInt | None = None
     """Seed of a re-drawing of the tasks (colours and symmetries); null keeps them as published."""
-    split: AbsolutePath | None = None
+    split: Location | None = None
     """JSON file `{"train": [ids], "val": [ids]}`; null draws the split by `split_seed`."""
     val_fraction: Fraction = 0.23
     """Share of the tasks that a drawn split validates on."""
     split_seed: NonNegativeInt = 307
     """Seed of a drawn split."""
-    taxonomy: AbsolutePath | None = None
+    taxonomy: Location | None = None
     """JSON file `{task id: group}`; without one groups are computed from the grids."""
 
     @model_validator(mode="after")
@@ -344,6 +383,8 @@ class JobConfig(Strict):
     """Run name; null derives it from the configuration."""
     resume: bool = False
     """Go on with the run of this name; a run that does not exist is started."""
+    log: Literal["text", "json"] = "text"
+    """What the job prints: text for people, or one JSON object a line."""
 
 
 C = TypeVar("C", bound=JobConfig)
@@ -516,11 +557,11 @@ AS_PUBLISHED = "published"
 def _seed_or_archive(value: int | str) -> int | str:
     if isinstance(value, int) or value == AS_PUBLISHED:
         return value
-    return str(_absolute_path(Path(value)))
+    return absolute_location(value)
 
 
 Generation = Annotated[NonNegativeInt | str, AfterValidator(_seed_or_archive)]
-"""A seed of a re-drawing, `published` for the tasks as they are, or the path of an archive."""
+"""A seed of a re-drawing, `published` for the tasks as they are, or path or URI of an archive."""
 
 
 class ScoringConfig(Strict):
@@ -541,7 +582,7 @@ class EvaluateConfig(JobConfig):
 
     job: ClassVar[str] = "evaluate"
 
-    models: Annotated[tuple[Text, ...], Field(min_length=1)]
+    models: Annotated[tuple[ModelName, ...], Field(min_length=1)]
     """Checkpoint files, run names under `storage`, run directories, or sweeps (all trials)."""
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Seeds of re-drawings, `published`, or paths of archives in the format of `data.source`."""
@@ -597,7 +638,7 @@ class PipelineConfig(JobConfig):
 
     models: Models = ALL_MODELS
     """Trained one after another; each is an architecture or `{architecture: ..., key: value}`."""
-    take: tuple[Text, ...] = ()
+    take: tuple[ModelName, ...] = ()
     """Models taken as they are, as in `jobs/evaluate.py`, beside those trained."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
@@ -773,7 +814,7 @@ class ProtocolConfig(Strict):
     """Take A where the two name the same roots and only `+` and `/` differ."""
     threshold: Annotated[int, Field(ge=0, le=100)] = 70
     """Least score of an acceptable answer."""
-    distance: AbsolutePath | None = None
+    distance: Location | None = None
     """JSON file of root distances; null takes the packaged opt-l1-v1."""
     seed: NonNegativeInt = 307
     """Seed of the order in which the adjudicator sees A and B, and of the intervals."""
@@ -799,7 +840,7 @@ class AnnotateConfig(JobConfig):
     """Write the archived cases of the run to `<run>/cases.parquet` or `.jsonl` as well."""
     review: Literal["export", "import"] | None = None
     """Write the cases that wait for a person to `review_file`, or take the decisions back."""
-    review_file: AbsolutePath | None = None
+    review_file: LocalPath | None = None
     """JSONL; null is `<run>/review.jsonl`."""
     reviewer: Text | None = None
     """Name archived with decisions that carry none."""

@@ -5,24 +5,25 @@ python jobs/<job>.py [--help] [--cfg job] [--config FILE] [key=value ...]
 
 import argparse
 import json
+import logging
 import os
 import select
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from rich.console import Console
-
 from raylab.config import JobConfig, as_yaml, composed_values, config_groups, load_config
 from raylab.errors import ConfigError, RaylabError
+from raylab.log import JsonLines, say, structured
 from raylab.schema import Key, keys_of
 
 C = TypeVar("C", bound=JobConfig)
 
 INTERRUPTED = 130
-NO_TERMINAL_WIDTH = 120
+LOG_JSON = "log=json"
 
 
 def run_job(
@@ -41,22 +42,21 @@ def run_job(
         run: Called with the validated configuration; imports what is heavy.
         argv: Arguments; None takes those of the process.
     """
+    argv = sys.argv[1:] if argv is None else argv
+    lines = JsonLines(kind.job)
+
+    def run_telling(config: C) -> None:
+        if config.log == "json":
+            lines.start()
+        run(config)
+
+    # Looked for here as well, for a configuration that cannot be used never says it.
+    if LOG_JSON in argv:
+        lines.start()
     try:
-        _run(kind, doc, run, sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        if not _reader_is_gone():
-            raise
-        # What is left of the output would fail once more when Python flushes it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except RaylabError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except KeyboardInterrupt:
-        print("interrupted; the same command with resume=true goes on", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    sys.exit(0)
+        sys.exit(_status(kind, doc, run_telling, argv))
+    finally:
+        lines.stop()
 
 
 def help_text(kind: type[JobConfig], doc: str | None) -> str:
@@ -75,12 +75,6 @@ def help_text(kind: type[JobConfig], doc: str | None) -> str:
     return "\n\n".join(sections)
 
 
-def console() -> Console:
-    """A console that keeps tables whole where the output is no terminal."""
-    terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=NO_TERMINAL_WIDTH)
-
-
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(
@@ -88,21 +82,53 @@ class _Parser(argparse.ArgumentParser):
         )
 
 
+def _status(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str]) -> int:
+    """The exit status of a job, after it was run."""
+    try:
+        _run(kind, doc, run, argv)
+        sys.stdout.flush()
+    except RaylabError as error:
+        return _failed(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        return _failed("interrupted; the same command with resume=true goes on", INTERRUPTED)
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            # What is left of the output would fail once more when Python flushes it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        if not structured():
+            raise
+        return _failed(f"{type(error).__name__}: {error}", 1, exception=traceback.format_exc())
+    return 0
+
+
+def _failed(message: str, status: int, **fields: str) -> int:
+    say(message, logging.ERROR, status=status, **fields)
+    return status
+
+
 def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str]) -> None:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
-    parser.add_argument("--config", type=Path)
+    parser.add_argument("--config")
     parser.add_argument("overrides", nargs="*")
     arguments = parser.parse_intermixed_args(argv)
     if arguments.help:
         print(help_text(kind, doc))
         return
-    config = load_config(kind, arguments.overrides, arguments.config)
+    config = load_config(kind, arguments.overrides, _local_file(arguments.config))
     if arguments.cfg:
         print(as_yaml(config), end="")
         return
     run(config)
+
+
+def _local_file(given: str | None) -> Path | None:
+    """The file of --config, which is read before anything that could open a URI is imported."""
+    if given is not None and "://" in given:
+        raise ConfigError(f"--config {given} should be a local file: copy it to this machine first")
+    return None if given is None else Path(given)
 
 
 def _reader_is_gone() -> bool:

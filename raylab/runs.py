@@ -4,29 +4,28 @@
 whole or not at all.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
 import math
 import os
 import platform
-import posixpath
+import secrets
 import subprocess
 import sys
-import uuid
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
 
-from pyarrow import fs
-
 import raylab
 from raylab.config import JobConfig
 from raylab.errors import RunError
+from raylab.files import Place
+from raylab.log import belongs_to
 
 RECORD = "record.json"
 METRICS = "metrics.json"
@@ -38,6 +37,7 @@ IDENTITY_EXCLUDES = {
     "storage",
     "name",
     "resume",
+    "log",
     "cluster",
     "concurrent",
     "archive",
@@ -67,36 +67,8 @@ LOGGER = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run directory.
-
-    Attributes:
-        name: Run name, the last part of the directory.
-        uri: The directory as users and Ray name it: an absolute path or a URI.
-        filesystem: Where the directory lies.
-        path: The directory within `filesystem`.
-    """
-
-    name: str
-    uri: str
-    filesystem: fs.FileSystem
-    path: str
-
-    @classmethod
-    def at(cls, uri: str) -> "Run":
-        """The run directory at a path or URI, which need not exist.
-
-        Raises:
-            RunError: No filesystem opens the URI.
-        """
-        uri = uri.rstrip("/")
-        try:
-            filesystem, path = fs.FileSystem.from_uri(uri)
-        except (OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0]
-            raise RunError(f"storage {uri} cannot be opened: {reason}") from error
-        return cls(posixpath.basename(uri), uri, filesystem, path)
+class Run(Place):
+    """A run directory, whose name is that of the run."""
 
     @classmethod
     def open(cls, config: JobConfig, job: str) -> "Run":
@@ -109,52 +81,61 @@ class Run:
         Raises:
             RunError: The name is used, or the run to resume is of another configuration, or the
                 storage cannot be written.
+            DataError: The storage cannot be read.
+            ConfigError: No filesystem opens the storage.
         """
         name = config.name or f"{job}-{config_hash(config)}"
-        run = cls.at(f"{config.storage.rstrip('/')}/{name}")
-        if RAY_WORKING_DIRECTORY in run.uri:
+        run = cls.at(str(Place.at(config.storage) / name))
+        if run.in_working_directory:
             LOGGER.warning(
                 "run %s lies in Ray's copy of the working directory and is deleted with it: give "
                 "storage= an absolute path or a URI",
-                run.uri,
+                run,
             )
-        try:
-            record = run.read_json(RECORD)
-            if record is None:
-                run._refuse_strange_content()
-                run.write_json(RECORD, _new_record(config, job, name))
-            elif config.resume:
-                run._resume(record, config, job)
-            else:
-                raise RunError(
-                    f"run {run.uri} exists, started {record.get('started')}: go on with it by "
-                    "resume=true, choose another name=, or remove the directory"
-                )
-        except OSError as error:
-            raise RunError(f"run {run.uri} cannot be written: {error}") from error
+        record = run.read_json(RECORD)
+        if record is None:
+            run._refuse_strange_content()
+            run.write_json(RECORD, _new_record(config, job, name))
+        elif config.resume:
+            run._resume(record, config, job)
+        else:
+            raise RunError(
+                f"run {run} exists, started {record.get('started')}: go on with it by "
+                "resume=true, choose another name=, or remove the directory"
+            )
+        belongs_to(run.name, run.id)
         return run
 
-    def exists(self, name: str = "") -> bool:
-        """Whether the run directory has a file or directory of this relative name."""
-        info = self.filesystem.get_file_info(self._join(name))
-        return bool(info.type != fs.FileType.NotFound)
+    @cached_property
+    def id(self) -> str | None:
+        """What tells this run from all others, also of its name; None where there is no record.
+
+        22 hexadecimal digits, which sort by the time of the first start. Runs of before ids existed
+        get one when they are resumed.
+        """
+        return (self.read_json(RECORD) or {}).get("id")
+
+    @property
+    def in_working_directory(self) -> bool:
+        """Whether it lies in the copy of the working directory that a submitted job runs in."""
+        return self.is_local and RAY_WORKING_DIRECTORY in self.path
 
     def read_json(self, name: str) -> Json | None:
         """The object in a JSON file, or None if there is no such file.
 
         Raises:
             RunError: The file is no JSON object.
+            DataError: It cannot be read.
         """
-        if not self.exists(name):
+        file = self / name
+        if not file.exists():
             return None
-        with self.filesystem.open_input_stream(self._join(name)) as stream:
-            content = stream.read()
         try:
-            value: object = json.loads(content)
+            value: object = json.loads(file.read())
         except ValueError as error:
-            raise RunError(_corrupt(self.uri, name, str(error))) from error
+            raise RunError(_corrupt(file, str(error))) from error
         if not isinstance(value, dict):
-            raise RunError(_corrupt(self.uri, name, "it holds no object"))
+            raise RunError(_corrupt(file, "it holds no object"))
         return cast(Json, value)
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
@@ -166,19 +147,18 @@ class Run:
 
         Raises:
             TypeError: The value holds something else.
+            RunError: The file cannot be written.
         """
         text = json.dumps(_without_non_finite(value), indent=2, allow_nan=False)
         self.write_bytes(name, text.encode() + b"\n")
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all; `/` in the name parts directories, which are made."""
-        path = self._join(name)
-        self.filesystem.create_dir(posixpath.dirname(path), recursive=True)
-        if isinstance(self.filesystem, fs.LocalFileSystem):
-            _replace_file(Path(path), content)
-        else:
-            with self.filesystem.open_output_stream(path) as stream:
-                stream.write(content)
+        """Writes a file whole or not at all; `/` in the name parts directories, which are made.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        (self / name).write(content)
 
     @property
     def finished(self) -> bool:
@@ -189,23 +169,18 @@ class Run:
         """Notes in the record that all of the run is done."""
         self.write_json(RECORD, {**(self.read_json(RECORD) or {}), "finished": _now()})
 
-    def _join(self, name: str) -> str:
-        return posixpath.join(self.path, name) if name else self.path
-
     def _refuse_strange_content(self) -> None:
-        selector = fs.FileSelector(self.path, allow_not_found=True)
-        names = sorted(info.base_name for info in self.filesystem.get_file_info(selector))
-        if names:
+        if names := self.names():
             listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
             raise RunError(
-                f"run {self.uri} has no {RECORD} but holds {listed}, so it cannot be told what "
+                f"run {self} has no {RECORD} but holds {listed}, so it cannot be told what "
                 "made them: choose another name=, or remove the directory"
             )
 
     def _resume(self, record: Json, config: JobConfig, job: str) -> None:
         if record.get("job") != job:
             raise RunError(
-                f"run {self.uri} is of job {record.get('job')}, not {job}: choose another name="
+                f"run {self} is of job {record.get('job')}, not {job}: choose another name="
             )
         before, now = flat(_identity(record.get("config", {}))), flat(identity_of(config))
         differences = [
@@ -215,11 +190,12 @@ class Run:
         ]
         if differences:
             raise RunError(
-                f"run {self.uri} is of another configuration:{''.join(differences)}\n"
+                f"run {self} is of another configuration:{''.join(differences)}\n"
                 "set these as the run has them, or choose another name="
             )
         entry = {"time": _now(), "argv": sys.argv}
-        self.write_json(RECORD, {**record, "resumed": [*record.get("resumed", []), entry]})
+        resumed = [*record.get("resumed", []), entry]
+        self.write_json(RECORD, {"id": _new_id(), **record, "resumed": resumed})
 
 
 def identity_of(config: JobConfig) -> Json:
@@ -248,6 +224,7 @@ def _identity(config: Json) -> Json:
 
 def _new_record(config: JobConfig, job: str, name: str) -> Json:
     return {
+        "id": _new_id(),
         "job": job,
         "name": name,
         "config": _dump(config),
@@ -262,6 +239,11 @@ def _new_record(config: JobConfig, job: str, name: str) -> Json:
         "cpus": os.cpu_count(),
         "executable": sys.executable,
     }
+
+
+def _new_id() -> str:
+    """Milliseconds of now and 40 random bits, like a UUID 7 as short as Inspect's ids."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
 
 
 def _now() -> str:
@@ -294,10 +276,8 @@ def _git_output(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _corrupt(uri: str, name: str, reason: str) -> str:
-    return (
-        f"{uri}/{name} is not valid JSON ({reason}): restore the file, or remove the run directory"
-    )
+def _corrupt(file: Place, reason: str) -> str:
+    return f"{file} is not valid JSON ({reason}): restore the file, or remove the run directory"
 
 
 def _without_non_finite(value: Any) -> Any:
@@ -309,19 +289,6 @@ def _without_non_finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_non_finite(item) for item in cast(list[Any], value)]
     return value
-
-
-def _replace_file(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
 
 
 def flat(config: Json, prefix: str = "") -> Json:

@@ -61,7 +61,7 @@ def keys_of(kind: type[BaseModel]) -> list[Key]:
 def problems_of(kind: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[Problem]:
     """Says each pydantic error of `kind` with its dotted key and what is expected."""
     schema = _Schema(kind)
-    return [_problem(schema, error) for error in errors]
+    return [_problem(schema, error) for error in errors if not _follows(error)]
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,11 @@ def _child(node: Node, part: int | str) -> Node:
         return node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
     prefix = node.get("prefixItems", [])
     return prefix[part] if part < len(prefix) else node.get("items", {})
+
+
+def _follows(error: ErrorDetails) -> bool:
+    """Whether a list counts as too short only because each of its items has an error of its own."""
+    return error["type"] == "too_short" and bool(error["input"])
 
 
 def _problem(schema: _Schema, error: ErrorDetails) -> Problem:

@@ -222,9 +222,9 @@ def test_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.Monk
             "init_from=out/old",
         ],
     )
-    assert config.data.path == tmp_path / "a.zip"
-    assert config.data.split == tmp_path / "s" / "b.json"
-    assert config.data.taxonomy == tmp_path.parent / "t.json"
+    assert config.data.path == str(tmp_path / "a.zip")
+    assert config.data.split == str(tmp_path / "s" / "b.json")
+    assert config.data.taxonomy == str(tmp_path.parent / "t.json")
     assert config.storage == str(tmp_path / "out")
     assert config.init_from == str(tmp_path / "out" / "old")
     assert load_config(TrainConfig).storage == str(tmp_path / "runs")
@@ -235,14 +235,56 @@ def test_home_is_expanded() -> None:
 
 
 def test_uris_stay_as_they_are() -> None:
-    for uri in ("s3://bucket/runs", "gs://anonymous@bucket/runs", "file:///srv/runs"):
+    for uri in (
+        "s3://bucket/runs",
+        "s3://bucket/runs?endpoint_override=127.0.0.1:9000&scheme=http",
+        "gs://anonymous@bucket/runs",
+        "abfs://container@account.dfs.core.windows.net/runs",
+        "file:///srv/runs",
+    ):
         assert load_config(TrainConfig, [f"storage='{uri}'"]).storage == uri
 
 
-def test_a_password_in_storage_is_refused_and_not_repeated() -> None:
-    message = refusal(TrainConfig, "storage='s3://key:hunter2@bucket/runs'")
-    assert "storage: a URI must carry no password" in message
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://key:hunter2@bucket/runs",
+        "s3://key:slash/hunter2@bucket/runs",
+        "s3://hunter2@bucket/runs",
+        "s3://bucket/runs?region=eu&secret_key=hunter2",
+        "s3://bucket/runs?endpoint_override=http%3A%2F%2Fkey%3Ahunter2%40host",
+        "abfs://container@account.dfs.core.windows.net/runs?client_secret=hunter2",
+    ],
+)
+def test_a_secret_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
+    message = refusal(TrainConfig, f"storage='{uri}'")
+    assert "storage: a URI must carry no password or key" in message
     assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "override"),
+    [
+        (TrainConfig, "init_from='{}'"),
+        (EvaluateConfig, "models=['{}']"),
+        (EvaluateConfig, "generations=['{}']"),
+        (PipelineConfig, "take=['{}']"),
+    ],
+)
+def test_no_other_key_takes_a_secret_in_a_uri(kind: type[JobConfig], override: str) -> None:
+    message = refusal(kind, override.format("s3://key:hunter2@bucket/runs"))
+    assert "a URI must carry no password or key" in message
+    assert "hunter2" not in message
+
+
+def test_a_fragment_that_would_be_dropped_is_refused() -> None:
+    assert "storage: a # in a URI is written %23" in refusal(TrainConfig, "storage='s3://b/a#1'")
+
+
+def test_what_people_edit_is_no_uri() -> None:
+    assert "review_file: should be the path of a local file" in refusal(
+        AnnotateConfig, "review_file='s3://bucket/review.jsonl'"
+    )
 
 
 def test_configurations_are_frozen() -> None:

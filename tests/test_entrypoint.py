@@ -18,7 +18,9 @@ from raylab.config import (
 )
 from raylab.entrypoint import help_text, run_job
 from raylab.errors import ConfigError, DataError
+from raylab.log import say, structured
 from raylab.schema import keys_of
+from tests.told import lines_of
 
 ROOT = Path(__file__).parents[1]
 JOBS: list[type[JobConfig]] = [TrainConfig, PipelineConfig, ReportConfig, BenchmarkConfig]
@@ -141,6 +143,50 @@ def test_errors_of_the_run_print_their_message_alone(
         run_job(TrainConfig, None, fail, [])
     assert ended.value.code == status
     assert capsys.readouterr() == ("", printed)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (DataError("no such file: a.zip"), 1, "no such file: a.zip"),
+        (ConfigError("too few workers"), 2, "too few workers"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command with resume=true goes on"),
+        (ZeroDivisionError("zero"), 1, "ZeroDivisionError: zero"),
+        (BrokenPipeError("of a connection"), 1, "BrokenPipeError: of a connection"),
+    ],
+)
+@pytest.mark.parametrize("in_a_file", [False, True])
+def test_errors_of_the_run_are_json_lines_where_asked_for(
+    error: BaseException,
+    status: int,
+    message: str,
+    in_a_file: bool,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: TrainConfig) -> None:
+        say("begun", done=0)
+        raise error
+
+    file = tmp_path / "settings.yaml"
+    file.write_text("log: json\n")
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, None, fail, ["--config", str(file)] if in_a_file else ["log=json"])
+    assert ended.value.code == status
+    out, err = map(lines_of, capfd.readouterr())
+    assert [(line["job"], line["message"], line["done"]) for line in out] == [("train", "begun", 0)]
+    (line,) = err
+    assert (line["level"], line["message"], line["status"]) == ("error", message, status)
+    expected = isinstance(error, Exception) and not isinstance(error, DataError | ConfigError)
+    assert ("Traceback" in line.get("exception", "")) == expected
+    assert not structured()
+
+
+def test_a_configuration_that_cannot_be_used_is_a_json_line_too(tmp_path: Path) -> None:
+    done = run_script("train", "nmae=x", "log=json", cwd=tmp_path)
+    (line,) = lines_of(done.stderr)
+    assert (done.returncode, done.stdout, line["status"]) == (2, "", 2)
+    assert "nmae: unknown key; did you mean name?" in line["message"]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, BrokenPipeError])

@@ -1,7 +1,7 @@
 """The import direction of the house.
 
 jobs -> cluster -> {arc, opt, quality, report} -> {llm, archive, runs, entrypoint}
--> {config, errors, schema}
+-> {config, files, errors, schema, log}
 """
 
 import ast
@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
-    {"errors", "schema"},
-    {"config"},
+    {"errors", "schema", "log"},
+    {"config", "files"},
     {"llm", "archive", "runs", "entrypoint"},
     {"arc", "opt", "quality", "report"},
     {"cluster"},
@@ -95,7 +95,7 @@ def test_outside_packages_stay_where_they_belong(path: Path) -> None:
         (("arc", "opt", "quality", "report", "llm", "archive"), {"ray", "lightning"}),
         (("opt", "quality", "llm", "runs"), {"ray", "torch", "pytorch_lightning"}),
         (
-            ("config", "schema", "errors", "entrypoint"),
+            ("config", "schema", "errors", "log", "entrypoint"),
             {"ray", "torch", "numpy", "pandas", "pyarrow"},
         ),
     ],

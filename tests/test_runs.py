@@ -1,8 +1,9 @@
-"""Run directories on a local path, a URI and a filesystem without rename."""
+"""Run directories on a local path, a URI and object storage, which has no rename."""
 
 import json
 import os
 import sys
+import time
 import uuid
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,17 +12,17 @@ from typing import Any
 import pytest
 
 from raylab.config import AnnotateConfig, TrainConfig, load_config
-from raylab.errors import RunError
+from raylab.errors import ConfigError, RunError
 from raylab.runs import RECORD, Run, config_hash
+from tests.object_storage import ObjectStorage
 
 
-@pytest.fixture(params=["path", "file URI", "object store"])
+@pytest.fixture(params=["path", "file URI", "object storage"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return {
-        "path": str(tmp_path),
-        "file URI": f"file://{tmp_path}",
-        "object store": f"fsspec+memory:///{uuid.uuid4().hex}",
-    }[request.param]
+    if request.param == "object storage":
+        s3: ObjectStorage = request.getfixturevalue("s3")
+        return f"{s3.uri}/{uuid.uuid4().hex}"
+    return f"file://{tmp_path}" if request.param == "file URI" else str(tmp_path)
 
 
 def train(storage: str | Path, *overrides: str) -> TrainConfig:
@@ -83,6 +84,27 @@ def test_resume_keeps_the_record_and_notes_each_time(storage: str) -> None:
     assert record == first
 
 
+def test_an_id_tells_runs_of_one_name_apart_and_stays(tmp_path: Path) -> None:
+    configs = [train(tmp_path / place, "name=night") for place in ("a", "b")]
+    first, second = (Run.open(config, "train").id for config in configs)
+    assert first is not None and second is not None
+    assert first != second and len(first) == 22
+    # Milliseconds in front: ids sort by time.
+    assert int(first[:12], 16) <= int(second[:12], 16) <= 1000 * time.time()
+    again = Run.open(configs[0].model_copy(update={"resume": True}), "train")
+    assert again.id == first == read_record(again)["id"] == Run.at(again.uri).id
+
+
+def test_a_run_from_before_ids_gets_one_when_it_is_resumed(tmp_path: Path) -> None:
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    record = read_record(run)
+    del record["id"]
+    run.write_json(RECORD, record)
+    assert Run.at(run.uri).id is None
+    resumed = Run.open(train(tmp_path, "name=night", "resume=true"), "train")
+    assert resumed.id is not None and resumed.id == Run.at(run.uri).id
+
+
 def test_resume_of_another_configuration_names_what_differs(storage: str) -> None:
     Run.open(train(storage, "name=night", "training.lr=0.5"), "train")
     with pytest.raises(RunError) as caught:
@@ -105,7 +127,7 @@ def test_derived_name_depends_on_the_work_alone(tmp_path: Path) -> None:
     config = train(tmp_path)
     name = Run.open(config, "train").name
     assert name == f"train-{config_hash(config)}"
-    same = train(tmp_path / "b", "name=x", "resume=true", "cluster.workers=4")
+    same = train(tmp_path / "b", "name=x", "resume=true", "log=json", "cluster.workers=4")
     assert config_hash(same) == config_hash(config)
     assert config_hash(train(tmp_path, "training.seed=1")) != config_hash(config)
     assert config_hash(train(tmp_path, "init_from=old.ckpt")) != config_hash(config)
@@ -133,7 +155,7 @@ def test_directory_without_a_record_is_refused_with_the_reason(tmp_path: Path) -
 
 def test_empty_directory_is_free(tmp_path: Path) -> None:
     (tmp_path / "night").mkdir()
-    assert Run.open(train(tmp_path, "name=night"), "train").exists(RECORD)
+    assert (Run.open(train(tmp_path, "name=night"), "train") / RECORD).exists()
 
 
 @pytest.mark.parametrize("content", [b'{"job": "tra', b"", b"\xff\xfe", b"[1, 2]"])
@@ -153,8 +175,8 @@ def test_json_goes_there_and_back_in_any_directory(storage: str) -> None:
     value = {"name": "é", "list": [1, 2.5, True, None], "inner": {"a": "b"}}
     run.write_json("scores/a/b.json", value)
     assert run.read_json("scores/a/b.json") == value
-    assert run.exists("scores/a")
-    assert not run.exists("scores/c")
+    assert (run / "scores/a").exists()
+    assert not (run / "scores/c").exists()
 
 
 def test_nan_and_infinity_are_written_as_null(storage: str) -> None:
@@ -173,7 +195,7 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(RunError, match=r"m\.json cannot be written: no space left"):
         run.write_json("m.json", {"a": 2})
     with pytest.raises(TypeError):
         run.write_json("m.json", {"a": object()})
@@ -203,7 +225,7 @@ def test_finish_notes_the_time_and_keeps_the_record(storage: str) -> None:
 
 
 def test_unknown_storage_is_told() -> None:
-    with pytest.raises(RunError, match="storage nothing://a/night cannot be opened"):
+    with pytest.raises(ConfigError, match="nothing://a cannot be opened"):
         Run.open(TrainConfig(storage="nothing://a", name="night"), "train")
 
 

@@ -33,7 +33,7 @@ from raylab.arc.naive import build_naive_model, naive_batch
 from raylab.arc.tasks import load_tasks
 from raylab.arc.training import demonstrations_of, hardware_precision
 from raylab.config import BenchmarkConfig, ModelConfig, Precision, TrainingConfig
-from raylab.entrypoint import console
+from raylab.log import say, show
 from raylab.runs import METRICS, Run
 
 RECIPE = TrainingConfig()
@@ -72,8 +72,7 @@ def run_benchmark(config: BenchmarkConfig) -> None:
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
     store = store_pairs(load_tasks(config.data))
-    report = console()
-    report.print(
+    say(
         f"{len(store.task_of):,} pairs of {len(store.task_ids)} tasks, batch size "
         f"{config.batch_size}, {config.threads} threads, {_device().type}, raylab in "
         f"{hardware_precision(Precision.AUTO).value}, baseline in 32-true"
@@ -91,13 +90,18 @@ def run_benchmark(config: BenchmarkConfig) -> None:
         for index in range(config.rounds):
             rounds.append((_time(ours, store), _time(naive, store)))
             fast, slow = (speed.samples_per_second for speed in rounds[-1])
-            report.print(
+            say(
                 f"{model.architecture} round {index + 1}/{config.rounds}: {fast:.2f} samples/s, "
-                f"baseline {slow:.2f}, {fast / slow:.1f} times"
+                f"baseline {slow:.2f}, {fast / slow:.1f} times",
+                model=model.architecture,
+                done=index + 1,
+                total=config.rounds,
+                samples_per_second=fast,
+                baseline_samples_per_second=slow,
             )
         results[model.architecture] = _summary(rounds)
         run.write_json(METRICS, {"models": results})
-    report.print(_table(results))
+    show(_table(results), models=results)
     run.finish()
 
 

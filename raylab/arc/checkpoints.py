@@ -1,10 +1,11 @@
 """Reading checkpoints that may be corrupt, truncated or not ours."""
 
+import io
+import os
 import pickle
 import zipfile
 import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -13,14 +14,14 @@ from torch import Tensor
 
 from raylab.arc.models import GridModel
 from raylab.config import ModelConfig
-from raylab.errors import CheckpointError
+from raylab.errors import CheckpointError, DataError
+from raylab.files import Place
 
 CHECKPOINTS = "checkpoints"
 """Directory of a run with one directory a checkpoint."""
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
 READ_ERRORS = (
-    OSError,
     RuntimeError,
     EOFError,
     ValueError,
@@ -44,39 +45,47 @@ TRAINING_KEYS = {
 class Checkpoint:
     """A trained model as read from a file."""
 
-    path: Path
+    uri: str
     model: ModelConfig
     weights: dict[str, Tensor]
     trained_on: frozenset[str] | None
     """Ids of the tasks it was trained on; None where the file does not tell."""
+    run_id: str | None = None
+    """Id of the run that trained it; None where the file does not tell."""
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
     """Read model configuration and weights; nothing in the file is executed.
+
+    Args:
+        location: path or URI of the file.
 
     Raises:
         CheckpointError: no such file, or it is truncated, corrupt, holds more than tensors and
             plain values, or was not written by raylab.
     """
+    file = Place.at(location)
     try:
-        damaged = zipfile.ZipFile(path).testzip()
+        stream = io.BytesIO(file.read())
+        damaged = zipfile.ZipFile(stream).testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise CheckpointError(f"no checkpoint at {path}") from error
+        stream.seek(0)
+        content = torch.load(stream, map_location="cpu", weights_only=True)
+    except DataError as error:
+        raise CheckpointError(f"checkpoint {error}") from error
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"{path} is corrupt or holds objects that are not plain tensors and values, and "
+            f"{file} is corrupt or holds objects that are not plain tensors and values, and "
             "loading it could run foreign code: use a checkpoint written by raylab"
         ) from error
     except READ_ERRORS as error:
         reason = str(error).partition("\n")[0]
         raise CheckpointError(
-            f"{path} cannot be read, it is truncated or no checkpoint ({reason}): "
+            f"{file} cannot be read, it is truncated or no checkpoint ({reason}): "
             "take another checkpoint of the run"
         ) from error
-    return _parse(path, content)
+    return _parse(str(file), content)
 
 
 def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) -> None:
@@ -95,7 +104,7 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
     ]
     if differences:
         raise CheckpointError(
-            f"{checkpoint.path} is of another model: {', '.join(differences)}; choose model= and "
+            f"{checkpoint.uri} is of another model: {', '.join(differences)}; choose model= and "
             "its keys as the checkpoint has them"
         )
     try:
@@ -103,12 +112,12 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
     except RuntimeError as error:
         reason = str(error).partition("\n")[2].strip().partition("\n")[0]
         raise CheckpointError(
-            f"{checkpoint.path} does not hold the weights of the model it names: {reason}"
+            f"{checkpoint.uri} does not hold the weights of the model it names: {reason}"
         ) from error
 
 
-def _parse(path: Path, content: object) -> Checkpoint:
-    foreign = CheckpointError(f"{path} was not written by raylab: it names no raylab model")
+def _parse(uri: str, content: object) -> Checkpoint:
+    foreign = CheckpointError(f"{uri} was not written by raylab: it names no raylab model")
     fields = cast("dict[str, Any]", content)
     if not isinstance(content, dict) or not isinstance(fields.get("state_dict"), dict):
         raise foreign
@@ -119,14 +128,15 @@ def _parse(path: Path, content: object) -> Checkpoint:
         raise foreign from error
     except ValidationError as error:
         raise CheckpointError(
-            f"{path} holds a model that this version of raylab does not know: {error}"
+            f"{uri} holds a model that this version of raylab does not know: {error}"
         ) from error
     weights = {
         name.removeprefix(PREFIX): tensor
         for name, tensor in state.items()
         if name.startswith(PREFIX)
     }
-    return Checkpoint(path, model, weights, _task_ids(fields["raylab"].get("trained_on")))
+    tasks, run_id = (fields["raylab"].get(key) for key in ("trained_on", "run_id"))
+    return Checkpoint(uri, model, weights, _task_ids(tasks), run_id)
 
 
 def _task_ids(listed: object) -> frozenset[str] | None:

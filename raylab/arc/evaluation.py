@@ -54,7 +54,7 @@ def trained_on(checkpoint: Checkpoint) -> frozenset[str]:
     """
     if checkpoint.trained_on is None:
         raise CheckpointError(
-            f"{checkpoint.path} does not tell which tasks it was trained on, it is of an earlier "
+            f"{checkpoint.uri} does not tell which tasks it was trained on, it is of an earlier "
             "version of raylab or starts from one that is: train it again, or score all tasks, "
             "seen or not, with scoring.include_seen=true"
         )

@@ -2,24 +2,24 @@
 
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 from typing import cast
 
 import numpy as np
 
 from raylab.arc.tasks import COLOURS, Grid, Task, read_json
 from raylab.errors import DataError
+from raylab.files import Place
 
 logger = logging.getLogger(__name__)
 
 UNLISTED = "unlisted"
 
 
-def group_tasks(tasks: Iterable[Task], taxonomy: Path | None = None) -> dict[str, str]:
+def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str, str]:
     """The group of each task, by task id.
 
-    With a `taxonomy`, a JSON file `{task id: group}`, tasks that it does not list are grouped as
-    `unlisted`, and one logged warning counts them. Without one the group is
+    With a `taxonomy`, the path or URI of a JSON file `{task id: group}`, tasks that it does not
+    list are grouped as `unlisted`, and one logged warning counts them. Without one the group is
     `{shape_relation}/{palette_relation}`, such as `same/kept`.
 
     Raises:
@@ -80,8 +80,8 @@ def _colours(grid: Grid) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return np.bincount(grid.ravel(), minlength=COLOURS) > 0
 
 
-def _read_taxonomy(path: Path) -> dict[str, str]:
-    content = read_json(path)
+def _read_taxonomy(path: str) -> dict[str, str]:
+    content = read_json(Place.at(path))
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected an object {{task id: group}}, found {content!r:.40}")
     for task_id, group in cast(dict[str, object], content).items():

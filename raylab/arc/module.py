@@ -94,6 +94,8 @@ class ArcModule(pl.LightningModule):
         self.group_of_task: Tensor
         self.group_table: dict[str, dict[str, float]] = {}
         """Metrics by group of the last validation."""
+        self.run_id: str | None = None
+        """Id of the run that trains, which its checkpoints carry."""
         self._unchecked: deque[Step] = deque()
 
     def start_from(self, checkpoint: Checkpoint) -> None:
@@ -183,6 +185,7 @@ class ArcModule(pl.LightningModule):
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
             "trained_on": None if self.trained_on is None else sorted(self.trained_on),
+            "run_id": self.run_id,
         }
 
     def _check_losses(self) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from raylab.arc.tasks import Task, read_json
 from raylab.config import DataConfig
 from raylab.errors import DataError
+from raylab.files import Place
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def split_tasks(tasks: Sequence[Task], groups: Mapping[str, str], config: DataCo
     return _split_by_seed(tasks, groups, config)
 
 
-def _split_by_file(path: Path, loaded: list[str]) -> tuple[Split, list[str]]:
+def _split_by_file(path: str, loaded: list[str]) -> tuple[Split, list[str]]:
     """The split, and the ids in the file that are not loaded."""
     sides = _read_split(path)
     both = sorted(sides["train"] & sides["val"])
@@ -90,8 +90,8 @@ def _split_by_file(path: Path, loaded: list[str]) -> tuple[Split, list[str]]:
     return split, sorted((sides["train"] | sides["val"]).difference(loaded))
 
 
-def _read_split(path: Path) -> dict[str, set[str]]:
-    content = read_json(path)
+def _read_split(path: str) -> dict[str, set[str]]:
+    content = read_json(Place.at(path))
     if not isinstance(content, dict) or set(cast(dict[str, object], content)) != {"train", "val"}:
         raise DataError(f'{path}: expected an object {{"train": [ids], "val": [ids]}}')
     sides: dict[str, set[str]] = {}

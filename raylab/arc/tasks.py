@@ -3,17 +3,18 @@
 import codecs
 import json
 import logging
+import platform
 import sys
 import warnings
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from raylab.config import DataConfig, Source, Subset
 from raylab.errors import DataError
+from raylab.files import Place
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +78,9 @@ def load_tasks(config: DataConfig) -> tuple[Task, ...]:
         case Source.ARC_AGI_1 | Source.ARC_AGI_2:
             tasks = _load_packaged(config)
         case Source.ARC_JSON:
-            tasks = _load_arc_json(config, _existing_path(config))
+            tasks = _load_arc_json(config, _existing_place(config))
         case Source.RE_ARC:
-            tasks = _load_re_arc(config, _existing_path(config))
+            tasks = _load_re_arc(config, _existing_place(config))
     if config.generation is not None:
         # generations.py builds on the data model above
         from raylab.arc.generations import redraw
@@ -87,14 +89,14 @@ def load_tasks(config: DataConfig) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-def read_json(path: Path) -> object:
-    """The content of the JSON file at `path`.
+def read_json(file: Place) -> object:
+    """The content of a JSON file.
 
     Raises:
         DataError: the file is missing or unreadable, is not JSON (with line and column), or an
             object in it holds a key twice.
     """
-    return _load_json(_read_file(path), str(path))
+    return _load_json(file.read(), str(file))
 
 
 # Selection
@@ -144,24 +146,19 @@ class _Document:
     read: Callable[[], bytes]
 
 
-def _existing_path(config: DataConfig) -> Path:
+def _existing_place(config: DataConfig) -> Place:
     if config.path is None:
         raise DataError(f"source {config.source} needs data.path=FILE_OR_DIRECTORY")
-    if not config.path.exists():
-        raise DataError(f"data.path={config.path} does not exist")
-    return config.path
+    place = Place.at(config.path)
+    if not place.exists():
+        where = f" on {platform.node()}" if place.is_local else ""
+        raise DataError(f"data.path={place} does not exist{where}")
+    return place
 
 
-def _read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _file_documents(files: Iterable[Path]) -> Iterator[_Document]:
+def _file_documents(files: Iterable[Place]) -> Iterator[_Document]:
     for file in files:
-        yield _Document(file.stem, str(file), partial(_read_file, file))
+        yield _Document(file.stem, str(file), file.read)
 
 
 def _kept_documents(
@@ -178,14 +175,10 @@ def _kept_documents(
     return [by_id[id_] for id_ in _kept_ids(by_id, config, where)]
 
 
-def _visible_json_files(folder: Path, pattern: str) -> list[Path]:
-    return sorted(file for file in folder.glob(pattern) if not file.name.startswith("."))
-
-
-def _nothing_found(path: Path, pattern: str) -> DataError:
-    message = f"{path}: holds no {pattern}"
-    if path.is_dir():
-        inside = sorted({str(file.parent) for file in path.glob("*/*.json")})
+def _nothing_found(place: Place, pattern: str) -> DataError:
+    message = f"{place}: holds no {pattern}"
+    if place.is_directory():
+        inside = sorted({str(file.parent) for file in place.files("**/*.json")})
         if inside:
             message += f"; there is JSON in {', '.join(inside[:5])}: point data.path there"
     return DataError(message)
@@ -333,19 +326,19 @@ def _packaged_task(task: Any) -> Task:
 # re-arc
 
 
-def _load_re_arc(config: DataConfig, path: Path) -> list[Task]:
+def _load_re_arc(config: DataConfig, place: Place) -> list[Task]:
     with ExitStack() as stack:
-        if path.is_dir():
-            files = _visible_json_files(path, "**/tasks/*.json")
-            documents = list(_file_documents(files or _visible_json_files(path, "*.json")))
+        if place.is_directory():
+            files = place.files("**/tasks/*.json") or place.files("*.json")
+            documents = list(_file_documents(files))
         else:
-            documents = list(_zip_documents(stack.enter_context(_open_zip(path)), path))
+            documents = list(_zip_documents(stack.enter_context(_open_zip(place)), place))
         if not documents:
-            raise _nothing_found(path, "tasks/<task id>.json and no <task id>.json")
+            raise _nothing_found(place, "tasks/<task id>.json and no <task id>.json")
         tasks: list[Task] = []
         left_out: Counter[str] = Counter()
         decode = partial(_decode_re_arc_pairs, limit=config.pairs_per_task)
-        for document in _kept_documents(documents, config, str(path)):
+        for document in _kept_documents(documents, config, str(place)):
             pairs, left_out[document.id] = _parse(document, decode, _re_arc_fault)
             if not pairs:
                 raise DataError(
@@ -355,7 +348,7 @@ def _load_re_arc(config: DataConfig, path: Path) -> list[Task]:
     if left_out.total():
         logger.warning(
             "%s: %d pairs with a side over %d are left out (tasks: %s)",
-            path,
+            place,
             left_out.total(),
             MAX_SIDE,
             ", ".join(id_ for id_, count in left_out.items() if count),
@@ -363,17 +356,21 @@ def _load_re_arc(config: DataConfig, path: Path) -> list[Task]:
     return tasks
 
 
-def _open_zip(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
-        raise DataError(
-            f"{path}: cannot be read as a zip archive ({error}); source re_arc reads a directory "
-            "or a zip of <task id>.json"
-        ) from None
+@contextmanager
+def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
+    with place.opened() as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise DataError(
+                f"{place}: cannot be read as a zip archive ({error}); source re_arc reads a "
+                "directory or a zip of <task id>.json"
+            ) from None
+        with archive:
+            yield archive
 
 
-def _zip_documents(archive: zipfile.ZipFile, path: Path) -> Iterator[_Document]:
+def _zip_documents(archive: zipfile.ZipFile, place: Place) -> Iterator[_Document]:
     names = [(PurePosixPath(info.filename), info) for info in archive.infolist()]
     members = [
         (name, info)
@@ -382,7 +379,7 @@ def _zip_documents(archive: zipfile.ZipFile, path: Path) -> Iterator[_Document]:
     ]
     in_tasks = [(name, info) for name, info in members if name.parent.name == "tasks"]
     for name, info in in_tasks or members:
-        file = f"{path}:{name}"
+        file = f"{place}:{name}"
         yield _Document(name.stem, file, partial(_read_member, archive, info, file))
 
 
@@ -397,20 +394,20 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str) -> 
 # ARC JSON
 
 
-def _load_arc_json(config: DataConfig, path: Path) -> list[Task]:
-    file = _sole_challenges_file(path) if path.is_dir() else path
+def _load_arc_json(config: DataConfig, place: Place) -> list[Task]:
+    file = _sole_challenges_file(place) if place.is_directory() else place
     if file is None:
-        documents = list(_file_documents(_visible_json_files(path, "*.json")))
+        documents = list(_file_documents(place.files("*.json")))
         if not documents:
-            raise _nothing_found(path, "<task id>.json")
+            raise _nothing_found(place, "<task id>.json")
         solutions = None
     else:
         documents = list(_challenge_documents(file))
-        solutions = _solutions_path(file)
+        solutions = _solutions_of(file)
     answers = _read_answers(solutions)
     tasks: list[Task] = []
     total = unscored = 0
-    for document in _kept_documents(documents, config, str(file or path)):
+    for document in _kept_documents(documents, config, str(file or place)):
         raw = _parse(document, _decode_arc_task, _task_fault)
         given = answers.get(document.id)
         questions = raw.questions if given is None else _answered(document, raw, given, solutions)
@@ -424,7 +421,7 @@ def _load_arc_json(config: DataConfig, path: Path) -> list[Task]:
         hint = "" if solutions is None or solutions.exists() else f"; {solutions} does not exist"
         logger.warning(
             "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
-            file or path,
+            file or place,
             unscored,
             total,
             hint,
@@ -432,13 +429,13 @@ def _load_arc_json(config: DataConfig, path: Path) -> list[Task]:
     return tasks
 
 
-def _sole_challenges_file(folder: Path) -> Path | None:
+def _sole_challenges_file(folder: Place) -> Place | None:
     """The Kaggle challenges file of `folder`, None where there is none.
 
     Raises:
         DataError: it holds several, or other task files beside it.
     """
-    files = _visible_json_files(folder, "*.json")
+    files = folder.files("*.json")
     challenges = [file for file in files if "challenges" in file.name]
     companions = ("challenges", "solutions", "submission")
     others = [file for file in files if not any(word in file.name for word in companions)]
@@ -450,15 +447,15 @@ def _sole_challenges_file(folder: Path) -> Path | None:
     return challenges[0]
 
 
-def _solutions_path(challenges: Path) -> Path | None:
+def _solutions_of(challenges: Place) -> Place | None:
     if "challenges" not in challenges.name:
         return None
-    return challenges.with_name(challenges.name.replace("challenges", "solutions"))
+    return challenges.parent / challenges.name.replace("challenges", "solutions")
 
 
-def _challenge_documents(file: Path) -> Iterator[_Document]:
+def _challenge_documents(file: Place) -> Iterator[_Document]:
     """The documents of `{id: {train, test}}`, or of a file that is one task itself."""
-    raw = _read_file(file)
+    raw = file.read()
     content = _load_json(raw, str(file))
     if not isinstance(content, dict):
         raise DataError(
@@ -473,7 +470,7 @@ def _challenge_documents(file: Path) -> Iterator[_Document]:
         yield _Document(id_, str(file), partial(_dump_json, task))
 
 
-def _read_answers(solutions: Path | None) -> dict[str, object]:
+def _read_answers(solutions: Place | None) -> dict[str, object]:
     if solutions is None or not solutions.exists():
         return {}
     content = read_json(solutions)
@@ -485,7 +482,7 @@ def _read_answers(solutions: Path | None) -> dict[str, object]:
 
 
 def _answered(
-    document: _Document, raw: _RawTask, answers: object, solutions: Path | None
+    document: _Document, raw: _RawTask, answers: object, solutions: Place | None
 ) -> list[tuple[Grid, Grid | None]]:
     """The test pairs of `raw`, those without an output completed from the solutions file."""
     fault = _answers_fault(answers)

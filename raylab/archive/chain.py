@@ -2,7 +2,7 @@
 
 A record's hash is the SHA-256 of the hash before it and the canonical JSON of the record, so that
 none can be altered, removed or put in without breaking what follows. The first record follows the
-hash of the run itself: its name, configuration, versions and start. The last hash stands in the
+hash of the run itself: its name, configuration, versions, start and id. The last hash stands in the
 run's row; written down elsewhere, it vouches for the whole run even against someone who can
 recompute every hash of a database.
 """
@@ -34,10 +34,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def run_hash(name: str, config: str, versions: str, started: datetime) -> str:
+def run_hash(name: str, config: str, versions: str, started: datetime, uid: str | None) -> str:
     """The hash that a run's first record follows; `config` and `versions` are canonical JSON."""
     texts = {"name": _dumps(name), "config": config, "versions": versions}
-    return digest(_object({**texts, "started": _dumps(utc_text(started))}))
+    texts |= {"started": _dumps(utc_text(started))}
+    # Runs from before ids existed keep the hash they had.
+    return digest(_object(texts if uid is None else {**texts, "uid": _dumps(uid)}))
 
 
 def record_hash(

@@ -1,24 +1,18 @@
 """A run's cases as one file: a row a case, its numbers as columns, the rest whole beside them."""
 
-import contextlib
 import json
 import os
-import posixpath
-import tempfile
-import uuid
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
-from pyarrow import fs, parquet
+from pyarrow import parquet
 
 from raylab.archive.chain import canonical
 from raylab.archive.records import CurrentCase, Json, StoredDecision
 from raylab.archive.tables import utc_text
-from raylab.errors import ArchiveError
+from raylab.files import Place
 
 Format = Literal["parquet", "jsonl"]
 
@@ -117,7 +111,7 @@ KINDS: dict[pa.DataType, tuple[type, ...]] = {
 }
 
 
-def write_cases(cases: Iterable[CurrentCase], path: str, format: Format) -> int:
+def write_cases(cases: Iterable[CurrentCase], path: str | os.PathLike[str], format: Format) -> int:
     """Writes cases into a file, whole or not at all; see `Archive.export`.
 
     Args:
@@ -129,17 +123,13 @@ def write_cases(cases: Iterable[CurrentCase], path: str, format: Format) -> int:
         Rows written.
 
     Raises:
-        ArchiveError: The file cannot be written, or the cases cannot be read.
+        RunError: The file cannot be written.
+        ConfigError: No filesystem opens the URI.
+        ArchiveError: The cases cannot be read.
     """
     rows = (_row(case) for case in cases)
-    try:
-        with _replaced(path) as file:
-            return _write_parquet(rows, file) if format == "parquet" else _write_lines(rows, file)
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
-        raise ArchiveError(
-            f"the export {path} cannot be written ({reason}): choose a place that can"
-        ) from error
+    with Place.at(path).replaced() as file:
+        return _write_parquet(rows, file) if format == "parquet" else _write_lines(rows, file)
 
 
 def _row(current: CurrentCase) -> Json:
@@ -243,29 +233,3 @@ def _sound(value: Any) -> Any:
     if not isinstance(value, str) or value.isascii():
         return value
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-@contextmanager
-def _replaced(path: str) -> Generator[BinaryIO]:
-    """A file to write that takes its place when the block ends well, and else leaves no trace."""
-    if "://" in path:
-        filesystem, target = fs.FileSystem.from_uri(path)
-        with tempfile.TemporaryDirectory() as directory:
-            local = Path(directory, posixpath.basename(target))
-            with local.open("xb") as file:
-                yield file
-            filesystem.create_dir(posixpath.dirname(target), recursive=True)
-            fs.copy_files(str(local), target, fs.LocalFileSystem(), filesystem)
-        return
-    final = Path(path).expanduser().absolute()
-    final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(final)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()

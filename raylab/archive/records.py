@@ -107,6 +107,7 @@ class RunRow:
         finished: when all of it was done, UTC; None while it goes on.
         records: cases and decisions in its chain.
         head_hash: hash of the last of these; of the run itself while there are none.
+        uid: id in the run's record, log and checkpoints; None of runs from before it existed.
     """
 
     name: str
@@ -116,6 +117,7 @@ class RunRow:
     finished: datetime | None
     records: int
     head_hash: str
+    uid: str | None
 
 
 @dataclass(frozen=True)

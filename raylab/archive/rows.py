@@ -29,6 +29,7 @@ def run_row(row: RowMapping, **changes: Any) -> RunRow:
         "finished": row["finished"],
         "records": row["head_sequence"],
         "head_hash": row["head_hash"],
+        "uid": row["uid"],
     }
     return RunRow(**{**values, **changes})
 

@@ -135,7 +135,7 @@ class Archive:
         """Closes all connections; again does nothing."""
         self._database.close()
 
-    def start_run(self, name: str, config: Json, versions: Json) -> RunRow:
+    def start_run(self, name: str, config: Json, versions: Json, uid: str | None = None) -> RunRow:
         """Starts a run, or goes on with it, which clears its finish.
 
         Args:
@@ -143,6 +143,7 @@ class Archive:
             config: What the run does, as JSON values, without where and how fast it does it.
             versions: What it runs with; `protocol` and `taxonomy` are columns too. Those of the
                 first start are kept.
+            uid: Id of the run in its record; that of the first start is kept.
 
         Raises:
             ArchiveError: The name is taken by a run of another configuration.
@@ -150,8 +151,8 @@ class Archive:
         values = {"name": name, "config": canonical(config), "versions": canonical(versions)}
         values |= {key: str(versions.get(key) or "") for key in ("protocol", "taxonomy")}
         started = datetime.now(UTC)
-        head = run_hash(name, values["config"], values["versions"], started)
-        new = {**values, "started": started, "head_sequence": 0, "head_hash": head}
+        head = run_hash(name, values["config"], values["versions"], started, uid)
+        new = {**values, "uid": uid, "started": started, "head_sequence": 0, "head_hash": head}
 
         def work(connection: Connection) -> RunRow:
             connection.execute(self._database.insert_new(RUNS), new)
@@ -498,10 +499,11 @@ class Archive:
             Cases written.
 
         Raises:
-            ArchiveError: There is no such run, or the file cannot be written.
+            ArchiveError: There is no such run.
+            RunError: The file cannot be written.
         """
         until = self.run(run).records
-        return write_cases(self.current_cases(run, until=until), str(path), format)
+        return write_cases(self.current_cases(run, until=until), path, format)
 
     def _run_id(self, name: str) -> int:
         return self._database.read(lambda connection: self._run(connection, name)["id"])

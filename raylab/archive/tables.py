@@ -153,6 +153,7 @@ RUNS = Table(
     Column("versions", AnyText, nullable=False),
     Column("protocol", AnyText, nullable=False, server_default=""),
     Column("taxonomy", AnyText, nullable=False, server_default=""),
+    Column("uid", AnyText),
 )
 CALLS = Table(
     "calls",

@@ -110,7 +110,7 @@ class _Walk:
             return
         if self.before is not None and link.previous != self.before:
             if link.sequence == 1:
-                detail = "name, configuration, versions or start are not as archived"
+                detail = "name, configuration, versions, start or id are not as archived"
                 self.note(0, "the run itself", Fault.ALTERED, detail)
             else:
                 detail = f"record {link.sequence - 1} was replaced, and its hash with it"
@@ -140,7 +140,7 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[Problem]:
         row = database.read(lambda connection: connection.execute(statement).one())
     except ContentError as error:
         return [Problem(name, 0, "the run itself", Fault.ALTERED, f"unreadable: {error}")]
-    own_hash = run_hash(row.name, row.config, row.versions, row.started)
+    own_hash = run_hash(row.name, row.config, row.versions, row.started, row.uid)
     walk = _Walk(row.name, own_hash)
     links = _links(database, run_id, row.head_sequence)
     for _, group in itertools.groupby(links, key=lambda link: link.sequence):
@@ -158,7 +158,7 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[Problem]:
             detail = "replaced, and its hash with it: the run's last hash is another"
             walk.note(row.head_sequence, "the last record", Fault.BROKEN, detail)
         else:
-            detail = "name, configuration, versions or start are not as archived"
+            detail = "name, configuration, versions, start or id are not as archived"
             walk.note(0, "the run itself", Fault.ALTERED, detail)
     walk.problems += database.read(lambda connection: _beyond(connection, run_id))
     return walk.problems

@@ -1,5 +1,6 @@
 """Annotation on Ray: cases streamed to actors, every step archived, stopped and resumed at will."""
 
+import logging
 import math
 import signal
 import time
@@ -28,13 +29,14 @@ from raylab.cluster.annotators import (
     case_row,
     failed,
 )
-from raylab.cluster.outcomes import archive_location, conclude, print_drift
+from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
+from raylab.cluster.outcomes import archive_location, conclude, tell_drift
 from raylab.cluster.review import run_review
-from raylab.cluster.session import result_of, session
+from raylab.cluster.session import require_kept, result_of, session
 from raylab.config import AnnotateConfig
-from raylab.entrypoint import console
 from raylab.errors import DataError, StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
+from raylab.log import console, say, structured
 from raylab.opt.cases import Case
 from raylab.opt.outcome import PROTOCOL, TAXONOMY, Status
 from raylab.opt.prompts import prompt_catalogue
@@ -64,15 +66,15 @@ def run_annotate(config: AnnotateConfig) -> None:
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
     if config.drift:
-        print_drift(config)
+        tell_drift(config)
         return
     if config.review is not None:
         run_review(config)
         return
-    run = Run.open(config, config.job)
     location = archive_location(config)
+    run = Run.open(config, config.job)
     with Archive.open(location) as archive:
-        archive.start_run(run.name, identity_of(config), _versions(run))
+        archive.start_run(run.name, identity_of(config), _versions(run), run.id)
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
             _annotate(config, run, archive, location)
@@ -84,19 +86,26 @@ def run_annotate(config: AnnotateConfig) -> None:
 def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str) -> None:
     """Bring every case to its end."""
     for warning in settings_of(config, run.name).warnings:
-        print(f"warning: {warning}")
+        say(f"warning: {warning}", logging.WARNING)
     # All of the input is read once before anything is paid for, so that a bad row costs nothing.
     total = sum(1 for _ in select_cases(config.cases, config.generations))
     before = archive.counts(run.name)
     done = sum(before.values())
-    print(f"{total} cases, {done} of them done -> {run.uri}, {archive.place}", flush=True)
+    say(
+        f"{total} cases, {done} of them done -> {run}, {archive.place}",
+        done=done,
+        total=total,
+        uri=run.uri,
+        archive=archive.place,
+    )
     if done == total:
         return
     if uses_embedded(config.llm):
-        print(f"note: {SMOKE_NOTICE}", flush=True)
+        say(f"note: {SMOKE_NOTICE}")
     with ExitStack() as stack:
         embedded = stack.enter_context(embedded_if_used(config.llm))
         stack.enter_context(session(config.cluster))
+        require_kept(run)
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(Progress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))
@@ -183,6 +192,7 @@ class Pool:
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._run = run
+        self._meters = Meters(run)
         self._pending: dict[ObjectRef[Tally], tuple[int, Chunk]] = {}
         self._busy = Counter(dict.fromkeys(range(count), 0))
         # Actors find each other by name: a handle among the arguments of an actor's start lies in
@@ -227,6 +237,7 @@ class Pool:
         actor = min(self._busy, key=self._busy.__getitem__)
         self._busy[actor] += 1
         self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk
+        self._count()
 
     def collect(self) -> Iterator[Tally]:
         """What became of the chunks that have ended, after waiting a moment for one."""
@@ -238,11 +249,16 @@ class Pool:
                 yield result_of(ref)
             except RayActorError as error:
                 yield self._give_up(chunk, error)
+        self._count()
 
     def stop(self) -> None:
         """Let no actor send another call; those in flight are finished and archived."""
         for actor in self._actors:
             actor.stop.remote()
+
+    def _count(self) -> None:
+        cases = sum(len(chunk) for _, chunk in self._pending.values())
+        self._meters.set(CASES_IN_FLIGHT, cases)
 
     def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
         """Archive as failed what is left of a chunk whose process died again and again."""
@@ -300,47 +316,66 @@ class Progress:
             before: those that the archive has already, by status.
         """
         self.total, self.before, self.tally = total, Counter(before or {}), Tally()
-        self._console = console()
-        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+        out = console()
+        self._alive = out.is_terminal and not structured()
+        self._live = Live(console=out, refresh_per_second=4, transient=True)
         self._start = self._shown = time.monotonic()
 
     def __enter__(self) -> "Progress":
-        if self._console.is_terminal:
+        if self._alive:
             self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._live.stop()
-        print(self.line(), flush=True)
+        self._say()
 
     def show(self) -> None:
         """Tell how things stand, where it is time to."""
-        if self._console.is_terminal:
+        if self._alive:
             self._live.update(Text(self.line()))
         elif time.monotonic() - self._shown >= LINE_SECONDS:
             self._shown = time.monotonic()
-            print(self.line(), flush=True)
+            self._say()
+
+    def figures(self) -> Json:
+        """How far the run is and how fast, since this process started."""
+        tally, statuses = self.tally, self.before + self.tally.statuses
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        left, ended = self.total - statuses.total(), tally.statuses.total()
+        return {
+            "done": statuses.total(),
+            "total": self.total,
+            "cases": {status.value: statuses[status] for status in Status},
+            "calls_per_second": tally.sent / seconds,
+            "tokens": tally.tokens,
+            "known": tally.known,
+            "failures": tally.failures.total(),
+            "cost": tally.cost,
+            "eta_seconds": seconds * left / ended if left and ended else None,
+        }
 
     def line(self) -> str:
         """What a user reads of the run."""
-        tally, statuses = self.tally, self.before + self.tally.statuses
-        seconds = max(time.monotonic() - self._start, 1e-9)
-        left = self.total - statuses.total()
+        figures = self.figures()
         parts = [
-            f"{statuses.total()}/{self.total} cases",
-            *(f"{statuses[status]} {status}" for status in Status),
-            f"{tally.sent / seconds:.1f} calls/s",
-            f"{tally.tokens:,} tokens",
+            f"{figures['done']}/{self.total} cases",
+            *(f"{count} {status}" for status, count in figures["cases"].items()),
+            f"{figures['calls_per_second']:.1f} calls/s",
+            f"{figures['tokens']:,} tokens",
         ]
-        if tally.known:
-            parts.append(f"{tally.known} answers known")
-        if tally.failures:
-            parts.append(f"{tally.failures.total()} attempts failed")
-        if tally.cost:
-            parts.append(f"cost {tally.cost:.4g}")
-        if left and tally.statuses:
-            parts.append(f"ETA {duration(seconds * left / tally.statuses.total())}")
+        if figures["known"]:
+            parts.append(f"{figures['known']} answers known")
+        if figures["failures"]:
+            parts.append(f"{figures['failures']} attempts failed")
+        if figures["cost"]:
+            parts.append(f"cost {figures['cost']:.4g}")
+        if figures["eta_seconds"] is not None:
+            parts.append(f"ETA {duration(figures['eta_seconds'])}")
         return "  ".join(parts)
+
+    def _say(self) -> None:
+        say(self.line(), **self.figures())
 
 
 @contextmanager
@@ -355,7 +390,7 @@ def _stop_signals() -> Generator[Stop]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
-        print("stopping when the calls in flight are answered; again stops at once", flush=True)
+        say("stopping when the calls in flight are answered; again stops at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 
 import ray
 from ray.exceptions import RayTaskError
-from ray.util import metrics
 
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
+from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
 from raylab.config import AnnotateConfig
 from raylab.errors import RaylabError
 from raylab.llm.chat import ChatRequest, Reply
@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 SERVER_SECONDS = 60.0
 """For which a database server is waited for that is starting anew."""
-LATENCY_SECONDS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0]
 Chunk = Sequence[tuple[str, Case]]
 """Cases, each with the generation it belongs to."""
 
@@ -188,40 +187,34 @@ class _Journal:
             self._replies.setdefault(subject, {})[reply.key] = reply
 
 
-class _Meters:
+class _Counts:
     """Counts what an actor does, for Ray's metrics and for its next tally."""
 
     def __init__(self, run: str) -> None:
         self._tally = Tally()
-        where = ("run", "endpoint", "model")
-        self._attempts = metrics.Counter(
-            "raylab_llm_attempts", "Attempts at calls by how they ended.", (*where, "outcome")
-        )
-        self._tokens = metrics.Counter(
-            "raylab_llm_tokens", "Tokens of answered calls.", (*where, "direction")
-        )
-        self._seconds = metrics.Histogram(
-            "raylab_llm_seconds", "Duration of attempts.", LATENCY_SECONDS, where
-        )
-        self._cases = metrics.Counter("raylab_cases", "Cases by how they ended.", ("run", "status"))
-        for meter in (self._attempts, self._tokens, self._seconds, self._cases):
-            meter.set_default_tags({"run": run})
+        self._meters = Meters(run)
 
     def attempt(self, event: CallEvent) -> None:
         where = {"endpoint": event.endpoint, "model": event.model}
-        self._attempts.inc(1, {**where, "outcome": event.outcome.value})
-        self._seconds.observe(event.seconds, where)
+        self._meters.add(ATTEMPTS, **where, outcome=event.outcome.value)
+        self._meters.observe(SECONDS, event.seconds, **where)
         if event.outcome is not Attempt.OK:
             self._tally.failures[event.outcome.value] += 1
             return
+        cost = event.cost or 0.0
         self._tally.sent += 1
         self._tally.tokens += event.prompt_tokens + event.completion_tokens
-        self._tally.cost += event.cost or 0.0
-        self._tokens.inc(max(event.prompt_tokens, 1), {**where, "direction": "prompt"})
-        self._tokens.inc(max(event.completion_tokens, 1), {**where, "direction": "reply"})
+        self._tally.cost += cost
+        self._meters.add(TOKENS, event.prompt_tokens, **where, direction="prompt")
+        self._meters.add(TOKENS, event.completion_tokens, **where, direction="reply")
+        self._meters.add(COST, cost, **where)
 
     def case(self, outcome: Outcome) -> None:
-        self._cases.inc(1, {"status": outcome.status.value})
+        self._meters.add(CASES, status=outcome.status.value)
+
+    def known(self, answers: int) -> None:
+        self._tally.known += answers
+        self._meters.add(KNOWN, answers)
 
     def take(self) -> Tally:
         """What was counted since this was last called."""
@@ -253,13 +246,13 @@ class Annotator:
         config = AnnotateConfig.model_validate(settings)
         archive = ray.get_actor(keeper)
         gate = None if governor is None else _RemoteGate(ray.get_actor(governor))
-        self._meters = _Meters(run)
+        self._counts = _Counts(run)
         self._journal = _Journal(archive, run)
         self._rows = _Grouped[CaseRow](lambda rows: archive.add_cases.remote(run, rows))
         self._refusal: RaylabError | None = None
         try:
             self._settings = settings_of(config, run)
-            self._client = Client(config.llm, self._journal, gate, embedded, self._meters.attempt)
+            self._client = Client(config.llm, self._journal, gate, embedded, self._counts.attempt)
         except RaylabError as error:
             # Raised here, it would be taken for a death of the process; the first chunk tells it.
             self._refusal = error
@@ -276,8 +269,9 @@ class Annotator:
             ends = [_halt(error)]
         finally:
             self._journal.drop(subjects)
-        tally = self._meters.take()
-        tally.known, self._journal.found = self._journal.found, 0
+        known, self._journal.found = self._journal.found, 0
+        self._counts.known(known)
+        tally = self._counts.take()
         for end in ends:
             if isinstance(end, RaylabError):
                 tally.halt = tally.halt or end
@@ -304,7 +298,7 @@ class Annotator:
                 case, generation, f"a fault of raylab: {type(error).__name__}: {error}"
             )
         await self._rows.add(case_row(case, outcome))
-        self._meters.case(outcome)
+        self._counts.case(outcome)
         return outcome.status
 
 

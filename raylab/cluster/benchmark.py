@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import torch
-from pyarrow import fs
 from rich.table import Table
 
 from raylab.arc.training import build_experiment, build_trainer
@@ -40,8 +39,8 @@ from raylab.config import (
     TrainingConfig,
     TuneConfig,
 )
-from raylab.entrypoint import console
 from raylab.errors import ConfigError
+from raylab.log import say, show
 from raylab.opt.benchmark import (
     ANNOTATORS,
     EVALUATOR,
@@ -85,7 +84,6 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     """
     run = Run.open(config, config.job)
     base = local_directory(run, "quality")
-    out = console()
     results: dict[str, Any] = {}
     with session(ClusterConfig()):
         write_tree(base / "warm-up", *WARM_UP_SHAPE)
@@ -93,18 +91,18 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
             _measure(base / "warm-up", base)
         for size, shape in SHAPES.items():
             files = write_tree(base / size, *shape)
-            out.print(f"{size}: {files:,} files in {MODELS * GENERATIONS} directories")
+            say(f"{size}: {files:,} files in {MODELS * GENERATIONS} directories")
             time.sleep(SETTLED_NANOSECONDS / 1e9)
             plain_means(base / size)
             rounds: list[dict[str, float]] = []
             for number in range(config.rounds):
                 rounds.append(quality_round(base / size, base))
                 seconds = "  ".join(f"{way} {value:.3f} s" for way, value in rounds[-1].items())
-                out.print(f"{size} round {number + 1}/{config.rounds}: {seconds}")
+                say(f"{size} round {number + 1}/{config.rounds}: {seconds}", **rounds[-1])
             results[size] = {"files": files, **_summary(rounds)}
             run.write_json(METRICS, {"quality": results})
             shutil.rmtree(base / size)
-    out.print(_table(results))
+    show(_table(results), quality=results)
     run.finish()
 
 
@@ -114,7 +112,7 @@ def local_directory(run: Run, part: str) -> Path:
     Raises:
         ConfigError: it is not local.
     """
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
+    if not run.is_local:
         raise ConfigError(f"the benchmark of {part} needs a local directory as storage=")
     return Path(run.path)
 
@@ -132,7 +130,7 @@ def quality_round(root: Path, storage: Path) -> dict[str, float]:
 
 def _measure(root: Path, storage: Path) -> Mapping[str, Any]:
     with contextlib.redirect_stdout(io.StringIO()):
-        return measure_trees(str(root), (), QualityConfig(), str(storage))
+        return measure_trees(str(root), (), QualityConfig(), str(storage), "benchmark")
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -194,9 +192,10 @@ def benchmark_tune(config: BenchmarkConfig) -> None:
         "ratio": swept / direct,
     }
     run.write_json(METRICS, {"tune": result})
-    console().print(
+    say(
         f"{model.architecture}, one epoch: {direct:.1f} s called directly, {swept:.1f} s a trial, "
-        f"{swept - direct:.1f} s more ({swept / direct:.2f} times), mean of {config.rounds}"
+        f"{swept - direct:.1f} s more ({swept / direct:.2f} times), mean of {config.rounds}",
+        **result,
     )
     run.finish()
 
@@ -256,9 +255,9 @@ def benchmark_annotate(config: BenchmarkConfig) -> None:
                 figures |= {"bare_calls_per_second": bare, "ratio": ratio}
             rounds.append(figures)
             told = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-            print(f"round {number + 1}/{config.rounds}: {told}", flush=True)
+            say(f"round {number + 1}/{config.rounds}: {told}", **figures)
             run.write_json(METRICS, {"annotate": rounds})
-    console().print(_annotation_table(config, rounds))
+    show(_annotation_table(config, rounds), rounds=rounds)
     run.finish()
 
 

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, cast
 
 import ray
@@ -23,7 +22,8 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.evaluation import UnitScore, score_tasks, trained_on, unit_of_tasks
 from raylab.arc.groups import group_tasks
 from raylab.arc.tasks import Task, load_tasks
-from raylab.cluster.models import fetch_checkpoint, file_name, find_models, opened
+from raylab.cluster.metrics import PAIRS, TASKS, Meters
+from raylab.cluster.models import fetch_checkpoint, file_name, find_models
 from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
 from raylab.config import (
     AS_PUBLISHED,
@@ -34,8 +34,9 @@ from raylab.config import (
     ScoringConfig,
     Source,
 )
-from raylab.entrypoint import console
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
+from raylab.files import Place
+from raylab.log import say, show
 from raylab.quality.logs import read_score, score_log
 from raylab.report.progress import duration
 from raylab.report.tables import accuracy_table, percent
@@ -62,8 +63,13 @@ def run_evaluate(config: EvaluateConfig) -> None:
             models, config.generations, config.data, config.scoring, config.cluster, run
         )
     run.write_json(METRICS, {"metric": config.scoring.metric.value, "models": accuracies})
-    console().print(accuracy_table(accuracies, config.scoring))
-    print(f"score tree {run.uri}/{SCORES}")
+    show(
+        accuracy_table(accuracies, config.scoring),
+        metric=config.scoring.metric.value,
+        models=accuracies,
+    )
+    scores = str(run / SCORES)
+    say(f"score tree {scores}", uri=scores)
     run.finish()
 
 
@@ -103,9 +109,10 @@ def evaluate_models(
     accuracies = _present_accuracies(job, missing)
     if len(missing) < len(job.pairs):
         done = len(job.pairs) - len(missing)
-        print(
+        say(
             f"{done} of {len(job.pairs)} pairs of model and generation are scored already",
-            flush=True,
+            done=done,
+            total=len(job.pairs),
         )
     if missing:
         lacking = {model for model, _ in missing} - checkpoints.keys()
@@ -150,9 +157,9 @@ def _generation(generation: Generation, data: DataConfig) -> tuple[str, DataConf
             f"generations: {generation} is the path of an archive, but data.source={data.source} "
             f"is packaged: give seeds and {AS_PUBLISHED}, or choose data=re_arc or data=arc_json"
         )
-    path = Path(generation)
-    name = path.name if path.is_dir() else path.stem
-    return file_name(name), data.model_copy(update={"path": path})
+    archive = Place.at(generation)
+    name = archive.name if archive.is_directory() else archive.stem
+    return file_name(name), data.model_copy(update={"path": generation})
 
 
 # What is to be scored
@@ -221,8 +228,7 @@ def _plan(
 
 def _file_identity(uri: str) -> Json:
     """What tells whether a checkpoint file is still the same, without reading it."""
-    filesystem, path = opened(uri)
-    info = filesystem.get_file_info(path)
+    info = Place.at(uri).info()
     if info.type != fs.FileType.File:
         raise CheckpointError(f"no checkpoint at {uri}")
     modified = None if info.mtime is None else info.mtime.isoformat()
@@ -243,10 +249,11 @@ def _choose_units(
             f"models {', '.join(checkpoints)}: score them all the same with "
             "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
         )
-    print(
+    say(
         f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
         "was trained on are left out",
-        flush=True,
+        scored=len(unseen),
+        tasks=len(tasks),
     )
     units: Units = {}
     for task, unit in unit_of_tasks(group_tasks(unseen, data.taxonomy), scoring).items():
@@ -270,14 +277,14 @@ def _refuse_other_scores(tree: Run, name: str, before: Json, now: Json) -> None:
     for key in ("generations", "scoring"):
         if before[key] != now[key]:
             raise RunError(
-                f"{tree.uri}/{name} is of other {key}: {before[key]}, now {now[key]}; set them as "
+                f"{tree / name} is of other {key}: {before[key]}, now {now[key]}; set them as "
                 "they were, or choose another name="
             )
     for model, identity in before["models"].items():
         other = now["models"].get(model)
         if other != identity:
             raise RunError(
-                f"{tree.uri} holds scores of model {model} from {identity['checkpoint']}, changed "
+                f"{tree} holds scores of model {model} from {identity['checkpoint']}, changed "
                 f"{identity['modified']}, and now it is {_described(other)}: its scores would "
                 "mix, so choose another name="
             )
@@ -296,23 +303,15 @@ def _refuse_seen(tree: Run, checkpoints: Mapping[str, Checkpoint], units: Units)
         if seen:
             raise RunError(
                 f"model {model} was trained on {len(seen)} of the {len(scored)} tasks that "
-                f"{tree.uri} scores, such as {seen[0]}: score it under another name="
+                f"{tree} scores, such as {seen[0]}: score it under another name="
             )
 
 
 def _missing_units(job: _Job) -> dict[Pair, list[str]]:
     """The units that have no file yet, of the pairs that lack any."""
-    filesystem = job.tree.filesystem
-    selector = fs.FileSelector(
-        f"{job.tree.path}/{job.subdir}", recursive=True, allow_not_found=True
-    )
-    present = {
-        info.path.removeprefix(f"{job.tree.path}/")
-        for info in filesystem.get_file_info(selector)
-        if info.size
-    }
+    present = {file.path for file in (job.tree / job.subdir).files("**/*.json")}
     units = {
-        pair: [unit for unit in job.units if job.file(pair, unit) not in present]
+        pair: [u for u in job.units if (job.tree / job.file(pair, u)).path not in present]
         for pair in job.pairs
     }
     return {pair: lacking for pair, lacking in units.items() if lacking}
@@ -337,11 +336,11 @@ def _present_accuracies(
 
 def _accuracy_in(job: _Job, pair: Pair, unit: str) -> float:
     name = job.file(pair, unit)
-    with job.tree.filesystem.open_input_file(f"{job.tree.path}/{name}") as file:
+    with (job.tree / name).opened() as file:
         accuracy = read_score(file, name)
     if isinstance(accuracy, str):
         raise RunError(
-            f"{job.tree.uri}/{name} cannot be used ({accuracy}): remove it, and resume=true makes "
+            f"{job.tree / name} cannot be used ({accuracy}): remove it, and resume=true makes "
             "it again"
         )
     return accuracy
@@ -359,31 +358,43 @@ def _score_missing(
 ) -> None:
     """Score the missing units, write each pair's files as it comes, and add its accuracies."""
     pending = _submit(job, missing, checkpoints, cluster)
-    start, total = time.monotonic(), len(pending)
-    print(
-        f"scoring {total} pairs of model and generation -> {job.tree.uri}/{job.subdir}", flush=True
-    )
+    start, total, meters = time.monotonic(), len(pending), Meters(job.tree.name)
+    scores = str(job.tree / job.subdir)
+    say(f"scoring {total} pairs of model and generation -> {scores}", total=total, uri=scores)
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=HEARTBEAT_SECONDS)
             elapsed = time.monotonic() - start
             if not ready:
-                done = f"{total - len(pending)} of {total} done"
-                print(f"  {done} after {duration(elapsed)}", flush=True)
+                done = total - len(pending)
+                message = f"  {done} of {total} done after {duration(elapsed)}"
+                say(message, done=done, total=total, seconds=elapsed)
                 continue
             pair = pending[ready[0]]
-            scores, seconds = _result(ready[0], pair, job)
+            try:
+                scores, seconds = _result(ready[0], pair, job)
+            except Exception:
+                meters.add(PAIRS, outcome="failed")
+                raise
             del pending[ready[0]]
             _write_scores(job, pair, scores)
             metric = job.scoring.metric.value
             accuracies[pair] |= {unit: score.metrics[metric] for unit, score in scores.items()}
-            done = total - len(pending)
-            print(
+            meters.add(PAIRS, outcome="scored")
+            meters.add(TASKS, sum(len(job.units[unit]) for unit in scores))
+            done, mean = total - len(pending), statistics.fmean(accuracies[pair].values())
+            left = elapsed / done * len(pending)
+            say(
                 f"[{done:>{len(str(total))}}/{total}] {pair[0]} on {pair[1]}: {metric} "
-                f"{percent(statistics.fmean(accuracies[pair].values()))} over "
-                f"{len(accuracies[pair])} {job.scoring.unit}s, {seconds:.1f} s, "
-                f"ETA {duration(elapsed / done * len(pending))}",
-                flush=True,
+                f"{percent(mean)} over {len(accuracies[pair])} {job.scoring.unit}s, "
+                f"{seconds:.1f} s, ETA {duration(left)}",
+                done=done,
+                total=total,
+                eta_seconds=left,
+                model=pair[0],
+                generation=pair[1],
+                accuracy=mean,
+                seconds=seconds,
             )
     finally:
         for reference in pending:
@@ -450,7 +461,7 @@ def _result(
         raise
     except RayError as error:
         raise RunError(
-            f"scoring {pair[0]} on {pair[1]} for {job.tree.uri} failed: {error}\nmend the cause "
+            f"scoring {pair[0]} on {pair[1]} for {job.tree} failed: {error}\nmend the cause "
             "and go on with resume=true"
         ) from error
 
@@ -466,6 +477,7 @@ def _write_scores(job: _Job, pair: Pair, scores: Mapping[str, UnitScore]) -> Non
             samples=score.grids,
             metrics=_logged_metrics(score, job.scoring.metric.value),
             created=created,
+            run_id=job.tree.id,
             metadata={
                 "metric": job.scoring.metric.value,
                 "unit": job.scoring.unit,

@@ -3,16 +3,14 @@
 import logging
 import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-
-from pyarrow import fs
+from dataclasses import dataclass
+from pathlib import Path
 
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, read_checkpoint
 from raylab.errors import CheckpointError, RunError
+from raylab.files import Place
 from raylab.runs import METRICS, RECORD, TRIALS, Run
 
 logger = logging.getLogger(__name__)
@@ -60,31 +58,31 @@ def find_models(given: Sequence[str], storage: str) -> dict[str, str]:
     return named
 
 
-def _location(text: str, storage: str) -> str:
+def _location(text: str, storage: str) -> Place:
     if "://" in text:
-        return text.rstrip("/")
-    path = os.path.abspath(os.path.expanduser(text))
-    places = [f"{storage.rstrip('/')}/{text.rstrip('/')}", path]
-    for place in [path] if os.path.isabs(text) else places:
-        if Run.at(place).exists("" if _is_checkpoint(place) else RECORD):
+        return Place.at(text)
+    path = Place.at(text)
+    places = [path] if os.path.isabs(text) else [Place.at(storage) / text.rstrip("/"), path]
+    for place in places:
+        if (place if _is_checkpoint(place) else place / RECORD).exists():
             return place
     raise RunError(
-        f"no model {text}: neither {' nor '.join(dict.fromkeys(places))} is a checkpoint "
+        f"no model {text}: neither {' nor '.join(map(str, places))} is a checkpoint "
         f"(*{Path(CHECKPOINT_FILE).suffix}) or a run directory with a {RECORD}"
     )
 
 
-def _is_checkpoint(uri: str) -> bool:
-    return uri.endswith(Path(CHECKPOINT_FILE).suffix)
+def _is_checkpoint(place: Place) -> bool:
+    return place.name.endswith(Path(CHECKPOINT_FILE).suffix)
 
 
-def _models_at(uri: str) -> list[_Found]:
-    if _is_checkpoint(uri):
-        return [_of_file(uri)]
-    run = Run.at(uri)
+def _models_at(place: Place) -> list[_Found]:
+    if _is_checkpoint(place):
+        return [_of_file(place)]
+    run = Run.at(str(place))
     record = run.read_json(RECORD)
     if record is None:
-        raise RunError(f"{uri} is neither a checkpoint nor a run: it has no {RECORD}")
+        raise RunError(f"{run} is neither a checkpoint nor a run: it has no {RECORD}")
     match record["job"]:
         case "train":
             return [_of_run(run)]
@@ -93,23 +91,22 @@ def _models_at(uri: str) -> list[_Found]:
         case "tune":
             return _of_sweep(run)
         case job:
-            raise RunError(f"{uri} is a run of {job}, which trains no model")
+            raise RunError(f"{run} is a run of {job}, which trains no model")
 
 
-def _of_file(uri: str) -> _Found:
-    path = PurePosixPath(uri)
-    directory = path.parent
+def _of_file(file: Place) -> _Found:
+    directory = file.parent
     if directory.parent.name == CHECKPOINTS:
         run = directory.parent.parent
         name = f"{run.name}-{directory.name}"
-        return _Found(name, f"{run.parent.name}-{name}", uri)
-    return _Found(path.stem, f"{directory.name}-{path.stem}", uri)
+        return _Found(name, f"{run.parent.name}-{name}", str(file))
+    return _Found(file.stem, f"{directory.name}-{file.stem}", str(file))
 
 
 def _of_run(run: Run) -> _Found:
     best = _best_checkpoint(run)
     if best is None:
-        raise RunError(f"{run.uri} has no {METRICS}: no epoch of its training is finished yet")
+        raise RunError(f"{run} has no {METRICS}: no epoch of its training is finished yet")
     if not run.finished:
         logger.warning("%s is not finished: its best checkpoint so far is scored", run.uri)
     return _Found(run.name, _longer_name(run), best)
@@ -118,8 +115,8 @@ def _of_run(run: Run) -> _Found:
 def _of_pipeline(run: Run) -> list[_Found]:
     models = (run.read_json(METRICS) or {}).get("models")
     if not models:
-        raise RunError(f"{run.uri} has no trained model yet: no model is in its {METRICS}")
-    return [_of_run(Run.at(f"{run.uri}/{name}")) for name in models]
+        raise RunError(f"{run} has no trained model yet: no model is in its {METRICS}")
+    return [_of_run(Run.at(str(run / name))) for name in models]
 
 
 def _of_sweep(run: Run) -> list[_Found]:
@@ -127,7 +124,7 @@ def _of_sweep(run: Run) -> list[_Found]:
     skipped: list[str] = []
     for trial in trial_runs(run):
         best = _best_checkpoint(trial)
-        if best is None or trial.exists(FAILURE):
+        if best is None or (trial / FAILURE).exists():
             skipped.append(trial.name)
             continue
         name = f"{run.name}-{trial.name}"
@@ -135,30 +132,29 @@ def _of_sweep(run: Run) -> list[_Found]:
     if skipped:
         logger.warning(
             "%s: %d trials failed or have no epoch yet and are left out: %s",
-            run.uri,
+            run,
             len(skipped),
             ", ".join(skipped),
         )
     if not found:
-        raise RunError(f"{run.uri} has no trained model yet: none of its trials has a {METRICS}")
+        raise RunError(f"{run} has no trained model yet: none of its trials has a {METRICS}")
     return found
 
 
 def _longer_name(run: Run) -> str:
-    return f"{PurePosixPath(run.path).parent.name}-{run.name}"
+    return f"{run.parent.name}-{run.name}"
 
 
 def _best_checkpoint(run: Run) -> str | None:
     """The file of a training run's best checkpoint, once an epoch is finished."""
     best = (run.read_json(METRICS) or {}).get("best")
-    return None if best is None else f"{run.uri}/{best['checkpoint']}"
+    return None if best is None else str(run / best["checkpoint"])
 
 
 def trial_runs(run: Run) -> list[Run]:
     """The training runs of a sweep, by name."""
-    selector = fs.FileSelector(f"{run.path}/{TRIALS}", allow_not_found=True)
-    names = sorted(info.base_name for info in run.filesystem.get_file_info(selector))
-    return [Run.at(f"{run.uri}/{TRIALS}/{name}") for name in names]
+    trials = run / TRIALS
+    return [Run.at(str(trials / name)) for name in trials.names()]
 
 
 def file_name(name: str) -> str:
@@ -171,32 +167,13 @@ def fetch_checkpoint(uri: str) -> Checkpoint:
 
     Raises:
         CheckpointError: there is none, or it cannot be used.
-        RunError: no filesystem opens the URI.
+        ConfigError: no filesystem opens the URI.
     """
-    if not _is_checkpoint(uri):
+    if not _is_checkpoint(Place.at(uri)):
         best = _best_checkpoint(Run.at(uri))
         if best is None:
             raise CheckpointError(
                 f"{uri} is neither a checkpoint nor a training run with a {METRICS}"
             )
         uri = best
-    filesystem, path = opened(uri)
-    if isinstance(filesystem, fs.LocalFileSystem):
-        return read_checkpoint(Path(path))
-    with tempfile.TemporaryDirectory() as directory:
-        local = Path(directory) / CHECKPOINT_FILE
-        try:
-            fs.copy_files(path, str(local), source_filesystem=filesystem)
-        except OSError as error:
-            raise CheckpointError(f"checkpoint {uri} cannot be read: {error}") from error
-        return replace(read_checkpoint(local), path=Path(uri))
-
-
-def opened(uri: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of a path or URI, and the path within it.
-
-    Raises:
-        RunError: no filesystem opens the URI.
-    """
-    run = Run.at(uri)
-    return run.filesystem, run.path
+    return read_checkpoint(uri)

@@ -58,7 +58,6 @@ class Nodes:
             f"--port={self.address.rpartition(':')[2]}",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={self.dashboard.rpartition(':')[2]}",
-            f"--temp-dir={self.directory}/ray",
         )
 
     def stop(self) -> None:
@@ -76,6 +75,8 @@ class Nodes:
         command = [*before, RAY, "start", *arguments, "--num-cpus=1", "--block"]
         command += ["--node-ip-address=127.0.0.1", "--disable-usage-stats"]
         command += [f"--dashboard-agent-listen-port={_free_port()}"]
+        # Nodes that share a directory replace each other's copy of a job's working directory.
+        command += [f"--temp-dir={self.directory}/{len(self.processes)}"]
         # The interpreter of the nodes' workers is the first in PATH.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         environment = {**os.environ, **self.authentication, "PATH": path}

@@ -1,16 +1,16 @@
 """What follows an annotation: its report and score tree, the decisions of people, and drift."""
 
+import logging
 from collections.abc import Iterator
 from functools import partial
-
-from pyarrow import fs
 
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
-from raylab.entrypoint import console
-from raylab.errors import ArchiveError, ConfigError, LlmError, RunError
+from raylab.errors import ArchiveError, ConfigError, DataError, LlmError, RunError
+from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
+from raylab.log import say, show
 from raylab.opt.agreement import load_distance
 from raylab.opt.disagreements import Disagreements
 from raylab.opt.drift import Canary, compare_runs, count_run, packaged_canary
@@ -47,17 +47,18 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     over_time = _over_time(config, run, archive, report)
     record = run.read_json(RECORD) or {}
     write_page(run, render_annotation(AnnotationReport(run.uri, report, over_time, record)))
-    for table in annotation_tables(report):
-        console().print(table)
+    told = {key: report[key] for key in ("cases", "agreement", "gold")}
+    show(*annotation_tables(report), **told, usage=report["usage"]["total"])
     left_out = report["score_tree"]["left_out"] if report["cases"]["with_gold"] else ()
     for notice in (*report["notices"], *left_out):
-        print(f"note: {notice}")
-    print(f"report {run.uri}/{PAGE} and {REPORT}, heat map {run.uri}/{CONFUSION}")
+        say(f"note: {notice}")
+    say(f"report {run / PAGE} and {REPORT}, heat map {run / CONFUSION}", uri=run.uri)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
-        print(
+        say(
             f"{waiting} cases wait for a person: python jobs/annotate.py name={run.name} "
-            f"review=export"
+            f"review=export",
+            waiting=waiting,
         )
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.cases(run.name, Status.FAILED))
@@ -92,10 +93,11 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
         (head.finished or head.started).isoformat(),
     )
     for file in scores.files:
-        run.write_json(f"{SCORES}/{file.path}", score_log(**file.log))
+        run.write_json(f"{SCORES}/{file.path}", score_log(**file.log, run_id=run.id))
     chain = {"place": archive.place, "records": head.records, "head_hash": head.head_hash}
     report: Json = {
         "run": run.name,
+        "run_id": run.id,
         "archive": chain,
         **quality.report(
             smoke=uses_embedded(config.llm),
@@ -112,8 +114,9 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     run.write_json(REPORT, report)
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
     if config.export is not None:
-        path = f"{run.uri}/cases.{config.export}"
-        print(f"{archive.export(run.name, path, config.export)} cases -> {path}")
+        path = str(run / f"cases.{config.export}")
+        written = archive.export(run.name, path, config.export)
+        say(f"{written} cases -> {path}", cases=written, uri=path)
     return report
 
 
@@ -184,8 +187,8 @@ def _canary_outcomes(archive: Archive, run: str, canary: Canary) -> Iterator[Out
 def _report_of(storage: str, row: RunRow) -> Json | None:
     """What a run of this storage reported of the records that the archive holds of it now."""
     try:
-        report = Run.at(f"{storage}/{row.name}").read_json(REPORT) or {}
-    except RunError:
+        report = Run.at(str(Place.at(storage) / row.name)).read_json(REPORT) or {}
+    except (DataError, RunError):
         return None
     return report if report.get("archive", {}).get("head_hash") == row.head_hash else None
 
@@ -195,7 +198,7 @@ def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:
     return (Outcome.model_validate(row.body) for row in archive.cases(run))
 
 
-def print_drift(config: AnnotateConfig) -> None:
+def tell_drift(config: AnnotateConfig) -> None:
     """Compare all runs of the archive over time, on the packaged gold cases.
 
     Raises:
@@ -216,12 +219,12 @@ def print_drift(config: AnnotateConfig) -> None:
             for row in archive.runs()
         ]
     drift = compare_runs(runs)
-    Run.at(config.storage).write_json(DRIFT, drift)
-    for table in drift_tables(drift):
-        console().print(table)
+    storage = Run.at(config.storage)
+    storage.write_json(DRIFT, drift)
+    show(*drift_tables(drift), comparisons=drift["comparisons"])
     for alarm in drift["alarms"]:
-        print(f"alarm: {alarm}")
-    print(f"{config.storage}/{DRIFT}")
+        say(f"alarm: {alarm}", logging.WARNING)
+    say(f"{storage / DRIFT}", uri=str(storage / DRIFT))
 
 
 def archive_location(config: AnnotateConfig) -> str:
@@ -232,10 +235,10 @@ def archive_location(config: AnnotateConfig) -> str:
     """
     if config.archive is not None:
         return config.archive
-    filesystem, path = fs.FileSystem.from_uri(config.storage)
-    if not isinstance(filesystem, fs.LocalFileSystem):
+    storage = Place.at(config.storage)
+    if not storage.is_local:
         raise ConfigError(
             f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
             "file or the URL of a PostgreSQL database"
         )
-    return f"{path}/{ARCHIVE}"
+    return f"{storage.path}/{ARCHIVE}"

@@ -4,7 +4,7 @@ Every stage keeps what it finished, so that a second run does only what is missi
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -16,12 +16,12 @@ from raylab.arc.evaluation import predicted_examples
 from raylab.arc.tasks import load_tasks
 from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.models import fetch_checkpoint, find_models
-from raylab.cluster.quality import measure_trees, print_quality
+from raylab.cluster.quality import measure_trees, tell_quality
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit
 from raylab.config import AS_PUBLISHED, ModelConfig, PipelineConfig, QualityConfig, TrainConfig
-from raylab.entrypoint import console
 from raylab.errors import RunError
+from raylab.log import say, show
 from raylab.quality.measure import Quality
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import Example, PipelineReport, Prediction, render_pipeline
@@ -44,27 +44,26 @@ def run_pipeline(config: PipelineConfig) -> None:
         raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
     run = Run.open(config, config.job)
     if run.finished:
-        print(f"run {run.name} is finished, nothing is left to do", flush=True)
-        _print_outcome(run)
+        say(f"run {run.name} is finished, nothing is left to do")
+        _tell_outcome(run)
         return
     with session(config.cluster, run):
         trained = _train(config, run)
-        best = {name: f"{run.uri}/{name}/{m['best']['checkpoint']}" for name, m in trained.items()}
+        best = {name: str(run / name / m["best"]["checkpoint"]) for name, m in trained.items()}
         models = best | taken
         _score(config, run, models)
-        if not run.exists(EXAMPLES):
+        if not (run / EXAMPLES).exists():
             run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
         run.write_json(QUALITY, _measure(config, run))
     write_page(run, _page(config, run))
     run.finish()
-    _print_outcome(run)
+    _tell_outcome(run)
 
 
 def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
     """The metrics of every model, each trained in a run directory within the pipeline's."""
     results: dict[str, Json] = {}
     for name, model in _named(config.models).items():
-        print(f"\n{name} -> {run.uri}/{name}", flush=True)
         training = TrainConfig(
             storage=run.uri,
             name=name,
@@ -74,17 +73,19 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
             training=config.training,
             cluster=config.cluster,
         )
-        results[name] = fit(training, Run.open(training, training.job))
+        own = Run.open(training, training.job)
+        say(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
+        results[name] = fit(training, own, within=run)
         run.write_json(METRICS, {"models": results})
     return results
 
 
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
     """Score all models on the generations, and on the prior benchmark as it was published."""
-    print("\nscores", flush=True)
+    say("\nscores")
     evaluate_models(models, config.generations, config.data, config.scoring, config.cluster, run)
     if config.prior is not None:
-        print("\nscores on the prior benchmark", flush=True)
+        say("\nscores on the prior benchmark")
         evaluate_models(
             models, (AS_PUBLISHED,), config.prior, config.scoring, config.cluster, run, PRIOR
         )
@@ -92,12 +93,15 @@ def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
 
 def _measure(config: PipelineConfig, run: Run) -> Quality:
     """The quality of the benchmark, with that of `config.score_trees` as `others`."""
-    print("\nquality", flush=True)
+    say("\nquality")
     settings = QualityConfig(storage=config.storage)
-    priors = [] if config.prior is None else [f"{run.uri}/{PRIOR}"]
-    quality = measure_trees(f"{run.uri}/{SCORES}", priors, settings, config.storage)
-    others = {uri: measure_trees(uri, (), settings, config.storage) for uri in config.score_trees}
-    return {**quality, "others": others}
+
+    def measure(root: str, priors: Sequence[str] = ()) -> Quality:
+        return measure_trees(root, priors, settings, config.storage, run.name)
+
+    priors = [] if config.prior is None else [str(run / PRIOR)]
+    quality = measure(str(run / SCORES), priors)
+    return {**quality, "others": {uri: measure(uri) for uri in config.score_trees}}
 
 
 def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> list[Json]:
@@ -155,14 +159,15 @@ def _example(item: Json) -> Example:
     return Example(item["task"], item["input"], item["target"], predictions)
 
 
-def _print_outcome(run: Run) -> None:
+def _tell_outcome(run: Run) -> None:
     quality = run.read_json(QUALITY) or {}
-    console().print(comparison_table((run.read_json(METRICS) or {})["models"]))
-    print_quality(quality)
+    models = (run.read_json(METRICS) or {})["models"]
+    show(comparison_table(models), models={name: m["best"] for name, m in models.items()})
+    tell_quality(quality)
     for uri, other in quality["others"].items():
-        print(f"\n{uri}")
-        print_quality(other)
-    print(f"\nreport {run.uri}/{PAGE}")
+        say(f"\n{uri}")
+        tell_quality(other)
+    say(f"\nreport {run / PAGE}", uri=str(run / PAGE))
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:

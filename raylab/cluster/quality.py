@@ -1,5 +1,6 @@
 """Benchmark quality on Ray: trees read in parallel tasks, the metrics computed in a final one."""
 
+import logging
 import math
 import os
 import time
@@ -10,12 +11,14 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayTaskError
 
+from raylab.cluster.metrics import DIRECTORIES_LEFT, FILES, Meters
 from raylab.cluster.session import result_of, session
-from raylab.config import QualityConfig
-from raylab.entrypoint import console
+from raylab.config import QualityConfig, absolute_location
 from raylab.errors import ConfigError, DataError
+from raylab.files import Place
+from raylab.log import say, show
 from raylab.quality.measure import Quality, log_lines, measure_groups
-from raylab.quality.trees import ScoreTree, Unit, find_trees, groups_of, read_group
+from raylab.quality.trees import ScoreTree, Unit, UnitScores, find_trees, groups_of, read_units
 from raylab.report.tables import quality_table
 from raylab.runs import QUALITY, Run
 
@@ -25,6 +28,7 @@ TASKS_PER_CPU = 4
 UNITS_PER_TASK = 64
 """At most, so that progress is seen on large trees."""
 PROGRESS_SECONDS = 10.0
+OUTCOMES = ("read", "cached", "skipped")
 
 
 def run_quality(config: QualityConfig) -> None:
@@ -38,14 +42,16 @@ def run_quality(config: QualityConfig) -> None:
     trees = find_trees(root, cfg.prior_datasets, config.layout)
     run = Run.open(config, config.job)
     with session(config.cluster, run):
-        quality = _measure(trees, config, config.storage)
+        quality = _measure(trees, config, config.storage, run.name)
     run.write_json(QUALITY, quality)
-    print_quality(quality)
-    print(f"{run.uri}/{QUALITY}")
+    tell_quality(quality)
+    say(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()
 
 
-def measure_trees(root: str, priors: Sequence[str], config: QualityConfig, storage: str) -> Quality:
+def measure_trees(
+    root: str, priors: Sequence[str], config: QualityConfig, storage: str, run: str
+) -> Quality:
     """Measure a score tree in the current Ray session.
 
     Args:
@@ -53,6 +59,7 @@ def measure_trees(root: str, priors: Sequence[str], config: QualityConfig, stora
         priors: the same for earlier benchmarks.
         config: layout, bootstrap, cache and what to refuse; its directories are not looked at.
         storage: path or URI in which the score cache lies.
+        run: name of the job's run, for Ray's metrics.
 
     Returns:
         What `raylab.quality.measure.measure` says.
@@ -60,22 +67,24 @@ def measure_trees(root: str, priors: Sequence[str], config: QualityConfig, stora
     Raises:
         DataError: the trees cannot be used.
     """
-    return _measure(find_trees(root, priors, config.layout), config, storage)
+    return _measure(find_trees(root, priors, config.layout), config, storage, run)
 
 
-def _measure(trees: Sequence[ScoreTree], config: QualityConfig, storage: str) -> Quality:
+def _measure(trees: Sequence[ScoreTree], config: QualityConfig, storage: str, run: str) -> Quality:
     for tree in trees:
-        print(f"{tree.location}: layout {tree.layout}, {tree.reason}", flush=True)
+        message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
+        say(message, tree=tree.location, layout=tree.layout)
     units = [unit for tree in trees for unit in tree.units]
     groups = groups_of(units, _tasks(len(units)))
-    cache = storage if config.cache else None
-    read = ray.remote(read_group).options(num_cpus=1, num_returns=2, retry_exceptions=[OSError])
+    cache, meters = storage if config.cache else None, Meters(run)
+    read = ray.remote(_read).options(num_cpus=1, num_returns=2, retry_exceptions=[OSError])
     pairs = cast(
-        "list[list[ObjectRef[Any]]]", [read.remote(g, cache, config.bootstrap) for g in groups]
+        "list[list[ObjectRef[Any]]]",
+        [read.remote(group, cache, config.bootstrap, meters) for group in groups],
     )
     counts, parts = [count for count, _ in pairs], [scores for _, scores in pairs]
     try:
-        _watch(counts, groups)
+        _watch(counts, groups, meters)
     except BaseException:
         for count in counts:
             ray.cancel(count)
@@ -83,19 +92,21 @@ def _measure(trees: Sequence[ScoreTree], config: QualityConfig, storage: str) ->
     return _get(ray.remote(measure_groups).options(num_cpus=1).remote(trees, config, *parts))
 
 
-def print_quality(quality: Quality) -> None:
-    """Print the lines that users search for, the warnings, and the metrics as a table."""
+def tell_quality(quality: Quality) -> None:
+    """Tell the lines that users search for, the warnings, and the metrics as a table."""
     for line in log_lines(quality):
-        print(line)
+        say(line)
     for warning in quality["warnings"]:
-        print(f"warning: {warning}")
+        say(f"warning: {warning}", logging.WARNING)
     files = quality["files"]
-    print(f"{files['read']} files read, {files['cached']} known, {files['skipped']} skipped")
+    message = f"{files['read']} files read, {files['cached']} known, {files['skipped']} skipped"
+    say(message, files=files)
     for skipped in quality["skipped"][:5]:
-        print(f"  {skipped['path']}: {skipped['reason']}")
+        say(f"  {skipped['path']}: {skipped['reason']}", **skipped)
     if files["skipped"] > 5:
-        print(f"  more of them in {QUALITY}")
-    console().print(quality_table(quality))
+        say(f"  more of them in {QUALITY}")
+    told = (*quality["intervals"], "intervals", "reasons", "models")
+    show(quality_table(quality), **{key: quality[key] for key in told})
 
 
 def _root_of_run(config: QualityConfig) -> str:
@@ -107,8 +118,11 @@ def _root_of_run(config: QualityConfig) -> str:
             f"both {BASE_VARIABLE} and run_id for "
             f"{{{BASE_VARIABLE}}}/{config.quality_eval_cfg.scores_subdir}/{{run_id}}"
         )
-    root = f"{base.rstrip('/')}/{config.quality_eval_cfg.scores_subdir}/{config.run_id}"
-    return root if "://" in root else os.path.abspath(root)
+    try:
+        root = Place.at(absolute_location(base))
+    except ValueError as error:
+        raise ConfigError(f"{BASE_VARIABLE}: {error}") from error
+    return str(root / config.quality_eval_cfg.scores_subdir / config.run_id)
 
 
 def _tasks(units: int) -> int:
@@ -116,7 +130,20 @@ def _tasks(units: int) -> int:
     return max(TASKS_PER_CPU * cpus, math.ceil(units / UNITS_PER_TASK))
 
 
-def _watch(counts: Sequence["ObjectRef[int]"], groups: Sequence[Sequence[Unit]]) -> None:
+def _read(
+    units: Sequence[Unit], cache: str | None, replicates: int, meters: Meters
+) -> tuple[int, list[UnitScores]]:
+    """What some files came to, and how many they are, as a Ray task."""
+    scores = read_units(units, cache, replicates)
+    counts = {name: sum(getattr(unit, name) for unit in scores) for name in OUTCOMES}
+    for name, count in counts.items():
+        meters.add(FILES, count, outcome=name)
+    return counts["read"] + counts["cached"], scores
+
+
+def _watch(
+    counts: Sequence["ObjectRef[int]"], groups: Sequence[Sequence[Unit]], meters: Meters
+) -> None:
     """Wait for all readings; a line of progress every 10 s."""
     units = {count: len(group) for count, group in zip(counts, groups, strict=True)}
     total, done, files = sum(units.values()), 0, 0
@@ -127,10 +154,13 @@ def _watch(counts: Sequence["ObjectRef[int]"], groups: Sequence[Sequence[Unit]])
         for count in ready:
             files += _get(count)
             done += units[count]
+        meters.set(DIRECTORIES_LEFT, total - done)
         now = time.monotonic()
         if pending and now - shown >= PROGRESS_SECONDS:
-            left = f", ETA {(now - start) * (total - done) / done:.0f} s" if done else ""
-            print(f"{done}/{total} directories, {files} files read{left}", flush=True)
+            left = (now - start) * (total - done) / done if done else None
+            eta = "" if left is None else f", ETA {left:.0f} s"
+            message = f"{done}/{total} directories, {files} files read{eta}"
+            say(message, done=done, total=total, files=files, eta_seconds=left)
             shown = now
 
 

@@ -2,18 +2,19 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-
-from pyarrow import fs
 
 from raylab.archive.records import DecisionRow
 from raylab.archive.store import Archive
 from raylab.cluster.outcomes import archive_location, conclude
 from raylab.config import AnnotateConfig
 from raylab.errors import ConfigError, RunError
+from raylab.files import Place
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
+from raylab.log import belongs_to, say
 from raylab.opt.cases import Case
 from raylab.opt.journal import ArchiveJournal
 from raylab.opt.outcome import HumanDecision, Outcome, Status
@@ -32,6 +33,7 @@ def run_review(config: AnnotateConfig) -> None:
         RaylabError: what a user can act on, with the way out.
     """
     run = _named_run(config)
+    belongs_to(run.name, run.id)
     made = _configuration(config, run)
     path = config.review_file or _file_of(run)
     with Archive.open(archive_location(made), create=False) as archive:
@@ -44,12 +46,12 @@ def run_review(config: AnnotateConfig) -> None:
 def _named_run(config: AnnotateConfig) -> Run:
     if config.name is None:
         raise ConfigError("review= needs name=, the run whose cases are reviewed")
-    return Run.at(f"{config.storage}/{config.name}")
+    return Run.at(str(Place.at(config.storage) / config.name))
 
 
 def _file_of(run: Run) -> Path:
-    if not isinstance(run.filesystem, fs.LocalFileSystem):
-        raise ConfigError(f"run {run.uri} is in remote storage: name a local file in review_file=")
+    if not run.is_local:
+        raise ConfigError(f"run {run} is in remote storage: name a local file in review_file=")
     return Path(run.path) / REVIEW
 
 
@@ -57,7 +59,7 @@ def _configuration(config: AnnotateConfig, run: Run) -> AnnotateConfig:
     """What the run was made with; where its archive is may be said anew."""
     record = run.read_json(RECORD)
     if record is None or record["job"] != config.job:
-        raise RunError(f"{run.uri} is no annotation run: check name= and storage=")
+        raise RunError(f"{run} is no annotation run: check name= and storage=")
     archive = {} if config.archive is None else {"archive": config.archive}
     return AnnotateConfig.model_validate({**record["config"], "storage": config.storage, **archive})
 
@@ -74,10 +76,12 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
             "file in review_file="
         )
     path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
-    print(
+    say(
         f"{len(rows)} cases wait for a person -> {path}\n"
         "fill in decision (A, B or an OPT-Code line), justification and reviewer, then "
-        f"python jobs/annotate.py name={run.name} review=import"
+        f"python jobs/annotate.py name={run.name} review=import",
+        waiting=len(rows),
+        uri=str(path),
     )
 
 
@@ -106,7 +110,8 @@ def _import(
     with embedded_if_used(config.llm) as embedded:
         statuses = asyncio.run(_settle(config, run, archive, new, embedded))
     settled = statuses.count(Status.ACCEPTED)
-    print(f"{len(new)} new decisions of {len(read)}: {settled} settle their case", flush=True)
+    message = f"{len(new)} new decisions of {len(read)}: {settled} settle their case"
+    say(message, decisions=len(read), new=len(new), settled=settled)
     conclude(config, run, archive)
 
 
@@ -141,9 +146,11 @@ async def _settle(
             row = DecisionRow(settled.case, settled.action, settled.reviewer, status, body)
             archive.add_decision(run.name, row)
             if (report := settled.confirmation) is not None and not report.acceptable:
-                print(
+                say(
                     f"case {settled.case} stays open, the evaluator refuses the code "
-                    f"({report.verdict} {report.score}): {report.summary}"
+                    f"({report.verdict} {report.score}): {report.summary}",
+                    logging.WARNING,
+                    case=settled.case,
                 )
             return status
 

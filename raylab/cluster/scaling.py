@@ -18,7 +18,7 @@ from raylab.cluster.benchmark import annotated, annotation_of, local_directory, 
 from raylab.cluster.nodes import Nodes, local_nodes
 from raylab.cluster.session import session
 from raylab.config import BenchmarkConfig, ClusterConfig
-from raylab.entrypoint import console
+from raylab.log import say, show
 from raylab.opt.benchmark import chat_server
 from raylab.quality.benchmark import SMALL_BYTES, SMALL_FILES, write_tree
 from raylab.quality.trees import SETTLED_NANOSECONDS
@@ -52,10 +52,11 @@ def benchmark_scaling(config: BenchmarkConfig) -> None:
                 figures = _on_nodes(nodes, _measure, config, run, url, f"{number}-{nodes}")
                 rounds[nodes].append(figures)
                 told = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-                print(f"round {number + 1}/{config.rounds}, {nodes} nodes: {told}", flush=True)
+                message = f"round {number + 1}/{config.rounds}, {nodes} nodes: {told}"
+                say(message, nodes=nodes, **figures)
                 run.write_json(METRICS, {"scaling": {str(n): rounds[n] for n in NODES}})
     shutil.rmtree(base / "scores")
-    console().print(_table(config, files, rounds))
+    show(_table(config, files, rounds), rounds={str(n): figures for n, figures in rounds.items()})
     run.finish()
 
 

@@ -5,19 +5,22 @@ import logging
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import ray
-from pyarrow import fs
 from ray.exceptions import RayTaskError
+from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.config import ClusterConfig
-from raylab.errors import ConfigError, RaylabError, RunError
+from raylab.errors import ConfigError, DataError, RaylabError, RunError
+from raylab.files import Place
+from raylab.log import structured
 from raylab.runs import RECORD, Run
 
 logger = logging.getLogger(__name__)
+
+SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
 
 
 @contextmanager
@@ -30,7 +33,7 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
 
     Raises:
         ConfigError: the `lightning` package is installed, or the cluster cannot be joined.
-        RunError: a node of the cluster does not see the run's directory.
+        RunError: a node of the cluster does not see the run's directory, or Ray will delete it.
     """
     if importlib.util.find_spec("lightning") is not None:
         raise ConfigError(
@@ -42,6 +45,7 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
         _connect(config.address)
     try:
         if run is not None:
+            require_kept(run)
             _require_shared(run)
         yield
     finally:
@@ -49,25 +53,48 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
             ray.shutdown()
 
 
+def require_kept(run: Run) -> None:
+    """Refuse a run in the copy of the working directory that each of several nodes has of its own.
+
+    Raises:
+        RunError: Ray would delete the run, and only the node where the job runs has it.
+    """
+    if run.in_working_directory and len(_nodes()) > 1:
+        raise RunError(
+            f"run {run} lies in Ray's copy of the working directory, as a relative storage= does "
+            "in a submitted job: other nodes have other copies, and Ray deletes them all. Give "
+            f"storage= {SHARED_PLACES}"
+        )
+
+
 def _require_shared(run: Run) -> None:
-    """Refuse a run in a local directory that some node has not, or has another one of."""
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    if len(nodes) == 1 or not isinstance(run.filesystem, fs.LocalFileSystem):
+    """Refuse a run that some node cannot read, or has another one of."""
+    nodes = _nodes()
+    if len(nodes) == 1:
         return
-    path = f"{run.path}/{RECORD}"
-    there = [_on_node(node["NodeID"], _read_file).remote(path) for node in nodes]
-    own = _read_file(path)
+    record = str(run / RECORD)
+    there = [_on_node(node["NodeID"], _read_file).remote(record) for node in nodes]
+    own = _read_file(record)
     blind = [
         node["NodeManagerAddress"]
         for node, content in zip(nodes, there, strict=True)
         if result_of(content) != own
     ]
-    if blind:
+    if not blind:
+        return
+    count = f"{len(blind)} of {len(nodes)} nodes cannot see it ({', '.join(blind)})"
+    if run.is_local:
         raise RunError(
-            f"run {run.uri} is on the disk of one machine, and {len(blind)} of {len(nodes)} nodes "
-            f"cannot see it ({', '.join(blind)}): give storage= a directory that all nodes share, "
-            "or a URI such as s3://bucket/runs"
+            f"run {run} is on the disk of one machine, and {count}: give storage= {SHARED_PLACES}"
         )
+    raise RunError(
+        f"run {run} is in remote storage, and {count}: give every node the environment or the "
+        "credentials file that this machine reaches it with, before Ray is started there"
+    )
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _on_node(node: str, function: Callable[..., Any]) -> Any:
@@ -75,23 +102,35 @@ def _on_node(node: str, function: Callable[..., Any]) -> Any:
     return ray.remote(function).options(num_cpus=0, scheduling_strategy=place)
 
 
-def _read_file(path: str) -> bytes | None:
+def _read_file(uri: str) -> bytes | None:
     try:
-        return Path(path).read_bytes()
-    except OSError:
+        return Place.at(uri).read()
+    except DataError:
         return None
 
 
 def _connect(address: str | None) -> None:
     # Workers' warnings and progress reach the driver by their own way, not by Ray's log stream.
+    job = JobConfig()
+    if structured():
+        _log_in_json(job)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, job_config=job)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS')} ({reason}): start it, "
             "correct cluster.address or RAY_ADDRESS, or leave both unset for a local one"
         ) from error
+
+
+def _log_in_json(job: JobConfig) -> None:
+    """Have Ray log in JSON: the workers into their files, and this process as all else in it."""
+    # ray.init(logging_config=...) would add a second handler, of other keys, to this process.
+    ray_logger = logging.getLogger("ray")
+    ray_logger.handlers.clear()
+    ray_logger.propagate = True
+    job.set_py_logging_config(ray.LoggingConfig(encoding="JSON", log_level="WARNING"))
 
 
 def result_of(task: "ray.ObjectRef[Any]") -> Any:
@@ -163,5 +202,5 @@ def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
 
 
 def _cpus_of_nodes() -> list[int]:
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in _nodes()]
     return [cpus for cpus in nodes if cpus]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from logging.handlers import QueueHandler
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytorch_lightning as pl
 import ray
@@ -31,11 +31,12 @@ from raylab.arc.checkpoints import (
 )
 from raylab.arc.models import build_model
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
+from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.models import fetch_checkpoint
 from raylab.cluster.session import cpus_per_worker, session, uses_gpu
 from raylab.config import TrainConfig
-from raylab.entrypoint import console
 from raylab.errors import RaylabError, TrainingError
+from raylab.log import say, show
 from raylab.report.curves import Curves
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
@@ -66,17 +67,19 @@ def train(config: TrainConfig) -> None:
     run = Run.open(config, config.job)
     with session(config.cluster, run):
         metrics = fit(config, run)
-    out = console()
-    out.print(comparison_table({config.model.architecture: metrics}))
-    out.print(group_table(metrics["best"]["groups"]))
-    models = {config.model.architecture: metrics}
+    best, architecture = metrics["best"], config.model.architecture
+    tables = comparison_table({architecture: metrics}), group_table(best["groups"])
+    show(*tables, models={architecture: best})
+    record = run.read_json(RECORD) or {}
     page = PipelineReport(
-        f"raylab train {run.name}", run.uri, models, record=run.read_json(RECORD) or {}
+        f"raylab train {run.name}", run.uri, {architecture: metrics}, record=record
     )
     write_page(run, render_pipeline(page))
-    print(
-        f"run {run.uri}\nbest checkpoint {run.uri}/{metrics['best']['checkpoint']}\n"
-        f"report {run.uri}/{PAGE}"
+    checkpoint = str(run / best["checkpoint"])
+    say(
+        f"run {run}\nbest checkpoint {checkpoint}\nreport {run / PAGE}",
+        uri=run.uri,
+        checkpoint=checkpoint,
     )
 
 
@@ -84,29 +87,42 @@ EpochListener = Callable[[Json], None]
 """Called with a run's `metrics.json` after each epoch that is safely stored."""
 
 
-def fit(config: TrainConfig, run: Run, on_epoch: EpochListener | None = None) -> Json:
+def fit(
+    config: TrainConfig,
+    run: Run,
+    on_epoch: EpochListener | None = None,
+    *,
+    within: Run | None = None,
+) -> Json:
     """Train in the current Ray session; returns what is written to the run's `metrics.json`.
 
     A finished run is not trained again. A run with a checkpoint goes on from its latest.
-    `on_epoch` is called on a thread of its own.
+
+    Args:
+        config: what is trained.
+        run: the training's own run.
+        on_epoch: called on a thread of its own.
+        within: the run of the job, if the training is a part of it; Ray's metrics name it.
 
     Raises:
         RaylabError: what a user can act on, with the way out.
     """
     if run.finished:
-        print(f"run {run.name} is finished, nothing is left to do", flush=True)
+        say(f"run {run.name} is finished, nothing is left to do", training=run.name)
         return run.read_json(METRICS) or {}
     for name, value in TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
     start = _start(config)
     gpu = uses_gpu(config.cluster)
     resources = {"CPU": cpus_per_worker(config.cluster)} | ({"GPU": 1} if gpu else {})
-    with _listener(config, run, on_epoch) as queue:
+    meters = Meters((within or run).name)
+    with _listener(config, run, on_epoch, meters) as queue:
         trainer = TorchTrainer(
             _work,
             train_loop_config={
                 "config": config.model_dump(mode="json"),
                 "start": ray.put(start),
+                "run_id": run.id,
                 "queue": queue,
             },
             torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
@@ -142,7 +158,7 @@ def fit(config: TrainConfig, run: Run, on_epoch: EpochListener | None = None) ->
 
 
 def _cause(error: Exception, run: Run) -> str:
-    return f"training of {run.uri} failed: {error}\nmend the cause and go on with resume=true"
+    return f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
 
 
 def _start(config: TrainConfig) -> Checkpoint | None:
@@ -164,7 +180,9 @@ def _work(settings: dict[str, Any]) -> tuple[str, str] | None:
         _forward_logs(queue)
     torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
     try:
-        _fit_worker(config, _prepare(config, rank, world, settings["start"]), queue)
+        experiment = _prepare(config, rank, world, settings["start"])
+        experiment.module.run_id = settings["run_id"]
+        _fit_worker(config, experiment, queue)
     except RaylabError as error:
         return type(error).__name__, str(error)
     return None
@@ -221,12 +239,26 @@ def _announce(
     if trainer.global_rank == 0:
         parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
         train, val = experiment.data.train, experiment.data.val
-        queue.put(
+        message = (
             f"{config.model.architecture}: {parameters:,} parameters, {len(train.pairs):,} "
             f"training pairs in {len(train):,} steps, {len(val.pairs):,} validation pairs, "
             f"{trainer.world_size} worker(s), {trainer.strategy.root_device.type}, "
             f"{trainer.precision}"
         )
+        fields = {"parameters": parameters, "pairs": len(train.pairs), "steps": len(train)}
+        queue.put(_Line(message, {**fields, "workers": trainer.world_size}))
+
+
+class _Line(NamedTuple):
+    """What the driver is to say."""
+
+    message: str
+    fields: Json
+
+
+class _WorkerFailure(NamedTuple):
+    rank: int
+    reason: str
 
 
 def checkpoint_name(epoch: int) -> str:
@@ -251,10 +283,11 @@ class _Report(pl.Callback):
     ) -> None:
         if trainer.global_rank == 0 and time.monotonic() > self._last_sign + HEARTBEAT_SECONDS:
             self._last_sign = time.monotonic()
-            self.queue.put(
-                f"  epoch {trainer.current_epoch + 1}: {batch_idx + 1} of "
-                f"{trainer.num_training_batches} steps, loss {float(outputs['loss']):.4f}"
-            )
+            epoch, step, loss = trainer.current_epoch + 1, batch_idx + 1, float(outputs["loss"])
+            steps = trainer.num_training_batches
+            message = f"  epoch {epoch}: {step} of {steps} steps, loss {loss:.4f}"
+            fields = {"epoch": epoch, "done": step, "total": steps, "loss": loss}
+            self.queue.put(_Line(message, fields))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         summary = self.recorder.summary
@@ -287,7 +320,7 @@ class _Forward(ray.train.UserCallback):
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for rank, error in worker_exceptions.items():
             reason = str(error).strip().rpartition("\n")[2]
-            self.queue.put(f"worker {rank} failed ({type(error).__name__}: {reason})")
+            self.queue.put(_WorkerFailure(rank, f"{type(error).__name__}: {reason}"))
 
 
 def _forward_logs(queue: Queue) -> None:
@@ -298,10 +331,13 @@ def _forward_logs(queue: Queue) -> None:
 
 
 @contextmanager
-def _listener(config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> Generator[Queue]:
-    """A queue whose messages the driver prints and writes into the run."""
+def _listener(
+    config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
+) -> Generator[Queue]:
+    """A queue whose messages the driver says, records and writes into the run."""
     queue = Queue(actor_options={"num_cpus": 0})
-    thread = threading.Thread(target=_listen, args=(queue, config, run, on_epoch), daemon=True)
+    arguments = (queue, config, run, on_epoch, meters)
+    thread = threading.Thread(target=_listen, args=arguments, daemon=True)
     thread.start()
     try:
         yield queue
@@ -311,17 +347,29 @@ def _listener(config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> 
         queue.shutdown()
 
 
-def _listen(queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None) -> None:
+def _listen(
+    queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
+) -> None:
     curves = Curves(run)
+    training, epochs = run.name, config.training.epochs
     while (message := queue.get()) is not None:
-        if isinstance(message, logging.LogRecord):
-            logger.handle(message)
-        elif isinstance(message, str):
-            print(message, flush=True)
-        else:
-            run.write_json(METRICS, message)
-            curves.add(message["last"])
-            print(epoch_line(message["last"], config.training.epochs), flush=True)
-            if on_epoch is not None:
-                on_epoch(message)
+        match message:
+            case logging.LogRecord():
+                logger.handle(message)
+            case _Line(text, fields):
+                say(text, training=training, **fields)
+            case _WorkerFailure(rank, reason):
+                meters.add(WORKER_FAILURES, training=training)
+                text = f"worker {rank} failed ({reason})"
+                say(text, logging.WARNING, training=training, worker=rank)
+            case _:
+                row = message["last"]
+                run.write_json(METRICS, message)
+                curves.add(row)
+                say(epoch_line(row, epochs), training=training, epochs=epochs, **row)
+                meters.set(EPOCH, row["epoch"], training=training)
+                meters.set(OBJECTIVE, row[config.training.monitor], training=training)
+                meters.set(SAMPLES, row["samples_per_second"], training=training)
+                if on_epoch is not None:
+                    on_epoch(message)
     curves.close()

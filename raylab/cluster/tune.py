@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import logging
 import os
 import pickle
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -29,12 +31,14 @@ from raylab.arc.search import (
     sampler,
     trial_config,
 )
+from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.models import FAILURE, trial_runs
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import checkpoint_name, fit
 from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
-from raylab.entrypoint import console
 from raylab.errors import RaylabError, RunError, TrainingError
+from raylab.files import Place
+from raylab.log import say, show
 from raylab.report.charts import learning_curves_png
 from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
@@ -48,6 +52,15 @@ CURVES = "curves.png"
 POINTER = "pointer.json"
 TRIAL_RESTARTS = 2
 SNAPSHOT_SECONDS = "1"
+STATES = {
+    "PENDING": "pending",
+    "RUNNING": "running",
+    "PAUSED": "paused",
+    "TERMINATED": "ended",
+    "ERROR": "died",
+}
+FAILED = "failed"
+"""State of a trial that could not be trained, which for Tune ended like any other."""
 
 
 def tune(config: TuneConfig) -> None:
@@ -58,8 +71,8 @@ def tune(config: TuneConfig) -> None:
     """
     run = Run.open(config, config.job)
     if run.finished:
-        print(f"run {run.name} is finished, nothing is left to do", flush=True)
-        _print_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
+        say(f"run {run.name} is finished, nothing is left to do")
+        _tell_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
         return
     with session(config.cluster, run):
         results = _tuner(config, run).fit()
@@ -70,24 +83,26 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
     # A trial that ends between two snapshots is entered again on resume, and returns at once.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", SNAPSHOT_SECONDS)
     places = trainings_at_a_time(config.cluster, config.concurrent)
-    print(
+    say(
         f"{config.trials} trials, {places} at a time of {config.cluster.workers} worker(s) each "
-        f"-> {run.uri}",
-        flush=True,
+        f"-> {run}",
+        trials=config.trials,
+        concurrent=places,
+        uri=run.uri,
     )
     # A trial only waits for its Ray Train run; counted as a CPU it would take its workers' place.
     trainable = ray.tune.with_resources(
         partial(_trial, settings=config.model_dump(mode="json"), uri=run.uri),
         {"node:__internal_head__": 0.001},
     )
-    state = f"{run.uri}/{TUNE_STATE}"
+    state = str(run / TUNE_STATE)
     if ray.tune.Tuner.can_restore(state):
         try:
             return ray.tune.Tuner.restore(state, trainable=trainable, resume_errored=True)
         except (EOFError, pickle.UnpicklingError) as error:
             raise RunError(
                 f"{state} was left half-written by Ray Tune and cannot be restored ({error}): "
-                f"start another sweep under another name=; the trials in {run.uri}/{TRIALS} are "
+                f"start another sweep under another name=; the trials in {run / TRIALS} are "
                 "whole and can be evaluated"
             ) from error
     population = config.search is Search.POPULATION
@@ -108,7 +123,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
             storage_path=run.uri,
             verbose=0,
             failure_config=ray.tune.FailureConfig(max_failures=TRIAL_RESTARTS),
-            callbacks=[_Progress(config.training.epochs, config.trials)],
+            callbacks=[_Progress(config, run.name)],
         ),
     )
 
@@ -163,7 +178,7 @@ def _trial(values: Json, *, settings: Json, uri: str) -> None:
         _train_trial(config, drawn, uri, name, origin)
     except (RaylabError, ValidationError) as error:
         failure = {"kind": type(error).__name__, "message": str(error)}
-        Run.at(f"{uri}/{TRIALS}/{name}").write_json(FAILURE, failure)
+        Run.at(str(Place.at(uri) / TRIALS / name)).write_json(FAILURE, failure)
         monitor = config.training.monitor.value
         ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, "failure": str(error)})
 
@@ -189,7 +204,7 @@ def _train_trial(
 ) -> None:
     """Train from the start, or from the weights of `origin` for the epochs that it left."""
     before = 0 if origin is None else int(origin["epoch"])
-    training = trial_config(config, drawn, storage=f"{uri}/{TRIALS}", name=name)
+    training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
     left = config.training.epochs - before
     if left <= 0:
         return
@@ -204,17 +219,17 @@ def _train_trial(
         reported = True
         last = metrics["last"]
         epoch = before + int(last["epoch"])
-        checkpoint = f"{run.uri}/{CHECKPOINTS}/{checkpoint_name(last['epoch'])}/{CHECKPOINT_FILE}"
+        checkpoint = run / CHECKPOINTS / checkpoint_name(last["epoch"]) / CHECKPOINT_FILE
         pointer = {"run": name, "drawn": drawn, "origin": origin, "epoch": epoch}
         with tempfile.TemporaryDirectory() as directory:
-            content = json.dumps({**pointer, "checkpoint": checkpoint})
+            content = json.dumps({**pointer, "checkpoint": str(checkpoint)})
             (Path(directory) / POINTER).write_text(content, encoding="utf-8")
             ray.tune.report(
                 {**last, "epoch": epoch},
                 checkpoint=ray.tune.Checkpoint.from_directory(directory),
             )
 
-    metrics = fit(training, run, report)
+    metrics = fit(training, run, report, within=Run.at(uri))
     if not reported:
         report(metrics)
 
@@ -229,29 +244,64 @@ def _pointer() -> Json | None:
 
 
 class _Progress(ray.tune.Callback):
-    """Prints a line an epoch and a line a trial, on the driver."""
+    """Says an epoch and the end of a trial in a line each, and records both, on the driver."""
 
-    def __init__(self, epochs: int, trials: int) -> None:
-        self.epochs, self.trials = epochs, trials
+    def __init__(self, config: TuneConfig, run: str) -> None:
+        self.epochs, self.trials = config.training.epochs, config.trials
+        self.monitor = config.training.monitor.value
+        self.meters = Meters(run)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        print(f"trial {trial.trial_id}: {describe(trial.config['drawn'])}", flush=True)
+        drawn = trial.config["drawn"]
+        say(f"trial {trial.trial_id}: {describe(drawn)}", trial=trial.trial_id, drawn=drawn)
+        self._count(trials)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: Json, **info: Any
     ) -> None:
+        name = trial.trial_id
         if "failure" in result:
-            print(f"trial {trial.trial_id} failed: {result['failure']}", flush=True)
-        else:
-            print(f"trial {trial.trial_id} {epoch_line(result, self.epochs)}", flush=True)
+            reason = result["failure"]
+            say(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
+            return
+        score = result[self.monitor]
+        say(
+            f"trial {name} {epoch_line(result, self.epochs)}",
+            trial=name,
+            epoch=result["epoch"],
+            epochs=self.epochs,
+            score=score,
+        )
+        # The last results of this trial are noted only after this call.
+        known = (other.metric_analysis.get(self.monitor, {}).get("max", 0.0) for other in trials)
+        self.meters.set(BEST_SCORE, max(score, *known))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ended = sum(other.is_finished() or other is trial for other in trials)
-        print(f"trial {trial.trial_id} ended, {ended} of {self.trials} done", flush=True)
+        say(
+            f"trial {trial.trial_id} ended, {ended} of {self.trials} done",
+            trial=trial.trial_id,
+            done=ended,
+            total=self.trials,
+        )
+        self._count(trials, trial)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         reason = str(trial.get_error()).strip().rpartition("\n")[2]
-        print(f"trial {trial.trial_id} died: {reason}", flush=True)
+        name = trial.trial_id
+        say(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
+        self._count(trials)
+
+    def _count(self, trials: list[Any], ended: Any = None) -> None:
+        """Record the trials by state; of one that has just `ended`, Tune's own state is older."""
+        states = Counter(
+            FAILED
+            if "failure" in (trial.last_result or {})
+            else STATES["TERMINATED" if trial is ended else trial.status]
+            for trial in trials
+        )
+        for state in (*STATES.values(), FAILED):
+            self.meters.set(TRIAL_STATES, states[state], state=state)
 
 
 def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> None:
@@ -260,10 +310,10 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     ranked, histories = _ranked(config, run, ids)
     if not ranked or ranked[0]["score"] is None:
         reasons = [trial["failure"] for trial in ranked] + [str(e) for e in results.errors]
-        raise TrainingError(f"no trial of {run.uri} could be trained: {reasons[0]}")
-    best = Run.at(f"{run.uri}/{TRIALS}/{ranked[0]['trial']}")
+        raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
+    best = Run.at(str(run / TRIALS / ranked[0]["trial"]))
     chosen = TrainConfig.model_validate(cast("Json", best.read_json(RECORD))["config"])
-    yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "cluster"})
+    yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     run.write_bytes(BEST, yaml.encode())
     run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor.value))
     run.write_json(METRICS, {"trials": ranked})
@@ -271,7 +321,7 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     monitor = config.training.monitor.value
     page = SweepReport(run.uri, _described(ranked), histories, monitor, yaml, record)
     write_page(run, render_sweep(page))
-    _print_outcome(run, ranked, config)
+    _tell_outcome(run, ranked, config)
     if results.errors:
         raise TrainingError(
             f"{len(results.errors)} of {len(results)} trials died: {results.errors[0]}\n"
@@ -303,7 +353,7 @@ def _ranked(
             row |= {"score": best[monitor], "epoch": best["epoch"]}
             row |= {"cell_accuracy": best["val_cell_accuracy"]}
             row |= {"epochs": metrics["last"]["epoch"], "parameters": metrics["parameters"]}
-            row |= {"checkpoint": f"{trial.uri}/{best['checkpoint']}"}
+            row |= {"checkpoint": str(trial / best["checkpoint"])}
             histories[trial.name] = metrics["history"]
         rows.append(row)
     rows.sort(key=_rank)
@@ -328,11 +378,14 @@ def _described(ranked: Sequence[Json]) -> list[Json]:
     return [{**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked]
 
 
-def _print_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
-    console().print(sweep_table(_described(ranked), config.training.monitor.value))
-    print(
-        f"best configuration {run.uri}/{BEST}\n"
-        f"best checkpoint {ranked[0]['checkpoint']}\n"
-        f"learning curves {run.uri}/{CURVES}\n"
-        f"report {run.uri}/{PAGE}"
+def _tell_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
+    show(sweep_table(_described(ranked), config.training.monitor.value), trials=ranked)
+    checkpoint = ranked[0]["checkpoint"]
+    say(
+        f"best configuration {run / BEST}\n"
+        f"best checkpoint {checkpoint}\n"
+        f"learning curves {run / CURVES}\n"
+        f"report {run / PAGE}",
+        uri=run.uri,
+        checkpoint=checkpoint,
     )

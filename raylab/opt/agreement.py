@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from itertools import product
-from pathlib import Path
 from typing import Any, TypedDict, cast
 
 import numpy as np
@@ -23,6 +22,7 @@ from scipy.optimize import linear_sum_assignment
 
 from raylab.config import Strict
 from raylab.errors import DataError
+from raylab.files import Place
 from raylab.opt.code import OptCode, Root
 from raylab.schema import problems_of
 
@@ -121,17 +121,20 @@ class _DistanceFile(Strict):
     table: tuple[tuple[float, ...], ...]
 
 
-def load_distance(path: Path | None = None) -> Distance:
+def load_distance(location: str | None = None) -> Distance:
     """Reads a table of root distances.
 
     Args:
-        path: JSON file `{"version": ..., "roots": [...], "table": [[...], ...]}` with the seven
-            roots in any order; None takes the packaged opt-l1-v1.
+        location: Path or URI of a JSON file `{"version": ..., "roots": [...], "table": [[...],
+            ...]}` with the seven roots in any order; None takes the packaged opt-l1-v1.
 
     Raises:
         DataError: The file cannot be read, or its table is no metric in [0, 1] on the seven roots.
     """
-    return _packaged_distance() if path is None else _distance_of(str(path), _read(path))
+    if location is None:
+        return _packaged_distance()
+    file = Place.at(location)
+    return _distance_of(str(file), file.read())
 
 
 def compare(a: OptCode, b: OptCode, distance: Distance | None = None) -> Agreement:
@@ -275,19 +278,12 @@ def compare_proportions(first: tuple[int, int], second: tuple[int, int]) -> Diff
 @functools.cache
 def _packaged_distance() -> Distance:
     file = resources.files("raylab.opt") / PACKAGED_DISTANCE
-    return _distance_of(str(file), file.read_text(encoding="utf-8"))
+    return _distance_of(str(file), file.read_bytes())
 
 
-def _read(path: Path) -> str:
+def _distance_of(name: str, content: bytes) -> Distance:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise DataError(f"distances {path} cannot be read: {error}") from error
-
-
-def _distance_of(name: str, text: str) -> Distance:
-    try:
-        file = _DistanceFile.model_validate_json(text, strict=True)
+        file = _DistanceFile.model_validate_json(content, strict=True)
     except ValidationError as error:
         problem = _first_problem(error)
         raise DataError(f"distances {name}: {problem}") from error

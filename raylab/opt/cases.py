@@ -13,7 +13,6 @@ import importlib
 import inspect
 import io
 import json
-import os
 import platform
 import re
 import sys
@@ -30,9 +29,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pyarrow import fs
 
 from raylab.errors import DataError, OptCodeError
+from raylab.files import REQUEST_BYTES, Place
 from raylab.opt.code import OptCode, Root, parse
 
 KEYS = ("id", "description", "gold", "meta")
@@ -215,8 +214,9 @@ class _Ids:
 
 def _rows(location: str) -> Iterator[tuple[str, Json]]:
     """Each row with its place as an error names it."""
-    bare = location.removesuffix(next(filter(location.endswith, COMPRESSIONS), ""))
-    if location.endswith(PARQUET_SUFFIXES):
+    file = Place.at(location)
+    bare = file.name.removesuffix(next(filter(file.name.endswith, COMPRESSIONS), ""))
+    if file.name.endswith(PARQUET_SUFFIXES):
         read = _parquet_rows
     elif bare.endswith(JSONL_SUFFIXES):
         read = _jsonl_rows
@@ -225,19 +225,18 @@ def _rows(location: str) -> Iterator[tuple[str, Json]]:
             f"cases {location}: the name should end in .jsonl, .jsonl.gz or .parquet; turn a JSON "
             "list into lines with one object each"
         )
-    uri = location if "://" in location else os.path.abspath(os.path.expanduser(location))
     try:
-        filesystem, path = fs.FileSystem.from_uri(uri)
-        yield from read(location, filesystem, path)
+        yield from read(file)
     except (OSError, ValueError, pa.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(f"cases {location} cannot be read: {reason}") from error
 
 
-def _jsonl_rows(location: str, filesystem: fs.FileSystem, path: str) -> Iterator[tuple[str, Json]]:
-    with closing(io.BufferedReader(cast(Any, filesystem.open_input_stream(path)))) as file:
-        for number, line in enumerate(iter(lambda: file.readline(LONGEST_ROW), b""), 1):
-            place = f"cases {location}, line {number}"
+def _jsonl_rows(file: Place) -> Iterator[tuple[str, Json]]:
+    stream = cast(Any, file.filesystem.open_input_stream(file.path))
+    with closing(io.BufferedReader(stream, REQUEST_BYTES)) as lines:
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_ROW), b""), 1):
+            place = f"cases {file}, line {number}"
             torn = not line.endswith(b"\n")
             if torn and len(line) == LONGEST_ROW:
                 raise DataError(f"{place}: a row should have less than {LONGEST_ROW:,} bytes")
@@ -271,22 +270,20 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _parquet_rows(
-    location: str, filesystem: fs.FileSystem, path: str
-) -> Iterator[tuple[str, Json]]:
+def _parquet_rows(file: Place) -> Iterator[tuple[str, Json]]:
     number = 0
-    with filesystem.open_input_file(path) as source, pq.ParquetFile(source) as file:
-        for batch in file.iter_batches(BATCH_ROWS):
-            for row in _table_rows(location, batch):
+    with file.filesystem.open_input_file(file.path) as source, pq.ParquetFile(source) as table:
+        for batch in table.iter_batches(BATCH_ROWS):
+            for row in _table_rows(file, batch):
                 number += 1
-                yield f"cases {location}, row {number}", row
+                yield f"cases {file}, row {number}", row
 
 
-def _table_rows(location: str, batch: pa.RecordBatch) -> Iterator[Json]:
+def _table_rows(file: Place, batch: pa.RecordBatch) -> Iterator[Json]:
     try:
         rows = cast(list[Json], batch.to_pylist(maps_as_pydicts="strict"))
     except (KeyError, ValueError) as error:
-        raise DataError(f"cases {location}: meta has a key twice: {error}") from error
+        raise DataError(f"cases {file}: meta has a key twice: {error}") from error
     for row in rows:
         if isinstance(meta := row.get("meta"), dict):
             # A column of structs has every key in every row.

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import PurePosixPath
 
 from raylab.config import AS_PUBLISHED, CasesConfig
 from raylab.errors import ConfigError
+from raylab.files import Place
 from raylab.opt.cases import Case, packaged_cases, python_cases, read_cases
 
 
@@ -42,7 +42,7 @@ def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
     for location in generations:
         if isinstance(location, int) or location == AS_PUBLISHED:
             continue
-        name = PurePosixPath(location).name.partition(".")[0]
+        name = Place.at(location).name.partition(".")[0]
         if name in files or name in map(str, generations):
             raise ConfigError(f"generations: two are called {name}; rename the file {location}")
         files[name] = location

@@ -84,6 +84,7 @@ def score_log(
     samples: int,
     metrics: Mapping[str, float],
     created: str,
+    run_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The content of an Inspect AI eval log (version 2) without samples.
@@ -95,10 +96,11 @@ def score_log(
         samples: How many samples that were.
         metrics: `accuracy` in [0, 1] and any others, `stderr` among them, each finite.
         created: Time in ISO 8601 with its zone.
+        run_id: Id of the run that made it; None makes one of model and time.
         metadata: What else to keep, as JSON values.
 
     Returns:
-        The same for the same arguments: identifiers are hashes of them.
+        The same for the same arguments: all other identifiers are hashes of them.
 
     Raises:
         ValueError: A metric is not finite, or accuracy is missing or outside [0, 1].
@@ -114,7 +116,7 @@ def score_log(
         "status": "success",
         "eval": {
             "eval_id": _identifier("eval", model, task, dataset, created),
-            "run_id": _identifier("run", model, created),
+            "run_id": run_id or _identifier("run", model, created),
             "created": created,
             "task": task,
             "task_id": _identifier("task", task, dataset),

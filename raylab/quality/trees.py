@@ -14,7 +14,6 @@ import os
 import platform
 import posixpath
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,7 +25,8 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from raylab.config import Layout
-from raylab.errors import DataError
+from raylab.errors import DataError, RunError
+from raylab.files import Place
 from raylab.quality.logs import SUFFIXES, read_score
 
 CACHE_DIRECTORY = ".score-cache"
@@ -150,6 +150,7 @@ def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTr
 
     Raises:
         DataError: A root is missing or holds no models, or a model holds no generations.
+        ConfigError: No filesystem opens a URI.
     """
     locations = [root, *priors]
     return [_find_tree(place, i, locations, layout) for i, place in enumerate(locations)]
@@ -191,14 +192,6 @@ def read_units(
     return done
 
 
-def read_group(
-    units: Sequence[Unit], cache: str | None, replicates: int
-) -> tuple[int, list[UnitScores]]:
-    """`read_units`, and how many files that were."""
-    scores = read_units(units, cache, replicates)
-    return sum(unit.read + unit.cached for unit in scores), scores
-
-
 def groups_of(units: Sequence[Unit], groups: int) -> list[list[Unit]]:
     """Deals units out to at most `groups` groups of like size, keeping a shard's units together."""
     dealt: list[list[Unit]] = [[] for _ in range(min(groups, len(units)))]
@@ -207,25 +200,16 @@ def groups_of(units: Sequence[Unit], groups: int) -> list[list[Unit]]:
     return [group for group in dealt if group]
 
 
-@functools.lru_cache(maxsize=64)
-def _open_location(location: str) -> tuple[fs.FileSystem, str]:
-    try:
-        filesystem, path = fs.FileSystem.from_uri(location)
-    except (OSError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise DataError(f"{location} cannot be opened: {reason}") from error
-    return filesystem, path.rstrip("/") or "/"
-
-
 def _find_tree(location: str, number: int, locations: Sequence[str], layout: Layout) -> ScoreTree:
-    filesystem, root = _open_location(location)
+    root = Place.at(location)
+    filesystem = root.filesystem
     others = [_path_in(filesystem, other) for i, other in enumerate(locations) if i != number]
-    names, _ = _list(filesystem, root, location)
-    paths = {name: posixpath.join(root, name) for name in names}
+    names, _ = _list(filesystem, root.path, location)
+    paths = {name: posixpath.join(root.path, name) for name in names}
     held = {name for name, path in paths.items() if any(_holds(path, p) for p in others if p)}
     names = sorted(paths.keys() - held)
     with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        each = map if isinstance(filesystem, fs.LocalFileSystem) else pool.map
+        each = map if root.is_local else pool.map
         listings = each(lambda name: _list(filesystem, paths[name], location), names)
         models = [
             _Model(name, paths[name], *listed) for name, listed in zip(names, listings, strict=True)
@@ -271,8 +255,8 @@ def _decide(models: Sequence[_Model]) -> tuple[Layout, str]:
 
 def _path_in(filesystem: fs.FileSystem, location: str) -> str | None:
     """The path of a location if it is on this filesystem."""
-    other, path = _open_location(location)
-    return path if other.equals(filesystem) else None
+    other = Place.at(location)
+    return other.path if other.filesystem.equals(filesystem) else None
 
 
 def _holds(directory: str, path: str) -> bool:
@@ -310,14 +294,13 @@ def _read_unit(
     unit: Unit, known: Mapping[str, Entry], replicates: int
 ) -> tuple[UnitScores, dict[str, Entry]]:
     """What a unit comes to, and what to know of its files the next time."""
-    filesystem, _ = _open_location(unit.location)
-    local = isinstance(filesystem, fs.LocalFileSystem)
+    root = Place.at(unit.location)
     scores = UnitScores(unit, weighted=np.zeros(replicates), weights=np.zeros(replicates))
     settled = time.time_ns() - SETTLED_NANOSECONDS
     names: list[str] = []
     accuracies: list[float] = []
     entries: dict[str, Entry] = {}
-    for name, size, changed in _files(filesystem, unit):
+    for name, size, changed in _files(root.filesystem, unit):
         path = f"{unit.path}/{name}"
         entry = known.get(name)
         if entry is not None and entry[0] == size and entry[1] == changed:
@@ -326,7 +309,7 @@ def _read_unit(
             entries[name] = entry
         else:
             scores.read += 1
-            outcome = _read_local(path) if local else _read_remote(filesystem, path)
+            outcome = _read_local(path) if root.is_local else _read_remote(root.filesystem, path)
             if changed < settled:
                 entries[name] = (size, changed, outcome)
         if isinstance(outcome, str):
@@ -426,7 +409,7 @@ def _poisson_quantiles() -> NDArray[np.uint8]:
 
 
 def _cache_key(unit: Unit) -> str:
-    return f"{_open_location(unit.location)[0].type_name}:{unit.path}"
+    return f"{Place.at(unit.location).filesystem.type_name}:{unit.path}"
 
 
 def _by_shard(units: Sequence[Unit]) -> dict[int, list[Unit]]:
@@ -442,37 +425,18 @@ class _CacheFile:
     """What was read of the files of some units, by unit and file; if it cannot be used, nothing."""
 
     def __init__(self, storage: str, shard: int) -> None:
-        self._filesystem, path = _open_location(storage)
         name = f"{CACHE_FORMAT}-{shard:02d}.msgpack"
-        self._path = posixpath.join(path, CACHE_DIRECTORY, name)
+        self._file = Place.at(storage) / CACHE_DIRECTORY / name
 
     def read(self) -> dict[str, dict[str, Entry]]:
         try:
-            if isinstance(self._filesystem, fs.LocalFileSystem):
-                with io.FileIO(self._path) as file:
-                    content = file.readall()
-            else:
-                with self._filesystem.open_input_stream(self._path) as stream:
-                    content = stream.read()
-            return msgspec.msgpack.decode(content, type=dict[str, dict[str, Entry]])
-        except (OSError, msgspec.MsgspecError):
+            return msgspec.msgpack.decode(self._file.read(), type=dict[str, dict[str, Entry]])
+        except (DataError, msgspec.MsgspecError):
             return {}
 
     def write(self, entries: dict[str, dict[str, Entry]]) -> None:
         try:
-            content = msgspec.msgpack.encode(entries)
-            directory = posixpath.dirname(self._path)
-            if isinstance(self._filesystem, fs.LocalFileSystem):
-                os.makedirs(directory, exist_ok=True)
-                # Replaced whole, for another run may be reading it; not synced to the disk as a
-                # run's files are, for one that a crash left torn is read as nothing.
-                temporary = f"{self._path}.{uuid.uuid4().hex}.tmp"
-                with io.FileIO(temporary, "x") as file:
-                    file.write(content)
-                os.replace(temporary, self._path)
-            else:
-                self._filesystem.create_dir(directory, recursive=True)
-                with self._filesystem.open_output_stream(self._path) as stream:
-                    stream.write(content)
-        except (OSError, UnicodeEncodeError) as error:
-            LOGGER.warning("score cache %s cannot be written: %s", self._path, error)
+            # Whole, for another run may be reading it; one that a power cut left torn is nothing.
+            self._file.write(msgspec.msgpack.encode(entries), durable=False)
+        except (RunError, UnicodeEncodeError) as error:
+            LOGGER.warning("score cache: %s", error)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from raylab.errors import RunError
+from raylab.files import Place
 from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
 from raylab.report.charts import METRICS as QUALITY_METRICS
 from raylab.report.charts import Estimate, History, label_of, quality_estimates
@@ -20,7 +21,7 @@ Json = Mapping[str, Any]
 Estimates = dict[str, Estimate]
 """Estimates by the key of their measure."""
 
-ALWAYS_DIFFERENT = {"storage", "name", "resume"}
+ALWAYS_DIFFERENT = {"storage", "name", "resume", "log"}
 """Keys of a configuration that say nothing about what a run does."""
 
 
@@ -238,6 +239,8 @@ def find_runs(given: Sequence[str], storage: str) -> dict[str, Run]:
 
     Raises:
         RunError: There is no such run, or one is given twice.
+        DataError: It cannot be told whether there is one.
+        ConfigError: No filesystem opens a URI.
     """
     runs = [_find(text, storage) for text in given]
     for uri, count in Counter(run.uri for run in runs).items():
@@ -260,6 +263,7 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
 
     Raises:
         RunError: A file is no JSON object.
+        DataError: A file cannot be read.
     """
     found = Comparison()
     for label, run in runs.items():
@@ -275,22 +279,19 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
 
 
 def _find(text: str, storage: str) -> Run:
-    path = os.path.expanduser(text)
-    if "://" in text or os.path.isabs(path):
-        places = [path]
-    else:
-        places = [f"{storage.rstrip('/')}/{text}", os.path.abspath(path)]
+    alone = "://" in text or os.path.isabs(os.path.expanduser(text))
+    places = [Place.at(text)] if alone else [Place.at(storage) / text, Place.at(text)]
     for place in places:
-        if (run := Run.at(place)).exists(RECORD):
-            return run
+        if (place / RECORD).exists():
+            return Run.at(str(place))
     raise RunError(
-        f"no run {text}: {' and '.join(places)} {'has' if len(places) == 1 else 'have'} no "
+        f"no run {text}: {' and '.join(map(str, places))} {'has' if alone else 'have'} no "
         f"{RECORD}; give in runs= its name under storage=, its directory or its URI"
     )
 
 
 def _longer(run: Run) -> str:
-    return "/".join(run.uri.split("/")[-2:])
+    return f"{run.parent.name}/{run.name}"
 
 
 def _read_training(found: Comparison, label: str, run: Run, record: Json) -> str | None:
@@ -313,7 +314,7 @@ def _read_sweep(found: Comparison, label: str, run: Run, record: Json) -> str | 
     if not trials:
         return "its trials are not ranked yet"
     best = trials[0]["trial"]
-    metrics = Run.at(f"{run.uri}/{TRIALS}/{best}").read_json(METRICS)
+    metrics = Run.at(str(run / TRIALS / best)).read_json(METRICS)
     return _add_model(found, f"{label}/{best}", metrics)
 
 
@@ -403,7 +404,7 @@ def _measured(figures: Figures) -> Figures:
 
 
 def _facts(record: Json) -> Iterator[tuple[str, Any]]:
-    for key in ("job", "started", "finished", "host", "cpus"):
+    for key in ("job", "id", "started", "finished", "host", "cpus"):
         yield key, record.get(key)
     git = record.get("git") or {}
     yield "commit", git.get("commit")

@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from raylab.config import ReportConfig
-from raylab.entrypoint import console
-from raylab.errors import RunError
+from raylab.log import say, show
 from raylab.report.annotation import shown_seconds
 from raylab.report.charts import SERIES, interval_plot, shortened
 from raylab.report.comparison import Comparison, Figures, Measure, compare, find_runs
@@ -42,21 +41,17 @@ def report_runs(config: ReportConfig) -> None:
     """Compares the runs of `config`, prints tables, and writes `report.html` and `report.json`.
 
     Raises:
-        RunError: There is no such run, it cannot be read, or the name of this one is used.
+        RaylabError: There is no such run, it cannot be read, or the name of this one is used.
     """
-    try:
-        comparison = compare(find_runs(config.runs, config.storage))
-    except OSError as error:
-        raise RunError(f"a run of runs= cannot be read: {error}") from error
+    comparison = compare(find_runs(config.runs, config.storage))
     run = Run.open(config, config.job)
     run.write_json(REPORT, comparison.as_json())
     write_page(run, render_comparison(run.name, run.uri, comparison))
     run.finish()
-    out = console()
-    for table in comparison_tables(comparison):
-        out.print(table)
-    for text in (*comparison.caveats, f"report {run.uri}/{PAGE} and {REPORT}"):
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+    show(*comparison_tables(comparison), figures=comparison.as_json()["figures"])
+    for text in comparison.caveats:
+        say(f"note: {text}")
+    say(f"report {run / PAGE} and {REPORT}", uri=run.uri)
 
 
 @dataclass(frozen=True)

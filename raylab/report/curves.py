@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyarrow import fs
 from torch.utils.tensorboard import SummaryWriter
 
 from raylab.runs import Run
@@ -32,15 +31,8 @@ class Curves:
             if name != "epoch" and isinstance(value, int | float):
                 self._writer.add_scalar(name, value, row["epoch"])
         self._writer.flush()
-        target = f"{self.run.path}/{TENSORBOARD_DIRECTORY}"
-        self.run.filesystem.create_dir(target, recursive=True)
         for events in Path(self._directory.name).iterdir():
-            fs.copy_files(
-                str(events),
-                f"{target}/{events.name}",
-                source_filesystem=fs.LocalFileSystem(),
-                destination_filesystem=self.run.filesystem,
-            )
+            self.run.write_bytes(f"{TENSORBOARD_DIRECTORY}/{events.name}", events.read_bytes())
 
     def close(self) -> None:
         """Close the event file and drop the temporary directory."""

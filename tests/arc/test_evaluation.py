@@ -1,5 +1,4 @@
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ BY_GROUP = ScoringConfig(batch_size=4, unit="group")
 
 
 def checkpoint_of(model: GridModel, config: ModelConfig) -> Checkpoint:
-    return Checkpoint(Path("some.ckpt"), config, model.state_dict(), frozenset({"task0"}))
+    return Checkpoint("some.ckpt", config, model.state_dict(), frozenset({"task0"}))
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +185,7 @@ def test_a_task_of_one_pair_has_scores_and_no_errors(checkpoint: Checkpoint) -> 
 
 def test_a_checkpoint_that_does_not_tell_its_tasks(checkpoint: Checkpoint) -> None:
     assert trained_on(checkpoint) == {"task0"}
-    silent = Checkpoint(Path("old.ckpt"), checkpoint.model, checkpoint.weights, None)
+    silent = Checkpoint("old.ckpt", checkpoint.model, checkpoint.weights, None)
     with pytest.raises(CheckpointError, match=r"old\.ckpt .*scoring\.include_seen=true"):
         trained_on(silent)
 

@@ -7,7 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from raylab.archive.store import Archive
-from raylab.errors import ArchiveError
+from raylab.errors import ArchiveError, ConfigError, RunError
 from tests.archive.rows import canonical, case_row, decision_row, execute, sha256
 
 WHOLE = {
@@ -172,9 +172,9 @@ def test_an_export_replaces_a_file_whole_or_not_at_all(
 
 def test_an_export_that_cannot_be_written_says_where(archive: Archive, tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArchiveError, match=r"the export .*cases.parquet cannot be written"):
+    with pytest.raises(RunError, match=r"cases.parquet cannot be written: File exists: .*/file "):
         archive.export("r", tmp_path / "file" / "cases.parquet")
-    with pytest.raises(ArchiveError, match=r"nowhere://.* cannot be written"):
+    with pytest.raises(ConfigError, match=r"nowhere://.* cannot be opened"):
         archive.export("r", "nowhere://cases.parquet")
 
 

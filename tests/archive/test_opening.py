@@ -164,7 +164,7 @@ def test_a_newer_schema_is_refused(archive_url: str):
     Archive.open(archive_url).close()
     execute(archive_url, "UPDATE archive_version SET version_num = '9999'")
     assert re.search(
-        "is of schema 9999, this raylab knows 0002 at most: update", refusal(archive_url)
+        "is of schema 9999, this raylab knows 0003 at most: update", refusal(archive_url)
     )
 
 
@@ -305,13 +305,14 @@ def test_an_older_archive_is_brought_up_to_date_and_loses_nothing(archive_url: s
         run = archive.run("old")
         assert (run.config, run.records) == ({"a": 1}, 2)
         assert run.started == datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+        assert run.uid is None
         (current,) = archive.current_cases("old")
         assert current.case.description == "an old system" and current.code == "OPT=Evo"
         assert [call.text for call in archive.calls_of([sha256("an old system")])] == ["reply"]
         assert archive.spent("old") == Spent(1, 2, 0.0, 1)
         assert archive.verify("old") == []
         archive.add_prompts({"h": ("maximal", "1", "text")})
-        archive.start_run("old", {"a": 1}, {})
+        assert archive.start_run("old", {"a": 1}, {}, "0a1b").uid is None
         archive.add_cases("old", [case_row("d")])
         assert archive.verify("old") == [] and archive.run("old").records == 3
     rows = execute(archive_url, "SELECT name, protocol, taxonomy FROM runs ORDER BY id")

@@ -34,7 +34,7 @@ def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
     assert (first.config, first.versions["taxonomy"]) == ({"prompt": "maximal"}, "opt-1")
     assert first.finished is None and first.records == 0
     assert timedelta(0) <= datetime.now(UTC) - first.started < timedelta(minutes=1)
-    again = archive.start_run("r", {"prompt": "maximal"}, {"protocol": "2"})
+    again = archive.start_run("r", {"prompt": "maximal"}, {"protocol": "2"}, "02")
     assert again == first
     archive.finish_run("r")
     finished = archive.run("r").finished
@@ -169,6 +169,16 @@ def test_the_chain_is_the_documented_hash_of_each_record(archive: Archive):
         assert record.hash == sha256(previous + canonical(content))
         previous = record.hash
     assert archive.run("r").head_hash == previous
+
+
+def test_the_id_of_a_run_is_kept_and_hashed(archive: Archive):
+    run = archive.start_run("s", {}, {}, "0a1b")
+    assert run.uid == "0a1b" == archive.run("s").uid
+    started = run.started.isoformat(timespec="microseconds")
+    head = {"name": "s", "config": {}, "versions": {}, "started": started, "uid": "0a1b"}
+    assert run.head_hash == sha256(canonical(head))
+    assert archive.start_run("s", {}, {}, "other").uid == "0a1b"
+    assert archive.verify("s") == []
 
 
 def test_every_text_comes_back_as_it_was(archive: Archive):

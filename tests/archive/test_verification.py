@@ -77,6 +77,7 @@ ALTERATIONS = {
     "UPDATE decisions SET body = replace(body, 'Evo', 'Lrn') WHERE {r}": 6,
     "UPDATE runs SET config = '{{}}' WHERE name = '{name}'": 0,
     "UPDATE runs SET versions = '{{}}' WHERE name = '{name}'": 0,
+    "UPDATE runs SET uid = 'other' WHERE name = '{name}'": 0,
 }
 """SQL, and the record that it alters."""
 

@@ -49,7 +49,8 @@ class Nodes:
         """Start a node; `before` is a shell command that runs first, in the node's own mounts."""
         command = [RAY, "start", *arguments, "--num-cpus=1", "--node-ip-address=127.0.0.1"]
         command += ["--disable-usage-stats", f"--dashboard-agent-listen-port={_free_port()}"]
-        command += ["--block"]
+        # Nodes that share a directory replace each other's copy of a job's working directory.
+        command += ["--block", f"--temp-dir={self.directory}/{len(self.processes)}"]
         if before:
             command = ["unshare", "--mount", "sh", "-c", f'{before} && exec "$@"', "sh", *command]
         environment = {k: v for k, v in self.environment.items() if k != "RAY_ADDRESS"}
@@ -129,7 +130,6 @@ def ray_nodes(workers: int) -> Generator[Nodes]:
                 f"--port={gcs}",
                 "--dashboard-host=127.0.0.1",
                 f"--dashboard-port={dashboard}",
-                f"--temp-dir={directory}/ray",
             )
             for _ in range(workers):
                 nodes.join()

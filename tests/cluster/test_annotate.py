@@ -1,27 +1,27 @@
 """Annotation on a local Ray against a scripted chat server: stops, generations, people, drift."""
 
 import json
-import time
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
-import ray
 
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import Progress, run_annotate
 from raylab.cluster.annotators import Tally
 from raylab.config import AnnotateConfig, load_config
+from raylab.entrypoint import run_job
 from raylab.errors import BudgetError, ConfigError, DataError, EndpointError
+from tests.cluster.scrape import Sample, exported
 from tests.llm.scripted_server import server_process
+from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 MODELS = {"annotator_a": "m-a", "annotator_b": "m-b", "evaluator": "judge", "adjudicator": "chair"}
 ENDPOINT = "llm.endpoints.default"
-METERS = ("raylab_llm_attempts", "raylab_llm_tokens", "raylab_llm_seconds", "raylab_cases")
 AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 REFUSED = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
 
@@ -32,21 +32,21 @@ def chat() -> Generator[str]:
         yield url
 
 
-def config(tmp_path: Path, url: str, *overrides: str) -> AnnotateConfig:
-    models = [f"llm.{role}.model={model}" for role, model in MODELS.items()]
-    return load_config(
-        AnnotateConfig,
-        [
-            "llm=openai",
-            f"{ENDPOINT}.base_url={url}",
-            f"{ENDPOINT}.api_key_env=null",
-            f"storage={tmp_path}",
-            "name=run",
-            "actors=2",
-            *models,
-            *overrides,
-        ],
-    )
+def overrides(tmp_path: Path, url: str, *more: str) -> list[str]:
+    return [
+        "llm=openai",
+        f"{ENDPOINT}.base_url={url}",
+        f"{ENDPOINT}.api_key_env=null",
+        f"storage={tmp_path}",
+        "name=run",
+        "actors=2",
+        *(f"llm.{role}.model={model}" for role, model in MODELS.items()),
+        *more,
+    ]
+
+
+def config(tmp_path: Path, url: str, *more: str) -> AnnotateConfig:
+    return load_config(AnnotateConfig, overrides(tmp_path, url, *more))
 
 
 def write_cases(path: Path, *marks: str, **more: Any) -> Path:
@@ -151,25 +151,65 @@ def test_people_settle_cases_and_the_evaluator_confirms(
 
 def test_a_key_that_the_workers_lack_stops_the_run(tmp_path: Path, chat: str) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", AGREED)
-    overrides = [f"cases.path={cases}", f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"]
+    keyed = [f"cases.path={cases}", f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"]
     with pytest.raises(ConfigError, match="environment variable RAYLAB_NO_SUCH_KEY"):
-        run_annotate(config(tmp_path, chat, *overrides))
+        run_annotate(config(tmp_path, chat, *keyed))
     assert statuses(tmp_path) == {}
 
 
-def test_ray_exports_what_the_actors_count(tmp_path: Path) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 4)
-    # Slow enough that the actors are there when Ray collects what they have counted.
-    with server_process("--latency-ms", "1500") as url:
-        run_annotate(config(tmp_path, url, f"cases.path={cases}", "name=counted"))
-    address = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
-    deadline, missing = time.monotonic() + 30, set(METERS)
-    while missing and time.monotonic() < deadline:
-        with urlopen(address) as response:
-            lines = [line for line in response.read().decode().splitlines() if "counted" in line]
-        missing = {name for name in METERS if not any(name in line for line in lines)}
-        time.sleep(0.5)
-    assert not missing
+def sums(samples: list[Sample], label: str) -> dict[str, int]:
+    counts = Counter[str]()
+    for labels, value in samples:
+        counts[labels[label]] += round(value)
+    return dict(counts)
+
+
+def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
+    tmp_path: Path, chat: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 3, REFUSED)
+    # Its calls are not sent again.
+    run_annotate(config(tmp_path, chat, f"cases.path={cases}", "name=first", "cases.take=1"))
+    capsys.readouterr()
+    price = "llm.prices={m-a:{input:1000,output:1000},judge:{input:0,output:2000}}"
+    more = [f"cases.path={cases}", price, "name=counted", "log=json"]
+    with pytest.raises(SystemExit) as ended:
+        run_job(AnnotateConfig, None, run_annotate, overrides(tmp_path, chat, *more))
+    assert ended.value.code == 0
+    out, err = capsys.readouterr()
+    run = tmp_path / "counted"
+    lines = lines_of(out)
+    assert err == ""
+    assert {(line["run"], line["run_id"]) for line in lines} == {("counted", id_in(run))}
+    (progress,) = (line for line in lines if line["message"].startswith("4/4 cases"))
+    counted = json.loads((run / "report.json").read_text())
+    usage = counted["usage"]["total"]
+    assert counted["run_id"] == id_in(run)
+    assert (progress["done"], progress["total"]) == (4, 4)
+    assert progress["known"] == usage["journalled"] > 0
+    assert progress["cases"] == {"accepted": 3, "adjudicated": 0, "human": 1, "failed": 0}
+    assert progress["cost"] == pytest.approx(usage["priced"])
+    with Archive.open(tmp_path / "archive.db") as archive:
+        assert archive.run("counted").uid == id_in(run)
+    logs = [json.loads(path.read_text()) for path in (run / "scores").rglob("*.json")]
+    assert {log["eval"]["run_id"] for log in logs} <= {id_in(run)}
+
+    found = exported(
+        "counted",
+        {
+            "ray_raylab_cases_total": 4,
+            "ray_raylab_cases_in_flight": 0,
+            "ray_raylab_llm_attempts_total": usage["sent"],
+            "ray_raylab_llm_seconds_count": usage["sent"],
+            "ray_raylab_llm_cost_total": usage["priced"],
+            "ray_raylab_llm_known_total": usage["journalled"],
+            "ray_raylab_llm_tokens_total": usage["prompt_tokens"] + usage["completion_tokens"],
+        },
+    )
+    assert sums(found["ray_raylab_cases_total"], "status") == {"accepted": 3, "human": 1}
+    assert sums(found["ray_raylab_llm_attempts_total"], "outcome") == {"ok": usage["sent"]}
+    tokens = sums(found["ray_raylab_llm_tokens_total"], "direction")
+    assert tokens == {"prompt": usage["prompt_tokens"], "reply": usage["completion_tokens"]}
 
 
 def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:

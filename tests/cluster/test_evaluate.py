@@ -23,6 +23,8 @@ from raylab.config import (
 )
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.runs import Json, Run
+from tests.cluster.scrape import exported
+from tests.told import id_in, lines_of, told_in_json
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -113,6 +115,7 @@ def test_files_hold_every_metric_with_its_error(tree: Path):
         errors.append(metrics["stderr"])
         assert {"solve_rate", "dense_grid_objective", "grid_accuracy_stderr"} <= metrics.keys()
         log = json.loads(path.read_text())["eval"]
+        assert log["run_id"] == id_in(tree)
         assert (log["model"], log["dataset"]["name"]) == path.relative_to(tree).parts[1:3]
     assert max(errors) > 0
 
@@ -162,14 +165,29 @@ def test_resuming_makes_what_is_missing_and_nothing_else(
     assert "[1/1]" not in capsys.readouterr().out
 
 
-def test_nothing_is_scored_where_all_is_there(tree: Path, monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_scored_where_all_is_there(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     copied(tree, "whole")
 
     def refuse(*arguments: Any) -> None:
         raise AssertionError("a checkpoint was read")
 
     monkeypatch.setattr("raylab.cluster.evaluate.fetch_checkpoint", refuse)
-    run_evaluate(evaluation(tree.parent, "whole", resume=True))
+    capsys.readouterr()
+    with told_in_json("evaluate"):
+        run_evaluate(evaluation(tree.parent, "whole", resume=True))
+    lines = lines_of(capsys.readouterr().out)
+    assert {line["run_id"] for line in lines} == {id_in(tree.parent / "whole")}
+    means = json.loads((tree / "metrics.json").read_text())["models"]
+    assert means in [line.get("models") for line in lines]
+
+
+def test_ray_exports_what_was_scored(tree: Path):
+    pairs, tasks = (f"ray_raylab_evaluation_{name}_total" for name in ("pairs", "tasks"))
+    # Two models on two generations of two tasks.
+    found = exported("scored", {pairs: 4, tasks: 8})
+    assert [labels["outcome"] for labels, _ in found[pairs]] == ["scored"]
 
 
 def test_scores_of_another_checkpoint_are_not_mixed(storage: Path, tree: Path):

@@ -1,6 +1,7 @@
 """A cluster of two real nodes: who may submit, what is submitted, and where its files must be."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Generator
@@ -17,6 +18,7 @@ from tests.cluster.nodes import Nodes, ray_nodes
 from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases
 from tests.jobs.test_train import ROOT, TINY
 from tests.llm.scripted_server import server_process
+from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -55,9 +57,13 @@ def test_a_submitted_job_leaves_its_run_and_its_progress(nodes: Nodes, tmp_path:
         f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}",
         f"storage={tmp_path / 'runs'}",
         "name=measured",
+        "log=json",
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Benchmark quality" in done.stdout
+    # The rest are of `ray job submit`.
+    told = lines_of("\n".join(re.findall(r"^{.*", done.stdout, re.M)))
+    assert {line["run_id"] for line in told} == {id_in(tmp_path / "runs" / "measured")}
+    assert "Benchmark quality" in [line["message"] for line in told]
     quality = json.loads((tmp_path / "runs" / "measured" / "quality.json").read_text())
     assert quality["files"]["skipped"] == 0
 

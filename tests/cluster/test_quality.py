@@ -10,8 +10,11 @@ import pytest
 from raylab.cluster import quality as quality_module
 from raylab.cluster.quality import measure_trees, run_quality
 from raylab.config import QualityConfig, QualityEvalConfig
+from raylab.entrypoint import run_job
 from raylab.errors import ConfigError, DataError
 from raylab.quality.logs import score_log
+from tests.cluster.scrape import exported
+from tests.told import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
 YEAR_2020 = 1_577_836_800
@@ -78,7 +81,7 @@ def test_a_tree_is_measured_from_end_to_end(
     ):
         assert line in lines
 
-    again = measure_trees(str(root), [str(prior)], config, config.storage)
+    again = measure_trees(str(root), [str(prior)], config, config.storage, "again")
     assert again["files"] == {"read": 0, "cached": 17, "skipped": 1}
     assert {**again, "files": None} == {**quality, "files": None}
 
@@ -91,9 +94,35 @@ def test_progress_is_printed_and_errors_of_a_task_are_those_of_raylab(
     root = write(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
     config = QualityConfig(bootstrap=0, cache=False)
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
-        measure_trees(str(root), [], config, str(tmp_path))
+        measure_trees(str(root), [], config, str(tmp_path), "q")
     assert [path.name for path in tmp_path.iterdir()] == ["scores"]
     assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_job_tells_in_json_and_ray_exports_what_was_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    root = write(tmp_path / "scores", SCORES)
+    (root / "m1" / "g1" / "broken.json").write_text("{")
+    arguments = [f"quality_eval_cfg.scores_root_dir={root}", f"storage={tmp_path}", "bootstrap=0"]
+    with pytest.raises(SystemExit) as ended:
+        run_job(QualityConfig, None, run_quality, [*arguments, "name=measured", "log=json"])
+    assert ended.value.code == 0
+    out, err = capsys.readouterr()
+    lines = lines_of(out)
+    assert err == ""
+    assert {line["run_id"] for line in lines} == {id_in(tmp_path / "measured")}
+    assert {(line["run"], line["job"]) for line in lines} == {("measured", "quality")}
+    (table,) = (line for line in lines if line["message"] == "Benchmark quality")
+    quality = json.loads((tmp_path / "measured" / "quality.json").read_text())
+    assert all(table[key] == quality[key] for key in ("difficulty", "novelty", "models", "reasons"))
+
+    files, left = "ray_raylab_quality_files_total", "ray_raylab_quality_directories_left"
+    assert quality["files"] == {"read": 9, "cached": 0, "skipped": 1}
+    found = exported("measured", {files: 10, left: 0})
+    skipped = [value for labels, value in found[files] if labels["outcome"] == "skipped"]
+    assert skipped == [1.0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import ray
 import torch
 
 from raylab.arc.checkpoints import read_checkpoint
@@ -23,6 +24,8 @@ from raylab.config import (
 )
 from raylab.errors import CheckpointError, DataError, NonFiniteLossError
 from raylab.runs import Json, Run
+from tests.cluster.scrape import exported
+from tests.told import id_in, lines_of, told_in_json
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -68,7 +71,10 @@ def when(condition: Callable[[], object], act: Callable[[], object]) -> threadin
 def train_worker_pids() -> list[int]:
     from ray.util.state import list_actors
 
-    actors = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+    # Named, since other Rays may run on this machine.
+    here = ray.get_runtime_context().gcs_address
+    wanted = [("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")]
+    actors = list_actors(address=here, filters=cast("Any", wanted))
     return [cast("Any", actor).pid for actor in actors]
 
 
@@ -93,10 +99,22 @@ def test_run_directory_holds_what_a_run_leaves(finished: TrainConfig):
     best = max(metrics["history"], key=lambda r: (r["val_dense_grid_objective"], r["epoch"]))
     assert metrics["best"]["epoch"] == best["epoch"]
     assert sum(group["grids"] for group in metrics["best"]["groups"].values()) == 9
-    assert read_checkpoint(directory / metrics["best"]["checkpoint"]).model == SMALL
+    best_checkpoint = read_checkpoint(directory / metrics["best"]["checkpoint"])
+    assert (best_checkpoint.model, best_checkpoint.run_id) == (SMALL, id_in(directory))
     # The best and, where it is another, the latest.
     kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
     assert kept == {f"epoch-{epoch:04d}" for epoch in {best["epoch"], 3}}
+
+
+def test_ray_exports_the_last_epoch(finished: TrainConfig):
+    last = json.loads((directory_of(finished) / "metrics.json").read_text())["last"]
+    expected = {
+        "ray_raylab_training_epoch": 3,
+        "ray_raylab_training_objective": last["val_dense_grid_objective"],
+        "ray_raylab_training_samples_per_second": last["samples_per_second"],
+    }
+    found = exported("base", expected)
+    assert [found[name][0][0]["training"] for name in expected] == ["base"] * 3
 
 
 def test_finished_run_is_not_trained_again(
@@ -113,7 +131,9 @@ def test_two_workers_count_every_validation_grid_once(tmp_path: Path):
     assert sum(group["grids"] for group in metrics["best"]["groups"].values()) == 9
 
 
-def test_killed_worker_costs_at_most_the_epoch_in_flight(tmp_path: Path):
+def test_killed_worker_costs_at_most_the_epoch_in_flight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     unbroken = run(config(tmp_path, "unbroken", workers=2, training={"epochs": 6}))
     target = tmp_path / "killed" / "metrics.json"
     seen: list[int] = []
@@ -127,13 +147,23 @@ def test_killed_worker_costs_at_most_the_epoch_in_flight(tmp_path: Path):
         os.kill(train_worker_pids()[-1], signal.SIGKILL)
 
     killer = when(two_epochs_are_stored, kill)
-    killed = run(config(tmp_path, "killed", workers=2, training={"epochs": 6}))
+    capsys.readouterr()
+    with told_in_json("train"):
+        killed = run(config(tmp_path, "killed", workers=2, training={"epochs": 6}))
     killer.join(timeout=10)
 
     assert not killer.is_alive()
     assert 2 <= len(seen) < 6
     # Each epoch is there once, and equal to that of the unbroken run: none was lost or repeated.
     assert losses(killed) == losses(unbroken)
+
+    out, err = map(lines_of, capsys.readouterr())
+    assert {line["run_id"] for line in (*out, *err)} == {id_in(tmp_path / "killed")}
+    epochs = [line for line in out if "train_loss" in line]
+    assert [(e["epoch"], e["train_loss"], e["val_cell_accuracy"]) for e in epochs] == losses(killed)
+    failures = [line for line in err if "worker" in line]
+    assert failures and all(line["level"] == "warning" for line in failures)
+    exported("killed", {"ray_raylab_training_worker_failures_total": len(failures)})
 
 
 def test_unusable_data_is_told_at_once(tmp_path: Path):

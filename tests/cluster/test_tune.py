@@ -3,6 +3,8 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ray.tune import Checkpoint
@@ -12,6 +14,7 @@ from raylab.cluster.train import EpochListener
 from raylab.config import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError
 from raylab.runs import Json, Run
+from tests.cluster.scrape import exported
 
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
 SETTINGS = {
@@ -50,7 +53,7 @@ class Session:
             shutil.copytree(checkpoint.path, kept)
             self.checkpoints.append(Checkpoint.from_directory(kept))
 
-    def fit(self, config: TrainConfig, run: Run, on_epoch: EpochListener) -> Json:
+    def fit(self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run) -> Json:
         if self.error is not None:
             raise self.error
         self.trained.append(config)
@@ -112,3 +115,39 @@ def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Ses
     assert session.reports[0]["val_dense_grid_objective"] == 0.0
     failure = json.loads((session.path / "sweep/trials/aa_01/failure.json").read_text())
     assert failure == {"kind": "NonFiniteLossError", "message": "loss is nan"}
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_exports_the_states_of_trials_and_the_best_score():
+    monitor = "val_dense_grid_objective"
+    row = dict.fromkeys(("train_loss", "val_cell_accuracy", "val_grid_accuracy"), 0.5)
+    row |= dict.fromkeys(("val_solve_rate", "train_seconds", "validation_seconds"), 0.5)
+    row |= {"epoch": 1, "samples_per_second": 2.0}
+
+    def trial(name: str, status: str, best: float, **last: Any) -> SimpleNamespace:
+        known = {monitor: {"max": best}}
+        drawn = {"drawn": DRAWN}
+        return SimpleNamespace(
+            trial_id=name, status=status, last_result=last, metric_analysis=known, config=drawn,
+            is_finished=lambda: status in ("TERMINATED", "ERROR"),
+        )  # fmt: skip
+
+    now = trial("now", "RUNNING", 0.25)
+    trials = [
+        now,
+        trial("waits", "PENDING", 0.0),
+        trial("done", "TERMINATED", 0.5),
+        trial("untrainable", "TERMINATED", 0.0, failure="loss is nan"),
+        trial("dead", "ERROR", 0.0),
+    ]
+    progress = tune_module._Progress(TuneConfig.model_validate(SETTINGS), "swept")
+    progress.on_trial_start(0, trials, now)
+    progress.on_trial_result(1, trials, now, {**row, monitor: 0.75})
+    found = exported("swept", {"ray_raylab_trials": 5, "ray_raylab_trials_best": 0.75})
+    states = {labels["state"]: value for labels, value in found["ray_raylab_trials"] if value}
+    assert states == {"running": 1, "pending": 1, "ended": 1, "failed": 1, "died": 1}
+    # Tune says so before it calls the trial ended itself.
+    progress.on_trial_complete(2, trials, now)
+    progress.on_trial_result(3, trials, now, {**row, monitor: 0.125})
+    exported("swept", {"ray_raylab_trials": 5, "ray_raylab_trials_best": 0.5})

@@ -22,6 +22,8 @@ SERIES = {
     "Histogram": ("_bucket", "_sum", "_count"),
 }
 """What Ray 2.60 appends to the name of a metric of each kind."""
+LABELS = {"Counter": set[str](), "Gauge": set[str](), "Histogram": {"le"}}
+"""Labels that every metric of a kind has beside its own and `run`."""
 
 
 def metrics_of_raylab() -> dict[str, tuple[str, set[str]]]:
@@ -33,7 +35,8 @@ def metrics_of_raylab() -> dict[str, tuple[str, set[str]]]:
                 name = node.args[0].value
                 kind = ast.unparse(node.func).rpartition(".")[2]
                 if kind in SERIES and str(name).startswith("raylab_"):
-                    found[name] = kind, set(re.findall(r"'(\w+)'", ast.unparse(node)))
+                    labels = {label for more in node.args[2:] for label in ast.literal_eval(more)}
+                    found[name] = kind, labels | {"run"} | LABELS[kind]
     return found
 
 
@@ -60,9 +63,18 @@ def series_in(expression: str) -> set[str]:
     return set(re.findall(r"\bray_raylab_\w+", expression))
 
 
+def labels_in(expression: str) -> set[str]:
+    """Labels that an expression selects or groups by."""
+    grouped = [re.findall(r"\w+", names) for names in re.findall(r"\bby \(([^)]*)\)", expression)]
+    return {name for names in grouped for name in names} | set(
+        re.findall(r"(\w+)(?:=~|!=|=)\"", expression)
+    )
+
+
 def test_there_are_metrics_to_show() -> None:
-    assert "raylab_llm_attempts" in METRICS
-    assert METRICS["raylab_llm_seconds"][0] == "Histogram"
+    assert METRICS["raylab_llm_attempts"] == ("Counter", {"run", "endpoint", "model", "outcome"})
+    assert METRICS["raylab_llm_seconds"] == ("Histogram", {"run", "endpoint", "model", "le"})
+    assert METRICS["raylab_trials_best"] == ("Gauge", {"run"})
 
 
 @pytest.mark.parametrize("expression", expressions())
@@ -73,6 +85,30 @@ def test_every_expression_is_promql_over_series_that_ray_exports(expression: str
     }
     assert series_in(expression)
     assert series_in(expression) <= exported
+
+
+def known_labels(expression: str) -> set[str]:
+    """Labels that every series of an expression has."""
+    shown = (
+        labels
+        for name, (kind, labels) in METRICS.items()
+        if series_in(expression) & {f"ray_{name}{suffix}" for suffix in SERIES[kind]}
+    )
+    return set.intersection(*shown)
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_every_label_is_one_of_the_series(expression: str) -> None:
+    assert labels_in(expression)
+    assert labels_in(expression) <= known_labels(expression)
+
+
+def test_every_legend_names_labels_that_its_query_keeps() -> None:
+    for panel in panels():
+        for target in panel.get("targets", []):
+            shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+            grouped = re.findall(r"\bby \(([^)]*)\)", target["expr"])
+            assert shown <= set(re.findall(r"\w+", " ".join(grouped)))
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -29,6 +29,7 @@ from raylab.opt.outcome import Verdict
 from raylab.opt.protocol import Settings, annotate
 from tests.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
+from tests.told import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
 CASES = 1000
@@ -247,12 +248,15 @@ def test_all_cases_end_whatever_the_server_does(
     faults = ("--fault-rate", "0.2", "--latency-ms", "20", "--log", str(log))
     with server_process(*faults, "--key-env", KEY_VARIABLE) as chat:
         with_key = f"llm.endpoints.default.api_key_env={KEY_VARIABLE}"
-        done = finish(command(tmp_path, chat, store, cases, with_key), tmp_path)
+        done = finish(command(tmp_path, chat, store, cases, with_key, "log=json"), tmp_path)
     statuses = assert_complete(store, tmp_path)
     # Every tenth case each is made to end these ways; faults send some more to a person.
     assert statuses["accepted"] > 300 and statuses["adjudicated"] > 30 and statuses["human"] >= 300
     assert done.returncode == (1 if statuses["failed"] else 0), done.stderr
-    assert "1000/1000 cases" in done.stdout
+    told = lines_of(done.stdout)
+    assert any(line["message"].startswith("1000/1000 cases") for line in told)
+    ids = {line["run_id"] for line in (*told, *lines_of(done.stderr))}
+    assert ids == {id_in(tmp_path / "runs" / "run")}
     assert KEY not in done.stdout + done.stderr
     assert any(ray_files.rglob("*.log"))
     assert not [path for path in files_of(tmp_path, ray_files) if KEY in read(path)]

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from raylab.arc.checkpoints import read_checkpoint
+from tests.told import lines_of
+
 ROOT = Path(__file__).parents[2]
 MODELS = ",".join(
     f"{{architecture: {architecture}, d_model: 16, d_ff: 32, heads: 2}}"
@@ -67,8 +70,15 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(tmp_p
     (run / "record.json").write_text(json.dumps(record | {"finished": None}))
     lost = sorted(files)[0]
     lost.unlink()
-    second = pipeline(tmp_path, "resume=true")
-    assert second.count("is finished, nothing is left to do") == 3
+    second = lines_of(pipeline(tmp_path, "resume=true", "log=json"))
+    assert {line["run_id"] for line in second} == {record["id"]}
+    trainings = {line["training"]: line["training_id"] for line in second if "training_id" in line}
+    for name, id_ in trainings.items():
+        (checkpoint,) = run.glob(f"{name}/checkpoints/*/checkpoint.ckpt")
+        assert read_checkpoint(checkpoint).run_id == id_
+    finished = [line for line in second if "nothing is left to do" in line["message"]]
+    assert [line["training"] for line in finished] == list(trainings)
+    assert len(finished) == 3
     after = {path: path.stat().st_mtime_ns for path in run.glob("scores/*/*/*.json")}
     assert after.keys() == files.keys()
     assert {path for path in files if after[path] != files[path]} == {lost}

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from raylab.arc.checkpoints import read_checkpoint
+from tests.told import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"d_model": 16, "d_ff": 32, "heads": 2}
@@ -63,9 +64,13 @@ def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     assert len(before) < 6
 
     resumed = subprocess.run(
-        [*command, "resume=true"], cwd=tmp_path, capture_output=True, text=True
+        [*command, "resume=true", "log=json"], cwd=tmp_path, capture_output=True, text=True
     )
     assert resumed.returncode == 0, resumed.stderr
+    lines = lines_of(resumed.stdout)
+    assert resumed.stderr == ""
+    assert {line["run_id"] for line in lines} == {id_in(tmp_path / "sweep")}
+    assert max(line["done"] for line in lines if "done" in line) == 6
     sweep = json.loads((tmp_path / "sweep" / "metrics.json").read_text())
     ranked = [trial["trial"] for trial in sweep["trials"]]
     assert len(set(ranked)) == 6 == len(list(trials.iterdir()))

@@ -97,6 +97,20 @@ def test_a_log_needs_finite_metrics_and_an_accuracy(metrics: dict[str, float]):
         score_log(model="m", task="t", dataset="d", samples=1, metrics=metrics, created=CREATED)
 
 
+def test_a_log_names_the_run_that_made_it():
+    def run_id(task: str, id_: str | None) -> str:
+        metrics = {"accuracy": 1.0}
+        made = score_log(
+            model="m", task=task, dataset="d", samples=1, metrics=metrics, created=CREATED,
+            run_id=id_,
+        )  # fmt: skip
+        return made["eval"]["run_id"]
+
+    assert run_id("t", "0a1b") == "0a1b"
+    # One for all tasks, and as long as the id of a run.
+    assert run_id("t", None) == run_id("u", None) and len(run_id("t", None)) == 22
+
+
 def test_reading_does_not_grow_with_the_samples():
     samples = [{"id": i, "input": "word " * 100} for i in range(2000)]
     for indent in (None, 2):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from raylab.config import Layout
-from raylab.errors import DataError
+from raylab.errors import ConfigError, DataError
 from raylab.quality.trees import (
     CACHE_DIRECTORY,
     LISTED_FILES,
@@ -111,7 +111,7 @@ def test_a_root_without_models_is_refused(tmp_path: Path, make: str):
 
 
 def test_an_unknown_kind_of_location_is_refused():
-    with pytest.raises(DataError, match="nowhere://x"):
+    with pytest.raises(ConfigError, match="nowhere://x"):
         find_trees("nowhere://x", [], Layout.AUTO)
 
 

@@ -1,0 +1,160 @@
+"""What a job tells its user: text for people, or with `log=json` one JSON object a line.
+
+All of it goes through `say` and `show`, or is a warning of Python's logging.
+"""
+
+import io
+import json
+import logging
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+NO_TERMINAL_WIDTH = 120
+
+LOGGER = logging.getLogger(__name__)
+
+
+def say(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
+    """Tells a message, at once.
+
+    Args:
+        message: For people; text prints it as it is, on stderr if it is an error.
+        level: Of `logging`.
+        fields: What the message is about, as JSON values; text leaves them out.
+    """
+    if structured():
+        LOGGER.log(level, message, extra={"fields": fields})
+    else:
+        print(message, file=sys.stderr if level >= logging.ERROR else None, flush=True)
+
+
+def show(*tables: Table, **fields: Any) -> None:
+    """Tells tables; JSON has the data behind them, as `fields`, below their titles."""
+    if structured():
+        say("; ".join(str(table.title) for table in tables), **fields)
+        return
+    for table in tables:
+        console().print(table)
+
+
+def console() -> Console:
+    """A console that keeps tables whole where the output is no terminal."""
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=NO_TERMINAL_WIDTH)
+
+
+def structured() -> bool:
+    """Whether this process tells in JSON."""
+    return bool(_active())
+
+
+def belongs_to(run: str, run_id: str | None) -> None:
+    """Has the lines to come name a run; the first one stands, since later ones are parts of it."""
+    for lines in _active():
+        if lines.run is None:
+            lines.run, lines.run_id = run, run_id
+
+
+class JsonLines(logging.Handler):
+    """Makes all that this process tells JSON objects, one a line, between `start` and `stop`.
+
+    Each has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
+    run), `message` and the fields of `say`; a warning or error of any library has `logger`, and
+    `exception` where it carries a traceback; what others print has `stream`, stdout or stderr.
+    From warnings on they go to stderr.
+    """
+
+    def __init__(self, job: str) -> None:
+        """Takes the kind of job, which every line names."""
+        super().__init__()
+        self.job = job
+        self.run: str | None = None
+        self.run_id: str | None = None
+        self._thread_hook = threading.excepthook
+
+    def start(self) -> None:
+        """Takes over; again does nothing."""
+        if self in _active():
+            return
+        sys.stdout = _Strays(sys.stdout, "stdout", logging.INFO)
+        sys.stderr = _Strays(sys.stderr, "stderr", logging.WARNING)
+        LOGGER.setLevel(logging.INFO)
+        logging.root.addHandler(self)
+        logging.captureWarnings(True)
+        threading.excepthook = _tell_of_thread
+
+    def stop(self) -> None:
+        """Gives back to text; again does nothing."""
+        if self not in _active():
+            return
+        for name in ("stdout", "stderr"):
+            if isinstance(strays := getattr(sys, name), _Strays):
+                strays.end()
+                setattr(sys, name, strays.behind)
+        logging.root.removeHandler(self)
+        logging.captureWarnings(False)
+        threading.excepthook = self._thread_hook
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a line."""
+        level = record.levelname.lower()
+        entry: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": level,
+            "job": self.job,
+            "run": self.run,
+            "run_id": self.run_id,
+            "message": record.getMessage().strip().removeprefix(f"{level}: "),
+            **getattr(record, "fields", {"logger": record.name}),
+        }
+        if record.exc_info:
+            entry["exception"] = logging.Formatter().formatException(record.exc_info)
+        stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
+        own = stream.behind if isinstance(stream, _Strays) else stream
+        print(_json(entry), file=own, flush=True)
+
+
+class _Strays(io.TextIOBase):
+    """Stands for a standard stream, and tells what is printed there line by line."""
+
+    def __init__(self, behind: TextIO, name: str, level: int) -> None:
+        self.behind = behind
+        self._level, self._fields = level, {"stream": name}
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._begun = f"{self._begun}{text}".split("\n")
+        for line in lines:
+            if plain := Text.from_ansi(line).plain.strip():
+                say(plain, self._level, **self._fields)
+        return len(text)
+
+    def end(self) -> None:
+        """Tell what has no end of line yet."""
+        self.write("\n")
+
+    def flush(self) -> None:
+        self.behind.flush()
+
+    def fileno(self) -> int:
+        return self.behind.fileno()
+
+
+def _active() -> list[JsonLines]:
+    return [handler for handler in logging.root.handlers if isinstance(handler, JsonLines)]
+
+
+def _json(entry: dict[str, Any]) -> str:
+    text = json.dumps(entry, default=str)
+    # Python writes NaN and infinity, which JSON has not.
+    return json.dumps(json.loads(text, parse_constant=lambda _: None))
+
+
+def _tell_of_thread(failed: threading.ExceptHookArgs) -> None:
+    LOGGER.error("a thread failed: %s", failed.exc_value, exc_info=failed.exc_value)

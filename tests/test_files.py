@@ -1,0 +1,282 @@
+"""Files and directories on local disks and on an S3-compatible server.
+
+What a loader reads from object storage is compared with what it reads from disk.
+"""
+
+import bz2
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from pyarrow import fs
+
+from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.groups import group_tasks
+from raylab.arc.splits import split_tasks
+from raylab.arc.tasks import load_tasks
+from raylab.config import DataConfig, EncoderDecoderConfig, Layout, Source
+from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
+from raylab.files import Place
+from raylab.opt.agreement import PACKAGED_DISTANCE, load_distance
+from raylab.opt.cases import read_cases
+from raylab.quality.trees import find_trees, read_units
+from tests.object_storage import ObjectStorage
+from tests.quality.test_measure import TWO, write
+
+TASK_IDS = ("aaaa0001", "aaaa0002", "aaaa0003")
+PAIRS = [{"input": [[1, 2]], "output": [[2], [1]]}, {"input": [[3]], "output": [[4]]}]
+CASES = [{"id": f"case-{n}", "description": f"system {n}", "gold": "Evo"} for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("location", "child", "parent"),
+    [
+        ("/a/b", "/a/b/c d/e%", "/a"),
+        ("file:///a/b", "file:///a/b/c%20d/e%25", "file:///a"),
+        (
+            "fsspec+memory://a/b?x=1&y=2",
+            "fsspec+memory://a/b/c%20d/e%25?x=1&y=2",
+            "fsspec+memory://a?x=1&y=2",
+        ),
+    ],
+)
+def test_names_join_before_the_query(location: str, child: str, parent: str) -> None:
+    filesystem = fs.LocalFileSystem()
+    place = Place(location, filesystem, "/a/b")
+    assert str(place / "c d/e%") == child
+    assert (place / "c d/e%").path == "/a/b/c d/e%"
+    assert (str(place.parent), place.parent.path) == (parent, "/a")
+    assert ((place / "c.tar.gz").name, (place / "c.tar.gz").stem) == ("c.tar.gz", "c.tar")
+
+
+def test_relative_paths_and_homes_are_made_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Place.at("a/../b").path == str(tmp_path / "b")
+    assert Place.at("~/b").path == str(Path.home() / "b")
+
+
+def test_a_link_to_a_directory_above_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "a.json").touch()
+    (tmp_path / "tasks" / ".b.json").touch()
+    (tmp_path / "tasks" / "up").symlink_to(tmp_path)
+    found = Place.at(tmp_path).files("**/tasks/*.json")
+    assert [file.path for file in found] == [f"{tmp_path}/tasks/a.json"]
+
+
+# On object storage
+
+
+def uploaded(s3: ObjectStorage, source: Path) -> str:
+    """The URI of a copy of a file or directory."""
+    target = Place.at(s3.uri) / f"{source.parent.name}/{source.name}"
+    fs.copy_files(str(source), target.path, fs.LocalFileSystem(), target.filesystem)
+    return str(target)
+
+
+def test_what_is_written_is_read_and_listed(s3: ObjectStorage) -> None:
+    root = Place.at(s3.uri) / "listed"
+    for name in ("b/tasks/y z.json", "tasks/x.json", "tasks/.hidden.json", "tasks/x.txt"):
+        (root / name).write(name.encode())
+    assert [str(file) for file in root.files("**/tasks/*.json")] == [
+        f"{root}/b/tasks/y%20z.json",
+        f"{root}/tasks/x.json",
+    ]
+    assert [file.name for file in (root / "tasks").files("*.json")] == ["x.json"]
+    assert Place.at(f"{root}/b/tasks/y%20z.json").read() == b"b/tasks/y z.json"
+    assert root.names() == ["b", "tasks"] and (root / "none").names() == []
+    assert (root / "b").is_directory() and not (root / "tasks/x.txt").is_directory()
+    assert (root / "tasks/x.txt").exists() and not (root / "none").exists()
+
+
+def test_a_uri_may_carry_its_endpoint(s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    host = s3.endpoint.removeprefix("http://")
+    file = Place.at(f"{s3.uri}/by-query/?endpoint_override={host}&scheme=http") / "a.json"
+    assert str(file) == f"{s3.uri}/by-query/a.json?endpoint_override={host}&scheme=http"
+    file.write(b"{}")
+    assert Place.at(str(file)).read() == b"{}"
+
+
+def test_a_write_that_fails_leaves_what_was_there(s3: ObjectStorage) -> None:
+    file = Place.at(s3.uri) / "whole" / "file"
+    with pytest.raises(ZeroDivisionError), file.replaced() as stream:
+        stream.write(b"half")
+        raise ZeroDivisionError
+    assert not file.exists()
+    file.write(b"old")
+    with pytest.raises(ZeroDivisionError), file.replaced() as stream:
+        stream.write(b"half")
+        raise ZeroDivisionError
+    assert file.read() == b"old"
+
+
+def task_directory(root: Path) -> Path:
+    (root / "tasks").mkdir(parents=True)
+    for id_ in TASK_IDS:
+        (root / "tasks" / f"{id_}.json").write_text(json.dumps(PAIRS))
+    return root
+
+
+def task_zip(root: Path) -> Path:
+    with zipfile.ZipFile(root / "re_arc.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for id_ in TASK_IDS:
+            archive.writestr(f"re_arc/tasks/{id_}.json", json.dumps(PAIRS))
+    return root / "re_arc.zip"
+
+
+def challenges(root: Path) -> Path:
+    (root / "kaggle").mkdir()
+    task = {"train": PAIRS, "test": [{"input": [[5]]}]}
+    (root / "kaggle" / "x_challenges.json").write_text(json.dumps(dict.fromkeys(TASK_IDS, task)))
+    answers = {id_: [[[6]]] for id_ in TASK_IDS}
+    (root / "kaggle" / "x_solutions.json").write_text(json.dumps(answers))
+    return root / "kaggle"
+
+
+def grids(source: Source, location: str) -> list[Any]:
+    return [
+        (task.id, [(pair.input.tolist(), pair.output.tolist()) for pair in task.pairs])
+        for task in load_tasks(DataConfig(source=source, path=location))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "make", "pairs"),
+    [
+        (Source.RE_ARC, lambda root: task_directory(root / "set"), 2),
+        (Source.RE_ARC, task_zip, 2),
+        (Source.ARC_JSON, challenges, 3),
+    ],
+    ids=["directory", "zip", "challenges with solutions"],
+)
+def test_tasks_are_read_from_object_storage(
+    source: Source, make: Callable[[Path], Path], pairs: int, s3: ObjectStorage, tmp_path: Path
+) -> None:
+    path = make(tmp_path)
+    found = grids(source, uploaded(s3, path))
+    assert found == grids(source, str(path))
+    assert [(id_, len(of_task)) for id_, of_task in found] == [(id_, pairs) for id_ in TASK_IDS]
+
+
+def test_split_taxonomy_and_distances_are_read_from_object_storage(
+    s3: ObjectStorage, tmp_path: Path
+) -> None:
+    tasks = load_tasks(DataConfig(source=Source.RE_ARC, path=task_zip(tmp_path)))
+    files = {
+        "split.json": {"train": TASK_IDS[:2], "val": TASK_IDS[2:]},
+        "groups.json": dict.fromkeys(TASK_IDS, "flip"),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    groups = group_tasks(tasks, uploaded(s3, tmp_path / "groups.json"))
+    assert groups == dict.fromkeys(TASK_IDS, "flip")
+    split = split_tasks(tasks, groups, DataConfig(split=uploaded(s3, tmp_path / "split.json")))
+    assert (split.train, split.val) == (TASK_IDS[:2], TASK_IDS[2:])
+    packaged = Path(str(resources.files("raylab.opt") / PACKAGED_DISTANCE))
+    assert load_distance(uploaded(s3, packaged)) == load_distance()
+
+
+@pytest.mark.parametrize("name", ["cases.jsonl", "cases.jsonl.bz2", "cases.parquet"])
+def test_cases_are_read_from_object_storage(name: str, s3: ObjectStorage, tmp_path: Path) -> None:
+    lines = "".join(json.dumps(case) + "\n" for case in CASES).encode()
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(CASES), tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(bz2.compress(lines) if name.endswith(".bz2") else lines)
+    found = list(read_cases(uploaded(s3, tmp_path / name)))
+    assert [(case.id, case.description, case.gold) for case in found] == [
+        (case["id"], case["description"], case["gold"]) for case in CASES
+    ]
+
+
+def test_a_checkpoint_is_read_from_object_storage(s3: ObjectStorage, tmp_path: Path) -> None:
+    model = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2)
+    named = {"model": model.model_dump(mode="json"), "trained_on": ["aaaa0001"]}
+    torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": named}, tmp_path / "a.ckpt")
+    uri = uploaded(s3, tmp_path / "a.ckpt")
+    checkpoint = read_checkpoint(uri)
+    assert (checkpoint.uri, checkpoint.model) == (uri, model)
+    assert checkpoint.weights["w"].tolist() == [0, 1, 2]
+    (tmp_path / "b.ckpt").write_bytes((tmp_path / "a.ckpt").read_bytes()[:-100])
+    cut = uploaded(s3, tmp_path / "b.ckpt")
+    with pytest.raises(CheckpointError, match=f"^{cut} cannot be read, it is truncated"):
+        read_checkpoint(cut)
+
+
+def test_a_score_tree_on_object_storage_measures_as_on_disk(
+    s3: ObjectStorage, tmp_path: Path
+) -> None:
+    write(tmp_path / "scores", TWO)
+    for path in (tmp_path / "scores").rglob("*.json"):
+        os.utime(path, (1_577_836_800, 1_577_836_800))
+    uri = uploaded(s3, tmp_path / "scores")
+
+    def measured(root: str, cache: str | None = None) -> list[Any]:
+        (tree,) = find_trees(root, [], Layout.AUTO)
+        return [
+            (unit.unit.model, unit.unit.generation, unit.count, unit.total, unit.weighted.tolist())
+            for unit in sorted(read_units(tree.units, cache, 8), key=lambda unit: unit.unit.path)
+        ]
+
+    on_disk = measured(str(tmp_path / "scores"))
+    assert [row[:3] for row in on_disk] == [
+        ("m1", "g1", 2),
+        ("m1", "g2", 1),
+        ("m2", "g1", 1),
+        ("m2", "g2", 3),
+    ]
+    cache = f"{s3.uri}/cached"
+    assert measured(uri) == measured(uri, cache) == measured(uri, cache) == on_disk
+
+
+# Faults
+
+
+def reading(location: str) -> dict[str, Callable[[], object]]:
+    """Every way in which a job reads what a configuration names."""
+    return {
+        "tasks": lambda: load_tasks(DataConfig(source=Source.RE_ARC, path=f"{location}.zip")),
+        "groups": lambda: group_tasks((), f"{location}.json"),
+        "distances": lambda: load_distance(f"{location}.json"),
+        "cases": lambda: list(read_cases(f"{location}.jsonl")),
+        "checkpoint": lambda: read_checkpoint(f"{location}.ckpt"),
+        "scores": lambda: find_trees(location, [], Layout.AUTO),
+    }
+
+
+@pytest.mark.parametrize("what", reading(""))
+@pytest.mark.parametrize("fault", ["absent", "refused", "no server"])
+def test_what_cannot_be_read_is_named(
+    what: str, fault: str, s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location, reason = f"{s3.uri}/absent/{what}", r"No such file|does not exist|is missing"
+    if fault == "refused":
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "0" * 40)
+        # Another URI, for those that were opened before keep their credentials.
+        location, reason = f"{s3.uri}/refused/{what}", r"ACCESS_DENIED|SIGNATURE_DOES_NOT_MATCH"
+    elif fault == "no server":
+        location, reason = f"nothing://{what}", "cannot be opened"
+    with pytest.raises(RaylabError, match=reason) as caught:
+        reading(location)[what]()
+    assert location in str(caught.value)
+    assert "0" * 40 not in str(caught.value)
+    assert isinstance(caught.value, ConfigError if fault == "no server" else DataError) or (
+        what == "checkpoint" and isinstance(caught.value, CheckpointError)
+    )
+
+
+def test_what_cannot_be_written_is_named(s3: ObjectStorage) -> None:
+    file = Place.at("s3://no-such-bucket-of-raylab/file")
+    with pytest.raises(RunError, match=r"^s3://no-such-bucket-of-raylab/file cannot be written"):
+        file.write(b"")

@@ -1,0 +1,131 @@
+"""What is told, as text and as JSON lines."""
+
+import contextlib
+import io
+import json
+import logging
+import sys
+import threading
+import warnings
+from datetime import UTC, datetime, timedelta
+from logging.handlers import QueueHandler
+from queue import Queue
+
+import pytest
+from rich.table import Table
+
+from raylab.log import belongs_to, say, show, structured
+from tests.told import lines_of, told_in_json
+
+
+def table(title: str) -> Table:
+    made = Table("a", "b", title=title)
+    made.add_row("1", "2")
+    return made
+
+
+def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    say("\n  10 % of {it}\n[bold]", done=1)
+    say("warning: wet", logging.WARNING)
+    say("error: no", logging.ERROR, status=1)
+    show(table("T"), table("U"), data=1)
+    out, err = capsys.readouterr()
+    assert out.startswith("\n  10 % of {it}\n[bold]\nwarning: wet\n")
+    assert out.index(" T ") < out.index(" U ") and out.count("│ 1 │ 2 │") == 2
+    assert err == "error: no\n"
+
+
+def test_json_has_a_line_for_each_with_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    before = datetime.now(UTC)
+    with told_in_json("train"):
+        belongs_to("night", "01")
+        belongs_to("night-part", "02")
+        say("\n10 % of\nit", done=1, eta_seconds=float("nan"), more={"x": [float("inf"), 2.5]})
+        show(table("T"), table("U"), data={"a": 1})
+        say("warning: wet", logging.WARNING)
+        say("error: no", logging.ERROR, status=1)
+    out, err = map(lines_of, capsys.readouterr())
+    about = {"job": "train", "run": "night", "run_id": "01"}
+    for line in (*out, *err):
+        time = datetime.fromisoformat(line.pop("time"))
+        assert time.utcoffset() == timedelta(0)
+        assert before - timedelta(milliseconds=1) <= time <= datetime.now(UTC)
+    assert out == [
+        {**about, "level": "info", "message": "10 % of\nit", "done": 1, "eta_seconds": None}
+        | {"more": {"x": [None, 2.5]}},
+        {**about, "level": "info", "message": "T; U", "data": {"a": 1}},
+    ]
+    assert err == [
+        {**about, "level": "warning", "message": "wet"},
+        {**about, "level": "error", "message": "no", "status": 1},
+    ]
+
+
+def test_warnings_of_all_libraries_are_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with told_in_json("train"), warnings.catch_warnings():
+        warnings.simplefilter("default")
+        logging.captureWarnings(True)
+        logging.getLogger("raylab.arc.tasks").warning("%d of %s", 2, "them")
+        logging.getLogger("other").info("not told")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+        try:
+            raise ValueError("bad")
+        except ValueError:
+            logging.getLogger("other").exception("case %s", "c1")
+        thread = threading.Thread(target=lambda: 1 // 0)
+        thread.start()
+        thread.join()
+    out, err = capsys.readouterr()
+    assert out == ""
+    own, python, other, thread = lines_of(err)
+    assert (own["message"], own["logger"], own["run"]) == ("2 of them", "raylab.arc.tasks", None)
+    assert "DeprecationWarning: old" in python["message"]
+    assert other["message"] == "case c1" and "ValueError: bad" in other["exception"]
+    assert "ZeroDivisionError" in thread["exception"] and thread["level"] == "error"
+
+
+def test_a_record_of_another_process_keeps_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    queue: Queue[logging.LogRecord] = Queue()
+    record = logging.LogRecord("raylab.x", logging.WARNING, "", 0, "%s", ("wet",), None)
+    record.created = 0.0
+    QueueHandler(queue).emit(record)
+    with told_in_json("train"):
+        logging.getLogger("raylab").handle(queue.get())
+    (line,) = lines_of(capsys.readouterr().err)
+    assert (line["time"], line["message"]) == ("1970-01-01T00:00:00.000+00:00", "wet")
+
+
+def test_what_others_print_are_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with told_in_json("train"):
+        sys.stdout.write("one\n\n\x1b[33m(raylet)\x1b[0m two 3\n")
+        sys.stderr.write("never ends")
+        hushed = io.StringIO()
+        with contextlib.redirect_stdout(hushed):
+            say("hushed")
+    out, err = capsys.readouterr()
+    assert [(line["message"], line["stream"]) for line in lines_of(out)] == [
+        ("one", "stdout"),
+        ("(raylet) two 3", "stdout"),
+    ]
+    (line,) = lines_of(err)
+    assert (line["message"], line["level"]) == ("never ends", "warning")
+    assert lines_of(hushed.getvalue())[0]["message"] == "hushed"
+
+
+def test_text_is_back_when_json_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    before = threading.excepthook, warnings.showwarning, sys.stdout, sys.stderr
+    with told_in_json("train"):
+        assert structured()
+    assert not structured()
+    assert (threading.excepthook, warnings.showwarning, sys.stdout, sys.stderr) == before
+    say("x", y=1)
+    assert capsys.readouterr().out == "x\n"
+
+
+def test_what_is_no_text_for_utf_8_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    with told_in_json("annotate"):
+        say("half \ud800", path=sys.path[0], when=datetime(2026, 1, 2, tzinfo=UTC))
+    text = capsys.readouterr().out
+    assert text.isascii()
+    line = json.loads(text)
+    assert (line["message"], line["when"]) == ("half \ud800", "2026-01-02 00:00:00+00:00")
