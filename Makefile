@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: venv demo test test-fast check format clean
+.PHONY: venv demo test test-fast test-faults check format clean
 
 venv: $(STAMP)
 
@@ -20,10 +20,14 @@ demo: venv
 	$(BIN)/python jobs/pipeline.py scale=demo prior.every=5 resume=true
 
 test: venv
-	$(BIN)/pytest --timeout=900
+	$(BIN)/pytest --timeout=900 -m 'not fault'
 
 test-fast: venv
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'
+
+# Kills nodes, drivers and heads; writes what was lost and done again into the README.
+test-faults: venv
+	$(BIN)/pytest --timeout=1800 tests/faults -m fault --fault-table=README.md
 
 check: venv
 	$(BIN)/ruff format --check

@@ -127,7 +127,7 @@ def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Seque
 def _local_file(given: str | None) -> Path | None:
     """The file of --config, which is read before anything that could open a URI is imported."""
     if given is not None and "://" in given:
-        raise ConfigError(f"--config {given} should be a local file: copy it to this machine first")
+        raise ConfigError("--config takes a local file, no URI: copy it to this machine first")
     return None if given is None else Path(given)
 
 

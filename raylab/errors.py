@@ -3,10 +3,11 @@
 RaylabError
 ├── ConfigError          a configuration that cannot be used
 ├── DataError            an input file, task or pair that cannot be used
-├── RunError             a run directory that is used, missing or of another configuration
+├── RunError             a run that is used, missing, not to be written or of another configuration
 ├── CheckpointError      a checkpoint that is corrupt, truncated or of another model
 ├── TrainingError        a training run that cannot go on
-│   └── NonFiniteLossError   the loss became NaN or infinite
+│   ├── NonFiniteLossError   the loss became NaN or infinite
+│   └── WorkersLostError     its workers died, or found no place, too often
 ├── OptCodeError         a text that holds no OPT-Code
 ├── LlmError             a call to a language model without an answer
 │   ├── CallError            this call failed, after its retries
@@ -33,7 +34,7 @@ class DataError(RaylabError):
 
 
 class RunError(RaylabError):
-    """A run directory that is used, missing or of another configuration."""
+    """A run that is used, missing, not to be written or of another configuration."""
 
 
 class CheckpointError(RaylabError):
@@ -46,6 +47,10 @@ class TrainingError(RaylabError):
 
 class NonFiniteLossError(TrainingError):
     """The loss became NaN or infinite."""
+
+
+class WorkersLostError(TrainingError):
+    """The workers of a training died, or found no place, more often than is tried."""
 
 
 class OptCodeError(RaylabError):

@@ -210,6 +210,13 @@ def test_unknown_flags_are_refused_with_the_known_ones(
     assert "the flags are --help, --cfg job and --config FILE" in capsys.readouterr().err
 
 
+def test_a_file_of_settings_is_a_local_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, None, lambda _: None, ["--config", "s3://bucket/best.yaml"])
+    assert ended.value.code == 2
+    assert "--config takes a local file" in capsys.readouterr().err
+
+
 def test_flags_may_stand_between_overrides(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run_job(TrainConfig, None, lambda _: None, ["name=a", "--cfg", "job", "resume=true"])

@@ -15,7 +15,6 @@ from uuid import uuid4
 import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.live import Live
 from rich.text import Text
 
@@ -32,7 +31,7 @@ from raylab.cluster.annotators import (
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.outcomes import archive_location, conclude, tell_drift
 from raylab.cluster.review import run_review
-from raylab.cluster.session import require_kept, result_of, session
+from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.config import AnnotateConfig
 from raylab.errors import DataError, StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
@@ -51,7 +50,8 @@ CASES_AHEAD = 2
 """Cases in flight for each call in flight: a case waits for the archive as well."""
 CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 16
-DEATHS_OF_A_CHUNK = 10
+RETRIES_OF_A_CHUNK = 3
+"""After deaths of the process that ran it; then its cases are tried alone, each as often."""
 CPUS_OF_AN_ACTOR = 0.1
 """Little, so that the actors of a lost node find a place on the nodes that are left."""
 POLL_SECONDS = 0.5
@@ -161,7 +161,7 @@ def drive(
     while True:
         while not stopped and pool.has_room and (chunk := next(chunks, None)):
             pool.submit(chunk)
-        if not pool.busy:
+        if not pool.busy and (stopped or not pool.submit_suspect()):
             return
         for tally in pool.collect():
             progress.tally.add(tally)
@@ -193,7 +193,8 @@ class Pool:
         self._room = math.ceil(cases / self.chunk)
         self._run = run
         self._meters = Meters(run)
-        self._pending: dict[ObjectRef[Tally], tuple[int, Chunk]] = {}
+        self._pending: dict[ObjectRef[Tally], tuple[int, Chunk, bool]] = {}
+        self._suspects: list[Chunk] = []
         self._busy = Counter(dict.fromkeys(range(count), 0))
         # Actors find each other by name: a handle among the arguments of an actor's start lies in
         # the object store, where a restart may no longer find it.
@@ -206,8 +207,8 @@ class Pool:
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
-            max_task_retries=DEATHS_OF_A_CHUNK,
-            scheduling_strategy=_this_node() if embedded else "SPREAD",
+            max_task_retries=RETRIES_OF_A_CHUNK,
+            scheduling_strategy=this_node() if embedded else "SPREAD",
         )
         shares = [_share(config, number, count) for number in range(count)]
         self._actors: list[Any] = [
@@ -232,23 +233,36 @@ class Pool:
         """Whether any chunk is under way."""
         return bool(self._pending)
 
-    def submit(self, chunk: Chunk) -> None:
-        """Hand a chunk to the actor that has the fewest."""
+    def submit(self, chunk: Chunk, alone: bool = False) -> None:
+        """Hand a chunk to the actor that has the fewest; `alone`: with no other under way."""
         actor = min(self._busy, key=self._busy.__getitem__)
         self._busy[actor] += 1
-        self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk
+        self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk, alone
         self._count()
+
+    def submit_suspect(self) -> bool:
+        """Run alone one of the cases that were under way when a process died once too often.
+
+        Only so can it be told which of them it was. False if none is left.
+        """
+        if not self._suspects:
+            return False
+        self.submit(self._suspects.pop(), alone=True)
+        return True
 
     def collect(self) -> Iterator[Tally]:
         """What became of the chunks that have ended, after waiting a moment for one."""
         ready, _ = ray.wait(list(self._pending), num_returns=1, timeout=POLL_SECONDS)
         for ref in ready:
-            actor, chunk = self._pending.pop(ref)
+            actor, chunk, alone = self._pending.pop(ref)
             self._busy[actor] -= 1
             try:
                 yield result_of(ref)
             except RayActorError as error:
-                yield self._give_up(chunk, error)
+                if alone:
+                    yield self._give_up(chunk, error)
+                else:
+                    self._suspects += [[case] for case in chunk]
         self._count()
 
     def stop(self) -> None:
@@ -257,12 +271,12 @@ class Pool:
             actor.stop.remote()
 
     def _count(self) -> None:
-        cases = sum(len(chunk) for _, chunk in self._pending.values())
+        cases = sum(len(chunk) for _, chunk, _ in self._pending.values())
         self._meters.set(CASES_IN_FLIGHT, cases)
 
     def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
-        """Archive as failed what is left of a chunk whose process died again and again."""
-        reason = f"the process that ran it died {DEATHS_OF_A_CHUNK} times: {error}"
+        """Archive as failed a case whose process died again and again."""
+        reason = f"the process that ran it alone died {RETRIES_OF_A_CHUNK + 1} times: {error}"
         rows = [case_row(case, failed(case, name, reason)) for name, case in chunk]
         result_of(self._keeper.add_cases.remote(self._run, rows))
         known = result_of(self._keeper.known.remote(self._run, [case.id for _, case in chunk]))
@@ -280,7 +294,7 @@ def _lasting(kind: type, name: str) -> Any:
         num_cpus=0,
         max_restarts=-1,
         max_task_retries=-1,
-        scheduling_strategy=_this_node(),
+        scheduling_strategy=this_node(),
     )
 
 
@@ -299,10 +313,6 @@ def _has_rates(config: AnnotateConfig) -> bool:
     return (budget.tokens or budget.money) is not None or any(
         limit.requests_per_minute or limit.tokens_per_minute for limit in limits
     )
-
-
-def _this_node() -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 class Progress:

@@ -16,7 +16,6 @@ from typing import Any, cast
 import ray
 import torch
 from pyarrow import fs
-from ray.exceptions import RayError, RayTaskError
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.evaluation import UnitScore, score_tasks, trained_on, unit_of_tasks
@@ -372,7 +371,7 @@ def _score_missing(
                 continue
             pair = pending[ready[0]]
             try:
-                scores, seconds = _result(ready[0], pair, job)
+                scores, seconds = result_of(ready[0], f"scoring {pair[0]} on {pair[1]}")
             except Exception:
                 meters.add(PAIRS, outcome="failed")
                 raise
@@ -450,20 +449,6 @@ def _score_generation(
 def _tasks_of(data: str) -> tuple[Task, ...]:
     """The tasks, kept for the next model that this process scores on them."""
     return load_tasks(DataConfig.model_validate_json(data))
-
-
-def _result(
-    reference: ray.ObjectRef[Any], pair: Pair, job: _Job
-) -> tuple[dict[str, UnitScore], float]:
-    try:
-        return result_of(reference)
-    except RayTaskError:
-        raise
-    except RayError as error:
-        raise RunError(
-            f"scoring {pair[0]} on {pair[1]} for {job.tree} failed: {error}\nmend the cause "
-            "and go on with resume=true"
-        ) from error
 
 
 def _write_scores(job: _Job, pair: Pair, scores: Mapping[str, UnitScore]) -> None:

@@ -167,7 +167,7 @@ def _watch(
 def _get(ref: "ObjectRef[Any]") -> Any:
     """The result of a task; files that could not be read are an error of the data."""
     try:
-        return result_of(ref)
+        return result_of(ref, "reading scores")
     except RayTaskError as error:
         if isinstance(error.cause, OSError):
             raise DataError(f"scores cannot be read, after retries: {error.cause}") from error

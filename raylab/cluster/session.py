@@ -3,29 +3,35 @@
 import importlib.util
 import logging
 import os
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylab.config import ClusterConfig
 from raylab.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.log import structured
+from raylab.log import say, structured
 from raylab.runs import RECORD, Run
 
 logger = logging.getLogger(__name__)
 
 SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
+WATCH_SECONDS = 1.0
+REMOVED_IDLE = 4
+"""Ray's reason of death of a node that an autoscaler took away because nothing ran there."""
 
 
 @contextmanager
 def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     """Join the cluster of `config.address` or RAY_ADDRESS, or start a local one, while in use.
+
+    A line is printed for every node that is lost meanwhile.
 
     Args:
         config: which cluster.
@@ -47,10 +53,38 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
         if run is not None:
             require_kept(run)
             _require_shared(run)
-        yield
+        with _watched_nodes():
+            yield
     finally:
         if not joined:
             ray.shutdown()
+
+
+@contextmanager
+def _watched_nodes() -> Generator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=_tell_losses, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _tell_losses(over: threading.Event) -> None:
+    alive: set[str] = set()
+    while True:
+        nodes = ray.nodes()
+        for node in nodes:
+            lost = node["NodeID"] in alive and not node["Alive"]
+            if lost and node["DeathReason"] != REMOVED_IDLE:
+                address, reason = node["NodeManagerAddress"], node["DeathReasonMessage"]
+                message = f"node {address} is lost ({reason}): its work goes on elsewhere"
+                say(f"{message} from what is stored", logging.WARNING, node=address)
+        alive = {node["NodeID"] for node in nodes if node["Alive"]}
+        if over.wait(WATCH_SECONDS):
+            return
 
 
 def require_kept(run: Run) -> None:
@@ -78,7 +112,7 @@ def _require_shared(run: Run) -> None:
     blind = [
         node["NodeManagerAddress"]
         for node, content in zip(nodes, there, strict=True)
-        if result_of(content) != own
+        if not _holds(content, own)
     ]
     if not blind:
         return
@@ -95,6 +129,19 @@ def _require_shared(run: Run) -> None:
 
 def _nodes() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
+
+
+def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
+    """Whether a node reads this content; one that was lost meanwhile need not."""
+    try:
+        return result_of(probe) == content
+    except RunError:
+        return True
+
+
+def this_node() -> NodeAffinitySchedulingStrategy:
+    """A place for what must not be lost with another node: that of the caller."""
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def _on_node(node: str, function: Callable[..., Any]) -> Any:
@@ -133,12 +180,18 @@ def _log_in_json(job: JobConfig) -> None:
     job.set_py_logging_config(ray.LoggingConfig(encoding="JSON", log_level="WARNING"))
 
 
-def result_of(task: "ray.ObjectRef[Any]") -> Any:
+def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
     """What a Ray task returned, or the `RaylabError` that it raised, without Ray's around it.
+
+    Args:
+        task: the task, or the call of an actor.
+        what: what it does, to a reader.
 
     Raises:
         RaylabError: the task's own.
-        ray.exceptions.RayError: any other error of the task, or the task was lost.
+        RunError: the task was lost with its process or node, more often than is tried.
+        ray.exceptions.RayActorError: the actor was.
+        ray.exceptions.RayTaskError: any other error of the task.
     """
     try:
         return ray.get(task)
@@ -146,6 +199,12 @@ def result_of(task: "ray.ObjectRef[Any]") -> Any:
         if isinstance(error.cause, RaylabError):
             raise error.cause from None
         raise
+    except RayActorError:
+        raise
+    except RayError as error:
+        raise RunError(
+            f"{what} was lost again and again: {error}\nmend the cause and go on with resume=true"
+        ) from error
 
 
 def uses_gpu(config: ClusterConfig) -> bool:

@@ -16,10 +16,11 @@ import ray
 import ray.train
 import torch
 import torch.distributed as dist
+from ray.exceptions import RayActorError
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.util.queue import Queue
+from ray.util.queue import Empty, Queue
 
 from raylab import errors
 from raylab.arc.checkpoints import (
@@ -33,9 +34,9 @@ from raylab.arc.models import build_model
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.models import fetch_checkpoint
-from raylab.cluster.session import cpus_per_worker, session, uses_gpu
+from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
 from raylab.config import TrainConfig
-from raylab.errors import RaylabError, TrainingError
+from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.log import say, show
 from raylab.report.curves import Curves
 from raylab.report.page import PAGE, write_page
@@ -54,6 +55,8 @@ TRAIN_SETTINGS = {
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
 HEARTBEAT_SECONDS = 30.0
+SILENT_SECONDS = 60
+"""Twice the time after which a worker at least gives a sign of life."""
 CONTROLLER_FAILURES = 3
 WORKER_MEETING_SECONDS = 600
 
@@ -67,14 +70,13 @@ def train(config: TrainConfig) -> None:
     run = Run.open(config, config.job)
     with session(config.cluster, run):
         metrics = fit(config, run)
-    best, architecture = metrics["best"], config.model.architecture
-    tables = comparison_table({architecture: metrics}), group_table(best["groups"])
-    show(*tables, models={architecture: best})
-    record = run.read_json(RECORD) or {}
+    best, models = metrics["best"], {config.model.architecture: metrics}
     page = PipelineReport(
-        f"raylab train {run.name}", run.uri, {architecture: metrics}, record=record
+        f"raylab train {run.name}", run.uri, models, record=run.read_json(RECORD) or {}
     )
     write_page(run, render_pipeline(page))
+    tables = comparison_table(models), group_table(best["groups"])
+    show(*tables, models={config.model.architecture: best})
     checkpoint = str(run / best["checkpoint"])
     say(
         f"run {run}\nbest checkpoint {checkpoint}\nreport {run / PAGE}",
@@ -140,14 +142,17 @@ def fit(
                     num_to_keep=config.training.keep_checkpoints,
                     checkpoint_score_attribute=config.training.monitor.value,
                 ),
-                callbacks=[_Forward(queue)],
+                callbacks=[_Forward(queue, config.cluster.max_failures)],
                 logging_config=LoggingConfig(log_level="CRITICAL"),
             ),
         )
         try:
             result = trainer.fit()
         except ray.train.TrainingFailedError as error:
-            raise TrainingError(_cause(error, run)) from error
+            kind = WorkersLostError if _is_loss(error) else TrainingError
+            raise kind(
+                f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
+            ) from error
     if result.return_value is not None:
         kind, message = result.return_value
         raise cast("RaylabError", getattr(errors, kind)(message))
@@ -157,8 +162,11 @@ def fit(
     return metrics
 
 
-def _cause(error: Exception, run: Run) -> str:
-    return f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
+def _is_loss(error: ray.train.TrainingFailedError) -> bool:
+    """Whether the cluster failed the workers, and not they themselves."""
+    if not isinstance(error, ray.train.WorkerGroupError):
+        return True
+    return any(isinstance(cause, RayActorError) for cause in error.worker_failures.values())
 
 
 def _start(config: TrainConfig) -> Checkpoint | None:
@@ -311,8 +319,8 @@ class _Report(pl.Callback):
 class _Forward(ray.train.UserCallback):
     """Tells the driver, from Ray Train's controller, what is safely stored and what failed."""
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
+    def __init__(self, queue: Queue, max_failures: int) -> None:
+        self.queue, self.left = queue, max_failures
 
     def after_report(self, run_context: Any, metrics: list[Json], checkpoint: Any) -> None:
         self.queue.put(metrics[0]["summary"])
@@ -321,6 +329,9 @@ class _Forward(ray.train.UserCallback):
         for rank, error in worker_exceptions.items():
             reason = str(error).strip().rpartition("\n")[2]
             self.queue.put(_WorkerFailure(rank, f"{type(error).__name__}: {reason}"))
+        if self.left:
+            self.queue.put(_Line("all workers start again from the last checkpoint", {}))
+        self.left -= 1
 
 
 def _forward_logs(queue: Queue) -> None:
@@ -335,7 +346,7 @@ def _listener(
     config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> Generator[Queue]:
     """A queue whose messages the driver says, records and writes into the run."""
-    queue = Queue(actor_options={"num_cpus": 0})
+    queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
     arguments = (queue, config, run, on_epoch, meters)
     thread = threading.Thread(target=_listen, args=arguments, daemon=True)
     thread.start()
@@ -352,7 +363,7 @@ def _listen(
 ) -> None:
     curves = Curves(run)
     training, epochs = run.name, config.training.epochs
-    while (message := queue.get()) is not None:
+    while (message := _next(queue)) is not None:
         match message:
             case logging.LogRecord():
                 logger.handle(message)
@@ -373,3 +384,16 @@ def _listen(
                 if on_epoch is not None:
                     on_epoch(message)
     curves.close()
+
+
+def _next(queue: Queue) -> Any:
+    """The next message; while there is none, what keeps the workers from sending one."""
+    while True:
+        try:
+            return queue.get(timeout=SILENT_SECONDS)
+        except Empty:
+            free, total = ray.available_resources(), ray.cluster_resources()
+            say(
+                f"no sign of the workers for {SILENT_SECONDS} s: they start, validate, or wait for "
+                f"a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free)"
+            )

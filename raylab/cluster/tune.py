@@ -36,7 +36,7 @@ from raylab.cluster.models import FAILURE, trial_runs
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import checkpoint_name, fit
 from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
-from raylab.errors import RaylabError, RunError, TrainingError
+from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.log import say, show
 from raylab.report.charts import learning_curves_png
@@ -169,13 +169,16 @@ def _explore(space: SearchSpace, generator: random.Random, values: Json) -> Json
 def _trial(values: Json, *, settings: Json, uri: str) -> None:
     """One trial, in a process of its own: a whole training run below the sweep's.
 
-    A trial that cannot be trained is a result with its reason, not a crash that is tried again.
+    A trial that cannot be trained is a result with its reason, not a crash that is tried again; one
+    that lost its workers is tried again, and goes on from its last checkpoint.
     """
     config = TuneConfig.model_validate(settings)
     drawn = cast("Drawn", values["drawn"])
     name, origin = _segment(ray.tune.get_context().get_trial_id(), drawn)
     try:
         _train_trial(config, drawn, uri, name, origin)
+    except WorkersLostError:
+        raise
     except (RaylabError, ValidationError) as error:
         failure = {"kind": type(error).__name__, "message": str(error)}
         Run.at(str(Place.at(uri) / TRIALS / name)).write_json(FAILURE, failure)

@@ -279,19 +279,21 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
 
 
 def _find(text: str, storage: str) -> Run:
-    alone = "://" in text or os.path.isabs(os.path.expanduser(text))
-    places = [Place.at(text)] if alone else [Place.at(storage) / text, Place.at(text)]
-    for place in places:
-        if (place / RECORD).exists():
-            return Run.at(str(place))
+    places = [Run.at(text)]
+    if "://" not in text and not os.path.isabs(os.path.expanduser(text)):
+        places.insert(0, Run.at(str(Place.at(storage) / text)))
+    for run in places:
+        if (run / RECORD).exists():
+            return run
+    where = " or ".join(str(run / RECORD) for run in places)
     raise RunError(
-        f"no run {text}: {' and '.join(map(str, places))} {'has' if alone else 'have'} no "
-        f"{RECORD}; give in runs= its name under storage=, its directory or its URI"
+        f"no run {text}: there is no {where}; give in runs= its name under storage=, its "
+        "directory or its URI"
     )
 
 
 def _longer(run: Run) -> str:
-    return f"{run.parent.name}/{run.name}"
+    return "/".join(run.path.split("/")[-2:])
 
 
 def _read_training(found: Comparison, label: str, run: Run, record: Json) -> str | None:

@@ -41,16 +41,17 @@ def report_runs(config: ReportConfig) -> None:
     """Compares the runs of `config`, prints tables, and writes `report.html` and `report.json`.
 
     Raises:
-        RaylabError: There is no such run, it cannot be read, or the name of this one is used.
+        RunError: There is no such run, or the name of this one is used.
+        DataError: A run cannot be read.
     """
     comparison = compare(find_runs(config.runs, config.storage))
     run = Run.open(config, config.job)
     run.write_json(REPORT, comparison.as_json())
     write_page(run, render_comparison(run.name, run.uri, comparison))
     run.finish()
-    show(*comparison_tables(comparison), figures=comparison.as_json()["figures"])
-    for text in comparison.caveats:
-        say(f"note: {text}")
+    show(*comparison_tables(comparison), comparison=comparison.as_json())
+    for caveat in comparison.caveats:
+        say(caveat)
     say(f"report {run / PAGE} and {REPORT}", uri=run.uri)
 
 

@@ -1,6 +1,7 @@
 """Annotation on a local Ray against a scripted chat server: stops, generations, people, drift."""
 
 import json
+import os
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -10,10 +11,10 @@ import pytest
 
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import Progress, run_annotate
-from raylab.cluster.annotators import Tally
+from raylab.cluster.annotators import Annotator, Chunk, Tally
 from raylab.config import AnnotateConfig, load_config
 from raylab.entrypoint import run_job
-from raylab.errors import BudgetError, ConfigError, DataError, EndpointError
+from raylab.errors import BudgetError, ConfigError, DataError, EndpointError, LlmError
 from tests.cluster.scrape import Sample, exported
 from tests.llm.scripted_server import server_process
 from tests.told import id_in, lines_of
@@ -155,6 +156,30 @@ def test_a_key_that_the_workers_lack_stops_the_run(tmp_path: Path, chat: str) ->
     with pytest.raises(ConfigError, match="environment variable RAYLAB_NO_SUCH_KEY"):
         run_annotate(config(tmp_path, chat, *keyed))
     assert statuses(tmp_path) == {}
+
+
+def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
+    tmp_path: Path, chat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Mortal(Annotator):
+        async def annotate(self, chunk: Chunk) -> Tally:
+            if any(case.id == "c0" for _, case in chunk):
+                os._exit(1)
+            return await super().annotate(chunk)
+
+    monkeypatch.setattr("raylab.cluster.annotate.Annotator", Mortal)
+    monkeypatch.setattr("raylab.cluster.annotate.RETRIES_OF_A_CHUNK", 0)
+    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 6)
+    # One actor with two chunks of one case each: what is beside the case that kills dies with it.
+    beside = ["actors=1", f"{ENDPOINT}.limits.concurrency=1"]
+    with pytest.raises(LlmError, match=r"^1 cases failed, first c0: the process"):
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}", *beside))
+    assert statuses(tmp_path) == {"accepted": 5, "failed": 1}
+    with Archive.open(tmp_path / "archive.db") as archive:
+        (row,) = (row for row in archive.cases("run") if row.status == "failed")
+        assert archive.verify() == []
+    assert (row.case, row.body["path"]) == ("c0", ["failed:process"])
+    assert row.body["reason"].startswith("the process that ran it alone died 1 times: ")
 
 
 def sums(samples: list[Sample], label: str) -> dict[str, int]:

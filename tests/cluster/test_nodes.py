@@ -18,15 +18,19 @@ from tests.cluster.nodes import Nodes, ray_nodes
 from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases
 from tests.jobs.test_train import ROOT, TINY
 from tests.llm.scripted_server import server_process
+from tests.object_storage import ObjectStorage
 from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Generator[Nodes]:
-    with ray_nodes(workers=1) as nodes:
-        yield nodes
+def nodes(object_storage: ObjectStorage) -> Generator[Nodes]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in object_storage.environment.items():
+            patch.setenv(name, value)
+        with ray_nodes(workers=1) as nodes:
+            yield nodes
 
 
 def status_of(url: str, body: bytes | None = None, **headers: str) -> int:
@@ -153,6 +157,9 @@ def test_a_lost_node_loses_no_case(nodes: Nodes, tmp_path: Path) -> None:
         nodes.kill(-1)
         followed = nodes.job("logs", "survivor", "--follow")
     assert "300/300 cases" in followed.stdout, followed.stdout + followed.stderr
+    assert (
+        len(re.findall(r"^node \S+ is lost \(.+\): its work goes on", followed.stdout, re.M)) == 1
+    )
     with Archive.open(store.location) as archive:
         assert sum(archive.counts("run").values()) == 300
         assert archive.run("run").finished is not None
@@ -162,19 +169,31 @@ def test_a_lost_node_loses_no_case(nodes: Nodes, tmp_path: Path) -> None:
     assert again <= 64
 
 
-def test_storage_that_a_node_cannot_see_is_refused(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_relative_storage_is_refused(nodes: Nodes, tmp_path: Path) -> None:
+    write_tree(tmp_path / "scores", 2, 2_000)
+    scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
+    done = nodes.submit("python", "jobs/quality.py", scores, "name=relative")
+    assert done.returncode != 0
+    assert "runs/relative lies in Ray's copy of the working directory" in done.stdout
+    assert "Give storage= a directory that all nodes share, or a URI" in done.stdout
+
+
+def test_storage_that_a_node_cannot_see_is_refused(
+    nodes: Nodes, tmp_path: Path, object_storage: ObjectStorage
+) -> None:
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"]).returncode:
         pytest.skip("giving a node a disk of its own needs the right to mount")
     storage = tmp_path / "runs"
     storage.mkdir()
     write_tree(tmp_path / "scores", 2, 2_000)
-    nodes.join(before=f"mount -t tmpfs tmpfs {storage}")
-    done = nodes.submit(
-        "python",
-        "jobs/quality.py",
-        f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}",
-        f"storage={storage}",
-        "name=apart",
-    )
-    assert done.returncode != 0
-    assert "is on the disk of one machine, and 1 of 3 nodes cannot see it" in done.stdout
+    mount = f'mount -t tmpfs tmpfs {storage} && export AWS_SECRET_ACCESS_KEY=another && exec "$@"'
+    nodes.join(before=["unshare", "--mount", "sh", "-c", mount, "sh"])
+    scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
+    for place, kind in (
+        (storage, "on the disk of one machine"),
+        (object_storage.uri, "in remote storage"),
+    ):
+        done = nodes.submit("python", "jobs/quality.py", scores, f"storage={place}", "name=apart")
+        assert done.returncode != 0
+        assert f"is {kind}, and 1 of 3 nodes cannot see it" in done.stdout
+        assert object_storage.secret_key not in done.stdout

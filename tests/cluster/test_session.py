@@ -1,3 +1,4 @@
+import os
 from typing import Any
 
 import pytest
@@ -6,7 +7,7 @@ from ray.exceptions import RayTaskError
 
 from raylab.cluster.session import result_of, trainings_at_a_time
 from raylab.config import ClusterConfig
-from raylab.errors import ConfigError, DataError
+from raylab.errors import ConfigError, DataError, RunError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -38,3 +39,12 @@ def test_the_error_of_a_task_is_raylabs_own_or_else_that_of_ray():
     assert type(told.value) is DataError
     with pytest.raises(RayTaskError, match="ZeroDivisionError"):
         result_of(task.remote(ZeroDivisionError()))
+
+
+def test_a_task_that_is_lost_each_time_is_an_error_with_the_way_out():
+    def die() -> None:
+        os._exit(1)
+
+    task: Any = ray.remote(num_cpus=0, max_retries=1)(die)
+    with pytest.raises(RunError, match=r"(?s)^counting was lost again and again: .*resume=true"):
+        result_of(task.remote(), "counting")

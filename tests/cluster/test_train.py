@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -22,7 +23,7 @@ from raylab.config import (
     TrainConfig,
     TrainingConfig,
 )
-from raylab.errors import CheckpointError, DataError, NonFiniteLossError
+from raylab.errors import CheckpointError, DataError, NonFiniteLossError, WorkersLostError
 from raylab.runs import Json, Run
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of, told_in_json
@@ -164,6 +165,22 @@ def test_killed_worker_costs_at_most_the_epoch_in_flight(
     failures = [line for line in err if "worker" in line]
     assert failures and all(line["level"] == "warning" for line in failures)
     exported("killed", {"ray_raylab_training_worker_failures_total": len(failures)})
+
+
+def test_workers_that_die_too_often_are_told_as_lost(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("raylab.cluster.train.SILENT_SECONDS", 1)
+    cluster = ClusterConfig(cpus_per_worker=1, max_failures=0)
+    settings = config(tmp_path, "lost", cluster=cluster, training={"epochs": 100})
+    target = tmp_path / "lost" / "metrics.json"
+    killer = when(target.exists, lambda: os.kill(train_worker_pids()[-1], signal.SIGKILL))
+    with pytest.raises(WorkersLostError, match=r"(?s)/lost failed: .*resume=true"):
+        run(settings)
+    killer.join(timeout=10)
+    told = capfd.readouterr().out
+    assert re.search(r"no sign of the workers for 1 s: .* of 4 CPUs are free", told)
+    assert "worker 0 failed (" in told and "start again" not in told
 
 
 def test_unusable_data_is_told_at_once(tmp_path: Path):

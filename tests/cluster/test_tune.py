@@ -12,7 +12,7 @@ from ray.tune import Checkpoint
 from raylab.cluster import tune as tune_module
 from raylab.cluster.train import EpochListener
 from raylab.config import TrainConfig, TuneConfig
-from raylab.errors import NonFiniteLossError
+from raylab.errors import NonFiniteLossError, WorkersLostError
 from raylab.runs import Json, Run
 from tests.cluster.scrape import exported
 
@@ -115,6 +115,14 @@ def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Ses
     assert session.reports[0]["val_dense_grid_objective"] == 0.0
     failure = json.loads((session.path / "sweep/trials/aa_01/failure.json").read_text())
     assert failure == {"kind": "NonFiniteLossError", "message": "loss is nan"}
+
+
+def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
+    session.error = WorkersLostError("a node died")
+    with pytest.raises(WorkersLostError):
+        session.run("aa_01", DRAWN)
+    assert not session.reports
+    assert not (session.path / "sweep/trials/aa_01/failure.json").exists()
 
 
 @pytest.mark.ray

@@ -1,0 +1,286 @@
+"""The five jobs as small work, each with what tells how far it is and what was done twice."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from raylab.archive.store import Archive
+from raylab.quality.benchmark import write_tree
+from raylab.quality.trees import SHARDS
+from raylab.runs import Json, Run
+from tests.cluster.test_evaluate import train_small
+from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
+from tests.jobs.test_train import TINY
+from tests.jobs.test_tune import SMALL
+from tests.llm.scripted_server import server_process
+
+MODELS = ("one", "two")
+TREE, PRIOR = "scores", "prior"
+
+Written = dict[Path, int]
+"""Files with their times of change, in ns."""
+
+
+def write_inputs(directory: Path) -> None:
+    """Trained models to evaluate and a tree of scores to measure."""
+    for seed, model in enumerate(MODELS):
+        train_small(Run.at(f"{directory}/{model}"), seed=seed)
+    write_tree(directory / TREE, 100, 2_000)
+    (directory / PRIOR).symlink_to(TREE)
+
+
+def json_of(path: Path) -> Json:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+class Work(ABC):
+    """A job on a storage of its own.
+
+    Attributes:
+        job: its name.
+        process: title of the Ray processes that do its work.
+        parts: what these are to a reader.
+        files: pattern, below the storage, of the files that hold what is done.
+    """
+
+    job: ClassVar[str]
+    process: ClassVar[str]
+    parts: ClassVar[str]
+    files: ClassVar[str]
+
+    def __init__(self, storage: Path, inputs: Path) -> None:
+        """Lay the job out.
+
+        Args:
+            storage: a directory of its own.
+            inputs: where `write_inputs` wrote.
+        """
+        self.inputs = inputs
+        self.storage = storage
+        self.run = storage / "runs" / "run"
+
+    @property
+    def where(self) -> list[str]:
+        return [f"storage={self.run.parent}", f"name={self.run.name}"]
+
+    @contextmanager
+    def ready(self) -> Generator[None]:
+        """What the job needs while it runs."""
+        yield
+
+    @property
+    @abstractmethod
+    def order(self) -> list[str]:
+        """The job's arguments."""
+
+    @abstractmethod
+    def is_under_way(self) -> bool:
+        """Whether some of the work is stored, so that a fault comes in the middle."""
+
+    @abstractmethod
+    def outcome(self) -> Any:
+        """What the finished job leaves, which no fault may change."""
+
+    def stored(self) -> Written:
+        return {path: path.stat().st_mtime_ns for path in self.storage.glob(self.files)}
+
+    def remember(self) -> None:
+        """Note what is stored, right before the fault."""
+        self._before = self.stored()
+
+    def stored_again(self) -> set[Path]:
+        """What was stored before the fault, and once more after it."""
+        now = self.stored()
+        return {path for path, time in self._before.items() if now[path] != time}
+
+    @abstractmethod
+    def done_again(self, tasks: int) -> str:
+        """What was done twice, to a reader; fails if it was more than what was in flight.
+
+        Args:
+            tasks: Ray's tasks that were started again, or that were running when the job died.
+        """
+
+
+class Train(Work):
+    job, process, parts = "train", "ray::RayTrainWorker", "training workers"
+    files, each = "runs/**/epoch-*/checkpoint.ckpt", ""
+    epochs = 24
+
+    @property
+    def order(self) -> list[str]:
+        training = [f"training.epochs={self.epochs}", f"training.keep_checkpoints={self.epochs}"]
+        return [*self.where, *TINY, *training, "cluster.workers=2"]
+
+    @property
+    def runs(self) -> list[Path]:
+        return [self.run]
+
+    def told(self, run: Path) -> int:
+        return len(json_of(run / "metrics.json").get("history", ()))
+
+    def is_under_way(self) -> bool:
+        return all(self.told(run) >= 3 for run in self.runs)
+
+    def remember(self) -> None:
+        self._told = {run: self.told(run) for run in self.runs}
+        super().remember()
+
+    def outcome(self) -> Any:
+        return sorted(self._history(run) for run in self.runs)
+
+    def _history(self, run: Path) -> list[tuple[int, float, float]]:
+        rows = json_of(run / "metrics.json")["history"]
+        assert [row["epoch"] for row in rows] == list(range(1, self.epochs + 1))
+        return [(row["epoch"], row["train_loss"], row["val_cell_accuracy"]) for row in rows]
+
+    def done_again(self, tasks: int) -> str:
+        repeated = self.stored_again()
+        for path in repeated:
+            run, epoch = path.parents[2], int(path.parent.name.removeprefix("epoch-"))
+            # Of one epoch at most was the checkpoint stored but not told yet.
+            assert epoch == self._told[run] + 1
+        before = f" and {len(repeated)} stored but not yet told" if repeated else ""
+        return f"the epoch in flight{before}, of {self.epochs}{self.each}"
+
+
+class Tune(Train):
+    job, parts, each = "tune", "trials", " in each trial"
+    trials = 2
+
+    @property
+    def order(self) -> list[str]:
+        models = [
+            f"space.model.{architecture}.{key}.choice=[{value}]"
+            for architecture in ("champion", "encoder_decoder", "decoder_only")
+            for key, value in SMALL.items()
+        ]
+        return [
+            *self.where,
+            f"trials={self.trials}",
+            # Drawn without regard to what came of the others, so that no fault changes the draws.
+            "search=random",
+            "stop_early=false",
+            "data.every=40",
+            "training.patience=null",
+            f"training.epochs={self.epochs}",
+            f"training.keep_checkpoints={self.epochs}",
+            "space.training.batch_size.choice=[4,8]",
+            *models,
+        ]
+
+    @property
+    def runs(self) -> list[Path]:
+        return [path.parent for path in self.run.glob("trials/*/record.json")]
+
+    def is_under_way(self) -> bool:
+        return len(self.runs) == self.trials and super().is_under_way()
+
+    def outcome(self) -> Any:
+        assert len(json_of(self.run / "metrics.json")["trials"]) == self.trials
+        return super().outcome()
+
+
+class Evaluate(Work):
+    job, process, parts = "evaluate", "ray::_score_generation", "scoring tasks"
+    files = "runs/run/scores/*/*/*.json"
+    generations = ("published", 1, 2, 3)
+
+    @property
+    def order(self) -> list[str]:
+        generations = ",".join(map(str, self.generations))
+        models = ",".join(str(self.inputs / model) for model in MODELS)
+        scored = ["data.every=4", "scoring.include_seen=true"]
+        return [*self.where, f"models=[{models}]", f"generations=[{generations}]", *scored]
+
+    def is_under_way(self) -> bool:
+        return bool(self.stored())
+
+    def outcome(self) -> Any:
+        return json_of(self.run / "metrics.json")
+
+    def done_again(self, tasks: int) -> str:
+        assert not self.stored_again()
+        pairs = len(MODELS) * len(self.generations)
+        assert 0 < tasks < pairs
+        return f"{tasks} of {pairs} pairs of model and generation"
+
+
+class Quality(Work):
+    job, process, parts = "quality", "ray::_read", "reading tasks"
+    files = "runs/.score-cache/*.msgpack"
+    groups = 12
+    """Four for each of three CPUs."""
+
+    @property
+    def order(self) -> list[str]:
+        trees = {
+            "scores_root_dir": self.inputs / TREE,
+            "prior_datasets": f"[{self.inputs / PRIOR}]",
+        }
+        chosen = [f"quality_eval_cfg.{key}={value}" for key, value in trees.items()]
+        # Replicates take the time that so few files do not.
+        return [*self.where, *chosen, "bootstrap=30000"]
+
+    def is_under_way(self) -> bool:
+        return len(self.stored()) >= SHARDS / 3
+
+    def outcome(self) -> Any:
+        quality = json_of(self.run / "quality.json")
+        files = quality.pop("files")
+        return quality, files["read"] + files["cached"]
+
+    def done_again(self, tasks: int) -> str:
+        assert not self.stored_again()
+        assert 0 < tasks < self.groups
+        files = json_of(self.run / "quality.json")["files"]
+        return f"{tasks} of {self.groups} groups of directories, {files['cached']:,} files known"
+
+
+class Annotate(Work):
+    job, process, parts = "annotate", "ray::Annotator", "actors"
+    files = "archive.db"
+    cases, in_flight = 400, 64
+    """The calls in flight are those that the configuration allows."""
+
+    def __init__(self, storage: Path, inputs: Path) -> None:
+        super().__init__(storage, inputs)
+        self._input = write_cases(storage, self.cases)
+        self._store = Store(str(storage / "archive.db"), None)
+        self._log = storage / "calls.jsonl"
+
+    @contextmanager
+    def ready(self) -> Generator[None]:
+        with server_process("--latency-ms", "200", "--log", str(self._log)) as self._chat:
+            yield
+
+    @property
+    def order(self) -> list[str]:
+        return arguments(self.storage, self._chat, self._store, self._input)
+
+    def is_under_way(self) -> bool:
+        if not Path(self._store.location).exists():
+            return False
+        with Archive.open(self._store.location) as archive:
+            counts = archive.counts("run") if archive.runs() else {}
+        return sum(counts.values()) >= 50
+
+    def outcome(self) -> Any:
+        with Archive.open(self._store.location) as archive:
+            assert archive.run("run").finished is not None
+            assert archive.verify("run") == []
+            rows = [(row.case, row.status, row.body["code"]) for row in archive.cases("run")]
+        assert len(rows) == self.cases
+        return sorted(rows)
+
+    def done_again(self, tasks: int) -> str:
+        answers = whole_answers(self._log)
+        twice = sum(count - 1 for count in answers.values())
+        assert twice <= self.in_flight
+        return f"{twice} of {len(answers)} calls"
+
+
+JOBS: tuple[type[Work], ...] = (Train, Tune, Evaluate, Quality, Annotate)
