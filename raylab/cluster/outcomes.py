@@ -7,7 +7,7 @@ from functools import partial
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
-from raylab.errors import ArchiveError, ConfigError, LlmError, RunError
+from raylab.errors import ArchiveError, ConfigError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import say, show
@@ -187,8 +187,8 @@ def _canary_outcomes(archive: Archive, run: str, canary: Canary) -> Iterator[Out
 def _report_of(storage: str, row: RunRow) -> Json | None:
     """What a run of this storage reported of the records that the archive holds of it now."""
     try:
-        report = Run.at(f"{storage}/{row.name}").read_json(REPORT) or {}
-    except RunError:
+        report = Run.at(str(Place.at(storage) / row.name)).read_json(REPORT) or {}
+    except (DataError, RunError):
         return None
     return report if report.get("archive", {}).get("head_hash") == row.head_hash else None
 

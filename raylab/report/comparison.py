@@ -21,7 +21,7 @@ Json = Mapping[str, Any]
 Estimates = dict[str, Estimate]
 """Estimates by the key of their measure."""
 
-ALWAYS_DIFFERENT = {"storage", "name", "resume"}
+ALWAYS_DIFFERENT = {"storage", "name", "resume", "log"}
 """Keys of a configuration that say nothing about what a run does."""
 
 
@@ -239,6 +239,8 @@ def find_runs(given: Sequence[str], storage: str) -> dict[str, Run]:
 
     Raises:
         RunError: There is no such run, or one is given twice.
+        DataError: It cannot be told whether there is one.
+        ConfigError: No filesystem opens a URI.
     """
     runs = [_find(text, storage) for text in given]
     for uri, count in Counter(run.uri for run in runs).items():
@@ -261,6 +263,7 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
 
     Raises:
         RunError: A file is no JSON object.
+        DataError: A file cannot be read.
     """
     found = Comparison()
     for label, run in runs.items():
@@ -403,7 +406,7 @@ def _measured(figures: Figures) -> Figures:
 
 
 def _facts(record: Json) -> Iterator[tuple[str, Any]]:
-    for key in ("job", "started", "finished", "host", "cpus"):
+    for key in ("job", "id", "started", "finished", "host", "cpus"):
         yield key, record.get(key)
     git = record.get("git") or {}
     yield "commit", git.get("commit")
