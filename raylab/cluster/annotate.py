@@ -28,7 +28,7 @@ from raylab.cluster.annotators import (
     case_row,
     failed,
 )
-from raylab.cluster.outcomes import archive_location, conclude, print_drift
+from raylab.cluster.outcomes import conclude, print_drift
 from raylab.cluster.review import run_review
 from raylab.cluster.session import result_of, session
 from raylab.config import AnnotateConfig
@@ -38,6 +38,7 @@ from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_e
 from raylab.opt.cases import Case
 from raylab.opt.outcome import PROTOCOL, TAXONOMY, Status
 from raylab.opt.prompts import prompt_catalogue
+from raylab.opt.recorded import archive_location
 from raylab.opt.settings import settings_of
 from raylab.opt.sources import select_cases
 from raylab.report.progress import duration

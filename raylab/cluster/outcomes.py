@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 
-from pyarrow import fs
-
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
 from raylab.entrypoint import console
-from raylab.errors import ArchiveError, ConfigError, LlmError
+from raylab.errors import ArchiveError, LlmError
 from raylab.llm.embedded import uses_embedded
 from raylab.opt.agreement import load_distance
 from raylab.opt.drift import compare_runs, count_run, packaged_canary
 from raylab.opt.outcome import HumanDecision, Outcome, Status
 from raylab.opt.quality import BatchQuality
+from raylab.opt.recorded import archive_location
 from raylab.opt.scores import annotator_names, score_files
 from raylab.opt.settings import settings_of
 from raylab.quality.logs import score_log
@@ -20,7 +19,6 @@ from raylab.report.annotation import annotation_tables, drift_tables
 from raylab.report.charts import confusion_maps_png
 from raylab.runs import SCORES, Json, Run
 
-ARCHIVE = "archive.db"
 REPORT = "report.json"
 CONFUSION = "confusion.png"
 DRIFT = "drift.json"
@@ -46,10 +44,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     print(f"report {run.uri}/{REPORT}, heat map {run.uri}/{CONFUSION}")
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
-        print(
-            f"{waiting} cases wait for a person: python jobs/annotate.py name={run.name} "
-            f"review=export"
-        )
+        print(f"{waiting} cases wait for a person: python jobs/review.py name={run.name}")
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.cases(run.name, Status.FAILED))
         raise LlmError(
@@ -141,20 +136,3 @@ def print_drift(config: AnnotateConfig) -> None:
     for alarm in drift["alarms"]:
         print(f"alarm: {alarm}")
     print(f"{config.storage}/{DRIFT}")
-
-
-def archive_location(config: AnnotateConfig) -> str:
-    """Where the archive is: as configured, or a file in the storage.
-
-    Raises:
-        ConfigError: runs are in remote storage, where no SQLite file can be.
-    """
-    if config.archive is not None:
-        return config.archive
-    filesystem, path = fs.FileSystem.from_uri(config.storage)
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        raise ConfigError(
-            f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
-            "file or the URL of a PostgreSQL database"
-        )
-    return f"{path}/{ARCHIVE}"

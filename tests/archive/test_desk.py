@@ -27,11 +27,12 @@ from datetime import datetime, timedelta
 from raylab.archive.store import Archive
 location, name, cases = sys.argv[1], sys.argv[2], int(sys.argv[3])
 noon = datetime.fromisoformat("2026-03-01T12:00:00+00:00")
+later = noon + timedelta(1)
 with Archive.open(location) as archive:
     desk = archive.desk("r")
     print("ready", flush=True)
     sys.stdin.readline()
-    print([case for case in range(1, cases + 1) if desk.take(case, name, noon, noon + timedelta(1))])
+    print([case for case in range(1, cases + 1) if desk.take(case, name, noon, later)])
 """
 
 
