@@ -4,7 +4,6 @@ Neither is part of the run's chain. A lease is taken by one statement, so any nu
 may serve reviewers. Times are those of the callers, whose clocks should agree to some seconds.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, select
@@ -65,16 +64,22 @@ class Desk:
         statement = self._database.upsert(DRAFTS, vars(draft))
         self._database.write(lambda connection: connection.execute(statement, row))
 
-    def drafts(self, reviewer: str) -> Mapping[int, Draft]:
-        """What a reviewer has typed and not settled, by the sequence of the case."""
+    def draft(self, case: int, reviewer: str) -> Draft | None:
+        """What a reviewer has typed on a case and not settled."""
         columns = [DRAFTS.c[name] for name in Draft.__dataclass_fields__]
-        mine = (DRAFTS.c.run_id == self._run_id) & (DRAFTS.c.reviewer == reviewer)
-        statement = select(DRAFTS.c.sequence, *columns).where(mine)
+        statement = select(*columns).where(_mine(DRAFTS, self._run_id, case, reviewer))
 
-        def work(connection: Connection) -> dict[int, Draft]:
-            return {case: Draft(*values) for case, *values in connection.execute(statement)}
+        def work(connection: Connection) -> Draft | None:
+            row = connection.execute(statement).first()
+            return None if row is None else Draft(*row)
 
         return self._database.read(work)
+
+    def drafted(self, reviewer: str) -> set[int]:
+        """Sequences of the cases on which a reviewer has a draft."""
+        mine = (DRAFTS.c.run_id == self._run_id) & (DRAFTS.c.reviewer == reviewer)
+        statement = select(DRAFTS.c.sequence).where(mine)
+        return self._database.read(lambda connection: set(connection.scalars(statement)))
 
 
 def require_lease(connection: Connection, run_id: int, case: int, reviewer: str) -> None:

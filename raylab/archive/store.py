@@ -437,6 +437,19 @@ class Archive:
 
         return self._database.read(work)
 
+    def sequences(self, run: str, cases: Sequence[str]) -> dict[str, int]:
+        """The places in the chain of a run of those of these cases that it has.
+
+        Raises:
+            ArchiveError: There is no such run.
+        """
+
+        def work(connection: Connection) -> dict[str, int]:
+            run_id = self._run(connection, run)["id"]
+            return {row["case"]: row["sequence"] for row in _cases_named(connection, run_id, cases)}
+
+        return self._database.read(work)
+
     def desk(self, run: str) -> Desk:
         """Leases and drafts of those who review a run.
 

@@ -68,17 +68,19 @@ def test_leases_and_drafts_are_of_one_run(archive: Archive, desk: Desk) -> None:
     other = archive.desk("other")
     desk.save(1, "ada", DRAFT)
     assert desk.take(1, "ada", NOON, SOON) and other.take(1, "bo", NOON, SOON)
-    assert other.leases(NOON) == {1: Lease("bo", SOON)} and other.drafts("ada") == {}
+    assert other.leases(NOON) == {1: Lease("bo", SOON)} and other.draft(1, "ada") is None
 
 
 def test_drafts_are_each_reviewers_own_and_the_last_one_stands(desk: Desk) -> None:
-    assert desk.drafts("ada") == {}
+    assert desk.draft(1, "ada") is None and desk.drafted("ada") == set()
     desk.save(1, "ada", replace(DRAFT, choice="", justification=""))
     desk.save(1, "ada", DRAFT)
     desk.save(2, "ada", replace(DRAFT, code="\0\ud800", saved=SOON))
     desk.save(1, "bo", replace(DRAFT, choice="A"))
-    assert desk.drafts("ada") == {1: DRAFT, 2: replace(DRAFT, code="\0\ud800", saved=SOON)}
-    assert desk.drafts("bo")[1].choice == "A"
+    assert desk.draft(1, "ada") == DRAFT
+    assert desk.draft(2, "ada") == replace(DRAFT, code="\0\ud800", saved=SOON)
+    assert desk.drafted("ada") == {1, 2} and desk.drafted("bo") == {1}
+    assert desk.draft(1, "bo") == replace(DRAFT, choice="A")
 
 
 def test_a_decision_that_settles_clears_the_desk(archive: Archive, desk: Desk) -> None:
@@ -88,7 +90,7 @@ def test_a_decision_that_settles_clears_the_desk(archive: Archive, desk: Desk) -
     archive.add_decision("r", decision_row("c"), leased=True)
     # As after an answer that was lost.
     archive.add_decision("r", decision_row("c"), leased=True)
-    assert desk.leases(NOON) == {} and desk.drafts("ada") == {} and 1 in desk.drafts("bo")
+    assert desk.leases(NOON) == {} and desk.drafted("ada") == set() and desk.drafted("bo") == {1}
     assert len(list(archive.decisions("r"))) == 1 and archive.verify() == []
 
 
@@ -96,7 +98,7 @@ def test_a_decision_that_leaves_the_case_open_leaves_the_desk(archive: Archive, 
     desk.take(1, "ada", NOON, SOON)
     desk.save(1, "ada", DRAFT)
     archive.add_decision("r", decision_row("c", status="human"), leased=True)
-    assert desk.leases(NOON) == {1: Lease("ada", SOON)} and desk.drafts("ada") == {1: DRAFT}
+    assert desk.leases(NOON) == {1: Lease("ada", SOON)} and desk.draft(1, "ada") == DRAFT
 
 
 def test_a_decision_without_the_lease_is_refused(archive: Archive, desk: Desk) -> None:
@@ -107,7 +109,7 @@ def test_a_decision_without_the_lease_is_refused(archive: Archive, desk: Desk) -
     desk.take(1, "bo", SOON, LATER)
     with pytest.raises(LeaseError):
         archive.add_decision("r", decision_row("c"), leased=True)
-    assert list(archive.decisions("r")) == [] and desk.drafts("ada") == {1: DRAFT}
+    assert list(archive.decisions("r")) == [] and desk.draft(1, "ada") == DRAFT
     archive.add_decision("r", decision_row("c", reviewer="bo"), leased=True)
     archive.add_decision("r", decision_row("c"))
     assert [row.reviewer for row in archive.decisions("r")] == ["bo", "ada"]
