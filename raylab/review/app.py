@@ -399,6 +399,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["when"] = _when
+    environment.filters["clock"] = _clock
     environment.filters["in_words"] = kind_in_words
     return environment
 
@@ -407,6 +408,11 @@ def _when(time: datetime | str) -> str:
     """A time as people read it, in UTC; archived bodies hold it as text."""
     given = datetime.fromisoformat(time) if isinstance(time, str) else time
     return f"{given.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _clock(time: datetime) -> str:
+    """A time of today or tomorrow, in UTC."""
+    return f"{time.astimezone(UTC):%H:%M} UTC"
 
 
 @functools.cache

@@ -342,7 +342,8 @@ def open_reviews(config: ReviewConfig) -> Generator[Reviews]:
 def _summary(current: CurrentCase) -> Waiting:
     case = current.case
     kind = case.body["path"][-1].partition(":")[2]
-    excerpt = " ".join(case.description[: 2 * EXCERPT].split())[:EXCERPT]
+    start = " ".join(case.description[: 2 * EXCERPT].split())
+    excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
     return Waiting(case.sequence, case.case, kind, case.body["reason"] or "", excerpt)
 
 

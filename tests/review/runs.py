@@ -1,11 +1,9 @@
 """An annotation run whose cases wait for a person, made without Ray against a chat server."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
@@ -14,10 +12,16 @@ from raylab.llm.client import Client
 from raylab.opt.cases import Case
 from raylab.opt.journal import ArchiveJournal
 from raylab.opt.protocol import annotate
+from raylab.opt.recorded import archive_location
 from raylab.opt.settings import settings_of
 from raylab.runs import Run, identity_of
 
-MODELS = {"annotator_a": "m-a", "annotator_b": "m-b", "evaluator": "judge", "adjudicator": "chair"}
+MODELS = {
+    "annotator_a": "quux-a",
+    "annotator_b": "quux-b",
+    "evaluator": "quux-judge",
+    "adjudicator": "quux-chair",
+}
 ENDPOINT = "llm.endpoints.default"
 
 ONE = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
@@ -35,19 +39,16 @@ def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
     return load_config(AnnotateConfig, [*endpoint, *models, *place, *overrides])
 
 
-def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> Path:
-    """Annotates descriptions, or cases, by their id; returns the file of the archive."""
+def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
+    """Annotates descriptions, or cases, by their id."""
     run = Run.open(config, config.job)
-    file = Path(config.storage) / "archive.db"
-    location = config.archive or str(file)
     given = [
         replace(case, id=name) if isinstance(case, Case) else Case(name, case)
         for name, case in cases.items()
     ]
-    with Archive.open(location) as archive:
+    with Archive.open(archive_location(config)) as archive:
         archive.start_run(run.name, identity_of(config), {})
         archive.add_cases(run.name, asyncio.run(_rows(config, archive, given)))
-    return file
 
 
 async def _rows(config: AnnotateConfig, archive: Archive, cases: list[Case]) -> list[CaseRow]:
@@ -55,10 +56,12 @@ async def _rows(config: AnnotateConfig, archive: Archive, cases: list[Case]) -> 
     async with Client(config.llm, ArchiveJournal(archive, "systems")) as client:
         outcomes = [await annotate(case, client, settings) for case in cases]
     return [
-        CaseRow(case.id, case.subject, case.description, outcome.status, body_of(outcome))
+        CaseRow(
+            case.id,
+            case.subject,
+            case.description,
+            outcome.status,
+            outcome.model_dump(mode="json"),
+        )
         for case, outcome in zip(cases, outcomes, strict=True)
     ]
-
-
-def body_of(outcome: Any) -> dict[str, Any]:
-    return json.loads(outcome.model_dump_json())
