@@ -299,10 +299,10 @@ class Reviews:
         if self._take(case, reviewer):
             return self._current(case)
         lease, name = self.leases().get(case), self._current(case).case.case
+        who = lease.reviewer if lease else "another reviewer"
         raise LeaseError(
-            f"{lease.reviewer if lease else 'another reviewer'} works on case {name} now, since "
-            f"nothing was heard from you for {self.lease_seconds / 60:g} minutes: your "
-            "text is kept, and can be sent if the case comes back to you"
+            f"{who} works on case {name} now, which is kept for {self.lease_seconds / 60:g} min "
+            "after the last sign of a tab: your text stays, and can be sent when it is given back"
         )
 
     def _settle(self, decision: HumanDecision) -> HumanDecision:

@@ -225,7 +225,7 @@ def test_a_lease_that_ran_out_goes_to_who_asks_next(office: Office) -> None:
     assert held(office) == {1: "Bo"}
     answer = ada.post("/cases/1/decide", **FILLED)
     assert answer.status_code == 409
-    assert "since nothing was heard from you for 10 minutes" in ada.page.within["notice"]
+    assert "kept for 10 min after the last sign of a tab" in ada.page.within["notice"]
     ada.post("/cases/1/draft", **FILLED, code="Evo")
     assert "Bo works on this case until 12:25 UTC" in ada.page.within["kept"]
     bo.post("/cases/1/skip")
