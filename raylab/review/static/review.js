@@ -65,7 +65,7 @@ async function save() {
   try {
     let answer = await post();
     if (answer.status === 403 && (await renewToken())) answer = await post();
-    if (answer.status === 401) {
+    if (answer.status === 401 || answer.status === 403) {
       tell("You are signed out. Sign in in another tab: your text stays here and is saved then.");
     } else if (answer.ok) {
       show(await answer.text());
