@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raylab.config import BenchmarkConfig, JobConfig, PipelineConfig, TrainConfig
+from raylab.config import BenchmarkConfig, JobConfig, PipelineConfig, ReviewConfig, TrainConfig
 from raylab.entrypoint import help_text, run_job
 from raylab.errors import ConfigError, DataError
 from raylab.schema import keys_of
 
 ROOT = Path(__file__).parents[1]
-JOBS: list[type[JobConfig]] = [TrainConfig, PipelineConfig, BenchmarkConfig]
+JOBS: list[type[JobConfig]] = [TrainConfig, PipelineConfig, ReviewConfig, BenchmarkConfig]
 HEAVY = {"torch", "ray", "pandas", "numpy", "pyarrow", "pytorch_lightning"}
 
 
