@@ -283,13 +283,17 @@ def _case_page(
     done: Any = None,
 ) -> Response:
     reviews, reviewer = _reviews(request), _reviewer(request)
+    decisions = [(row.created, row.body) for row in opened.current.decisions]
+    last = decisions[-1][1] if decisions else {}
     return _page(
         request,
         "case.html",
         status,
         case=opened.current.case,
         view=case_view(opened, reviews.seed),
-        decisions=[(row.created, row.body) for row in opened.current.decisions],
+        code=opened.current.code,
+        decisions=decisions,
+        refused=last if opened.waits and last.get("confirmation") else None,
         stands=opened.decided_by(reviewer),
         seconds=reviews.lease_seconds,
         kind=kind,

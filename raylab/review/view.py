@@ -17,7 +17,7 @@ from raylab.opt.outcome import Outcome
 from raylab.opt.review import chosen_code, review_row
 from raylab.review.reviews import Opened, Typed
 
-LONGEST_HIGHLIGHTED = 200_000
+LONGEST_HIGHLIGHTED = 100_000
 LONGEST_LINE_HIGHLIGHTED = 2_000
 """Characters; what is longer is shown plain, for colouring it takes seconds."""
 KINDS = {

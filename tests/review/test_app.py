@@ -316,6 +316,7 @@ def test_a_code_that_the_evaluator_refuses_leaves_the_case_open(office: Office) 
     answer = browser.post("/cases/1/decide", choice="B", justification="It searches.")
     assert answer.headers["location"] == "/cases/1"
     browser.follow(answer)
+    assert "The evaluator refuses OPT=Sch" in browser.page.within["notice"]
     told = browser.page.within["decisions"]
     assert "Ada" in told and "OPT=Sch" in told and "FAIL 40" in told
     assert "The evaluator refuses this code, so the case stays open." in told
@@ -374,7 +375,7 @@ def test_only_ones_own_decision_that_stands_can_be_undone(office: Office) -> Non
     ada, bo = office.browser("Ada"), office.browser("Bo")
     ada.post("/cases/1/decide", **FILLED)
     bo.get("/cases/1")
-    assert "Undo" not in bo.page.text
+    assert f"Settled as {EVO} by Ada." in bo.page.text and "Undo" not in bo.page.text
     assert bo.post("/cases/1/undo").status_code == 409
     assert ada.post("/cases/2/undo").status_code == 409
     assert ada.post("/cases/99/undo").status_code == 404
