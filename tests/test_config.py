@@ -65,7 +65,11 @@ def group_choices() -> list[tuple[type[JobConfig], str, str]]:
 
 def needed(kind: type[JobConfig]) -> list[str]:
     """Overrides without which the job has no configuration."""
-    return {EvaluateConfig: ["models=[a.ckpt]"], ReviewConfig: ["name=systems"]}.get(kind, [])
+    overrides: dict[type[JobConfig], list[str]] = {
+        EvaluateConfig: ["models=[a.ckpt]"],
+        ReviewConfig: ["name=systems"],
+    }
+    return overrides.get(kind, [])
 
 
 def assert_contains(values: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -64,6 +64,11 @@ class Desk:
         statement = self._database.upsert(DRAFTS, vars(draft))
         self._database.write(lambda connection: connection.execute(statement, row))
 
+    def discard(self, case: int, reviewer: str) -> None:
+        """Drops what a reviewer has typed on a case."""
+        statement = delete(DRAFTS).where(_mine(DRAFTS, self._run_id, case, reviewer))
+        self._database.write(lambda connection: connection.execute(statement))
+
     def draft(self, case: int, reviewer: str) -> Draft | None:
         """What a reviewer has typed on a case and not settled."""
         columns = [DRAFTS.c[name] for name in Draft.__dataclass_fields__]

@@ -54,7 +54,7 @@ def hosted(config: ReviewConfig) -> Generator[None]:
         RunError: there is no annotation run of this name.
         ArchiveError: its archive cannot be opened on the head.
     """
-    access_of(config, config.port)
+    access_of(config)
     if not config.port:
         raise ConfigError("port=0 is any free port of one machine: name one on a cluster")
     status = ray_serve.status()
@@ -87,7 +87,7 @@ def _start(config: ReviewConfig) -> None:
 
 def _check(config: ReviewConfig) -> None:
     """What can be found out on the head before Serve is started there."""
-    access_of(config, config.port)
+    access_of(config)
     with open_reviews(config) as reviews:
         asyncio.run(reviews.check())
 
@@ -95,7 +95,7 @@ def _check(config: ReviewConfig) -> None:
 def _application(config: ReviewConfig) -> ray_serve.Application:
     def build() -> FastAPI:
         stack = ExitStack()
-        app = create_app(stack.enter_context(open_reviews(config)), access_of(config, config.port))
+        app = create_app(stack.enter_context(open_reviews(config)), access_of(config))
         # What is open stays open as long as the page is there.
         app.state.open = stack
         return app

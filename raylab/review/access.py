@@ -56,7 +56,8 @@ class Access:
         token: what a reviewer must know; None asks for a name alone.
         key: signs sessions. With a token it follows from that, so that all processes that serve
             the page agree; without, sessions end with the process.
-        cookie: name of the session's cookie; cookies do not tell the ports of a host apart.
+        cookie: name of the session's cookie, so that pages of several runs on one host, whose
+            ports cookies do not tell apart, have one each.
     """
 
     hosts: frozenset[str]
@@ -70,12 +71,8 @@ class Access:
         return hmac.compare_digest(expected.encode(), token.encode(errors="replace"))
 
 
-def access_of(config: ReviewConfig, port: int) -> Access:
+def access_of(config: ReviewConfig) -> Access:
     """Who may use the page that a configuration describes.
-
-    Args:
-        config: What it listens to.
-        port: Its port.
 
     Raises:
         ConfigError: The page can be reached from elsewhere and there is no token, the token is
@@ -103,7 +100,7 @@ def access_of(config: ReviewConfig, port: int) -> Access:
         hosts=frozenset(name.lower() for name in names),
         token=SecretStr(token) if token else None,
         key=SecretStr(key or secrets.token_hex(32)),
-        cookie=f"raylab-review-{port}",
+        cookie=f"raylab-review-{config.name}",
     )
 
 

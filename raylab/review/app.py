@@ -169,7 +169,6 @@ def queue(
         total=len(waiting),
         kinds=sorted(kinds.items()),
         kind=kind,
-        count=len(chosen),
         cases=chosen[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH],
         page=page,
         pages=pages,
@@ -223,8 +222,7 @@ def skip(
     kind: FilledKind = "",
 ) -> Response:
     """Leaves a case to others, with what was typed kept, and goes on to the next."""
-    if typed != Typed():
-        reviews.save(case, reviewer, typed)
+    reviews.save(case, reviewer, typed)
     reviews.give_back(case, reviewer)
     return _to_next(reviews, reviewer, kind, case)
 
@@ -374,8 +372,7 @@ def _told(request: Request, error: Exception) -> Response:
             status, message = 503, f"{error}. Nothing that was saved is lost."
         case _:
             status, message = 400, "The address cannot be read."
-    signed_in = bool(request.session.get("reviewer"))
-    return _page(request, "message.html", status, message=message, signed_in=signed_in)
+    return _page(request, "message.html", status, message=message)
 
 
 def _page(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:

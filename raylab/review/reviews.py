@@ -1,7 +1,7 @@
 """What reviewers do with the open cases of a run, whatever page or program they use for it."""
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -90,6 +90,11 @@ class Opened:
     lease: Lease | None
     typed: Typed
     saved: datetime | None
+
+    @property
+    def kind(self) -> str:
+        """Why it is open, as in the queue."""
+        return kind_of(self.outcome.path)
 
     @property
     def waits(self) -> bool:
@@ -215,8 +220,11 @@ class Reviews:
             DataError: The run has no such case.
         """
         self._current(case)
-        draft = Draft(typed.choice, typed.code, typed.justification, self._now())
-        self._desk.save(case, reviewer, draft)
+        if typed == Typed():
+            self._desk.discard(case, reviewer)
+        else:
+            draft = Draft(typed.choice, typed.code, typed.justification, self._now())
+            self._desk.save(case, reviewer, draft)
         return self.open(case, reviewer)
 
     def give_back(self, case: int, reviewer: str) -> None:
@@ -239,8 +247,8 @@ class Reviews:
         current = self._held(case, reviewer)
         name, outcome = current.case.case, Outcome.model_validate(current.case.body)
         if current.status != HUMAN:
-            by = current.decisions[-1].reviewer
-            raise LeaseError(f"case {name} was settled by {by} meanwhile: your text is kept")
+            self.give_back(case, reviewer)
+            raise LeaseError(f"case {name} does not wait any more: your text is kept")
         choice, code, justification = _checked(typed, outcome)
         return self._settle(
             human_decision(name, choice, code, justification, reviewer, self._now())
@@ -327,7 +335,7 @@ def open_reviews(config: ReviewConfig) -> Generator[Reviews]:
     Raises:
         RunError: There is no annotation run of this name.
         ArchiveError: Its archive cannot be opened, or does not have it.
-        ConfigError: The evaluator's key is not in the environment.
+        ConfigError: Where its archive is cannot be told.
     """
     assert config.name is not None
     run, made = recorded_run(config.storage, config.name, config.archive)
@@ -339,12 +347,19 @@ def open_reviews(config: ReviewConfig) -> Generator[Reviews]:
         yield Reviews(run.name, made, archive, lease, embedded)
 
 
+def kind_of(path: Sequence[str]) -> str:
+    """Why a case is open, in a word, by the steps of its decision."""
+    step = path[-1].partition(":")[2]
+    return "unreadable" if step.endswith("-unreadable") else step
+
+
 def _summary(current: CurrentCase) -> Waiting:
     case = current.case
-    kind = case.body["path"][-1].partition(":")[2]
     start = " ".join(case.description[: 2 * EXCERPT].split())
     excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
-    return Waiting(case.sequence, case.case, kind, case.body["reason"] or "", excerpt)
+    return Waiting(
+        case.sequence, case.case, kind_of(case.body["path"]), case.body["reason"] or "", excerpt
+    )
 
 
 def _checked(typed: Typed, outcome: Outcome) -> tuple[Choice, OptCode, str]:

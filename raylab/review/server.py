@@ -25,13 +25,12 @@ def serve(config: ReviewConfig) -> None:
         RunError: There is no annotation run of this name.
         ArchiveError: Its archive cannot be opened.
     """
+    access = access_of(config)
     with _bound(config) as listener, open_reviews(config) as reviews:
-        port = listener.getsockname()[1]
-        app = create_app(reviews, access_of(config, port))
         asyncio.run(reviews.check())
         server = uvicorn.Server(
             uvicorn.Config(
-                app,
+                create_app(reviews, access),
                 log_level="warning",
                 access_log=False,
                 server_header=False,
@@ -40,7 +39,7 @@ def serve(config: ReviewConfig) -> None:
                 timeout_graceful_shutdown=SECONDS_TO_END,
             )
         )
-        print(told(config, port), flush=True)
+        print(told(config, listener.getsockname()[1]), flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 
@@ -56,7 +55,6 @@ def told(config: ReviewConfig, port: int) -> str:
 
 def _bound(config: ReviewConfig) -> socket.socket:
     """A socket that listens, so that an address that is taken is told before all else."""
-    access_of(config, config.port)
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
         return socket.create_server(

@@ -25,6 +25,7 @@ KINDS = {
     "none-acceptable": "Neither acceptable",
     "unconfirmed": "Adjudication refused",
     "unparsable": "Answer without a code",
+    "unreadable": "Reply unreadable",
 }
 """Why a case is open, in words."""
 
@@ -124,7 +125,7 @@ def case_view(opened: Opened, seed: int) -> CaseView:
     source = is_source(opened.outcome.meta)
     return CaseView(
         reason=row["reason"] or "",
-        kind=kind_in_words(opened.outcome.path[-1].partition(":")[2]),
+        kind=kind_in_words(opened.kind),
         description=shown_description(row["description"], source),
         source=source,
         answers=[_answer(one, _other_code(codes, one["name"])) for one in row["candidates"]],
@@ -135,7 +136,7 @@ def case_view(opened: Opened, seed: int) -> CaseView:
 
 def kind_in_words(kind: str) -> str:
     """Why a case is open, such as `one-acceptable`, in words."""
-    return KINDS.get(kind) or kind.replace("-", " ").capitalize()
+    return KINDS.get(kind, kind)
 
 
 def reading(typed: Typed, outcome: Outcome) -> Reading | None:

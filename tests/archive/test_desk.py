@@ -81,6 +81,9 @@ def test_drafts_are_each_reviewers_own_and_the_last_one_stands(desk: Desk) -> No
     assert desk.draft(2, "ada") == replace(DRAFT, code="\0\ud800", saved=SOON)
     assert desk.drafted("ada") == {1, 2} and desk.drafted("bo") == {1}
     assert desk.draft(1, "bo") == replace(DRAFT, choice="A")
+    desk.discard(1, "ada")
+    desk.discard(1, "ada")
+    assert desk.drafted("ada") == {2} and desk.drafted("bo") == {1}
 
 
 def test_a_decision_that_settles_clears_the_desk(archive: Archive, desk: Desk) -> None:

@@ -13,7 +13,7 @@ from raylab.errors import ConfigError
 from raylab.review.access import HEADERS, LARGEST_BODY, TOKEN_VARIABLE, access_of
 from raylab.review.app import PAGES
 from tests.review.browser import BASE, FROM_HERE, Browser
-from tests.review.conftest import Office
+from tests.review.office import Office
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 FILLED = {"choice": "A", "justification": "it breeds"}
@@ -30,7 +30,7 @@ def config(**keys: object) -> ReviewConfig:
 
 def refusal(**keys: object) -> str:
     with pytest.raises(ConfigError) as raised:
-        access_of(config(**keys), 8700)
+        access_of(config(**keys))
     return str(raised.value)
 
 
@@ -44,12 +44,12 @@ def paths(method: str) -> list[str]:
 @pytest.fixture
 def with_token(office: Office, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Browser]:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    return lambda: office.browser(access=access_of(config(), 8700))
+    return lambda: office.browser(access=access_of(config()))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 def test_loopback_needs_no_token(host: str) -> None:
-    access = access_of(config(host=host), 8700)
+    access = access_of(config(host=host))
     assert access.token is None and host in access.hosts
 
 
@@ -60,7 +60,7 @@ def test_a_page_beyond_loopback_demands_a_token(monkeypatch: pytest.MonkeyPatch)
     told = refusal(host="10.0.0.7")
     assert "has 31 characters, it needs 32" in told and TOKEN[:31] not in told
     monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\n")
-    access = access_of(config(host="10.0.0.7", hosts=("Node",)), 8700)
+    access = access_of(config(host="10.0.0.7", hosts=("Node",)))
     assert access.admits(TOKEN) and not access.admits(TOKEN[:-1]) and not access.admits("é")
     assert access.hosts == {"10.0.0.7", "node", "localhost", "127.0.0.1", "::1"}
     assert TOKEN not in repr(access)
@@ -70,15 +70,15 @@ def test_a_page_that_listens_everywhere_has_a_name(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     for host in ("0.0.0.0", "::"):
         assert f"host={host} needs hosts=[NAME]" in refusal(host=host)
-        assert host not in access_of(config(host=host, hosts=("node",)), 8700).hosts
+        assert host not in access_of(config(host=host, hosts=("node",))).hosts
 
 
 def test_processes_with_one_token_share_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    first, second = (access_of(config(), 8700) for _ in range(2))
+    first, second = (access_of(config()) for _ in range(2))
     assert first.key == second.key and TOKEN not in first.key.get_secret_value()
     monkeypatch.delenv(TOKEN_VARIABLE)
-    assert len({access_of(config(), 8700).key.get_secret_value() for _ in range(2)}) == 2
+    assert len({access_of(config()).key.get_secret_value() for _ in range(2)}) == 2
 
 
 def test_nobody_sees_or_does_anything_without_signing_in(office: Office) -> None:

@@ -1,6 +1,5 @@
 """What reviewers see and do, page by page."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +11,7 @@ from raylab.opt.outcome import HumanDecision
 from raylab.opt.protocol import shown_order
 from tests.archive.rows import NOON
 from tests.review.browser import Browser
-from tests.review.conftest import GOLD, HOSTILE, LEASE, LONG, Office
+from tests.review.office import GOLD, HOSTILE, LEASE, LONG, Office
 
 EVO = "OPT=Evo; Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
 FILLED = {"choice": "A", "justification": "It breeds."}
@@ -208,7 +207,7 @@ def test_a_case_is_on_one_desk_at_a_time(office: Office) -> None:
     assert [one.reviewer for one in decisions(office)] == ["Ada"]
     answer = bo.post("/cases/1/decide", **FILLED)
     assert answer.status_code == 409
-    assert "case pool was settled by Ada meanwhile" in bo.page.within["notice"]
+    assert "case pool does not wait any more" in bo.page.within["notice"]
     assert len(decisions(office)) == 1
 
 
@@ -243,6 +242,17 @@ def test_skipping_gives_the_case_back_and_keeps_what_was_typed(office: Office) -
     assert held(office) == {1: "Bo", 2: "Ada"}
     ada.get("/cases/1")
     assert ada.page.choice == "B"
+
+
+def test_an_open_tab_leaves_no_draft_where_nothing_is_typed(office: Office) -> None:
+    browser = office.browser("Ada")
+    browser.post("/cases/1/draft")
+    browser.get("/")
+    assert "you are at it" in browser.page.text and "your draft" not in browser.page.text
+    browser.post("/cases/1/draft", justification="so")
+    browser.post("/cases/1/draft", justification="")
+    browser.get("/")
+    assert "your draft" not in browser.page.text
 
 
 # Decisions
@@ -326,10 +336,8 @@ def test_a_code_that_the_evaluator_refuses_leaves_the_case_open(office: Office) 
     assert office.archive.waiting("systems") == [2, 3, 4, 5]
 
 
-def test_an_evaluator_that_is_away_costs_nothing(
-    office: Office, unreached: Callable[[], AnnotateConfig]
-) -> None:
-    browser = office.browser("Ada", office.reviews(unreached()))
+def test_an_evaluator_that_is_away_costs_nothing(office: Office, unreached: AnnotateConfig) -> None:
+    browser = office.browser("Ada", office.reviews(unreached))
     answer = browser.post("/cases/1/decide", **FILLED)
     assert answer.status_code == 503
     told = browser.page.within["notice"]
@@ -347,6 +355,15 @@ def test_a_decision_that_is_sent_twice_is_archived_once(office: Office) -> None:
     assert browser.post("/cases/1/decide", **FILLED).status_code == 303
     assert browser.post("/cases/1/decide", **FILLED).status_code == 409
     assert len(decisions(office)) == 1
+
+
+def test_a_case_that_no_person_was_asked_about_is_shown_and_left_alone(office: Office) -> None:
+    browser = office.browser("Ada")
+    assert browser.get("/cases/6").status_code == 200
+    assert "Settled as OPT=Lrn" in browser.page.text and "Send" not in browser.page.text
+    assert browser.post("/cases/6/decide", **FILLED).status_code == 409
+    assert browser.post("/cases/6/undo").status_code == 409
+    assert decisions(office) == [] and held(office) == {}
 
 
 # Undo

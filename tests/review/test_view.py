@@ -1,6 +1,7 @@
 import pytest
 
 from raylab.opt.code import OptCode, bare, parse
+from raylab.review.reviews import kind_of
 from raylab.review.view import chips, differences, kind_in_words, shown_description
 
 LINES = {
@@ -43,9 +44,17 @@ def test_chips_stand_in_canonical_order_and_are_marked_where_the_other_lacks_the
     assert not any(chip.only for chip in chips(bare("Sym")))
 
 
-def test_reasons_are_told_in_words_also_those_without_a_name() -> None:
-    assert kind_in_words("one-acceptable") == "One answer acceptable"
-    assert kind_in_words("evaluate-a-unreadable") == "Evaluate a unreadable"
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("human:one-acceptable", "One answer acceptable"),
+        ("human:evaluate-a-unreadable", "Reply unreadable"),
+        ("human:confirm-unreadable", "Reply unreadable"),
+        ("human:other", "other"),
+    ],
+)
+def test_reasons_are_told_in_words(step: str, words: str) -> None:
+    assert kind_in_words(kind_of(("classify-a:strict", step))) == words
 
 
 def test_a_description_is_never_markup() -> None:
