@@ -371,6 +371,11 @@ class ClusterConfig(Strict):
     max_failures: NonNegativeInt = 3
     """Worker deaths to recover from before the run fails."""
 
+    @property
+    def joins(self) -> bool:
+        """Whether a cluster is joined that runs already."""
+        return self.address is not None or "RAY_ADDRESS" in os.environ
+
 
 class JobConfig(Strict):
     """What every job takes."""
@@ -856,6 +861,33 @@ class ReportConfig(JobConfig):
 
     runs: Annotated[tuple[Text, ...], Field(min_length=1)]
     """Names under `storage`, directories or URIs of runs of any jobs."""
+
+
+class ReviewConfig(JobConfig):
+    """`jobs/review.py`."""
+
+    job: ClassVar[str] = "review"
+
+    name: RunName | None = None
+    """The annotation run whose open cases are settled."""
+    archive: Location | None = None
+    """Where its archive is now, as `archive` of the annotation; null is where it was."""
+    host: Text = "127.0.0.1"
+    """Address to listen at; any but loopback demands RAYLAB_REVIEW_TOKEN."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8700
+    """Port; 0 is any free one, not on a cluster."""
+    hosts: tuple[Text, ...] = ()
+    """Names by which browsers reach the page beside `host`, as behind a proxy."""
+    lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0
+    """How long a case is kept for a reviewer whose tab is gone."""
+    cluster: ClusterConfig = ClusterConfig()
+    """With `address` or RAY_ADDRESS Ray Serve hosts the page, on the head of that cluster."""
+
+    @model_validator(mode="after")
+    def _names_a_run(self) -> "ReviewConfig":
+        if self.name is None:
+            raise ValueError("needs name=, the annotation run whose cases are reviewed")
+        return self
 
 
 class BenchmarkConfig(JobConfig):

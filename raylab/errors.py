@@ -15,6 +15,7 @@ RaylabError
 │   ├── BudgetError          the budget is used up
 │   └── StoppedError         the run is stopping
 └── ArchiveError         an archive that cannot be reached, read or trusted
+    └── LeaseError           a case that another reviewer works on by now
 
 Each message names the file and the value at fault and the ways out. Jobs print it without a
 traceback and exit with status 1 (2 for `ConfigError`).
@@ -79,3 +80,7 @@ class StoppedError(LlmError):
 
 class ArchiveError(RaylabError):
     """An archive that cannot be reached, read or trusted."""
+
+
+class LeaseError(ArchiveError):
+    """A case that another reviewer works on by now."""

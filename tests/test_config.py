@@ -15,6 +15,7 @@ from raylab.config import (
     Architecture,
     BenchmarkConfig,
     ChampionConfig,
+    ClusterConfig,
     DecoderOnlyConfig,
     Domain,
     EvaluateConfig,
@@ -24,6 +25,7 @@ from raylab.config import (
     PipelineConfig,
     QualityConfig,
     ReportConfig,
+    ReviewConfig,
     TrainConfig,
     TuneConfig,
     as_yaml,
@@ -37,6 +39,7 @@ JOBS: list[type[JobConfig]] = [
     TuneConfig,
     EvaluateConfig,
     AnnotateConfig,
+    ReviewConfig,
     QualityConfig,
     PipelineConfig,
     ReportConfig,
@@ -46,6 +49,7 @@ NEEDED: dict[type[JobConfig], dict[str, Any]] = {
     TuneConfig: {"space": yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]},
     EvaluateConfig: {"models": ("a.ckpt",)},
     ReportConfig: {"runs": ("a",)},
+    ReviewConfig: {"name": "systems"},
     AnnotateConfig: {"llm": yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())},
 }
 """Keys without a default."""
@@ -64,9 +68,12 @@ def group_choices() -> list[tuple[type[JobConfig], str, str]]:
 
 def needed(kind: type[JobConfig]) -> list[str]:
     """Overrides without which the job has no configuration."""
-    if kind is EvaluateConfig:
-        return ["models=[a.ckpt]"]
-    return ["runs=[a]"] if kind is ReportConfig else []
+    overrides: dict[type[JobConfig], list[str]] = {
+        EvaluateConfig: ["models=[a.ckpt]"],
+        ReportConfig: ["runs=[a]"],
+        ReviewConfig: ["name=systems"],
+    }
+    return overrides.get(kind, [])
 
 
 def assert_contains(values: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -177,6 +184,28 @@ ANNOTATION_MISTAKES = [
 @pytest.mark.parametrize(("override", "message"), ANNOTATION_MISTAKES)
 def test_an_annotation_that_cannot_be_run_is_refused(override: str, message: str) -> None:
     assert message in refusal(AnnotateConfig, override)
+
+
+REVIEW_MISTAKES = [
+    ("port=8700", "needs name=, the annotation run whose cases are reviewed"),
+    ("port=65536", "less than or equal to 65535"),
+    ("lease_minutes=0.5", "greater than or equal to 1"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), REVIEW_MISTAKES)
+def test_a_review_that_cannot_be_served_is_refused(override: str, message: str) -> None:
+    assert message in refusal(ReviewConfig, override)
+
+
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_a_cluster_is_joined_by_address_or_environment(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert ClusterConfig(address=address).joins == (address is not None)
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert ClusterConfig(address=address).joins
 
 
 def test_group_choice_keeps_the_overrides_of_its_keys() -> None:

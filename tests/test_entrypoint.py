@@ -14,6 +14,7 @@ from raylab.config import (
     JobConfig,
     PipelineConfig,
     ReportConfig,
+    ReviewConfig,
     TrainConfig,
 )
 from raylab.entrypoint import help_text, run_job
@@ -23,7 +24,13 @@ from raylab.schema import keys_of
 from tests.told import lines_of
 
 ROOT = Path(__file__).parents[1]
-JOBS: list[type[JobConfig]] = [TrainConfig, PipelineConfig, ReportConfig, BenchmarkConfig]
+JOBS: list[type[JobConfig]] = [
+    TrainConfig,
+    PipelineConfig,
+    ReportConfig,
+    ReviewConfig,
+    BenchmarkConfig,
+]
 HEAVY = {"torch", "ray", "pandas", "numpy", "pyarrow", "pytorch_lightning"}
 
 

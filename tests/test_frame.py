@@ -37,7 +37,7 @@ def test_every_job_has_its_yaml() -> None:
 
 
 def test_ray_is_the_release_that_was_measured() -> None:
-    assert "ray[default,train,tune]==2.60.0" in PROJECT["dependencies"]
+    assert "ray[default,serve,train,tune]==2.60.0" in PROJECT["dependencies"]
     assert pins()["ray"] == "2.60.0"
 
 

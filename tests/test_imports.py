@@ -1,6 +1,6 @@
 """The import direction of the house.
 
-jobs -> cluster -> {arc, opt, quality, report} -> {llm, archive, runs, entrypoint}
+jobs -> cluster -> review -> {arc, opt, quality, report} -> {llm, archive, runs, entrypoint}
 -> {config, files, errors, schema, log}
 """
 
@@ -19,11 +19,12 @@ LAYERS = [
     {"config", "files"},
     {"llm", "archive", "runs", "entrypoint"},
     {"arc", "opt", "quality", "report"},
+    {"review"},
     {"cluster"},
     {"jobs"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-WITHOUT_TORCH = {"opt", "quality", "llm"}
+WITHOUT_TORCH = {"opt", "quality", "llm", "review"}
 MODULES = sorted(path for root in ("raylab", "jobs") for path in (ROOT / root).rglob("*.py"))
 
 
@@ -93,7 +94,7 @@ def test_outside_packages_stay_where_they_belong(path: Path) -> None:
     ("names", "absent"),
     [
         (("arc", "opt", "quality", "report", "llm", "archive"), {"ray", "lightning"}),
-        (("opt", "quality", "llm", "runs"), {"ray", "torch", "pytorch_lightning"}),
+        (("opt", "quality", "llm", "runs", "review"), {"ray", "torch", "pytorch_lightning"}),
         (
             ("config", "schema", "errors", "log", "entrypoint"),
             {"ray", "torch", "numpy", "pandas", "pyarrow"},

@@ -10,11 +10,11 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import ColumnElement, Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -150,8 +150,15 @@ class Database:
 
     def insert_new(self, table: Table) -> Any:
         """An insertion that leaves rows alone whose key is there already."""
-        insert = sqlite.insert if self.file else postgresql.insert
-        return insert(table).on_conflict_do_nothing()
+        return self._insert(table).on_conflict_do_nothing()
+
+    def upsert(
+        self, table: Table, changed: Mapping[str, Any], where: ColumnElement[bool] | None = None
+    ) -> Any:
+        """An insertion that changes a row whose key is there already, where a condition holds."""
+        return self._insert(table).on_conflict_do_update(
+            index_elements=list(table.primary_key.columns), set_=dict(changed), where=where
+        )
 
     def write_ahead(self) -> bool:
         """Whether SQLite now keeps a write-ahead log, with which readers and writer do not wait.
@@ -164,6 +171,9 @@ class Database:
             return connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar() == "wal"
 
         return self._persist(work, {"begin": ""}, None)
+
+    def _insert(self, table: Table) -> Any:
+        return (sqlite.insert if self.file else postgresql.insert)(table)
 
     @property
     def _reading(self) -> dict[str, str]:

@@ -96,6 +96,36 @@ class DecisionRow:
 
 
 @dataclass(frozen=True)
+class Lease:
+    """Who works on a case.
+
+    Attributes:
+        reviewer: who.
+        expires: when another may, UTC.
+    """
+
+    reviewer: str
+    expires: datetime
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a reviewer has typed on a case and not decided yet, whatever it is.
+
+    Attributes:
+        choice: A, B or own; empty while none is made.
+        code: the line of an own code.
+        justification: why.
+        saved: when it was saved, UTC.
+    """
+
+    choice: str
+    code: str
+    justification: str
+    saved: datetime
+
+
+@dataclass(frozen=True)
 class RunRow:
     """A run, as the archive keeps it.
 

@@ -28,6 +28,7 @@ from sqlalchemy import (
 
 from raylab.archive.chain import canonical, content_key, digest, run_hash
 from raylab.archive.database import Database
+from raylab.archive.desk import Desk, clear, require_lease
 from raylab.archive.export import write_cases
 from raylab.archive.opening import prepare
 from raylab.archive.records import (
@@ -404,14 +405,75 @@ class Archive:
         """
         return self.current_cases(run, HUMAN, batch)
 
-    def add_decision(self, run: str, row: DecisionRow) -> None:
+    def waiting(self, run: str) -> list[int]:
+        """Sequences of the cases of a run that wait for a person now, in order.
+
+        Raises:
+            ArchiveError: There is no such run.
+        """
+
+        def work(connection: Connection) -> list[int]:
+            run_id = self._run(connection, run)["id"]
+            open_now = (CASES.c.run_id == run_id) & (_current_status() == HUMAN)
+            statement = select(CASES.c.sequence).where(open_now).order_by(CASES.c.sequence)
+            return list(connection.scalars(statement))
+
+        return self._database.read(work)
+
+    def cases_at(self, run: str, sequences: Sequence[int]) -> list[CurrentCase]:
+        """The cases of a run at these places of its chain, in order; others are passed over.
+
+        Raises:
+            ArchiveError: There is no such run.
+        """
+
+        def work(connection: Connection) -> list[CurrentCase]:
+            run_id = self._run(connection, run)["id"]
+            found: list[StoredCase] = []
+            for some in _chunks(sorted(set(sequences))):
+                condition = CASES.c.sequence.in_(some)
+                found += _case_page(connection, run, run_id, None, len(some), condition)
+            decided = _decisions_on(connection, run, run_id, found, None)
+            return [CurrentCase(case, tuple(decided.get(case.case, ()))) for case in found]
+
+        return self._database.read(work)
+
+    def sequences(self, run: str, cases: Sequence[str]) -> dict[str, int]:
+        """The places in the chain of a run of those of these cases that it has.
+
+        Raises:
+            ArchiveError: There is no such run.
+        """
+
+        def work(connection: Connection) -> dict[str, int]:
+            run_id = self._run(connection, run)["id"]
+            return {row["case"]: row["sequence"] for row in _cases_named(connection, run_id, cases)}
+
+        return self._database.read(work)
+
+    def desk(self, run: str) -> Desk:
+        """Leases and drafts of those who review a run.
+
+        Raises:
+            ArchiveError: There is no such run.
+        """
+        return Desk(self._database, self._run_id(run))
+
+    def add_decision(self, run: str, row: DecisionRow, leased: bool = False) -> None:
         """Appends a decision to the chain of a run.
 
         A decision equal in everything, its body with the time of deciding included, to one that
         is there already changes nothing.
 
+        Args:
+            run: Name of the run.
+            row: What was decided.
+            leased: Take it only from the reviewer who holds the case's lease; one that settles
+                the case ends the lease and drops the draft.
+
         Raises:
             ArchiveError: There is no such run, or it has no such case.
+            LeaseError: The lease is another's or nobody's; nothing is written.
         """
         body = canonical(row.body)
         key = content_key(texts_of(row), body)
@@ -419,17 +481,23 @@ class Archive:
 
         def work(connection: Connection) -> None:
             head = self._head(connection, run)
-            if not _subjects(connection, head["id"], [row.case]):
+            case = next(_cases_named(connection, head["id"], [row.case]), None)
+            if case is None:
                 raise ArchiveError(
                     f"run {run} of archive {self.place} has no case {row.case!r} to decide on: "
                     "check the id and the run"
                 )
             same = (DECISIONS.c.run_id == head["id"]) & (DECISIONS.c.key == key)
-            if connection.execute(select(DECISIONS.c.sequence).where(same)).first() is None:
-                place = head["head_hash"], head["head_sequence"] + 1
-                values = chained_values("decision", row, body, *place, created)
-                values |= {"run_id": head["id"], "key": key}
-                self._append(connection, DECISIONS, head["id"], [values])
+            if connection.execute(select(DECISIONS.c.sequence).where(same)).first() is not None:
+                return
+            if leased:
+                require_lease(connection, head["id"], case["sequence"], row.reviewer)
+                if row.status != HUMAN:
+                    clear(connection, head["id"], case["sequence"], row.reviewer)
+            place = head["head_hash"], head["head_sequence"] + 1
+            values = chained_values("decision", row, body, *place, created)
+            values |= {"run_id": head["id"], "key": key}
+            self._append(connection, DECISIONS, head["id"], [values])
 
         self._database.write(work)
 
@@ -626,7 +694,7 @@ def _case_page(
 
 def _cases_named(connection: Connection, run_id: int, cases: Sequence[str]) -> Iterator[RowMapping]:
     keys = sorted({digest(case) for case in cases})
-    columns = (CASES.c.case, CASES.c.status, CASES.c.subject)
+    columns = (CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.subject)
     for some in _chunks(keys):
         named = (CASES.c.run_id == run_id) & CASES.c.case_key.in_(some)
         yield from connection.execute(select(*columns).where(named)).mappings()

@@ -127,11 +127,18 @@ METADATA = MetaData()
 DIGEST = String(64)
 
 
-def _chained() -> list[Column[Any]]:
-    """The columns of a record in a run's chain; small ones first, which SQLite reads faster."""
+def _place() -> list[Column[Any]]:
+    """The place of a record in the chain of its run."""
     return [
         Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
         Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    ]
+
+
+def _chained() -> list[Column[Any]]:
+    """The columns of a record in a run's chain; small ones first, which SQLite reads faster."""
+    return [
+        *_place(),
         Column("case_key", DIGEST, nullable=False),
         Column("status", AnyText, nullable=False),
         Column("created", UtcTime, nullable=False),
@@ -207,4 +214,21 @@ PROMPTS = Table(
     Column("name", AnyText, nullable=False),
     Column("version", AnyText, nullable=False),
     Column("text", AnyText, nullable=False),
+)
+LEASES = Table(
+    "review_leases",
+    METADATA,
+    *_place(),
+    Column("reviewer", AnyText, nullable=False),
+    Column("expires", UtcTime, nullable=False),
+)
+DRAFTS = Table(
+    "review_drafts",
+    METADATA,
+    *_place(),
+    Column("reviewer", AnyText, primary_key=True),
+    Column("choice", AnyText, nullable=False),
+    Column("code", AnyText, nullable=False),
+    Column("justification", AnyText, nullable=False),
+    Column("saved", UtcTime, nullable=False),
 )

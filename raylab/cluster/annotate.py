@@ -29,7 +29,7 @@ from raylab.cluster.annotators import (
     failed,
 )
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
-from raylab.cluster.outcomes import archive_location, conclude, tell_drift
+from raylab.cluster.outcomes import conclude, tell_drift
 from raylab.cluster.review import run_review
 from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.config import AnnotateConfig
@@ -39,6 +39,7 @@ from raylab.log import console, say, structured
 from raylab.opt.cases import Case
 from raylab.opt.outcome import PROTOCOL, TAXONOMY, Status
 from raylab.opt.prompts import prompt_catalogue
+from raylab.opt.recorded import archive_location
 from raylab.opt.settings import settings_of
 from raylab.opt.sources import select_cases
 from raylab.report.progress import duration

@@ -7,7 +7,7 @@ from functools import partial
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.config import AnnotateConfig
-from raylab.errors import ArchiveError, ConfigError, DataError, LlmError, RunError
+from raylab.errors import ArchiveError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import say, show
@@ -16,6 +16,7 @@ from raylab.opt.disagreements import Disagreements
 from raylab.opt.drift import Canary, compare_runs, count_run, packaged_canary
 from raylab.opt.outcome import HumanDecision, Outcome, Status
 from raylab.opt.quality import BatchQuality
+from raylab.opt.recorded import archive_location
 from raylab.opt.scores import annotator_names, score_files
 from raylab.opt.settings import settings_of
 from raylab.quality.logs import score_log
@@ -25,7 +26,6 @@ from raylab.report.charts import confusion_maps_png
 from raylab.report.page import PAGE, write_page
 from raylab.runs import RECORD, REPORT, SCORES, Json, Run
 
-ARCHIVE = "archive.db"
 CONFUSION = "confusion.png"
 DRIFT = "drift.json"
 SHOWN_PROBLEMS = 10
@@ -56,8 +56,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         say(
-            f"{waiting} cases wait for a person: python jobs/annotate.py name={run.name} "
-            f"review=export",
+            f"{waiting} cases wait for a person: python jobs/review.py name={run.name}",
             waiting=waiting,
         )
     if failed := counts.get(Status.FAILED, 0):
@@ -225,20 +224,3 @@ def tell_drift(config: AnnotateConfig) -> None:
     for alarm in drift["alarms"]:
         say(f"alarm: {alarm}", logging.WARNING)
     say(f"{storage / DRIFT}", uri=str(storage / DRIFT))
-
-
-def archive_location(config: AnnotateConfig) -> str:
-    """Where the archive is: as configured, or a file in the storage.
-
-    Raises:
-        ConfigError: runs are in remote storage, where no SQLite file can be.
-    """
-    if config.archive is not None:
-        return config.archive
-    storage = Place.at(config.storage)
-    if not storage.is_local:
-        raise ConfigError(
-            f"runs are in {config.storage}, where no SQLite file can be: give archive=, a local "
-            "file or the URL of a PostgreSQL database"
-        )
-    return f"{storage.path}/{ARCHIVE}"

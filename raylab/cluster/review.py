@@ -6,22 +6,20 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from raylab.archive.records import DecisionRow
 from raylab.archive.store import Archive
-from raylab.cluster.outcomes import archive_location, conclude
+from raylab.cluster.outcomes import conclude
 from raylab.config import AnnotateConfig
 from raylab.errors import ConfigError, RunError
-from raylab.files import Place
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import belongs_to, say
-from raylab.opt.cases import Case
 from raylab.opt.journal import ArchiveJournal
 from raylab.opt.outcome import HumanDecision, Outcome, Status
-from raylab.opt.protocol import Settings, confirm
+from raylab.opt.recorded import archive_location, recorded_run
 from raylab.opt.review import read_decisions, review_rows
 from raylab.opt.settings import settings_of
-from raylab.runs import RECORD, Json, Run
+from raylab.opt.settling import settle, status_after
+from raylab.runs import Json, Run
 
 REVIEW = "review.jsonl"
 
@@ -32,9 +30,10 @@ def run_review(config: AnnotateConfig) -> None:
     Raises:
         RaylabError: what a user can act on, with the way out.
     """
-    run = _named_run(config)
+    if config.name is None:
+        raise ConfigError("review= needs name=, the run whose cases are reviewed")
+    run, made = recorded_run(config.storage, config.name, config.archive)
     belongs_to(run.name, run.id)
-    made = _configuration(config, run)
     path = config.review_file or _file_of(run)
     with Archive.open(archive_location(made), create=False) as archive:
         if config.review == "export":
@@ -43,25 +42,10 @@ def run_review(config: AnnotateConfig) -> None:
             _import(made, run, archive, path, config.reviewer)
 
 
-def _named_run(config: AnnotateConfig) -> Run:
-    if config.name is None:
-        raise ConfigError("review= needs name=, the run whose cases are reviewed")
-    return Run.at(str(Place.at(config.storage) / config.name))
-
-
 def _file_of(run: Run) -> Path:
     if not run.is_local:
         raise ConfigError(f"run {run} is in remote storage: name a local file in review_file=")
     return Path(run.path) / REVIEW
-
-
-def _configuration(config: AnnotateConfig, run: Run) -> AnnotateConfig:
-    """What the run was made with; where its archive is may be said anew."""
-    record = run.read_json(RECORD)
-    if record is None or record["job"] != config.job:
-        raise RunError(f"{run} is no annotation run: check name= and storage=")
-    archive = {} if config.archive is None else {"archive": config.archive}
-    return AnnotateConfig.model_validate({**record["config"], "storage": config.storage, **archive})
 
 
 def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
@@ -139,12 +123,8 @@ async def _settle(
     settings = settings_of(config, run.name)
     async with Client(config.llm, ArchiveJournal(archive, run.name), embedded=embedded) as client:
 
-        async def settle(decision: HumanDecision) -> Status:
-            settled = await _confirmed(decision, run, archive, client, settings)
-            status = _status(settled)
-            body = settled.model_dump(mode="json")
-            row = DecisionRow(settled.case, settled.action, settled.reviewer, status, body)
-            archive.add_decision(run.name, row)
+        async def settle_one(decision: HumanDecision) -> Status:
+            settled = await settle(decision, run.name, archive, client, settings)
             if (report := settled.confirmation) is not None and not report.acceptable:
                 say(
                     f"case {settled.case} stays open, the evaluator refuses the code "
@@ -152,25 +132,6 @@ async def _settle(
                     logging.WARNING,
                     case=settled.case,
                 )
-            return status
+            return status_after(settled)
 
-        return list(await asyncio.gather(*map(settle, decisions)))
-
-
-async def _confirmed(
-    decision: HumanDecision, run: Run, archive: Archive, client: Client, settings: Settings
-) -> HumanDecision:
-    """The decision with the evaluator's report on its code."""
-    if decision.classification is None:
-        return decision
-    stored = archive.case(run.name, decision.case)
-    assert stored is not None
-    case = Case(stored.case, stored.description)
-    report = await confirm(case, decision.classification, client, settings)
-    return decision.model_copy(update={"confirmation": report})
-
-
-def _status(decision: HumanDecision) -> Status:
-    """What the case is from now on."""
-    report = decision.confirmation
-    return Status.ACCEPTED if report is not None and report.acceptable else Status.HUMAN
+        return list(await asyncio.gather(*map(settle_one, decisions)))

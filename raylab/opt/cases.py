@@ -165,6 +165,11 @@ def python_cases(names: Iterable[str]) -> Iterator[Case]:
         yield Case(name, _source(name), meta=_origin(name))
 
 
+def is_source(meta: Json) -> bool:
+    """Whether the meta of a case is that of source code, as `python_cases` writes it."""
+    return meta.keys() >= {"package", "version"}
+
+
 def in_generation(case_id: str, seed: int, fraction: float = 0.5) -> bool:
     """Whether a case belongs to the subset of a case set that a seed draws.
 

@@ -20,6 +20,7 @@ from raylab.opt.outcome import Classification, Evaluation, HumanDecision, Outcom
 from raylab.opt.protocol import shown_order
 
 Json = dict[str, Any]
+Choice = Literal["A", "B", "own"]
 
 KEYS = (
     "case",
@@ -72,7 +73,63 @@ def review_rows(waiting: Iterable[tuple[Outcome, str]], seed: int) -> Iterator[J
     """
     for outcome, description in waiting:
         if outcome.status is Status.HUMAN:
-            yield _review_row(outcome, description, seed)
+            yield review_row(outcome, description, seed)
+
+
+def review_row(outcome: Outcome, description: str, seed: int) -> Json:
+    """What a person is shown of a case; see `review_rows`."""
+    order = shown_order(seed, outcome.case)
+    adjudication = outcome.adjudication
+    return {
+        "case": outcome.case,
+        "reason": outcome.reason,
+        "description": description,
+        "candidates": [{"name": side, **_candidate(*_side(outcome, side))} for side in order],
+        "adjudicated": adjudication
+        and _candidate(adjudication.classification, adjudication.confirmation),
+        **dict.fromkeys(FILLED, ""),
+    }
+
+
+def chosen_code(choice: Choice, line: str, outcome: Outcome) -> OptCode:
+    """The code that a person's choice stands for.
+
+    Args:
+        choice: The code of A, that of B, or an own one.
+        line: The own code, as `OPT=...` or as an expression alone; nothing is repaired.
+        outcome: What there is to choose from.
+
+    Raises:
+        OptCodeError: The side has no code, or the line is none.
+    """
+    if choice == "own":
+        return parse(line, strict=True) if "=" in line else bare(line)
+    chosen, _ = _side(outcome, choice)
+    if chosen is None or chosen.code is None:
+        raise OptCodeError(f"{choice} has no code")
+    return parse(chosen.code)
+
+
+def human_decision(
+    case: str,
+    choice: Choice | None,
+    code: OptCode | None,
+    justification: str,
+    reviewer: str,
+    decided: datetime,
+) -> HumanDecision:
+    """A decision that is not confirmed yet; without choice and code it takes one back."""
+    return HumanDecision(
+        case=case,
+        action="undo" if choice is None else "decide",
+        choice=choice,
+        classification=code
+        and Classification(code=str(code), rationale=justification, format="strict"),
+        justification=justification,
+        reviewer=reviewer,
+        confirmation=None,
+        decided=decided,
+    )
 
 
 def read_decisions(
@@ -110,20 +167,6 @@ def read_decisions(
     if problems:
         raise DataError(_report(path, problems))
     return decisions
-
-
-def _review_row(outcome: Outcome, description: str, seed: int) -> Json:
-    order = shown_order(seed, outcome.case)
-    adjudication = outcome.adjudication
-    return {
-        "case": outcome.case,
-        "reason": outcome.reason,
-        "description": description,
-        "candidates": [{"name": side, **_candidate(*_side(outcome, side))} for side in order],
-        "adjudicated": adjudication
-        and _candidate(adjudication.classification, adjudication.confirmation),
-        **dict.fromkeys(FILLED, ""),
-    }
 
 
 def _side(outcome: Outcome, side: Side) -> tuple[Classification | None, Evaluation | None]:
@@ -194,17 +237,7 @@ def _decision(
     if lacking:
         raise _ProblemError(f"case {case} is decided without {' and '.join(lacking)}: fill it in")
     choice, code = _choice(decision, outcome)
-    return HumanDecision(
-        case=case,
-        action="undo" if choice is None else "decide",
-        choice=choice,
-        classification=code
-        and Classification(code=str(code), rationale=justification, format="strict"),
-        justification=justification,
-        reviewer=str(reviewer),
-        confirmation=None,
-        decided=decided,
-    )
+    return human_decision(case, choice, code, justification, str(reviewer), decided)
 
 
 def _waiting(row: _Row, case: str, find: Callable[[str], Outcome | None]) -> Outcome:
@@ -222,26 +255,18 @@ def _waiting(row: _Row, case: str, find: Callable[[str], Outcome | None]) -> Out
     return outcome
 
 
-def _choice(
-    decision: str, outcome: Outcome
-) -> tuple[Literal["A", "B", "own"] | None, OptCode | None]:
+def _choice(decision: str, outcome: Outcome) -> tuple[Choice | None, OptCode | None]:
     """What was chosen and its code; nothing for undo."""
     if decision.casefold() == UNDO:
         return None, None
-    if decision not in ("A", "B"):
-        return "own", _own_code(decision)
-    chosen, _ = _side(outcome, decision)
-    if chosen is None or chosen.code is None:
-        raise _ProblemError(f"decision {decision}: {decision} has no code; fill in a line")
-    return decision, parse(chosen.code)
-
-
-def _own_code(decision: str) -> OptCode:
+    choice = decision if decision in ("A", "B") else "own"
     try:
-        return parse(decision, strict=True) if "=" in decision else bare(decision)
+        return choice, chosen_code(choice, decision, outcome)
     except OptCodeError as error:
         raise _ProblemError(
             f"decision {_quoted(decision)} is none of A, B, {UNDO} and no OPT-Code: {error}"
+            if choice == "own"
+            else f"decision {choice}: {error}; fill in a line"
         ) from None
 
 

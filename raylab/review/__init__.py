@@ -1,0 +1,1 @@
+"""The page on which people settle open cases; never imports ray or torch."""

@@ -1,0 +1,178 @@
+"""Who may use the page, and from where: hosts, tokens, sizes and the origin of every form."""
+
+import hmac
+import ipaddress
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from raylab.config import ReviewConfig
+from raylab.errors import ConfigError
+
+TOKEN_VARIABLE = "RAYLAB_REVIEW_TOKEN"
+SHORTEST_TOKEN = 32
+"""Characters."""
+LARGEST_BODY = 1 << 18
+"""Bytes of a request: the longest justification and code, however they are encoded."""
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+EVERYWHERE = frozenset({"0.0.0.0", "::"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may use the page.
+
+    Attributes:
+        hosts: names and addresses by which it may be reached.
+        token: what a reviewer must know; None asks for a name alone.
+        key: signs sessions. With a token it follows from that, so that all processes that serve
+            the page agree; without, sessions end with the process.
+        cookie: name of the session's cookie, so that pages of several runs on one host, whose
+            ports cookies do not tell apart, have one each.
+    """
+
+    hosts: frozenset[str]
+    token: SecretStr | None
+    key: SecretStr = field(repr=False)
+    cookie: str
+
+    def admits(self, token: str) -> bool:
+        """Whether somebody who gives this token may in, told in constant time."""
+        expected = self.token.get_secret_value() if self.token else ""
+        return hmac.compare_digest(expected.encode(), token.encode(errors="replace"))
+
+
+def access_of(config: ReviewConfig) -> Access:
+    """Who may use the page that a configuration describes.
+
+    Raises:
+        ConfigError: The page can be reached from elsewhere and there is no token, the token is
+            short, or the page listens everywhere and no name for it is given.
+    """
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if config.host in EVERYWHERE and not config.hosts:
+        raise ConfigError(
+            f"host={config.host} needs hosts=[NAME], the names by which browsers reach the page"
+        )
+    if not token and (config.hosts or not is_loopback(config.host)):
+        raise ConfigError(
+            f"a page that is reached at {', '.join((config.host, *config.hosts))} demands a "
+            f"token: export {TOKEN_VARIABLE} with the output of openssl rand -hex 32, or leave "
+            "host= and hosts= unset and reach the page by ssh -L"
+        )
+    if token and len(token) < SHORTEST_TOKEN:
+        raise ConfigError(
+            f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
+            f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
+        )
+    names = {config.host, *config.hosts} - EVERYWHERE | LOOPBACK
+    key = hmac.digest(token.encode(), b"session", "sha256").hex() if token else ""
+    return Access(
+        hosts=frozenset(name.lower() for name in names),
+        token=SecretStr(token) if token else None,
+        key=SecretStr(key or secrets.token_hex(32)),
+        cookie=f"raylab-review-{config.name}",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is this machine's own."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Guard:
+    """Lets no request pass that comes by a strange name, from a strange page or too large.
+
+    A page elsewhere may have a browser that is signed in send requests: its name betrays one that
+    pretends to be this host (DNS rebinding), its origin a forged form.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        """Stands before an application that is reached by these names."""
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request itself, or lets it pass and adds headers to the answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        for status, problem in self._problems(scope):
+            await PlainTextResponse(problem, status)(scope, receive, send_guarded)
+            return
+        await self._app(scope, receive, send_guarded)
+
+    def _problems(self, scope: Scope) -> Iterator[tuple[int, str]]:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if _hostname(host) not in self._hosts:
+            yield 400, "This page is not reached by that name: add it to hosts= of jobs/review.py."
+        if scope["method"] in SAFE_METHODS:
+            return
+        if not _is_own(headers, host):
+            yield 403, "This form comes from another page: open the page itself and send it again."
+        length = headers.get("content-length", "")
+        if not length.isdecimal():
+            yield 411, "A request says how long it is."
+        elif int(length) > LARGEST_BODY:
+            yield 413, f"A request has {LARGEST_BODY:,} bytes at most: shorten the justification."
+
+
+def _hostname(netloc: str) -> str | None:
+    try:
+        return urlsplit(f"//{netloc}").hostname
+    except ValueError:
+        return None
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _is_own(headers: Headers, host: str) -> bool:
+    """Whether a request was sent by a page of this host, by what the browser says of it."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is None and origin is None:
+        return False
+    return site in (None, "same-origin") and (origin is None or _netloc(origin) == host)

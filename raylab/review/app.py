@@ -1,0 +1,422 @@
+"""The review page: forms rendered on the server, which a small script makes live.
+
+Every route is a plain function, which FastAPI runs in a thread: the archive may make it wait, and
+the evaluator does.
+"""
+
+import functools
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import resources
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
+from starlette.middleware.sessions import SessionMiddleware
+
+from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
+from raylab.opt.notation import LONG_NAMES
+from raylab.review.access import Access, Guard
+from raylab.review.reviews import Opened, Reviews, Typed, UndecidedError
+from raylab.review.view import case_view, kind_in_words, reading
+
+SESSION_SECONDS = 7 * 24 * 3600
+PAGE_LENGTH = 50
+"""Cases of the queue on one page."""
+LONGEST_NAME = 60
+OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18})?(?:\?[\w=&-]*)?")
+"""Where a reviewer may be sent on to after signing in."""
+KIND = r"^[\w-]{0,60}$"
+STATIC = {
+    "style.css": ("text/css", "raylab.report", "templates"),
+    "review.css": ("text/css", "raylab.review", "static"),
+    "review.js": ("text/javascript", "raylab.review", "static"),
+}
+
+LOGGER = logging.getLogger(__name__)
+
+Number = Annotated[int, Path(ge=1, lt=2**63)]
+"""Sequence of a case in its run."""
+Place = Annotated[int, Query(ge=0, lt=2**63)]
+"""The same in a query; 0 is none."""
+Kind = Annotated[str, Query(pattern=KIND)]
+FilledKind = Annotated[str, Form(pattern=KIND)]
+
+
+class _SignedOut(Exception):
+    """A request without a session, or with one that has ended; never leaves this module."""
+
+
+def create_app(reviews: Reviews, access: Access) -> FastAPI:
+    """The page as an ASGI application.
+
+    Args:
+        reviews: The run's open cases.
+        access: Who may use it.
+    """
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.reviews, app.state.access = reviews, access
+    app.include_router(PAGES)
+    app.add_exception_handler(_SignedOut, _sign_in_first)
+    for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _told)
+    app.add_middleware(
+        SessionMiddleware,
+        secret_key=access.key.get_secret_value(),
+        session_cookie=access.cookie,
+        max_age=SESSION_SECONDS,
+        same_site="strict",
+    )
+    app.add_middleware(Guard, hosts=access.hosts)
+    return app
+
+
+# Who asks
+
+
+def _reviews(request: Request) -> Reviews:
+    return request.app.state.reviews
+
+
+def _reviewer(request: Request) -> str:
+    reviewer = request.session.get("reviewer")
+    if not reviewer:
+        raise _SignedOut
+    return reviewer
+
+
+def _require_own_form(request: Request, csrf: Annotated[str, Form()] = "") -> None:
+    expected = request.session.get("csrf", "")
+    if not expected or not hmac.compare_digest(expected.encode(), csrf.encode(errors="replace")):
+        raise HTTPException(403, "The form is out of date: go back, reload it and send it again.")
+
+
+def _typed(
+    choice: Annotated[str, Form()] = "",
+    code: Annotated[str, Form()] = "",
+    justification: Annotated[str, Form()] = "",
+) -> Typed:
+    # Forms send line breaks as CR LF.
+    return Typed(choice, code, justification.replace("\r\n", "\n"))
+
+
+OfRun = Annotated[Reviews, Depends(_reviews)]
+Reviewer = Annotated[str, Depends(_reviewer)]
+Filled = Annotated[Typed, Depends(_typed)]
+OWN_FORM = [Depends(_require_own_form)]
+PAGES = APIRouter(default_response_class=HTMLResponse)
+
+
+# Signing in
+
+
+@PAGES.post("/sign-in", dependencies=OWN_FORM)
+def sign_in(
+    request: Request,
+    name: Annotated[str, Form()] = "",
+    token: Annotated[str, Form()] = "",
+    then: Annotated[str, Form()] = "/",
+) -> Response:
+    """Begins a session of a reviewer, who gives a name and, where one is demanded, the token."""
+    access: Access = request.app.state.access
+    name = " ".join(name.split())
+    problems: dict[str, str] = {}
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        problems["name"] = f"Give the name to archive with decisions, 1 to {LONGEST_NAME} letters."
+    if access.token is not None and not access.admits(token):
+        LOGGER.warning("a wrong token was given for the review page")
+        problems["token"] = "This is not the token of this page."
+    then = then if OWN_PATH.fullmatch(then) else "/"
+    if problems:
+        return _sign_in_form(request, then, problems, name)
+    request.session.clear()
+    request.session.update(reviewer=name, csrf=secrets.token_urlsafe(32))
+    return RedirectResponse(then, 303)
+
+
+@PAGES.post("/sign-out", dependencies=OWN_FORM)
+def sign_out(request: Request) -> Response:
+    """Ends the session."""
+    request.session.clear()
+    return RedirectResponse("/", 303)
+
+
+# Pages
+
+
+@PAGES.get("/")
+def queue(
+    request: Request, reviews: OfRun, reviewer: Reviewer, kind: Kind = "", page: int = 1
+) -> Response:
+    """The open cases, filtered by why they are open."""
+    waiting = reviews.queue()
+    kinds: dict[str, int] = {}
+    for case in waiting:
+        kinds[case.kind] = kinds.get(case.kind, 0) + 1
+    chosen = [case for case in waiting if kind in ("", case.kind)]
+    pages = max(1, -(-len(chosen) // PAGE_LENGTH))
+    page = min(max(page, 1), pages)
+    return _page(
+        request,
+        "queue.html",
+        total=len(waiting),
+        kinds=sorted(kinds.items()),
+        kind=kind,
+        cases=chosen[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH],
+        page=page,
+        pages=pages,
+        leases=reviews.leases(),
+        drafts=reviews.drafts(reviewer),
+    )
+
+
+@PAGES.get("/next")
+def next_case(
+    request: Request, reviews: OfRun, reviewer: Reviewer, kind: Kind = "", after: Place = 0
+) -> Response:
+    """On to the next open case that nobody works on."""
+    return _to_next(reviews, reviewer, kind, after)
+
+
+@PAGES.get("/decided")
+def decided(request: Request, reviews: OfRun, reviewer: Reviewer) -> Response:
+    """The reviewer's latest decisions."""
+    return _page(request, "decided.html", decisions=reviews.decided_by(reviewer))
+
+
+@PAGES.get("/cases/{case}")
+def case(
+    request: Request,
+    reviews: OfRun,
+    reviewer: Reviewer,
+    case: Number,
+    kind: Kind = "",
+    done: Place = 0,
+) -> Response:
+    """A case, kept for the reviewer while nobody else works on it."""
+    opened = reviews.open(case, reviewer)
+    return _case_page(request, opened, kind=kind, done=_done(reviews, reviewer, done))
+
+
+@PAGES.post("/cases/{case}/draft", dependencies=OWN_FORM)
+def save_draft(
+    request: Request, reviews: OfRun, reviewer: Reviewer, case: Number, typed: Filled
+) -> Response:
+    """Keeps what is typed and the case, and says how an own code reads."""
+    return _page(request, "state.html", **_state(reviews.save(case, reviewer, typed), reviewer))
+
+
+@PAGES.post("/cases/{case}/skip", dependencies=OWN_FORM)
+def skip(
+    reviews: OfRun,
+    reviewer: Reviewer,
+    case: Number,
+    typed: Filled,
+    kind: FilledKind = "",
+) -> Response:
+    """Leaves a case to others, with what was typed kept, and goes on to the next."""
+    reviews.save(case, reviewer, typed)
+    reviews.give_back(case, reviewer)
+    return _to_next(reviews, reviewer, kind, case)
+
+
+@PAGES.post("/cases/{case}/decide", dependencies=OWN_FORM)
+def decide(
+    request: Request,
+    reviews: OfRun,
+    reviewer: Reviewer,
+    case: Number,
+    typed: Filled,
+    kind: FilledKind = "",
+) -> Response:
+    """Has the evaluator confirm a decision, archives it, and goes on to the next case."""
+    try:
+        decision = reviews.decide(case, reviewer, typed)
+    except UndecidedError as error:
+        opened = reviews.open(case, reviewer)
+        return _case_page(request, opened, 422, kind=kind, problems=error.problems)
+    except LeaseError as error:
+        return _case_page(request, reviews.open(case, reviewer), 409, kind=kind, lost=str(error))
+    except (LlmError, ConfigError) as error:
+        opened = reviews.open(case, reviewer)
+        return _case_page(request, opened, 503, kind=kind, unreached=str(error))
+    if decision.confirmation is None or not decision.confirmation.acceptable:
+        return RedirectResponse(_path(f"/cases/{case}", kind=kind), 303)
+    return _to_next(reviews, reviewer, kind, case, done=case)
+
+
+@PAGES.post("/cases/{case}/undo", dependencies=OWN_FORM)
+def undo(reviews: OfRun, reviewer: Reviewer, case: Number) -> Response:
+    """Takes the reviewer's own decision back and opens the case again."""
+    reviews.undo(case, reviewer)
+    return RedirectResponse(f"/cases/{case}", 303)
+
+
+@PAGES.get("/static/{name}")
+def static(name: str) -> Response:
+    """A style sheet or the script; there is no other file."""
+    if name not in STATIC:
+        raise HTTPException(404, "There is no such file.")
+    return Response(_static(name), media_type=STATIC[name][0])
+
+
+# What pages are made of
+
+
+def _case_page(
+    request: Request,
+    opened: Opened,
+    status: int = 200,
+    kind: str = "",
+    problems: Mapping[str, str] | None = None,
+    lost: str = "",
+    unreached: str = "",
+    done: Any = None,
+) -> Response:
+    reviews, reviewer = _reviews(request), _reviewer(request)
+    decisions = [(row.created, row.body) for row in opened.current.decisions]
+    last = decisions[-1][1] if decisions else {}
+    return _page(
+        request,
+        "case.html",
+        status,
+        case=opened.current.case,
+        view=case_view(opened, reviews.seed),
+        code=opened.current.code,
+        decisions=decisions,
+        refused=last if opened.waits and last.get("confirmation") else None,
+        stands=opened.decided_by(reviewer),
+        seconds=reviews.lease_seconds,
+        kind=kind,
+        problems=problems or {},
+        lost=lost,
+        unreached=unreached,
+        done=done,
+        **_state(opened, reviewer),
+    )
+
+
+def _state(opened: Opened, reviewer: str) -> dict[str, Any]:
+    """What changes while a reviewer types."""
+    lease = opened.lease
+    return {
+        "waits": opened.waits,
+        "lease": lease,
+        "holds": lease is not None and lease.reviewer == reviewer,
+        "typed": opened.typed,
+        "saved": opened.saved,
+        "reading": reading(opened.typed, opened.outcome),
+    }
+
+
+def _done(reviews: Reviews, reviewer: str, case: int) -> dict[str, Any] | None:
+    """The decision that a reviewer has just made on another case."""
+    if not case:
+        return None
+    opened = reviews.look(case, reviewer)
+    if not opened.decided_by(reviewer):
+        return None
+    return {"case": opened.current.case, "decision": opened.current.decisions[-1].body}
+
+
+def _to_next(
+    reviews: Reviews, reviewer: str, kind: str, after: int, done: int = 0
+) -> RedirectResponse:
+    case = reviews.take_next(reviewer, kind, after)
+    path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
+    return RedirectResponse(_path(path, kind=kind, done=done if case else 0), 303)
+
+
+def _path(path: str, **query: object) -> str:
+    given = [f"{key}={value}" for key, value in query.items() if value]
+    return f"{path}?{'&'.join(given)}" if given else path
+
+
+def _sign_in_form(
+    request: Request, then: str, problems: Mapping[str, str] | None = None, name: str = ""
+) -> Response:
+    return _page(
+        request,
+        "sign_in.html",
+        401,
+        then=then,
+        name=name,
+        problems=problems or {},
+        with_token=request.app.state.access.token is not None,
+    )
+
+
+def _sign_in_first(request: Request, error: Exception) -> Response:
+    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return _sign_in_form(request, target if request.method == "GET" else "/")
+
+
+def _told(request: Request, error: Exception) -> Response:
+    """A page that says what went wrong."""
+    match error:
+        case HTTPException():
+            status, message = error.status_code, str(error.detail)
+        case LeaseError():
+            status, message = 409, f"{error}."
+        case DataError():
+            status, message = 404, f"{error}."
+        case ArchiveError():
+            LOGGER.error("%s", error)
+            status, message = 503, f"{error}. Nothing that was saved is lost."
+        case _:
+            status, message = 400, "The address cannot be read."
+    return _page(request, "message.html", status, message=message)
+
+
+def _page(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
+    session = request.session
+    if "csrf" not in session:
+        session["csrf"] = secrets.token_urlsafe(32)
+    shown = {
+        "run": _reviews(request).run,
+        "reviewer": session.get("reviewer", ""),
+        "csrf": session["csrf"],
+        "here": request.url.path,
+        "path": _path,
+        "roots": LONG_NAMES,
+    }
+    return HTMLResponse(_environment().get_template(template).render(**shown, **content), status)
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("raylab.review"), PackageLoader("raylab.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["when"] = _when
+    environment.filters["clock"] = _clock
+    environment.filters["in_words"] = kind_in_words
+    return environment
+
+
+def _when(time: datetime | str) -> str:
+    """A time as people read it, in UTC; archived bodies hold it as text."""
+    given = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return f"{given.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _clock(time: datetime) -> str:
+    """A time of today or tomorrow, in UTC."""
+    return f"{time.astimezone(UTC):%H:%M} UTC"
+
+
+@functools.cache
+def _static(name: str) -> bytes:
+    _, package, directory = STATIC[name]
+    return (resources.files(package) / directory / name).read_bytes()

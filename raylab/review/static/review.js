@@ -1,0 +1,123 @@
+// Makes the forms live: keys, drafts saved while typing, the lease renewed while the tab is open.
+"use strict";
+
+const PAUSE = 300; // milliseconds without typing before a draft is saved
+const form = document.getElementById("decision");
+const single = document.getElementById("single-keys");
+
+const isText = (element) => element.matches("textarea, input:not([type=radio], [type=checkbox])");
+
+function act(element) {
+  element.focus();
+  if (!isText(element)) element.click();
+}
+
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "Enter" && form) {
+    event.preventDefault();
+    form.requestSubmit(document.getElementById("send"));
+  } else if (isText(event.target)) {
+    if (event.key === "Escape") event.target.blur();
+  } else if (!event.ctrlKey && !event.metaKey && !event.altKey && (!single || single.checked)) {
+    const found = document.querySelectorAll(`[data-key="${CSS.escape(event.key)}"]`);
+    const usable = [...found].filter((element) => !element.disabled);
+    if (usable.length) event.preventDefault();
+    usable.forEach(act);
+  }
+});
+
+if (single) {
+  single.checked = localStorage.getItem("single-keys") !== "off";
+  single.addEventListener("change", () => {
+    localStorage.setItem("single-keys", single.checked ? "on" : "off");
+  });
+}
+
+// Replaces the parts of the state whose text has changed, so that only those are read out.
+function show(html) {
+  const parts = new DOMParser().parseFromString(html, "text/html").body.children;
+  for (const part of [...parts]) {
+    const old = document.getElementById(part.id);
+    if (old.textContent !== part.textContent) old.replaceWith(part);
+  }
+}
+
+function tell(text) {
+  const line = document.createElement("p");
+  line.className = "held";
+  line.textContent = text;
+  document.getElementById("kept").replaceChildren(line);
+}
+
+const filled = () => new URLSearchParams(new FormData(form));
+const post = () =>
+  fetch(form.dataset.draft, { method: "POST", body: filled(), keepalive: true });
+
+// After a new session the page's own token is out of date: a fresh copy of the page has the right one.
+async function renewToken() {
+  const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
+  const token = page.querySelector("#decision [name=csrf]");
+  if (token) document.querySelectorAll("[name=csrf]").forEach((old) => (old.value = token.value));
+  return Boolean(token);
+}
+
+async function save() {
+  try {
+    let answer = await post();
+    if (answer.status === 403 && (await renewToken())) answer = await post();
+    if (answer.status === 401 || answer.status === 403) {
+      tell("You are signed out. Sign in in another tab: your text stays here and is saved then.");
+    } else if (answer.ok) {
+      show(await answer.text());
+      return true;
+    } else {
+      tell("Your text could not be saved. It stays here, and is tried again.");
+    }
+  } catch {
+    tell("The page cannot be reached. Your text stays here, and is tried again.");
+  }
+  return false;
+}
+
+if (form) {
+  let timer = 0;
+  let saved = filled().toString();
+  let saving = Promise.resolve(true);
+
+  // One at a time, so that an older text never overtakes a newer one.
+  const keep = () => {
+    clearTimeout(timer);
+    saving = saving.then(async () => {
+      const text = filled().toString();
+      const done = await save();
+      if (done) saved = text;
+      return done;
+    });
+    return saving;
+  };
+  const changed = () => filled().toString() !== saved;
+
+  form.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(keep, PAUSE);
+  });
+  setInterval(keep, (Number(form.dataset.seconds) * 1000) / 4);
+  setInterval(() => changed() && keep(), 5000);
+  document.addEventListener("visibilitychange", () => changed() && keep());
+  window.addEventListener("pagehide", () => changed() && post());
+
+  form.addEventListener("submit", async (event) => {
+    if (event.submitter && event.submitter.id !== "send") return;
+    event.preventDefault();
+    if (form.hasAttribute("aria-busy")) return;
+    form.setAttribute("aria-busy", "true");
+    const done = await keep();
+    if (done) {
+      tell(form.dataset.sending);
+      form.submit();
+    } else {
+      form.removeAttribute("aria-busy");
+    }
+  });
+  window.addEventListener("pageshow", () => form.removeAttribute("aria-busy"));
+}

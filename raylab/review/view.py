@@ -1,0 +1,212 @@
+"""What the page shows of a case: chips, differences between two answers, the description."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from raylab.errors import OptCodeError
+from raylab.opt.cases import is_source
+from raylab.opt.code import OptCode, parse
+from raylab.opt.notation import canonical_steps
+from raylab.opt.outcome import Outcome
+from raylab.opt.review import chosen_code, review_row
+from raylab.review.reviews import Opened, Typed
+
+LONGEST_HIGHLIGHTED = 100_000
+LONGEST_LINE_HIGHLIGHTED = 2_000
+"""Characters; what is longer is shown plain, for colouring it takes seconds."""
+KINDS = {
+    "one-acceptable": "One answer acceptable",
+    "none-acceptable": "Neither acceptable",
+    "unconfirmed": "Adjudication refused",
+    "unparsable": "Answer without a code",
+    "unreadable": "Reply unreadable",
+}
+"""Why a case is open, in words."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chip:
+    """A root of a code.
+
+    Attributes:
+        root: such as Lrn.
+        name: such as Learnon.
+        operator: what joins it to the root before; empty for the first.
+        only: whether the other code lacks it.
+    """
+
+    root: str
+    name: str
+    operator: str
+    only: bool
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a code; `differs` if the other code has another value or none."""
+
+    key: str
+    value: str
+    differs: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A code with what was said for it and of it.
+
+    Attributes:
+        name: A, B or the adjudicator's.
+        line: the canonical line; None if no code could be read.
+        chips: its roots.
+        fields: its fields.
+        rationale: why, as the model said.
+        problem: why no code could be read.
+        report: the evaluator's: verdict, score, issues, summary, caps, contradictory.
+    """
+
+    name: str
+    line: str | None
+    chips: Sequence[Chip]
+    fields: Sequence[Field]
+    rationale: str
+    problem: str | None
+    report: Json | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An own code as it is typed: how it reads, or why it does not."""
+
+    line: str = ""
+    chips: Sequence[Chip] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """A case as the page shows it.
+
+    Attributes:
+        reason: why it is open.
+        kind: the same in a few words.
+        description: as markup that holds no markup of the description's own.
+        source: whether the description is source code.
+        answers: of A and B, in the order drawn.
+        differences: between them, in sentences.
+        proposal: the adjudicator's, if one was made.
+    """
+
+    reason: str
+    kind: str
+    description: Markup
+    source: bool
+    answers: Sequence[Answer]
+    differences: Sequence[str]
+    proposal: Answer | None
+
+
+def case_view(opened: Opened, seed: int) -> CaseView:
+    """What the page shows of a case.
+
+    Args:
+        opened: The case.
+        seed: Of the order of the answers; that of the protocol.
+    """
+    row = review_row(opened.outcome, opened.current.case.description, seed)
+    codes = {one["name"]: one["opt"] and parse(one["opt"]) for one in row["candidates"]}
+    source = is_source(opened.outcome.meta)
+    return CaseView(
+        reason=row["reason"] or "",
+        kind=kind_in_words(opened.kind),
+        description=shown_description(row["description"], source),
+        source=source,
+        answers=[_answer(one, _other_code(codes, one["name"])) for one in row["candidates"]],
+        differences=list(differences(codes["A"], codes["B"])),
+        proposal=row["adjudicated"] and _answer({"name": "proposal", **row["adjudicated"]}, None),
+    )
+
+
+def kind_in_words(kind: str) -> str:
+    """Why a case is open, such as `one-acceptable`, in words."""
+    return KINDS.get(kind, kind)
+
+
+def reading(typed: Typed, outcome: Outcome) -> Reading | None:
+    """How an own code reads; None if none is typed."""
+    if typed.choice != "own" or not typed.code.strip():
+        return None
+    try:
+        code = chosen_code("own", typed.code.strip(), outcome)
+    except OptCodeError as error:
+        return Reading(problem=str(error))
+    return Reading(str(code), chips(code))
+
+
+def chips(code: OptCode, other: OptCode | None = None) -> list[Chip]:
+    """The roots of a code in canonical order, marked where another code lacks them."""
+    steps = canonical_steps(code.expression)
+    return [
+        Chip(
+            str(root),
+            root.long_name,
+            operator if place else "",
+            other is not None and root not in other.roots,
+        )
+        for place, (operator, root) in enumerate(steps)
+    ]
+
+
+def differences(a: OptCode | None, b: OptCode | None) -> Iterator[str]:
+    """How the codes of A and B differ, a sentence for each way; nothing if one has no code."""
+    if a is None or b is None:
+        return
+    for name, one, other in (("A", a, b), ("B", b, a)):
+        if only := sorted(one.roots - other.roots, key=str):
+            yield f"Only {name} names {' and '.join(only)}."
+    if a.roots == b.roots and a.composition != b.composition:
+        yield f"The same roots are joined otherwise: {a.composition} in A, {b.composition} in B."
+    for key in dict.fromkeys([*a.fields, *b.fields]):
+        values = [code.fields.get(key, "nothing") for code in (a, b)]
+        if values[0] != values[1]:
+            yield f"{key} is {values[0]} in A and {values[1]} in B."
+    if a == b:
+        yield "Both give the same code."
+
+
+def shown_description(text: str, source: bool) -> Markup:
+    """A description as markup: escaped, and coloured where it is source code of bearable size."""
+    longest = max(map(len, text.splitlines()), default=0)
+    if not source or len(text) > LONGEST_HIGHLIGHTED or longest > LONGEST_LINE_HIGHLIGHTED:
+        return escape(text)
+    formatter = HtmlFormatter[str](nowrap=True)
+    return Markup(highlight(text, PythonLexer(stripnl=False), formatter))
+
+
+def _other_code(codes: Mapping[str, OptCode | None], name: str) -> OptCode | None:
+    return codes["B" if name == "A" else "A"]
+
+
+def _answer(row: Json, other: OptCode | None) -> Answer:
+    """An answer, marked against the other one."""
+    code = parse(row["opt"]) if row["opt"] else None
+    fields = code.fields if code else {}
+    return Answer(
+        name=row["name"],
+        line=row["opt"],
+        chips=chips(code, other) if code else (),
+        fields=[
+            Field(key, value, other is not None and other.fields.get(key) != value)
+            for key, value in fields.items()
+        ],
+        rationale=row["rationale"] or "",
+        problem=row["problem"],
+        report=row["report"],
+    )

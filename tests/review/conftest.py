@@ -1,0 +1,52 @@
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from raylab.archive.store import Archive
+from raylab.config import AnnotateConfig
+from raylab.opt.cases import Case, python_cases
+from tests.llm.scripted_server import server_process
+from tests.review.office import GOLD, HOSTILE, LONG, Office
+from tests.review.runs import AGREED, NEITHER, ONE, UNCONFIRMED, annotation, make_run
+
+
+@pytest.fixture(scope="session")
+def chat() -> Generator[str]:
+    with server_process() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def made(chat: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of which every test gets a copy."""
+    storage = tmp_path_factory.mktemp("runs")
+    (source,) = python_cases(["statistics.correlation"])
+    cases = {
+        "pool": Case("pool", f"A pool of schedules is scored and recombined. {ONE}", gold=GOLD),
+        "valve/hybrid": f"A valve is regulated by a trained model.\nIt feeds back. {NEITHER}",
+        "<b>bold</b>": f"{HOSTILE} {UNCONFIRMED}",
+        "long": f"{LONG} {ONE}",
+        "code": Case("code", f"{source.description}\n# {NEITHER}", meta=source.meta),
+        "agreed": f"A model is fitted. {AGREED}",
+    }
+    make_run(annotation(storage, chat, "protocol.seed=5"), cases)
+    return storage
+
+
+@pytest.fixture
+def storage(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path / "runs")
+
+
+@pytest.fixture
+def office(storage: Path, chat: str) -> Generator[Office]:
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        yield Office(archive, annotation(storage, chat, "protocol.seed=5"))
+
+
+@pytest.fixture
+def unreached(storage: Path) -> AnnotateConfig:
+    """The configuration with models that nobody serves."""
+    return annotation(storage, "http://127.0.0.1:9/v1", "protocol.seed=5")
