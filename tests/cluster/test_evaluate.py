@@ -343,7 +343,7 @@ def test_generations_are_named(tmp_path: Path):
     assert list(configs) == ["published", "seed-3", "seed202"]
     assert configs["published"] == data
     assert configs["seed-3"].generation == 3
-    assert configs["seed202"].path == archive
+    assert configs["seed202"].path == str(archive)
 
 
 def test_generations_that_cannot_be_are_refused(tmp_path: Path):
