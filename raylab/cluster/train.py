@@ -20,6 +20,7 @@ from ray.exceptions import RayActorError
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.util.queue import Empty, Queue
 
 from raylab import errors
@@ -166,7 +167,8 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
     """Whether the cluster failed the workers, and not they themselves."""
     if not isinstance(error, ray.train.WorkerGroupError):
         return True
-    return any(isinstance(cause, RayActorError) for cause in error.worker_failures.values())
+    lost = RayActorError, WorkerHealthCheckFailedError
+    return any(isinstance(cause, lost) for cause in error.worker_failures.values())
 
 
 def _start(config: TrainConfig) -> Checkpoint | None:
