@@ -148,7 +148,7 @@ def test_the_schema_of_kuberay_sees_mistakes(path: tuple[str, ...], value: objec
 
 def test_every_job_that_works_on_a_cluster_has_its_rayjob() -> None:
     scripts = {path.stem for path in (ROOT / "jobs").glob("*.py")}
-    assert {*JOBS, "benchmark", "report"} == scripts
+    assert {*JOBS, "benchmark", "report", "review"} == scripts
     assert [ray_job(job)["metadata"]["name"] for job in JOBS] == [f"raylab-{job}" for job in JOBS]
 
 
