@@ -39,12 +39,14 @@ class Place:
     path: str
 
     @classmethod
-    def at(cls, location: str | os.PathLike[str]) -> Self:
-        """The place at a path or URI.
+    def at(cls, location: "str | os.PathLike[str] | Place") -> Self:
+        """The place at a path or URI, or at another place.
 
         Raises:
             ConfigError: No filesystem opens the URI.
         """
+        if isinstance(location, Place):
+            return cls(location.uri, location.filesystem, location.path)
         location = os.fspath(location)
         if "://" not in location:
             path = os.path.abspath(os.path.expanduser(location))
@@ -211,6 +213,20 @@ class Place:
         except (OSError, ArrowException) as error:
             where = f" (on {platform.node()})" if self.is_local else ""
             raise kind(f"{self} cannot be {verb}: {_reason(error)}{where}") from error
+
+
+def places_of(text: str, storage: str) -> list[Place]:
+    """Where what a user names may lie: below the storage, or else at the path itself.
+
+    A URI and an absolute path name one place alone.
+
+    Raises:
+        ConfigError: No filesystem opens the URI, or the storage.
+    """
+    given = Place.at(text)
+    if "://" in text or os.path.isabs(os.path.expanduser(text)):
+        return [given]
+    return [Place.at(storage) / text.rstrip("/"), given]
 
 
 @lru_cache(OPENED_URIS)

@@ -14,7 +14,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +26,7 @@ from raylab.config import JobConfig
 from raylab.errors import RunError
 from raylab.files import Place
 from raylab.log import belongs_to
+from raylab.schema import differences
 
 RECORD = "record.json"
 METRICS = "metrics.json"
@@ -85,7 +86,7 @@ class Run(Place):
             ConfigError: No filesystem opens the storage.
         """
         name = config.name or f"{job}-{config_hash(config)}"
-        run = cls.at(str(Place.at(config.storage) / name))
+        run = cls.at(Place.at(config.storage) / name)
         if run.in_working_directory:
             LOGGER.warning(
                 "run %s lies in Ray's copy of the working directory and is deleted with it: give "
@@ -182,15 +183,9 @@ class Run(Place):
             raise RunError(
                 f"run {self} is of job {record.get('job')}, not {job}: choose another name="
             )
-        before, now = flat(_identity(record.get("config", {}))), flat(identity_of(config))
-        differences = [
-            f"\n  {key}: the run has {before.get(key, 'nothing')}, now {now.get(key, 'nothing')}"
-            for key in sorted(before.keys() | now.keys())
-            if before.get(key, ...) != now.get(key, ...)
-        ]
-        if differences:
+        if differing := differences(_identity(record.get("config", {})), identity_of(config)):
             raise RunError(
-                f"run {self} is of another configuration:{''.join(differences)}\n"
+                f"run {self} is of another configuration:{differing}\n"
                 "set these as the run has them, or choose another name="
             )
         entry = {"time": _now(), "argv": sys.argv}
@@ -289,16 +284,3 @@ def _without_non_finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_non_finite(item) for item in cast(list[Any], value)]
     return value
-
-
-def flat(config: Json, prefix: str = "") -> Json:
-    """The values of a configuration by their dotted keys."""
-    return dict(_flat_items(config, prefix))
-
-
-def _flat_items(config: Json, prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat_items(cast(Json, value), f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -1,15 +1,15 @@
 """The keys of a configuration model, and its validation errors told in terms of those keys.
 
 Both read the JSON schema that pydantic makes of the model, so neither needs to know how the model
-was written.
+was written. Where two configurations differ is told in the same terms.
 """
 
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -200,3 +200,24 @@ def _unknown_key(schema: _Schema, place: _Place) -> str:
     names = difflib.get_close_matches(name, [key.name for key in known], 1)
     paths = dict.fromkeys(key.path for key in known if key.name in names)
     return f"unknown key; did you mean {' or '.join(paths)}?" if paths else f"unknown key; {listed}"
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a configuration by their dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """A line for each key of which a run's configuration is not the one given now."""
+    had, has = flat(before), flat(now)
+    return "".join(
+        f"\n  {key}: the run has {had.get(key, 'nothing')}, now {has.get(key, 'nothing')}"
+        for key in sorted(had.keys() | has.keys())
+        if had.get(key, ...) != has.get(key, ...)
+    )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -56,6 +56,7 @@ from raylab.archive.rows import (
 from raylab.archive.tables import CALLS, CASES, DECISIONS, PROMPTS, RUNS
 from raylab.archive.verification import problems_of
 from raylab.errors import ArchiveError
+from raylab.schema import differences
 
 PATIENCE_SECONDS = 60.0
 OPENING_SECONDS = 5.0
@@ -260,7 +261,8 @@ class Archive:
 
         def work(connection: Connection) -> None:
             head = self._head(connection, run)
-            there = _subjects(connection, head["id"], [row.case for row in rows])
+            named = _cases_named(connection, head["id"], [row.case for row in rows])
+            there = {row["case"]: row["subject"] for row in named}
             values: list[Json] = []
             sequence, last = head["head_sequence"], head["head_hash"]
             for row in rows:
@@ -283,12 +285,7 @@ class Archive:
         Raises:
             ArchiveError: There is no such run.
         """
-
-        def work(connection: Connection) -> dict[str, str]:
-            run_id = self._run(connection, run)["id"]
-            return {row["case"]: row["status"] for row in _cases_named(connection, run_id, cases)}
-
-        return self._database.read(work)
+        return self._of_cases(run, cases, "status")
 
     def subjects(self, run: str, cases: Sequence[str]) -> dict[str, str]:
         """The SHA-256 of the description of those of these cases that a run has.
@@ -296,11 +293,7 @@ class Archive:
         Raises:
             ArchiveError: There is no such run.
         """
-
-        def work(connection: Connection) -> dict[str, str]:
-            return _subjects(connection, self._run(connection, run)["id"], cases)
-
-        return self._database.read(work)
+        return self._of_cases(run, cases, "subject")
 
     def counts(self, run: str, now: bool = False) -> dict[str, int]:
         """Cases of a run by status.
@@ -444,12 +437,7 @@ class Archive:
         Raises:
             ArchiveError: There is no such run.
         """
-
-        def work(connection: Connection) -> dict[str, int]:
-            run_id = self._run(connection, run)["id"]
-            return {row["case"]: row["sequence"] for row in _cases_named(connection, run_id, cases)}
-
-        return self._database.read(work)
+        return self._of_cases(run, cases, "sequence")
 
     def desk(self, run: str) -> Desk:
         """Leases and drafts of those who review a run.
@@ -573,6 +561,13 @@ class Archive:
         until = self.run(run).records
         return write_cases(self.current_cases(run, until=until), path, format)
 
+    def _of_cases(self, run: str, cases: Sequence[str], column: str) -> dict[str, Any]:
+        def work(connection: Connection) -> dict[str, Any]:
+            run_id = self._run(connection, run)["id"]
+            return {row["case"]: row[column] for row in _cases_named(connection, run_id, cases)}
+
+        return self._database.read(work)
+
     def _run_id(self, name: str) -> int:
         return self._database.read(lambda connection: self._run(connection, name)["id"])
 
@@ -615,15 +610,10 @@ class Archive:
     def _refuse_other_work(self, row: RowMapping, config: str) -> None:
         if row["config"] == config:
             return
-        before, now = _flat(json.loads(row["config"])), _flat(json.loads(config))
-        differences = [
-            f"\n  {key}: the run has {before.get(key, 'nothing')}, now {now.get(key, 'nothing')}"
-            for key in sorted(before.keys() | now.keys())
-            if before.get(key, ...) != now.get(key, ...)
-        ]
+        differing = differences(json.loads(row["config"]), json.loads(config))
         raise ArchiveError(
             f"archive {self.place} has a run {row['name']} of another configuration:"
-            f"{''.join(differences)}\nset these as the run has them, or choose another name="
+            f"{differing}\nset these as the run has them, or choose another name="
         )
 
     def _refuse_other_description(self, run: str, row: CaseRow, subject: str) -> None:
@@ -633,17 +623,6 @@ class Archive:
                 "description: ids must tell the cases of a run apart, and descriptions stay as "
                 "they are; for changed ones choose another name="
             )
-
-
-def _flat(config: Json, prefix: str = "") -> Json:
-    """The values of nested objects by their dotted keys."""
-    flat: Json = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            flat |= _flat(cast(Json, value), f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _rows(connection: Connection, statement: Executable) -> Sequence[RowMapping]:
@@ -698,10 +677,6 @@ def _cases_named(connection: Connection, run_id: int, cases: Sequence[str]) -> I
     for some in _chunks(keys):
         named = (CASES.c.run_id == run_id) & CASES.c.case_key.in_(some)
         yield from connection.execute(select(*columns).where(named)).mappings()
-
-
-def _subjects(connection: Connection, run_id: int, cases: Sequence[str]) -> dict[str, str]:
-    return {row["case"]: row["subject"] for row in _cases_named(connection, run_id, cases)}
 
 
 def _decisions_on(

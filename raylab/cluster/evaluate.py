@@ -358,8 +358,8 @@ def _score_missing(
     """Score the missing units, write each pair's files as it comes, and add its accuracies."""
     pending = _submit(job, missing, checkpoints, cluster)
     start, total, meters = time.monotonic(), len(pending), Meters(job.tree.name)
-    scores = str(job.tree / job.subdir)
-    say(f"scoring {total} pairs of model and generation -> {scores}", total=total, uri=scores)
+    uri = str(job.tree / job.subdir)
+    say(f"scoring {total} pairs of model and generation -> {uri}", total=total, uri=uri)
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=HEARTBEAT_SECONDS)

@@ -1,7 +1,6 @@
 """Trained models by what users call them: checkpoint files, runs, pipelines and sweeps."""
 
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, read_checkpoint
 from raylab.errors import CheckpointError, RunError
-from raylab.files import Place
+from raylab.files import Place, places_of
 from raylab.runs import METRICS, RECORD, TRIALS, Run
 
 logger = logging.getLogger(__name__)
@@ -61,8 +60,7 @@ def find_models(given: Sequence[str], storage: str) -> dict[str, str]:
 def _location(text: str, storage: str) -> Place:
     if "://" in text:
         return Place.at(text)
-    path = Place.at(text)
-    places = [path] if os.path.isabs(text) else [Place.at(storage) / text.rstrip("/"), path]
+    places = places_of(text, storage)
     for place in places:
         if (place if _is_checkpoint(place) else place / RECORD).exists():
             return place
@@ -79,7 +77,7 @@ def _is_checkpoint(place: Place) -> bool:
 def _models_at(place: Place) -> list[_Found]:
     if _is_checkpoint(place):
         return [_of_file(place)]
-    run = Run.at(str(place))
+    run = Run.at(place)
     record = run.read_json(RECORD)
     if record is None:
         raise RunError(f"{run} is neither a checkpoint nor a run: it has no {RECORD}")
@@ -116,7 +114,7 @@ def _of_pipeline(run: Run) -> list[_Found]:
     models = (run.read_json(METRICS) or {}).get("models")
     if not models:
         raise RunError(f"{run} has no trained model yet: no model is in its {METRICS}")
-    return [_of_run(Run.at(str(run / name))) for name in models]
+    return [_of_run(Run.at(run / name)) for name in models]
 
 
 def _of_sweep(run: Run) -> list[_Found]:
@@ -154,7 +152,7 @@ def _best_checkpoint(run: Run) -> str | None:
 def trial_runs(run: Run) -> list[Run]:
     """The training runs of a sweep, by name."""
     trials = run / TRIALS
-    return [Run.at(str(trials / name)) for name in trials.names()]
+    return [Run.at(trials / name) for name in trials.names()]
 
 
 def file_name(name: str) -> str:

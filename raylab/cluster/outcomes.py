@@ -186,7 +186,7 @@ def _canary_outcomes(archive: Archive, run: str, canary: Canary) -> Iterator[Out
 def _report_of(storage: str, row: RunRow) -> Json | None:
     """What a run of this storage reported of the records that the archive holds of it now."""
     try:
-        report = Run.at(str(Place.at(storage) / row.name)).read_json(REPORT) or {}
+        report = Run.at(Place.at(storage) / row.name).read_json(REPORT) or {}
     except (DataError, RunError):
         return None
     return report if report.get("archive", {}).get("head_hash") == row.head_hash else None

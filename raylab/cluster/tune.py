@@ -181,7 +181,7 @@ def _trial(values: Json, *, settings: Json, uri: str) -> None:
         raise
     except (RaylabError, ValidationError) as error:
         failure = {"kind": type(error).__name__, "message": str(error)}
-        Run.at(str(Place.at(uri) / TRIALS / name)).write_json(FAILURE, failure)
+        Run.at(Place.at(uri) / TRIALS / name).write_json(FAILURE, failure)
         monitor = config.training.monitor.value
         ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, "failure": str(error)})
 
@@ -314,7 +314,7 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     if not ranked or ranked[0]["score"] is None:
         reasons = [trial["failure"] for trial in ranked] + [str(e) for e in results.errors]
         raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
-    best = Run.at(str(run / TRIALS / ranked[0]["trial"]))
+    best = Run.at(run / TRIALS / ranked[0]["trial"])
     chosen = TrainConfig.model_validate(cast("Json", best.read_json(RECORD))["config"])
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     run.write_bytes(BEST, yaml.encode())

@@ -102,9 +102,13 @@ class OptCode:
     @cached_property
     def composition(self) -> str:
         """The expression in canonical notation, such as `Evo/Lrn+Ctl`; equal for equal trees."""
-        return "".join(f"{operator}{root}" for operator, root in canonical_steps(self.expression))[
-            1:
-        ]
+        return "".join(f"{operator}{root}" for operator, root in self.parts)
+
+    @property
+    def parts(self) -> list[tuple[str, Root]]:
+        """The roots of the canonical line, each with what joins it to the one before, if any."""
+        (_, first), *others = canonical_steps(self.expression)
+        return [("", first), *others]
 
     @property
     def roots(self) -> frozenset[Root]:

@@ -11,7 +11,6 @@ from typing import Any
 from raylab.opt.agreement import Distance
 from raylab.opt.code import parse
 from raylab.opt.confusion import Roots
-from raylab.opt.notation import canonical_steps
 from raylab.opt.outcome import Classification, Evaluation, HumanDecision, Outcome, Status
 from raylab.opt.prompts import shortened
 from raylab.opt.tallies import agreement_of, source_of
@@ -161,8 +160,8 @@ def _roots(answer: Classification | None) -> Roots:
 def _code(line: str, alone: Roots = NOTHING) -> Json:
     code = parse(line)
     parts = [
-        {"operator": operator if place else "", "root": root.value, "alone": root in alone}
-        for place, (operator, root) in enumerate(canonical_steps(code.expression))
+        {"operator": operator, "root": root.value, "alone": root in alone}
+        for operator, root in code.parts
     ]
     return {"parts": parts, "fields": _name(str(code).partition("; ")[2])}
 

@@ -19,7 +19,7 @@ def recorded_run(storage: str, name: str, archive: str | None) -> tuple[Run, Ann
     Raises:
         RunError: There is no annotation run of this name.
     """
-    run = Run.at(str(Place.at(storage) / name))
+    run = Run.at(Place.at(storage) / name)
     record = run.read_json(RECORD)
     if record is None or record["job"] != AnnotateConfig.job:
         raise RunError(f"{run} is no annotation run: check name= and storage=")

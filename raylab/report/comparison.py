@@ -3,19 +3,19 @@
 Only files that the runs left are read, so that a comparison needs neither Ray nor torch.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from raylab.errors import RunError
-from raylab.files import Place
+from raylab.files import places_of
 from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
 from raylab.report.charts import METRICS as QUALITY_METRICS
 from raylab.report.charts import Estimate, History, label_of, quality_estimates
 from raylab.report.tables import COMPARED
-from raylab.runs import METRICS, QUALITY, RECORD, REPORT, TRIALS, Run, flat
+from raylab.runs import METRICS, QUALITY, RECORD, REPORT, TRIALS, Run
+from raylab.schema import flat
 
 Json = Mapping[str, Any]
 Estimates = dict[str, Estimate]
@@ -279,13 +279,11 @@ def compare(runs: Mapping[str, Run]) -> Comparison:
 
 
 def _find(text: str, storage: str) -> Run:
-    places = [Run.at(text)]
-    if "://" not in text and not os.path.isabs(os.path.expanduser(text)):
-        places.insert(0, Run.at(str(Place.at(storage) / text)))
-    for run in places:
-        if (run / RECORD).exists():
-            return run
-    where = " or ".join(str(run / RECORD) for run in places)
+    places = places_of(text, storage)
+    for place in places:
+        if (place / RECORD).exists():
+            return Run.at(place)
+    where = " or ".join(str(place / RECORD) for place in places)
     raise RunError(
         f"no run {text}: there is no {where}; give in runs= its name under storage=, its "
         "directory or its URI"
@@ -316,7 +314,7 @@ def _read_sweep(found: Comparison, label: str, run: Run, record: Json) -> str | 
     if not trials:
         return "its trials are not ranked yet"
     best = trials[0]["trial"]
-    metrics = Run.at(str(run / TRIALS / best)).read_json(METRICS)
+    metrics = Run.at(run / TRIALS / best).read_json(METRICS)
     return _add_model(found, f"{label}/{best}", metrics)
 
 

@@ -12,7 +12,6 @@ from pygments.lexers import PythonLexer
 from raylab.errors import OptCodeError
 from raylab.opt.cases import is_source
 from raylab.opt.code import OptCode, parse
-from raylab.opt.notation import canonical_steps
 from raylab.opt.outcome import Outcome
 from raylab.opt.review import chosen_code, review_row
 from raylab.review.reviews import Opened, Typed
@@ -152,15 +151,9 @@ def reading(typed: Typed, outcome: Outcome) -> Reading | None:
 
 def chips(code: OptCode, other: OptCode | None = None) -> list[Chip]:
     """The roots of a code in canonical order, marked where another code lacks them."""
-    steps = canonical_steps(code.expression)
     return [
-        Chip(
-            str(root),
-            root.long_name,
-            operator if place else "",
-            other is not None and root not in other.roots,
-        )
-        for place, (operator, root) in enumerate(steps)
+        Chip(str(root), root.long_name, operator, other is not None and root not in other.roots)
+        for operator, root in code.parts
     ]
 
 
