@@ -6,7 +6,7 @@ may serve reviewers. Times are those of the callers, whose clocks should agree t
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Table, delete, select
+from sqlalchemy import ColumnElement, Connection, Table, delete, or_, select
 
 from raylab.archive.database import Database
 from raylab.archive.records import Draft, Lease
@@ -59,15 +59,14 @@ class Desk:
         return self._database.read(work)
 
     def save(self, case: int, reviewer: str, draft: Draft) -> None:
-        """Keeps what a reviewer has typed on a case, in place of what was there."""
-        row = {"run_id": self._run_id, "sequence": case, "reviewer": reviewer, **vars(draft)}
-        statement = self._database.upsert(DRAFTS, vars(draft))
-        self._database.write(lambda connection: connection.execute(statement, row))
+        """Keeps what a reviewer has typed on a case, in place of what was there.
 
-    def discard(self, case: int, reviewer: str) -> None:
-        """Drops what a reviewer has typed on a case."""
-        statement = delete(DRAFTS).where(_mine(DRAFTS, self._run_id, case, reviewer))
-        self._database.write(lambda connection: connection.execute(statement))
+        A draft that a later one of the same page has overtaken on its way is dropped.
+        """
+        row = {"run_id": self._run_id, "sequence": case, "reviewer": reviewer, **vars(draft)}
+        not_overtaken = (DRAFTS.c.page != draft.page) | (DRAFTS.c.edit <= draft.edit)
+        statement = self._database.upsert(DRAFTS, vars(draft), not_overtaken)
+        self._database.write(lambda connection: connection.execute(statement, row))
 
     def draft(self, case: int, reviewer: str) -> Draft | None:
         """What a reviewer has typed on a case and not settled."""
@@ -81,9 +80,10 @@ class Desk:
         return self._database.read(work)
 
     def drafted(self, reviewer: str) -> set[int]:
-        """Sequences of the cases on which a reviewer has a draft."""
+        """Sequences of the cases on which a reviewer has a draft that is not empty."""
         mine = (DRAFTS.c.run_id == self._run_id) & (DRAFTS.c.reviewer == reviewer)
-        statement = select(DRAFTS.c.sequence).where(mine)
+        typed = or_(*(DRAFTS.c[name] != "" for name in ("choice", "code", "justification")))
+        statement = select(DRAFTS.c.sequence).where(mine & typed)
         return self._database.read(lambda connection: set(connection.scalars(statement)))
 
 

@@ -117,12 +117,16 @@ class Draft:
         code: the line of an own code.
         justification: why.
         saved: when it was saved, UTC.
+        page: the copy of the page it was typed in.
+        edit: how many changes had been made there.
     """
 
     choice: str
     code: str
     justification: str
     saved: datetime
+    page: str
+    edit: int
 
 
 @dataclass(frozen=True)

@@ -231,4 +231,6 @@ DRAFTS = Table(
     Column("code", AnyText, nullable=False),
     Column("justification", AnyText, nullable=False),
     Column("saved", UtcTime, nullable=False),
+    Column("page", AnyText, nullable=False),
+    Column("edit", BigInteger, nullable=False),
 )

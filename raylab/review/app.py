@@ -10,6 +10,7 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Annotated, Any
@@ -102,9 +103,11 @@ def _typed(
     choice: Annotated[str, Form()] = "",
     code: Annotated[str, Form()] = "",
     justification: Annotated[str, Form()] = "",
+    page: Annotated[str, Form(max_length=64)] = "",
+    edit: Annotated[int, Form(ge=0, lt=2**63)] = 1,
 ) -> Typed:
     # Forms send line breaks as CR LF.
-    return Typed(choice, code, justification.replace("\r\n", "\n"))
+    return Typed(choice, code, justification.replace("\r\n", "\n"), page, edit)
 
 
 OfRun = Annotated[Reviews, Depends(_reviews)]
@@ -210,7 +213,8 @@ def save_draft(
     request: Request, reviews: OfRun, reviewer: Reviewer, case: Number, typed: Filled
 ) -> Response:
     """Keeps what is typed and the case, and says how an own code reads."""
-    return _page(request, "state.html", **_state(reviews.save(case, reviewer, typed), reviewer))
+    opened = replace(reviews.save(case, reviewer, typed), typed=typed)
+    return _page(request, "state.html", **_state(opened, reviewer))
 
 
 @PAGES.post("/cases/{case}/skip", dependencies=OWN_FORM)
@@ -299,6 +303,7 @@ def _case_page(
         lost=lost,
         unreached=unreached,
         done=done,
+        page=secrets.token_urlsafe(8),
         **_state(opened, reviewer),
     )
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from raylab.archive.records import HUMAN, CurrentCase, Draft, Lease, StoredDecision
@@ -47,11 +47,22 @@ class UndecidedError(DataError):
 
 @dataclass(frozen=True)
 class Typed:
-    """What a reviewer has filled in; choice is A, B, own or empty."""
+    """What a reviewer has filled in.
+
+    Attributes:
+        choice: A, B, own or empty.
+        code: the line of an own code.
+        justification: why.
+        page: the copy of the page it was filled in.
+        edit: how many changes had been made there, so that an older text which arrives late does
+            not replace a newer one.
+    """
 
     choice: str = ""
     code: str = ""
     justification: str = ""
+    page: str = ""
+    edit: int = 1
 
 
 @dataclass(frozen=True)
@@ -214,17 +225,14 @@ class Reviews:
         )
 
     def save(self, case: int, reviewer: str, typed: Typed) -> Opened:
-        """Keeps what was typed, whoever works on the case, and opens it.
+        """Keeps what was typed, if anything was, whoever works on the case, and opens it.
 
         Raises:
             DataError: The run has no such case.
         """
         self._current(case)
-        if typed == Typed():
-            self._desk.discard(case, reviewer)
-        else:
-            draft = Draft(typed.choice, typed.code, typed.justification, self._now())
-            self._desk.save(case, reviewer, draft)
+        if typed.edit:
+            self._desk.save(case, reviewer, Draft(**vars(typed), saved=self._now()))
         return self.open(case, reviewer)
 
     def give_back(self, case: int, reviewer: str) -> None:
@@ -243,7 +251,7 @@ class Reviews:
             LlmError: The evaluator could not be asked; nothing is archived.
             ArchiveError: The archive fails.
         """
-        self.save(case, reviewer, typed)
+        self.save(case, reviewer, replace(typed, edit=max(typed.edit, 1)))
         current = self._held(case, reviewer)
         name, outcome = current.case.case, Outcome.model_validate(current.case.body)
         if current.status != HUMAN:

@@ -20,7 +20,7 @@ from tests.archive.rows import NOON, case_row, decision_row
 ROOT = Path(__file__).parents[2]
 MINUTE = timedelta(minutes=1)
 SOON, LATER = NOON + MINUTE, NOON + 2 * MINUTE
-DRAFT = Draft("own", "OPT=Evo", "it breeds", NOON)
+DRAFT = Draft("own", "OPT=Evo", "it breeds", NOON, "a tab", 1)
 TAKER = """
 import sys
 from datetime import datetime, timedelta
@@ -81,9 +81,19 @@ def test_drafts_are_each_reviewers_own_and_the_last_one_stands(desk: Desk) -> No
     assert desk.draft(2, "ada") == replace(DRAFT, code="\0\ud800", saved=SOON)
     assert desk.drafted("ada") == {1, 2} and desk.drafted("bo") == {1}
     assert desk.draft(1, "bo") == replace(DRAFT, choice="A")
-    desk.discard(1, "ada")
-    desk.discard(1, "ada")
+    desk.save(1, "ada", replace(DRAFT, choice="", code="", justification=""))
     assert desk.drafted("ada") == {2} and desk.drafted("bo") == {1}
+
+
+def test_a_draft_that_was_overtaken_on_its_way_is_dropped(desk: Desk) -> None:
+    older, newer = replace(DRAFT, justification="it"), replace(DRAFT, edit=2)
+    for draft in (newer, older):
+        desk.save(1, "ada", draft)
+    assert desk.draft(1, "ada") == newer
+    # Another tab counts its own edits.
+    other = replace(older, page="another tab", saved=SOON)
+    desk.save(1, "ada", other)
+    assert desk.draft(1, "ada") == other
 
 
 def test_a_decision_that_settles_clears_the_desk(archive: Archive, desk: Desk) -> None:

@@ -5,13 +5,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from raylab.archive.store import Archive
 from raylab.opt.outcome import HumanDecision
@@ -30,6 +31,7 @@ CASES = {
     "pool": f"Schedules are bred. {ONE}",
     "valve": f"A valve is regulated. {NEITHER}",
     "drafted": f"It feeds back. {NEITHER}",
+    "early": f"The script is late. {NEITHER}",
     "kept": f"Its server goes. {NEITHER}",
     "folded": f"It is folded. {UNCONFIRMED}",
     "checked": f"It is looked at. {UNCONFIRMED}",
@@ -105,7 +107,7 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         if name:
             page.get_by_label("Your name").fill(name)
             page.keyboard.press("Enter")
-            page.get_by_role("heading", name="Open cases").wait_for()
+            arrive(page, "Open cases")
         return page
 
     yield visit
@@ -115,10 +117,16 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
     assert [text for text in complaints if "Failed to load resource" not in text] == []
 
 
+def arrive(page: Page, heading: str) -> None:
+    """Waits for a page and its script, without which keys do nothing."""
+    page.get_by_role("heading", name=heading, level=1).wait_for()
+    page.wait_for_load_state()
+
+
 def open_case(page: Page, case: str) -> None:
     page.goto("/")
     page.get_by_role("link", name=case, exact=True).click()
-    page.get_by_role("heading", name=case, level=1).wait_for()
+    arrive(page, case)
 
 
 def decided(storage: Path, case: str) -> list[HumanDecision]:
@@ -128,13 +136,23 @@ def decided(storage: Path, case: str) -> list[HumanDecision]:
         ]
 
 
+def wait_for_draft(storage: Path, case: str, reviewer: str, text: str) -> None:
+    """Waits until a draft is in the archive: what a closed tab sends last, nobody is told of."""
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        sequence, desk = archive.sequences("systems", [case])[case], archive.desk("systems")
+        deadline = time.monotonic() + 20
+        while (draft := desk.draft(sequence, reviewer)) is None or draft.justification != text:
+            assert time.monotonic() < deadline, draft
+            time.sleep(0.1)
+
+
 def test_a_case_is_settled_by_keyboard_alone(visit: Callable[..., Page], storage: Path) -> None:
     page = visit()
     page.keyboard.type("Ada")
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Open cases").wait_for()
+    arrive(page, "Open cases")
     page.keyboard.press("n")
-    page.get_by_role("heading", name="pool", level=1).wait_for()
+    arrive(page, "pool")
     page.keyboard.press("c")
     page.keyboard.type("Evo/Lern")
     expect(page.locator("#reading")).to_contain_text("column 5: expected")
@@ -143,26 +161,27 @@ def test_a_case_is_settled_by_keyboard_alone(visit: Callable[..., Page], storage
     page.keyboard.type("Bred, not learnt.")
     page.keyboard.press("Control+Enter")
     expect(page.get_by_role("alert")).to_contain_text("correct the code")
+    page.wait_for_load_state()
     assert decided(storage, "pool") == []
     page.keyboard.press("c")
     page.keyboard.press("Control+a")
     page.keyboard.type("Evo")
     expect(page.locator("#reading")).to_contain_text("Reads as")
     page.keyboard.press("Control+Enter")
-    page.get_by_role("heading", name="valve", level=1).wait_for()
+    arrive(page, "valve")
     expect(page.get_by_role("status").first).to_contain_text("pool is settled: OPT=Evo")
     (made,) = decided(storage, "pool")
     assert (made.reviewer, made.choice) == ("Ada", "own")
     assert made.justification == "Bred, not learnt."
     assert made.confirmation is not None and made.confirmation.acceptable
     page.get_by_role("button", name="Undo the decision on pool").click()
-    page.get_by_role("heading", name="pool", level=1).wait_for()
+    arrive(page, "pool")
     expect(page.get_by_label("Your code")).to_have_value("OPT=Evo")
     assert [one.action for one in decided(storage, "pool")] == ["decide", "undo"]
     page.keyboard.press("a")
     expect(page.get_by_role("radio", name="A Evo")).to_be_checked()
     page.keyboard.press("n")
-    page.get_by_role("heading", name="valve", level=1).wait_for()
+    arrive(page, "valve")
 
 
 def test_keys_fold_show_and_can_be_turned_off(visit: Callable[..., Page]) -> None:
@@ -187,7 +206,9 @@ def test_keys_fold_show_and_can_be_turned_off(visit: Callable[..., Page]) -> Non
     expect(page.get_by_role("radio").first).not_to_be_checked()
 
 
-def test_what_is_typed_outlives_reloads_lost_tabs_and_devices(visit: Callable[..., Page]) -> None:
+def test_what_is_typed_outlives_reloads_lost_tabs_and_devices(
+    visit: Callable[..., Page], storage: Path
+) -> None:
     page = visit("Bo")
     open_case(page, "drafted")
     page.keyboard.press("b")
@@ -202,9 +223,22 @@ def test_what_is_typed_outlives_reloads_lost_tabs_and_devices(visit: Callable[..
     why.press_sequentially(" into the valve")
     page.goto("about:blank")
     page.close()
+    wait_for_draft(storage, "drafted", "Bo", "It feeds back into the valve")
     other = visit("Bo")
     open_case(other, "drafted")
     expect(other.get_by_label("Why?")).to_have_value("It feeds back into the valve")
+
+
+def test_what_is_typed_before_the_script_is_there_is_saved(visit: Callable[..., Page]) -> None:
+    page = visit("Gil")
+    open_case(page, "early")
+    held: list[Route] = []
+    page.route("**/review.js", lambda route: held.append(route))
+    page.reload(wait_until="commit")
+    page.get_by_label("Why?").fill("It came early")
+    expect(page.locator("#kept")).not_to_contain_text("Draft saved.")
+    held[0].continue_()
+    expect(page.locator("#kept")).to_contain_text("Draft saved.")
 
 
 def test_two_reviewers_never_have_the_same_case(visit: Callable[..., Page], storage: Path) -> None:
@@ -278,6 +312,7 @@ def test_the_page_works_without_a_script(visit: Callable[..., Page], storage: Pa
     page.get_by_label("Why?").fill("Bred.")
     page.get_by_role("button", name="Send").click()
     expect(page.get_by_role("alert")).to_contain_text("correct the code")
+    page.wait_for_load_state()
     page.get_by_role("radio", name="A Evo").check()
     page.get_by_role("button", name="Send").click()
     page.wait_for_url(re.compile("done="))
@@ -293,7 +328,7 @@ def test_nothing_keeps_people_out(visit: Callable[..., Page], scheme: str, size:
     assert_accessible(page)
     page.get_by_label("Your name").fill("Hal")
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Open cases").wait_for()
+    arrive(page, "Open cases")
     assert_accessible(page)
     open_case(page, "checked")
     page.keyboard.press("p")

@@ -191,6 +191,37 @@ def test_a_code_is_read_while_it_is_typed(office: Office, code: str, says: str) 
     assert browser.page.count("script") == 0
 
 
+def test_a_draft_that_comes_late_never_replaces_a_newer_one(office: Office) -> None:
+    browser = office.browser("Ada")
+    browser.get("/cases/1")
+    of_page = {"page": browser.page.field("page")["value"], "choice": "A"}
+    browser.post("/cases/1/draft", **of_page, edit="2", justification="It breeds.")
+    browser.post("/cases/1/draft", **of_page, edit="1", justification="It br")
+    browser.get("/cases/1")
+    assert browser.page.within["justification"].strip() == "It breeds."
+    # An emptied one neither.
+    browser.post("/cases/1/draft", page="other", edit="2")
+    browser.post("/cases/1/draft", page="other", edit="1", justification="It")
+    browser.get("/cases/1")
+    assert browser.page.within["justification"].strip() == ""
+
+
+def test_a_tab_where_nothing_was_typed_since_only_keeps_the_case(office: Office) -> None:
+    browser = office.browser("Ada")
+    browser.get("/cases/1")
+    browser.post("/cases/1/draft", choice="A", justification="on the phone")
+    office.clock.pass_by(LEASE - timedelta(seconds=1))
+    browser.post("/cases/1/draft", edit="0", choice="own", code="Evo/Lrn", justification="old")
+    # How its own code reads is told, whatever the draft has.
+    assert "Evo/Lrn" in browser.page.within["reading"]
+    office.clock.pass_by(timedelta(seconds=1))
+    assert held(office) == {1: "Ada"}
+    browser.get("/cases/1")
+    assert browser.page.within["justification"].strip() == "on the phone"
+    browser.post("/cases/1/decide", edit="0", choice="own", code="Evo")
+    assert browser.page.field("code")["value"] == "Evo"
+
+
 # Leases
 
 

@@ -25,6 +25,8 @@ def upgrade() -> None:
         sa.Column("code", sa.Text, nullable=False),
         sa.Column("justification", sa.Text, nullable=False),
         sa.Column("saved", TIME, nullable=False),
+        sa.Column("page", sa.Text, nullable=False),
+        sa.Column("edit", sa.BigInteger, nullable=False),
     )
 
 

@@ -49,9 +49,10 @@ function tell(text) {
   document.getElementById("kept").replaceChildren(line);
 }
 
-const filled = () => new URLSearchParams(new FormData(form));
-const post = () =>
-  fetch(form.dataset.draft, { method: "POST", body: filled(), keepalive: true });
+function post() {
+  const body = new URLSearchParams(new FormData(form));
+  return fetch(form.dataset.draft, { method: "POST", body, keepalive: true });
+}
 
 // After a new session the page's own token is out of date: a fresh copy of the page has the right one.
 async function renewToken() {
@@ -61,7 +62,13 @@ async function renewToken() {
   return Boolean(token);
 }
 
-async function save() {
+function touched() {
+  const fields = [...form.querySelectorAll("input, textarea")];
+  return fields.some((one) => one.checked !== one.defaultChecked || one.value !== one.defaultValue);
+}
+
+// Sends the form, which renews the lease whether or not anything was typed.
+async function send() {
   try {
     let answer = await post();
     if (answer.status === 403 && (await renewToken())) answer = await post();
@@ -81,23 +88,32 @@ async function save() {
 
 if (form) {
   let timer = 0;
-  let saved = filled().toString();
+  let edits = touched() ? 1 : 0; // Typed before this script was there.
+  let saved = 0;
   let saving = Promise.resolve(true);
 
-  // One at a time, so that an older text never overtakes a newer one.
+  // The server drops a text that a later edit has overtaken, and writes none where edit is 0: a
+  // tab in which nothing was typed since never replaces what was typed on another device.
+  const changed = () => edits !== saved;
+  const number = () => (form.elements.edit.value = changed() ? edits : 0);
   const keep = () => {
     clearTimeout(timer);
     saving = saving.then(async () => {
-      const text = filled().toString();
-      const done = await save();
-      if (done) saved = text;
+      const sent = edits;
+      number();
+      const done = await send();
+      if (done) saved = sent;
+      number();
       return done;
     });
     return saving;
   };
-  const changed = () => filled().toString() !== saved;
+  number();
+  if (changed()) keep();
 
   form.addEventListener("input", () => {
+    edits += 1;
+    number();
     clearTimeout(timer);
     timer = setTimeout(keep, PAUSE);
   });
