@@ -149,7 +149,7 @@ class Train(Work):
 
 class Tune(Train):
     job, parts, each = "tune", "trials", " in each trial"
-    trials = 2
+    epochs, trials = 48, 2
 
     @property
     def order(self) -> list[str]:
