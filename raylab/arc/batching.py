@@ -51,6 +51,10 @@ class Grids(NamedTuple):
         """The grids at (N,) `index`."""
         return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
 
+    def to(self, device: torch.device) -> "Grids":
+        """The same grids on a device, which fetches those in pinned memory while it computes."""
+        return Grids(*(_moved(tensor, device) for tensor in self[:4]), padded=self.padded)
+
     def part(self, grids: slice) -> "Grids":
         """Neighbouring grids, padded to the longest of their own."""
         lengths = self.sizes[grids].prod(dim=1)
@@ -82,6 +86,18 @@ class Batch(NamedTuple):
             demo_index=self.demo_index[index],
             tasks=self.tasks[index],
             pairs=self.pairs[index],
+        )
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device, as `Grids.to`."""
+        return Batch(
+            source=self.source.to(device),
+            target=self.target.to(device),
+            demo_inputs=self.demo_inputs.to(device),
+            demo_outputs=self.demo_outputs.to(device),
+            demo_index=_moved(self.demo_index, device),
+            tasks=_moved(self.tasks, device),
+            pairs=_moved(self.pairs, device),
         )
 
 
@@ -131,6 +147,10 @@ class PairStore:
             sizes=torch.from_numpy(sizes),
             padded=not bool(inside.all()),
         )
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def store_pairs(tasks: Sequence[Task]) -> PairStore:

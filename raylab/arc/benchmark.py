@@ -27,11 +27,11 @@ from raylab.arc.batching import (
     demonstration_table,
     store_pairs,
 )
-from raylab.arc.models import build_model
+from raylab.arc.models import build_model, demonstrations_of
 from raylab.arc.module import grid_loss
 from raylab.arc.naive import build_naive_model, naive_batch
+from raylab.arc.precision import hardware_precision
 from raylab.arc.tasks import load_tasks
-from raylab.arc.training import demonstrations_of, hardware_precision
 from raylab.config import BenchmarkConfig, ModelConfig, Precision, TrainingConfig
 from raylab.log import say, show
 from raylab.runs import METRICS, Run
@@ -137,7 +137,7 @@ def _raylab_steps(
     mixed = hardware_precision(Precision.AUTO) is not Precision.FLOAT32
 
     def step(draw: Draw) -> tuple[Indices, Tensor]:
-        batch = move_data_to_device(dataset[draw], _device())
+        batch = dataset[draw].to(_device())
         with torch.autocast(_device().type, torch.bfloat16, enabled=mixed):
             prediction = network(batch)
         return draw.pairs, update(grid_loss(prediction, batch.target.cells, batch.target.sizes))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric.utilities import move_data_to_device
 from torch import Tensor
 
 from raylab.arc.batching import (
@@ -22,10 +21,10 @@ from raylab.arc.batching import (
 from raylab.arc.checkpoints import Checkpoint, load_weights
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
-from raylab.arc.models import GridModel, build_model
+from raylab.arc.models import GridModel, build_model, demonstrations_of
+from raylab.arc.precision import hardware_precision
 from raylab.arc.scoring import count_batch
 from raylab.arc.tasks import Task
-from raylab.arc.training import demonstrations_of, hardware_precision
 from raylab.config import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
 
@@ -125,7 +124,7 @@ def predicted_examples(
         store = store_pairs([task])
         pair = np.array([len(task.demonstrations) if task.questions else 0])
         context = demonstration_table(store, pair, demonstrations_of(checkpoint.model), None)
-        batch = move_data_to_device(BatchDataset(store)[Draw(pair, context, None)], device)
+        batch = BatchDataset(store)[Draw(pair, context, None)].to(device)
         with torch.inference_mode(), _autocast(device):
             prediction = _image(greedy_decode(model, batch))
         target = _image(batch.target)
@@ -174,7 +173,7 @@ def _count_pairs(
     metrics = GridMetrics([str(pair) for pair in pairs]).to(device)
     with _autocast(device):
         for draw in plan:
-            batch = move_data_to_device(dataset[draw], device)
+            batch = dataset[draw].to(device)
             count_batch(model, batch, batch.pairs, metrics)
     return metrics.counts.cpu()
 

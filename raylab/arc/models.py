@@ -361,6 +361,11 @@ def _left_aligned(tokens: Tensor) -> Tensor:
     return tokens.gather(1, (tokens == PAD).long().argsort(dim=1, stable=True))
 
 
+def demonstrations_of(model: ModelConfig) -> int:
+    """Demonstration pairs the model reads with each query."""
+    return 0 if isinstance(model, EncoderDecoderConfig) else model.demonstrations
+
+
 def build_model(config: ModelConfig) -> GridModel:
     """The model of `config`, freshly initialised from PyTorch's random state."""
     if isinstance(config, DecoderOnlyConfig):

@@ -18,10 +18,12 @@ from raylab.arc.batching import (
     store_pairs,
 )
 from raylab.arc.groups import group_tasks
+from raylab.arc.models import demonstrations_of
 from raylab.arc.module import ArcModule
+from raylab.arc.precision import hardware_precision
 from raylab.arc.splits import split_tasks
 from raylab.arc.tasks import load_tasks
-from raylab.config import EncoderDecoderConfig, ModelConfig, Precision, TrainConfig
+from raylab.config import TrainConfig
 
 GPU_LOADER_PROCESSES = 4
 
@@ -64,11 +66,6 @@ class Experiment:
     data: PlannedData
 
 
-def demonstrations_of(model: ModelConfig) -> int:
-    """Demonstration pairs the model reads with each query."""
-    return 0 if isinstance(model, EncoderDecoderConfig) else model.demonstrations
-
-
 def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Experiment:
     """Load and split the data and build the module, for worker `rank` of `world`.
 
@@ -109,17 +106,6 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
     return Experiment(module, data)
-
-
-def hardware_precision(wanted: Precision) -> Precision:
-    """`wanted`, with `auto` resolved for this machine: bfloat16 where it is computed natively."""
-    if wanted is not Precision.AUTO:
-        return wanted
-    if torch.cuda.is_available():
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-        return Precision.BFLOAT16 if native else Precision.FLOAT16
-    native = any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
-    return Precision.BFLOAT16 if native else Precision.FLOAT32
 
 
 class EpochRecorder(pl.Callback):

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -51,8 +52,8 @@ CASES_AHEAD = 2
 """Cases in flight for each call in flight: a case waits for the archive as well."""
 CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 16
-RETRIES_OF_A_CHUNK = 3
-"""After deaths of the process that ran it; then its cases are tried alone, each as often."""
+RETRIES = 3
+"""After losses of the process that ran a chunk; then its cases are tried alone, each as often."""
 CPUS_OF_AN_ACTOR = 0.1
 """Little, so that the actors of a lost node find a place on the nodes that are left."""
 POLL_SECONDS = 0.5
@@ -154,15 +155,31 @@ class Stop:
     asked = False
 
 
+@dataclass(frozen=True)
+class Work:
+    """Cases for an actor.
+
+    Attributes:
+        chunk: the cases.
+        losses: how often the process that ran them was lost.
+        alone: whether no other case may be under way, to tell which one it is that kills it.
+    """
+
+    chunk: Chunk
+    losses: int = 0
+    alone: bool = False
+
+
 def drive(
     pool: "Pool", chunks: Iterator[Chunk], progress: "Progress", stop: Stop | None = None
 ) -> None:
     """Keep the pool busy until all chunks have ended, or the run must stop."""
     stopped = False
+    fresh = map(Work, chunks)
     while True:
-        while not stopped and pool.has_room and (chunk := next(chunks, None)):
-            pool.submit(chunk)
-        if not pool.busy and (stopped or not pool.submit_suspect()):
+        while not stopped and pool.has_room and (work := pool.again() or next(fresh, None)):
+            pool.submit(work)
+        if not pool.busy and (stopped or (pool.has_room and not pool.submit_suspect())):
             return
         for tally in pool.collect():
             progress.tally.add(tally)
@@ -194,8 +211,11 @@ class Pool:
         self._room = math.ceil(cases / self.chunk)
         self._run = run
         self._meters = Meters(run)
-        self._pending: dict[ObjectRef[Tally], tuple[int, Chunk, bool]] = {}
-        self._suspects: list[Chunk] = []
+        self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
+        self._again: list[Work] = []
+        self._suspects: list[Work] = []
+        # Actors that were lost, by what they answer when they are back.
+        self._lost: dict[ObjectRef[Any], int] = {}
         self._busy = Counter(dict.fromkeys(range(count), 0))
         # Actors find each other by name: a handle among the arguments of an actor's start lies in
         # the object store, where a restart may no longer find it.
@@ -208,7 +228,6 @@ class Pool:
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
-            max_task_retries=RETRIES_OF_A_CHUNK,
             scheduling_strategy=this_node() if embedded else "SPREAD",
         )
         shares = [_share(config, number, count) for number in range(count)]
@@ -227,43 +246,49 @@ class Pool:
     @property
     def has_room(self) -> bool:
         """Whether an actor would take another chunk."""
-        return min(self._busy.values()) < self._room
+        return any(self._busy[actor] < self._room for actor in self._reachable)
 
     @property
     def busy(self) -> bool:
         """Whether any chunk is under way."""
         return bool(self._pending)
 
-    def submit(self, chunk: Chunk, alone: bool = False) -> None:
-        """Hand a chunk to the actor that has the fewest; `alone`: with no other under way."""
-        actor = min(self._busy, key=self._busy.__getitem__)
+    def submit(self, work: Work) -> None:
+        """Hand cases to the actor that has the fewest."""
+        actor = min(self._reachable, key=self._busy.__getitem__)
         self._busy[actor] += 1
-        self._pending[self._actors[actor].annotate.remote(chunk)] = actor, chunk, alone
+        self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
         self._count()
 
+    def again(self) -> Work | None:
+        """Cases whose process was lost, for another to run them."""
+        return self._again.pop() if self._again else None
+
     def submit_suspect(self) -> bool:
-        """Run alone one of the cases that were under way when a process died once too often.
+        """Run alone one of the cases that were under way when a process was lost once too often.
 
         Only so can it be told which of them it was. False if none is left.
         """
         if not self._suspects:
             return False
-        self.submit(self._suspects.pop(), alone=True)
+        self.submit(self._suspects.pop())
         return True
 
     def collect(self) -> Iterator[Tally]:
         """What became of the chunks that have ended, after waiting a moment for one."""
-        ready, _ = ray.wait(list(self._pending), num_returns=1, timeout=POLL_SECONDS)
+        awaited = [*self._pending, *self._lost]
+        ready, _ = ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)
         for ref in ready:
-            actor, chunk, alone = self._pending.pop(ref)
+            if ref in self._lost:
+                del self._lost[ref]
+                continue
+            actor, work = self._pending.pop(ref)
             self._busy[actor] -= 1
             try:
                 yield result_of(ref)
             except RayActorError as error:
-                if alone:
-                    yield self._give_up(chunk, error)
-                else:
-                    self._suspects += [[case] for case in chunk]
+                self._miss(actor)
+                yield from self._after_loss(work, error)
         self._count()
 
     def stop(self) -> None:
@@ -271,13 +296,38 @@ class Pool:
         for actor in self._actors:
             actor.stop.remote()
 
+    @property
+    def _reachable(self) -> list[int]:
+        lost = set(self._lost.values())
+        return [actor for actor in self._busy if actor not in lost]
+
+    def _miss(self, actor: int) -> None:
+        """Give an actor nothing more until it answers, be it from another process or node.
+
+        Ray takes some time to tell a node that is lost from one that is slow to answer; until then
+        the actor fails whatever it is given.
+        """
+        if actor in self._reachable:
+            back = self._actors[actor].__ray_ready__.options(max_task_retries=-1).remote()
+            self._lost[back] = actor
+
+    def _after_loss(self, work: Work, error: RayActorError) -> Iterator[Tally]:
+        losses = work.losses + 1
+        if losses <= RETRIES:
+            again = self._suspects if work.alone else self._again
+            again.append(replace(work, losses=losses))
+        elif work.alone:
+            yield self._give_up(work.chunk, error)
+        else:
+            self._suspects += [Work([case], alone=True) for case in work.chunk]
+
     def _count(self) -> None:
-        cases = sum(len(chunk) for _, chunk, _ in self._pending.values())
+        cases = sum(len(work.chunk) for _, work in self._pending.values())
         self._meters.set(CASES_IN_FLIGHT, cases)
 
     def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
         """Archive as failed a case whose process died again and again."""
-        reason = f"the process that ran it alone died {RETRIES_OF_A_CHUNK + 1} times: {error}"
+        reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
         rows = [case_row(case, failed(case, name, reason)) for name, case in chunk]
         result_of(self._keeper.add_cases.remote(self._run, rows))
         known = result_of(self._keeper.known.remote(self._run, [case.id for _, case in chunk]))

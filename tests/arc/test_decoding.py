@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from raylab.arc.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.decoding import exact_matches, greedy_decode, solved_grids
-from raylab.arc.models import GridModel
+from raylab.arc.models import GridModel, demonstrations_of
 from raylab.arc.tasks import MAX_SIDE, PAD, Grid, Pair, Task
-from raylab.arc.training import demonstrations_of
 from raylab.config import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, small_model
 

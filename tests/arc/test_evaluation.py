@@ -9,10 +9,9 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.evaluation import UnitScore, predicted_examples, score_tasks, trained_on
 from raylab.arc.metrics import Count, metric_values, standard_errors
-from raylab.arc.models import GridModel
+from raylab.arc.models import GridModel, demonstrations_of
 from raylab.arc.module import ArcModule
 from raylab.arc.tasks import Pair, Task
-from raylab.arc.training import demonstrations_of
 from raylab.config import ModelConfig, ScoringConfig, TrainingConfig
 from raylab.errors import CheckpointError
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from raylab.arc.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.layers import Dropout
-from raylab.arc.models import GridModel, Prediction, build_model
+from raylab.arc.models import GridModel, Prediction, build_model, demonstrations_of
 from raylab.arc.tasks import COLOURS, PAD, Pair, Task
-from raylab.arc.training import demonstrations_of
 from raylab.config import (
     ChampionConfig,
     DecoderOnlyConfig,

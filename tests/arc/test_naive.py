@@ -6,10 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from raylab.arc.batching import BatchDataset, Draw, demonstration_table, store_pairs
-from raylab.arc.models import build_model
+from raylab.arc.models import build_model, demonstrations_of
 from raylab.arc.naive import build_naive_model, naive_batch
 from raylab.arc.tasks import PAD
-from raylab.arc.training import demonstrations_of
 from raylab.config import ModelConfig
 from tests.arc.conftest import SMALL_MODELS, RandomTasks
 

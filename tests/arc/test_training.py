@@ -16,16 +16,11 @@ from raylab.arc.batching import Batch, BatchPlan, PairStore, store_pairs
 from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.decoding import exact_matches, greedy_decode
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models import build_model
+from raylab.arc.models import build_model, demonstrations_of
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
+from raylab.arc.precision import hardware_precision
 from raylab.arc.tasks import Pair, Task, load_tasks
-from raylab.arc.training import (
-    EpochRecorder,
-    PlannedData,
-    build_trainer,
-    demonstrations_of,
-    hardware_precision,
-)
+from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
 from raylab.config import (
     ChampionConfig,
     DataConfig,

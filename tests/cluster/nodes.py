@@ -67,7 +67,9 @@ class Nodes(nodes.Nodes):
     def kill(self, number: int) -> None:
         """Kill a node and all of its processes, as a power cut would."""
         for process in family(self.processes[number].pid):
-            process.kill()
+            # The first that dies takes others along.
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         self.processes[number].wait()
 
 

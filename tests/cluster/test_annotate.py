@@ -168,8 +168,7 @@ def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
             return await super().annotate(chunk)
 
     monkeypatch.setattr("raylab.cluster.annotate.Annotator", Mortal)
-    # With none, Ray refuses the next task while the process starts anew, instead of waiting for it.
-    monkeypatch.setattr("raylab.cluster.annotate.RETRIES_OF_A_CHUNK", 1)
+    monkeypatch.setattr("raylab.cluster.annotate.RETRIES", 1)
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 6)
     # One actor with two chunks of one case each: what is beside the case that kills dies with it.
     beside = ["actors=1", f"{ENDPOINT}.limits.concurrency=1"]

@@ -126,16 +126,20 @@ def test_finished_run_is_not_trained_again(
     assert "epoch" not in capsys.readouterr().out
 
 
-def test_two_workers_count_every_validation_grid_once(tmp_path: Path):
-    metrics = run(config(tmp_path, "two", workers=2, training={"epochs": 1}))
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Json:
+    """Metrics of two workers and six epochs that nothing happened to."""
+    return run(config(tmp_path_factory.mktemp("two"), "two", workers=2, training={"epochs": 6}))
+
+
+def test_two_workers_count_every_validation_grid_once(unbroken: Json):
     # The drawn split validates on 2 of the 10 tasks, which have 9 pairs.
-    assert sum(group["grids"] for group in metrics["best"]["groups"].values()) == 9
+    assert sum(group["grids"] for group in unbroken["best"]["groups"].values()) == 9
 
 
 def test_killed_worker_costs_at_most_the_epoch_in_flight(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, unbroken: Json, capsys: pytest.CaptureFixture[str]
 ):
-    unbroken = run(config(tmp_path, "unbroken", workers=2, training={"epochs": 6}))
     target = tmp_path / "killed" / "metrics.json"
     seen: list[int] = []
 

@@ -319,25 +319,22 @@ def test_a_stopped_run_keeps_every_answer_and_goes_on(tmp_path: Path, log: Path)
         job = command(tmp_path, chat, store, cases)
         settings = settings_for(arguments(tmp_path, chat, store, cases))
 
-        def stop_after(count: int, stop: Callable[[int], None], *more: str) -> None:
-            driver = subprocess.Popen(
-                [*job, *more], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True, start_new_session=True,
-            )  # fmt: skip
-            wait_for_cases(store, count, driver)
-            stop(driver.pid)
-            output, errors = driver.communicate(timeout=SECONDS)
-            assert driver.returncode == 130, errors
-            assert "stopping" in output and "resume=true goes on" in errors
-            assert "Traceback" not in errors
-            with Archive.open(store.location) as archive:
-                assert count <= sum(archive.counts("run").values()) < 300
-            kept = journalled(store, list(read_cases(str(cases))), settings)
-            assert kept == whole_answers(log).keys()
+        driver = subprocess.Popen(
+            job, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+        wait_for_cases(store, 30, driver)
+        # Ctrl-C reaches all processes of the terminal.
+        os.killpg(driver.pid, signal.SIGINT)
+        output, errors = driver.communicate(timeout=SECONDS)
+        assert driver.returncode == 130, errors
+        assert "stopping" in output and "resume=true goes on" in errors
+        assert "Traceback" not in errors
+        with Archive.open(store.location) as archive:
+            assert 30 <= sum(archive.counts("run").values()) < 300
+        kept = journalled(store, list(read_cases(str(cases))), settings)
+        assert kept == whole_answers(log).keys()
 
-        # Ctrl-C reaches all processes of the terminal; a submitted job's driver gets SIGTERM.
-        stop_after(30, lambda driver: os.killpg(driver, signal.SIGINT))
-        stop_after(130, lambda driver: os.kill(driver, signal.SIGTERM), "resume=true")
         done = finish([*job, "resume=true"], tmp_path)
         assert done.returncode == 0, done.stderr
         assert "300/300 cases" in done.stdout
