@@ -152,11 +152,9 @@ class Client:
         kept = await self._journal.get(key, subject)
         if kept is not None:
             return replace(kept, journalled=True)
-        reply = await self._call(request, key)
-        await self._journal.put(request, reply, subject, role)
-        return reply
+        return await self._call(request, key, subject, role)
 
-    async def _call(self, request: ChatRequest, key: str) -> Reply:
+    async def _call(self, request: ChatRequest, key: str, subject: str, role: str) -> Reply:
         connection = self._connections[request.endpoint]
         try:
             content = encode_request(request, connection.form)
@@ -167,27 +165,47 @@ class Client:
         attempt = 0
         while True:
             attempt += 1
-            result, seconds = await self._attempt(connection, request, content)
-            if isinstance(result, Completion):
-                self._tell(request, Outcome.OK, False, seconds, result)
-                connection.succeeded()
-                cost = self._cost(request.model, result.prompt_tokens, result.completion_tokens)
-                return Reply(
-                    key=key,
-                    text=result.text,
-                    served=result.served,
-                    finish_reason=result.finish_reason,
-                    prompt_tokens=result.prompt_tokens,
-                    completion_tokens=result.completion_tokens,
-                    cost=cost,
-                    seconds=seconds,
-                    attempts=attempt,
-                )
+            # A slot is free again when the answer is kept: a crash never loses more than the slots.
+            async with connection.slots:
+                result, seconds = await self._attempt(connection, request, content)
+                if isinstance(result, Completion):
+                    self._tell(request, Outcome.OK, False, seconds, result)
+                    connection.succeeded()
+                    reply = self._reply(request, key, result, seconds, attempt)
+                    await self._keep(request, reply, subject, role)
+                    return reply
             again = result.passing and attempt <= connection.limits.retries
             self._tell(request, result.outcome, again, seconds)
             if not again:
                 raise connection.failed(result, request.model, attempt)
             await connection.pause(self._back_off(result, attempt))
+
+    def _reply(
+        self, request: ChatRequest, key: str, result: Completion, seconds: float, attempts: int
+    ) -> Reply:
+        return Reply(
+            key=key,
+            text=result.text,
+            served=result.served,
+            finish_reason=result.finish_reason,
+            prompt_tokens=result.prompt_tokens,
+            completion_tokens=result.completion_tokens,
+            cost=self._cost(request.model, result.prompt_tokens, result.completion_tokens),
+            seconds=seconds,
+            attempts=attempts,
+        )
+
+    async def _keep(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+        """Journals an answer; where that fails, no other call is sent that would be lost too."""
+        try:
+            await self._journal.put(request, reply, subject, role)
+        except Exception as error:
+            reason = LlmError(
+                f"an answer could not be journalled, so no further call is sent: {error}"
+            )
+            for connection in self._connections.values():
+                connection.end(reason)
+            raise
 
     def _back_off(self, failure: Failure, attempt: int) -> float:
         """Seconds until the next attempt: full jitter, on top of what the server asks for."""
@@ -197,18 +215,17 @@ class Client:
     async def _attempt(
         self, connection: Connection, request: ChatRequest, content: bytes
     ) -> tuple[Completion | Failure, float]:
-        """Sends once, when there is a free slot and leave to; with the seconds that it took."""
-        async with connection.slots:
-            prompt, reply = most_tokens(content, request.parameters)
-            cost = self._cost(request.model, prompt, reply) or 0.0
-            permit = await self._admit(connection, prompt + reply, cost)
-            started = self._timing.clock()
-            result = await connection.send(content)
-            seconds = self._timing.clock() - started
-            if isinstance(result, Failure) and result.outcome is Outcome.RATE_LIMITED:
-                await self._let_be(connection, result.pause or 0.0)
-            if permit is not None:
-                await self._settle(permit, request.model, result, prompt + reply, cost)
+        """Sends once, when there is leave to; with the seconds that it took."""
+        prompt, reply = most_tokens(content, request.parameters)
+        cost = self._cost(request.model, prompt, reply) or 0.0
+        permit = await self._admit(connection, prompt + reply, cost)
+        started = self._timing.clock()
+        result = await connection.send(content)
+        seconds = self._timing.clock() - started
+        if isinstance(result, Failure) and result.outcome is Outcome.RATE_LIMITED:
+            await self._let_be(connection, result.pause or 0.0)
+        if permit is not None:
+            await self._settle(permit, request.model, result, prompt + reply, cost)
         return result, seconds
 
     async def _admit(self, connection: Connection, tokens: int, cost: float) -> Permit | None:

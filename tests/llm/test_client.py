@@ -15,6 +15,7 @@ import pytest
 
 from raylab.config import Budget, ChatModel, Endpoint, Limits, LlmConfig, Price, ReplyFormat
 from raylab.errors import (
+    ArchiveError,
     BudgetError,
     CallError,
     ConfigError,
@@ -537,6 +538,36 @@ async def test_reply_is_returned_only_when_it_is_kept() -> None:
             journal.may_write.set()
             await call
     assert len(journal.kept) == 1
+
+
+@awaited
+async def test_no_more_answers_wait_for_the_journal_than_calls_may_be_in_flight() -> None:
+    journal = Notebook()
+    journal.may_write.clear()
+    async with ScriptedServer(says("x")) as server:
+        async with Client(config(server.base_url, concurrency=2), journal) as client:
+            calls = [asyncio.ensure_future(ask(client, text)) for text in "abcd"]
+            await until(lambda: len(server.calls) == 2 and not server.in_flight)
+            await asyncio.sleep(0.05)
+            assert len(server.calls) == 2
+            journal.may_write.set()
+            await asyncio.gather(*calls)
+    assert len(server.calls) == len(journal.kept) == 4
+
+
+@awaited
+async def test_when_the_journal_fails_no_further_call_is_sent() -> None:
+    class Full(Notebook):
+        async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+            raise ArchiveError("the disk is full")
+
+    async with ScriptedServer(says("x")) as server:
+        async with Client(config(server.base_url, concurrency=1), Full()) as client:
+            with pytest.raises(ArchiveError, match="the disk is full"):
+                await ask(client)
+            with pytest.raises(LlmError, match=r"could not be journalled.*the disk is full"):
+                await ask(client, "other")
+    assert len(server.calls) == 1
 
 
 # Equal calls in flight
