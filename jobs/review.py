@@ -12,7 +12,7 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    if config.cluster.joins:
+    if config.cluster.joined:
         from raylab.cluster.review_page import serve
     else:
         from raylab.review.server import serve

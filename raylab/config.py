@@ -361,7 +361,7 @@ class ClusterConfig(Strict):
     """Where the work is placed."""
 
     address: str | None = None
-    """Ray address; null joins the cluster of RAY_ADDRESS or starts a local one."""
+    """Ray address; null joins the cluster of RAY_ADDRESS, without which a local one is started."""
     workers: PositiveInt = 1
     """Processes that train one model together."""
     cpus_per_worker: PositiveInt | None = None
@@ -372,9 +372,9 @@ class ClusterConfig(Strict):
     """Worker deaths to recover from before the run fails."""
 
     @property
-    def joins(self) -> bool:
-        """Whether a cluster is joined that runs already."""
-        return self.address is not None or "RAY_ADDRESS" in os.environ
+    def joined(self) -> str | None:
+        """Address of the running cluster that is joined; None starts a local one."""
+        return self.address or os.environ.get("RAY_ADDRESS") or None
 
 
 class JobConfig(Strict):

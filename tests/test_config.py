@@ -203,9 +203,9 @@ def test_a_cluster_is_joined_by_address_or_environment(
     address: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert ClusterConfig(address=address).joins == (address is not None)
-    monkeypatch.setenv("RAY_ADDRESS", "auto")
-    assert ClusterConfig(address=address).joins
+    assert ClusterConfig(address=address).joined == address
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert ClusterConfig(address=address).joined == (address or "10.0.0.1:6379")
 
 
 def test_group_choice_keeps_the_overrides_of_its_keys() -> None:

@@ -182,7 +182,10 @@ class _Journal:
         return reply
 
     async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
-        await self._rows.add(call_row(self._run, request, reply, subject, role))
+        try:
+            await self._rows.add(call_row(self._run, request, reply, subject, role))
+        except RayTaskError as error:
+            raise _halt(error) from None
         if subject in self._users:
             self._replies.setdefault(subject, {})[reply.key] = reply
 

@@ -46,9 +46,9 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
             "package lightning is installed: Ray would mix it with pytorch_lightning; "
             "pip uninstall lightning"
         )
-    joined = ray.is_initialized()
-    if not joined:
-        _connect(config.address)
+    begun = not ray.is_initialized()
+    if begun:
+        _connect(config.joined)
     try:
         if run is not None:
             require_kept(run)
@@ -56,7 +56,7 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
         with _watched_nodes():
             yield
     finally:
-        if not joined:
+        if begun:
             ray.shutdown()
 
 
@@ -161,13 +161,25 @@ def _connect(address: str | None) -> None:
     job = JobConfig()
     if structured():
         _log_in_json(job)
+    if address is not None:
+        # Ray tries twenty times by default, for 40 seconds each.
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, job_config=job)
+        # Without an address Ray would join any cluster that it finds on the machine.
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            job_config=job,
+        )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
+        if address is None:
+            raise ConfigError(f"no local Ray can be started: {reason}") from error
         raise ConfigError(
-            f"no Ray cluster at {address or os.environ.get('RAY_ADDRESS')} ({reason}): start it, "
-            "correct cluster.address or RAY_ADDRESS, or leave both unset for a local one"
+            f"no Ray cluster at {address} ({reason}): start it; set RAY_AUTH_MODE=token and "
+            "RAY_AUTH_TOKEN if it asks for a token; correct cluster.address or RAY_ADDRESS; or "
+            "leave both unset for a local one"
         ) from error
 
 

@@ -76,7 +76,10 @@ def test_processes_write_one_run_at_once_and_a_killed_one_loses_nothing(archive_
         killed.stdout.readline()
     killed.kill()
     acknowledged = 7 + len(killed.communicate()[0].splitlines())
-    assert other.communicate(timeout=60) == ("".join(f"{n}\n" for n in range(25)), "")
+    written, told = other.communicate(timeout=60)
+    assert (other.returncode, written) == (0, "".join(f"{n}\n" for n in range(25)))
+    # On a busy machine a writer may wait for the other long enough to say so; nothing else is told.
+    assert all(line.endswith("; trying again") for line in told.splitlines()), told
     b = cases_of("b", 25)
     assert_whole(archive_url, cases_of("a", acknowledged) | b, at_least=True)
     assert execute(archive_url, "SELECT count(*) FROM archive_version") == [(1,)]

@@ -10,6 +10,7 @@ def ray_cluster() -> Generator[None]:
     import ray
 
     ray.init(
+        "local",
         num_cpus=4,
         log_to_driver=False,
         logging_level="ERROR",

@@ -1,9 +1,11 @@
 """A cluster of two real nodes: who may submit, what is submitted, and where its files must be."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from statistics import fmean
@@ -50,6 +52,38 @@ def test_a_stranger_can_neither_submit_nor_look(nodes: Nodes) -> None:
     refused = nodes.submit("python", "jobs/quality.py", "--help", RAY_AUTH_TOKEN="0" * 64)
     assert refused.returncode != 0
     assert "usage: python jobs/quality.py" not in refused.stdout
+
+
+def test_a_job_started_directly_joins_no_cluster_but_the_one_it_is_given(
+    nodes: Nodes, tmp_path: Path
+) -> None:
+    write_tree(tmp_path / "scores", 2, 2_000)
+    # How `ray start` leaves word to those who come without an address.
+    found = nodes.directory / "stranger" / "ray"
+    found.mkdir(parents=True)
+    (found / "ray_current_cluster").write_text(nodes.address)
+    environment = {**os.environ, "RAY_TMPDIR": str(found.parent)}
+    environment.pop("RAY_ADDRESS", None)
+
+    def measure(name: str, *more: str, **token: str) -> "subprocess.CompletedProcess[str]":
+        scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
+        order = ["jobs/quality.py", scores, f"storage={tmp_path}", f"name={name}", *more]
+        return subprocess.run(
+            [sys.executable, *order],
+            cwd=ROOT,
+            env=environment | token,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    given = f"cluster.address={nodes.address}"
+    alone, joined = measure("alone"), measure("joined", given, **nodes.authentication)
+    assert (alone.returncode, joined.returncode) == (0, 0), alone.stderr + joined.stderr
+    refused = measure("refused", given)
+    assert refused.returncode != 0 and "Traceback" not in refused.stderr
+    assert f"error: no Ray cluster at {nodes.address} (" in refused.stderr
+    assert "RAY_AUTH_TOKEN if it asks for a token" in refused.stderr
 
 
 def test_a_submitted_job_leaves_its_run_and_its_progress(nodes: Nodes, tmp_path: Path) -> None:
