@@ -103,14 +103,31 @@ def test_outside_packages_stay_where_they_belong(path: Path) -> None:
     ids=["domain", "torch-free", "command line"],
 )
 def test_importing_brings_nothing_forbidden_along(names: tuple[str, ...], absent: set[str]) -> None:
-    modules = modules_below(*names)
+    assert not brought_along(modules_below(*names), absent)
+
+
+@pytest.mark.parametrize(
+    ("modules", "absent"),
+    [
+        (["raylab.cluster.pipeline", "raylab.cluster.tune"], {"pytorch_lightning"}),
+        (["raylab.cluster.train_messages"], {"pytorch_lightning", "torch"}),
+    ],
+    ids=["drivers", "messages"],
+)
+def test_processes_load_only_what_they_need(modules: list[str], absent: set[str]) -> None:
+    """Importing torch and Lightning takes seconds in every process that a job starts."""
+    assert not brought_along(modules, absent)
+
+
+def brought_along(modules: list[str], names: set[str]) -> set[str]:
+    """Which of these packages the import of modules loads in a fresh interpreter."""
     script = (
         "import importlib, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"
         f"for name in {modules!r}: importlib.import_module(name)\n"
         f"assert 'raylab' in sys.modules\n"
-        f"print(sorted({absent!r} & sys.modules.keys()))\n"
+        f"print(*{names!r} & sys.modules.keys())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+    return set(done.stdout.split())

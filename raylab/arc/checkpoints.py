@@ -41,6 +41,11 @@ TRAINING_KEYS = {
 """Keys of a model that its weights do not depend on."""
 
 
+def checkpoint_name(epoch: int) -> str:
+    """Directory of the checkpoint after `epoch`, counted from 1."""
+    return f"epoch-{epoch:04d}"
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A trained model as read from a file."""

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
-from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS
+from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, checkpoint_name
 from raylab.arc.search import (
     ARCHITECTURE,
     Drawn,
@@ -34,7 +34,7 @@ from raylab.arc.search import (
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.models import FAILURE, trial_runs
 from raylab.cluster.session import session, trainings_at_a_time
-from raylab.cluster.train import checkpoint_name, fit
+from raylab.cluster.train import fit
 from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
