@@ -19,6 +19,8 @@ from pathlib import Path
 
 from pyarrow import fs
 
+from raylab.files import Place
+
 WEED = Path(sys.executable).with_name("weed")
 REGION = "us-east-1"
 SECONDS_TO_START = 60.0
@@ -50,6 +52,18 @@ class ObjectStorage:
             # A machine in a cloud would be asked for credentials when those above are wrong.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+
+
+def assert_no_secret(s3: ObjectStorage, directory: Place) -> None:
+    """No file below a directory has a key of the account in it."""
+    selector = fs.FileSelector(directory.path, recursive=True)
+    files = [info for info in directory.filesystem.get_file_info(selector) if info.is_file]
+    assert files
+    for info in files:
+        with directory.filesystem.open_input_file(info.path) as file:
+            content = file.readall()
+        assert s3.secret_key.encode() not in content, info.path
+        assert s3.access_key.encode() not in content, info.path
 
 
 @contextmanager

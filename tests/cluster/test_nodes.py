@@ -14,12 +14,13 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from raylab.files import Place
 from raylab.quality.benchmark import write_tree
 from tests.cluster.nodes import Nodes, ray_nodes
 from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases
 from tests.jobs.test_train import ROOT, TINY
 from tests.llm.scripted_server import server_process
-from tests.object_storage import ObjectStorage
+from tests.object_storage import ObjectStorage, assert_no_secret
 from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -105,8 +106,12 @@ def test_a_submitted_job_leaves_its_run_and_its_progress(nodes: Nodes, tmp_path:
     assert quality["files"]["skipped"] == 0
 
 
-def test_training_spans_the_nodes_and_its_model_is_scored(nodes: Nodes, tmp_path: Path) -> None:
-    order = ["python", "jobs/train.py", *TINY, "training.epochs=3", f"storage={tmp_path}"]
+def test_a_model_is_trained_scored_and_measured_on_object_storage(
+    nodes: Nodes, s3: ObjectStorage
+) -> None:
+    runs = Place.at(s3.uri) / "arc"
+    storage = f"storage={runs}"
+    order = ["python", "jobs/train.py", *TINY, "training.epochs=3", storage]
     spread = ["name=two", "cluster.workers=2", "cluster.cpus_per_worker=1"]
     trained = nodes.submit(*order, *spread, options=["--log-color", "false"])
     assert trained.returncode == 0, trained.stdout + trained.stderr
@@ -116,17 +121,25 @@ def test_training_spans_the_nodes_and_its_model_is_scored(nodes: Nodes, tmp_path
     # Nothing for a terminal, and no line of a worker's own log.
     assert "\x1b" not in trained.stdout and "\r" not in trained.stdout
     assert "pid=" not in trained.stdout
+    (best,) = re.findall(rf"best checkpoint {runs}/(\S+)", trained.stdout)
+    assert (runs / best).exists() and (runs / "two/tensorboard").is_directory()
 
-    order = ["python", "jobs/evaluate.py", "data.every=40", f"storage={tmp_path}"]
+    order = ["python", "jobs/evaluate.py", "data.every=40", "generations=[1,2]", storage]
     scored = nodes.submit(*order, "models=[two]", "name=scores")
     assert scored.returncode == 0, scored.stdout + scored.stderr
-    order = ["python", "jobs/quality.py", f"storage={tmp_path}", "name=quality", "run_id=scores"]
-    environment = json.dumps({"env_vars": {"BASE_ARTIFACTS_DIR": str(tmp_path)}})
+    assert f"score tree {runs}/scores/scores" in scored.stdout
+    again = nodes.submit(*order, "models=[two]", "name=scores", "resume=true")
+    assert "2 of 2 pairs of model and generation" in again.stdout, again.stdout + again.stderr
+
+    order = ["python", "jobs/quality.py", storage, "name=quality", "run_id=scores"]
+    environment = json.dumps({"env_vars": {"BASE_ARTIFACTS_DIR": str(runs)}})
     measured = nodes.submit(*order, options=["--runtime-env-json", environment])
     assert measured.returncode == 0, measured.stdout + measured.stderr
-    scores = json.loads((tmp_path / "scores" / "metrics.json").read_text())["models"]["two"]
-    quality = json.loads((tmp_path / "quality" / "quality.json").read_text())
+    scores = json.loads((runs / "scores/metrics.json").read())["models"]["two"]
+    quality = json.loads((runs / "quality/quality.json").read())
     assert quality["models"] == pytest.approx({"two": fmean(scores.values())}, abs=1e-12)
+    assert f"Benchmark difficulty: {1 - fmean(scores.values()):.4f}" in measured.stdout
+    assert_no_secret(s3, runs)
 
 
 def test_code_alone_is_uploaded(nodes: Nodes, tmp_path: Path) -> None:

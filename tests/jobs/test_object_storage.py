@@ -1,4 +1,4 @@
-"""The jobs as a user runs them, with all that they read and leave on object storage."""
+"""Annotation as a user runs it, with all that it reads and leaves on object storage."""
 
 import json
 import subprocess
@@ -6,14 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyarrow import fs
 
 from raylab.archive.store import Archive
 from raylab.files import Place
 from tests.jobs.test_annotate import Store, arguments, write_cases
-from tests.jobs.test_train import ROOT, TINY
+from tests.jobs.test_train import ROOT
 from tests.llm.scripted_server import server_process
-from tests.object_storage import ObjectStorage
+from tests.object_storage import ObjectStorage, assert_no_secret
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -29,39 +28,6 @@ def finished(job: str, *arguments: str) -> str:
     done = run(job, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def assert_no_secret(s3: ObjectStorage, directory: Place) -> None:
-    selector = fs.FileSelector(directory.path, recursive=True)
-    files = [info for info in directory.filesystem.get_file_info(selector) if info.is_file]
-    assert files
-    for info in files:
-        with directory.filesystem.open_input_file(info.path) as file:
-            content = file.readall()
-        assert s3.secret_key.encode() not in content, info.path
-        assert s3.access_key.encode() not in content, info.path
-
-
-def test_a_model_is_trained_scored_and_measured(s3: ObjectStorage) -> None:
-    runs = Place.at(s3.uri) / "arc"
-    storage = f"storage={runs}"
-    checkpoint = runs / "model/checkpoints/epoch-0001/checkpoint.ckpt"
-    trained = finished("train", storage, "name=model", *TINY, "training.epochs=1")
-    assert f"best checkpoint {checkpoint}" in trained
-    assert checkpoint.exists() and (runs / "model/tensorboard").is_directory()
-
-    scoring = [storage, "name=scores", "models=[model]", "data.every=40", "generations=[1,2]"]
-    assert f"score tree {runs}/scores/scores" in finished("evaluate", *scoring)
-    assert "2 of 2 pairs of model and generation" in finished("evaluate", *scoring, "resume=true")
-
-    root = f"quality_eval_cfg.scores_root_dir={runs}/scores/scores"
-    printed = finished("quality", storage, "name=quality", root)
-    accuracies = json.loads((runs / "scores/metrics.json").read())["models"]["model"]
-    quality = json.loads((runs / "quality/quality.json").read())
-    mean = sum(accuracies.values()) / 2
-    assert quality["difficulty"] == pytest.approx(1 - mean, abs=1e-12)
-    assert f"Benchmark difficulty: {1 - mean:.4f}" in printed
-    assert_no_secret(s3, runs)
 
 
 def test_an_annotation_keeps_its_archive_on_disk(s3: ObjectStorage, tmp_path: Path) -> None:
