@@ -14,7 +14,15 @@ from raylab.cluster.annotate import Progress, run_annotate
 from raylab.cluster.annotators import Annotator, Chunk, Tally
 from raylab.config import AnnotateConfig, load_config
 from raylab.entrypoint import run_job
-from raylab.errors import BudgetError, ConfigError, DataError, EndpointError, LlmError
+from raylab.errors import (
+    ArchiveError,
+    BudgetError,
+    ConfigError,
+    DataError,
+    EndpointError,
+    LlmError,
+)
+from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
 from tests.llm.scripted_server import server_process
 from tests.told import id_in, lines_of
@@ -93,6 +101,23 @@ def test_an_endpoint_that_is_not_there_stops_the_run(tmp_path: Path) -> None:
     # A few calls fail before it is sure that all would; their cases are failed, all others open.
     assert statuses(tmp_path).keys() <= {"failed"}
     assert sum(statuses(tmp_path).values()) < 12
+
+
+def test_an_archive_that_takes_no_answers_stops_the_run(tmp_path: Path, chat: str) -> None:
+    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
+    location = tmp_path / "archive.db"
+    Archive.open(location).close()
+    refusal = "BEGIN SELECT RAISE(ABORT, 'no room'); END"
+    execute(str(location), f"CREATE TRIGGER full BEFORE INSERT ON calls {refusal}")
+    order = config(tmp_path, chat, f"cases.path={cases}")
+    with pytest.raises(
+        ArchiveError, match=r"(?s)\A[^\n]+archive\.db refuses this \(no room\)[^\n]+\Z"
+    ):
+        run_annotate(order)
+    assert statuses(tmp_path) == {}
+    execute(str(location), "DROP TRIGGER full")
+    run_annotate(order.model_copy(update={"resume": True}))
+    assert statuses(tmp_path) == {"accepted": 12}
 
 
 def test_a_bad_row_is_refused_before_anything_is_sent(tmp_path: Path, chat: str) -> None:
