@@ -38,7 +38,7 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
         run: the run that tasks of the session read or write, wherever they are placed.
 
     Raises:
-        ConfigError: the `lightning` package is installed, or the cluster cannot be joined.
+        ConfigError: the `lightning` package is installed, or no Ray can be joined or started.
         RunError: a node of the cluster does not see the run's directory, or Ray will delete it.
     """
     if importlib.util.find_spec("lightning") is not None:
@@ -172,10 +172,13 @@ def _connect(address: str | None) -> None:
             logging_level=logging.ERROR,
             job_config=job,
         )
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         if address is None:
-            raise ConfigError(f"no local Ray can be started: {reason}") from error
+            raise ConfigError(
+                f"no local Ray can be started ({reason}): mend that, have its files elsewhere by "
+                "RAY_TMPDIR, or name a running cluster by cluster.address"
+            ) from error
         raise ConfigError(
             f"no Ray cluster at {address} ({reason}): start it; set RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN if it asks for a token; correct cluster.address or RAY_ADDRESS; or "

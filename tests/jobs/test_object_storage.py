@@ -17,15 +17,15 @@ from tests.object_storage import ObjectStorage, assert_no_secret
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-def run(job: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, f"{ROOT}/jobs/{job}.py", *arguments]
+def annotate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, f"{ROOT}/jobs/annotate.py", *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
 
-def finished(job: str, *arguments: str) -> str:
-    done = run(job, *arguments)
+def finished(*arguments: str) -> str:
+    done = annotate(*arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -38,11 +38,11 @@ def test_an_annotation_keeps_its_archive_on_disk(s3: ObjectStorage, tmp_path: Pa
     with server_process() as chat:
         order = [*arguments(tmp_path, chat, store, tmp_path), f"storage={runs}"]
         order += [f"cases.path={cases}", "actors=1"]
-        refused = run("annotate", *order, "archive=null")
+        refused = annotate(*order, "archive=null")
         assert refused.returncode == 2 and "give archive=" in refused.stderr
         assert not (runs / "run").exists()
-        assert "20/20 cases" in finished("annotate", *order)
-        finished("annotate", *order, "resume=true", "export=parquet")
+        assert "20/20 cases" in finished(*order)
+        finished(*order, "resume=true", "export=parquet")
     report = json.loads((runs / "run/report.json").read())
     assert report["cases"]["total"] == 20
     assert {"cases.parquet", "confusion.png", "record.json", "scores"} <= set(
