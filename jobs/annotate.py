@@ -10,7 +10,7 @@ Examples:
     python jobs/annotate.py drift=true
 """
 
-from raylab.config import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig
 from raylab.entrypoint import run_job
 
 

@@ -8,16 +8,16 @@ Examples:
     python jobs/benchmark.py part=scaling cases=500 concurrency=16 latency=0.2
 """
 
-from raylab.config import BenchmarkConfig
+from raylab.config.jobs import BenchmarkConfig
 from raylab.entrypoint import run_job
 
 
 def run(config: BenchmarkConfig) -> None:
     # The training part runs where ray is not installed.
     if config.part == "train":
-        from raylab.arc.benchmark import run_benchmark as measure
+        from raylab.benchmarks.train import run_benchmark as measure
     else:
-        from raylab.cluster.benchmarks import measure_part as measure
+        from raylab.benchmarks.parts import measure_part as measure
     measure(config)
 
 

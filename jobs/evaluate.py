@@ -7,7 +7,7 @@ Examples:
     ray job submit --working-dir . -- python jobs/evaluate.py storage=/shared/runs models=[my-sweep]
 """
 
-from raylab.config import EvaluateConfig
+from raylab.config.jobs import EvaluateConfig
 from raylab.entrypoint import run_job
 
 

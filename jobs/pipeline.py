@@ -10,7 +10,7 @@ Examples:
     python jobs/pipeline.py 'take=[sweep]' 'generations=[published,1,2,3]' prior=null
 """
 
-from raylab.config import PipelineConfig
+from raylab.config.jobs import PipelineConfig
 from raylab.entrypoint import run_job
 
 

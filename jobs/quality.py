@@ -9,7 +9,7 @@ Examples:
     BASE_ARTIFACTS_DIR=/data python jobs/quality.py run_id=run7 layout=flat strict=true
 """
 
-from raylab.config import QualityConfig
+from raylab.config.jobs import QualityConfig
 from raylab.entrypoint import run_job
 
 

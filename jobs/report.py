@@ -8,7 +8,7 @@ Examples:
     python jobs/report.py 'runs=[january,march]' name=annotations resume=true
 """
 
-from raylab.config import ReportConfig
+from raylab.config.jobs import ReportConfig
 from raylab.entrypoint import run_job
 
 

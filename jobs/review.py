@@ -7,7 +7,7 @@ Examples:
     RAYLAB_REVIEW_TOKEN=... python jobs/review.py name=systems host=0.0.0.0 'hosts=[review.example]'
 """
 
-from raylab.config import ReviewConfig
+from raylab.config.jobs import ReviewConfig
 from raylab.entrypoint import run_job
 
 

@@ -9,7 +9,7 @@ Examples:
     ray job submit --working-dir . -- python jobs/train.py storage=/shared/runs
 """
 
-from raylab.config import TrainConfig
+from raylab.config.jobs import TrainConfig
 from raylab.entrypoint import run_job
 
 

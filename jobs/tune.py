@@ -9,7 +9,7 @@ Examples:
     python jobs/train.py --config runs/sweep/best.yaml training.epochs=100
 """
 
-from raylab.config import TuneConfig
+from raylab.config.jobs import TuneConfig
 from raylab.entrypoint import run_job
 
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from raylab.config import JobConfig, as_yaml, composed_values, config_groups, load_config
+from raylab.config.base import JobConfig
+from raylab.config.compose import as_yaml, composed_values, config_groups, load_config
+from raylab.config.schema import Key, keys_of
 from raylab.errors import ConfigError, RaylabError
-from raylab.log import JsonLines, say, structured
-from raylab.schema import Key, keys_of
+from raylab.log import JsonLines, log_line, structured
 
 C = TypeVar("C", bound=JobConfig)
 
@@ -103,7 +104,7 @@ def _status(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Se
 
 
 def _failed(message: str, status: int, **fields: str) -> int:
-    say(message, logging.ERROR, status=status, **fields)
+    log_line(message, logging.ERROR, status=status, **fields)
     return status
 
 

@@ -1,6 +1,6 @@
 """What a job tells its user: text for people, or with `log=json` one JSON object a line.
 
-All of it goes through `say` and `show`, or is a warning of Python's logging.
+All of it goes through `log_line` and `log_tables`, or is a warning of Python's logging.
 """
 
 import io
@@ -20,7 +20,7 @@ NO_TERMINAL_WIDTH = 120
 LOGGER = logging.getLogger(__name__)
 
 
-def say(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
+def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
     """Tells a message, at once.
 
     Args:
@@ -34,10 +34,10 @@ def say(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
         print(message, file=sys.stderr if level >= logging.ERROR else None, flush=True)
 
 
-def show(*tables: Table, **fields: Any) -> None:
+def log_tables(*tables: Table, **fields: Any) -> None:
     """Tells tables; JSON has the data behind them, as `fields`, below their titles."""
     if structured():
-        say("; ".join(str(table.title) for table in tables), **fields)
+        log_line("; ".join(str(table.title) for table in tables), **fields)
         return
     for table in tables:
         console().print(table)
@@ -54,7 +54,7 @@ def structured() -> bool:
     return bool(_active())
 
 
-def belongs_to(run: str, run_id: str | None) -> None:
+def bind_run(run: str, run_id: str | None) -> None:
     """Has the lines to come name a run; the first one stands, since later ones are parts of it."""
     for lines in _active():
         if lines.run is None:
@@ -65,8 +65,8 @@ class JsonLines(logging.Handler):
     """Makes all that this process tells JSON objects, one a line, between `start` and `stop`.
 
     Each has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
-    run), `message` and the fields of `say`; a warning or error of any library has `logger`, and
-    `exception` where it carries a traceback; what others print has `stream`, stdout or stderr.
+    run), `message` and the fields of `log_line`; a warning or error of any library has `logger`,
+    and `exception` where it carries a traceback; what others print has `stream`, stdout or stderr.
     From warnings on they go to stderr.
     """
 
@@ -132,7 +132,7 @@ class _Strays(io.TextIOBase):
         *lines, self._begun = f"{self._begun}{text}".split("\n")
         for line in lines:
             if plain := Text.from_ansi(line).plain.strip():
-                say(plain, self._level, **self._fields)
+                log_line(plain, self._level, **self._fields)
         return len(text)
 
     def end(self) -> None:

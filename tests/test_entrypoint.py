@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from raylab.config import (
+from raylab.config.base import JobConfig
+from raylab.config.jobs import (
     BenchmarkConfig,
-    JobConfig,
     PipelineConfig,
     ReportConfig,
     ReviewConfig,
     TrainConfig,
 )
+from raylab.config.schema import keys_of
 from raylab.entrypoint import help_text, run_job
 from raylab.errors import ConfigError, DataError
-from raylab.log import say, structured
-from raylab.schema import keys_of
+from raylab.log import log_line, structured
 from tests.told import lines_of
 
 ROOT = Path(__file__).parents[1]
@@ -172,7 +172,7 @@ def test_errors_of_the_run_are_json_lines_where_asked_for(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def fail(_: TrainConfig) -> None:
-        say("begun", done=0)
+        log_line("begun", done=0)
         raise error
 
     file = tmp_path / "settings.yaml"

@@ -18,15 +18,17 @@ import pytest
 import torch
 from pyarrow import fs
 
+from raylab.annotation.cases import read_cases
 from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.groups import group_tasks
-from raylab.arc.splits import split_tasks
-from raylab.arc.tasks import load_tasks
-from raylab.config import DataConfig, EncoderDecoderConfig, Layout, Source
+from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.tasks import load_tasks
+from raylab.config.arc import DataConfig, Source
+from raylab.config.models import EncoderDecoderConfig
+from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
 from raylab.opt.agreement import PACKAGED_DISTANCE, load_distance
-from raylab.opt.cases import read_cases
 from raylab.quality.trees import find_trees, read_units
 from tests.object_storage import ObjectStorage
 from tests.quality.test_measure import TWO, write

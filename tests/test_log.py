@@ -14,7 +14,7 @@ from queue import Queue
 import pytest
 from rich.table import Table
 
-from raylab.log import belongs_to, say, show, structured
+from raylab.log import bind_run, log_line, log_tables, structured
 from tests.told import lines_of, told_in_json
 
 
@@ -25,10 +25,10 @@ def table(title: str) -> Table:
 
 
 def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    say("\n  10 % of {it}\n[bold]", done=1)
-    say("warning: wet", logging.WARNING)
-    say("error: no", logging.ERROR, status=1)
-    show(table("T"), table("U"), data=1)
+    log_line("\n  10 % of {it}\n[bold]", done=1)
+    log_line("warning: wet", logging.WARNING)
+    log_line("error: no", logging.ERROR, status=1)
+    log_tables(table("T"), table("U"), data=1)
     out, err = capsys.readouterr()
     assert out.startswith("\n  10 % of {it}\n[bold]\nwarning: wet\n")
     assert out.index(" T ") < out.index(" U ") and out.count("│ 1 │ 2 │") == 2
@@ -38,12 +38,12 @@ def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 def test_json_has_a_line_for_each_with_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     before = datetime.now(UTC)
     with told_in_json("train"):
-        belongs_to("night", "01")
-        belongs_to("night-part", "02")
-        say("\n10 % of\nit", done=1, eta_seconds=float("nan"), more={"x": [float("inf"), 2.5]})
-        show(table("T"), table("U"), data={"a": 1})
-        say("warning: wet", logging.WARNING)
-        say("error: no", logging.ERROR, status=1)
+        bind_run("night", "01")
+        bind_run("night-part", "02")
+        log_line("\n10 % of\nit", done=1, eta_seconds=float("nan"), more={"x": [float("inf"), 2.5]})
+        log_tables(table("T"), table("U"), data={"a": 1})
+        log_line("warning: wet", logging.WARNING)
+        log_line("error: no", logging.ERROR, status=1)
     out, err = map(lines_of, capsys.readouterr())
     about = {"job": "train", "run": "night", "run_id": "01"}
     for line in (*out, *err):
@@ -65,7 +65,7 @@ def test_warnings_of_all_libraries_are_json_lines(capsys: pytest.CaptureFixture[
     with told_in_json("train"), warnings.catch_warnings():
         warnings.simplefilter("default")
         logging.captureWarnings(True)
-        logging.getLogger("raylab.arc.tasks").warning("%d of %s", 2, "them")
+        logging.getLogger("raylab.arc.data.tasks").warning("%d of %s", 2, "them")
         logging.getLogger("other").info("not told")
         warnings.warn("old", DeprecationWarning, stacklevel=1)
         try:
@@ -78,7 +78,11 @@ def test_warnings_of_all_libraries_are_json_lines(capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert out == ""
     own, python, other, thread = lines_of(err)
-    assert (own["message"], own["logger"], own["run"]) == ("2 of them", "raylab.arc.tasks", None)
+    assert (own["message"], own["logger"], own["run"]) == (
+        "2 of them",
+        "raylab.arc.data.tasks",
+        None,
+    )
     assert "DeprecationWarning: old" in python["message"]
     assert other["message"] == "case c1" and "ValueError: bad" in other["exception"]
     assert "ZeroDivisionError" in thread["exception"] and thread["level"] == "error"
@@ -101,7 +105,7 @@ def test_what_others_print_are_json_lines(capsys: pytest.CaptureFixture[str]) ->
         sys.stderr.write("never ends")
         hushed = io.StringIO()
         with contextlib.redirect_stdout(hushed):
-            say("hushed")
+            log_line("hushed")
     out, err = capsys.readouterr()
     assert [(line["message"], line["stream"]) for line in lines_of(out)] == [
         ("one", "stdout"),
@@ -118,13 +122,13 @@ def test_text_is_back_when_json_ends(capsys: pytest.CaptureFixture[str]) -> None
         assert structured()
     assert not structured()
     assert (threading.excepthook, warnings.showwarning, sys.stdout, sys.stderr) == before
-    say("x", y=1)
+    log_line("x", y=1)
     assert capsys.readouterr().out == "x\n"
 
 
 def test_what_is_no_text_for_utf_8_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     with told_in_json("annotate"):
-        say("half \ud800", path=sys.path[0], when=datetime(2026, 1, 2, tzinfo=UTC))
+        log_line("half \ud800", path=sys.path[0], when=datetime(2026, 1, 2, tzinfo=UTC))
     text = capsys.readouterr().out
     assert text.isascii()
     line = json.loads(text)

@@ -12,8 +12,8 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from raylab.arc.models import GridModel
-from raylab.config import ModelConfig
+from raylab.arc.models.networks import GridModel
+from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, DataError
 from raylab.files import Place
 

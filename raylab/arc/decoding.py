@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from raylab.arc.batching import Batch, Grids
-from raylab.arc.models import START, GridModel
-from raylab.arc.tasks import PAD
+from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.tasks import PAD
+from raylab.arc.models.networks import START, GridModel
 
 
 @torch.no_grad()

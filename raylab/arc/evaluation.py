@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raylab.arc.batching import (
+from raylab.arc.checkpoints import Checkpoint, load_weights
+from raylab.arc.data.batching import (
     BatchDataset,
     BatchPlan,
     Draw,
@@ -18,14 +19,13 @@ from raylab.arc.batching import (
     demonstration_table,
     store_pairs,
 )
-from raylab.arc.checkpoints import Checkpoint, load_weights
+from raylab.arc.data.tasks import Task
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
-from raylab.arc.models import GridModel, build_model, demonstrations_of
+from raylab.arc.models.networks import GridModel, build_model, demonstrations_of
 from raylab.arc.precision import hardware_precision
 from raylab.arc.scoring import count_batch
-from raylab.arc.tasks import Task
-from raylab.config import ObjectiveConfig, Precision, ScoringConfig
+from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from raylab.arc.tasks import PAD
+from raylab.arc.data.tasks import PAD
 
 
 class Count(IntEnum):

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
-from raylab.arc.batching import Batch
 from raylab.arc.checkpoints import Checkpoint, load_weights
+from raylab.arc.data.batching import Batch
+from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models import Prediction, build_model
+from raylab.arc.models.networks import Prediction, build_model
 from raylab.arc.scoring import count_batch
-from raylab.arc.tasks import PAD
-from raylab.config import ModelConfig, Precision, TrainingConfig
+from raylab.config.arc import Precision, TrainingConfig
+from raylab.config.models import ModelConfig
 from raylab.errors import NonFiniteLossError
 
 LOSS_CHECK_STEPS = 32

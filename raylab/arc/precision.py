@@ -2,7 +2,7 @@
 
 import torch
 
-from raylab.config import Precision
+from raylab.config.arc import Precision
 
 
 def hardware_precision(wanted: Precision) -> Precision:

@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
-from raylab.arc.batching import Batch
+from raylab.arc.data.batching import Batch
+from raylab.arc.data.tasks import PAD
 from raylab.arc.decoding import solved_grids
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models import GridModel
-from raylab.arc.tasks import PAD
+from raylab.arc.models.networks import GridModel
 
 
 def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetrics) -> None:

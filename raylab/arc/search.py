@@ -5,16 +5,10 @@ from typing import Any
 
 import optuna
 
-from raylab.config import (
-    MODEL_CONFIGS,
-    Architecture,
-    Domain,
-    Scalar,
-    Search,
-    SearchSpace,
-    TrainConfig,
-    TuneConfig,
-)
+from raylab.config.arc import Domain, Search, SearchSpace
+from raylab.config.base import Scalar
+from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.config.models import MODEL_CONFIGS, Architecture
 
 ARCHITECTURE = "architecture"
 FACTORS = (0.8, 1.25)

@@ -10,20 +10,14 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
-from raylab.arc.batching import (
-    Batch,
-    BatchPlan,
-    batch_loader,
-    group_indices,
-    store_pairs,
-)
-from raylab.arc.groups import group_tasks
-from raylab.arc.models import demonstrations_of
+from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indices, store_pairs
+from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.tasks import load_tasks
+from raylab.arc.models.networks import demonstrations_of
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
-from raylab.arc.splits import split_tasks
-from raylab.arc.tasks import load_tasks
-from raylab.config import TrainConfig
+from raylab.config.jobs import TrainConfig
 
 GPU_LOADER_PROCESSES = 4
 

@@ -16,6 +16,9 @@ from typing import Any, cast
 
 from raylab.archive.tables import utc_text
 
+HASHED_AS = {"description_hash": "subject"}
+"""Columns that are hashed by the name that they had when the first archives were written."""
+
 
 def canonical(value: Any) -> str:
     """JSON with sorted keys, no spaces and ASCII alone; NaN and infinity become null.
@@ -60,7 +63,7 @@ def record_hash(
         texts: Its columns but for the body.
         body: Canonical JSON.
     """
-    parts = {name: _dumps(text) for name, text in texts.items()}
+    parts = {HASHED_AS.get(name, name): _dumps(text) for name, text in texts.items()}
     parts |= {"kind": _dumps(kind), "sequence": _dumps(sequence)}
     parts |= {"created": _dumps(utc_text(created)), "body": body}
     return digest(previous + _object(parts))

@@ -20,12 +20,12 @@ class CallRow:
 
     Attributes:
         key: SHA-256 of the request's content; unique in an archive.
-        subject: SHA-256 of the text the call is about.
+        description_hash: SHA-256 of the text the call is about.
         run: run that sent the call, and paid for it.
         role: what the call was for.
         endpoint: address of the server; empty for the embedded model.
         model: model as asked for.
-        served: model as the server named it.
+        response_model: model as the server named it.
         seed: seed of the call.
         parameters: sampling parameters.
         text: the reply as received.
@@ -39,12 +39,12 @@ class CallRow:
     """
 
     key: str
-    subject: str
+    description_hash: str
     run: str
     role: str
     endpoint: str
     model: str
-    served: str
+    response_model: str
     seed: int | None
     parameters: Mapping[str, Any]
     text: str
@@ -63,14 +63,14 @@ class CaseRow:
 
     Attributes:
         case: id of the case; unique in a run.
-        subject: SHA-256 of the description.
+        description_hash: SHA-256 of the description.
         description: the text that was classified.
         status: accepted, adjudicated, human or failed.
         body: the outcome as JSON values.
     """
 
     case: str
-    subject: str
+    description_hash: str
     description: str
     status: str
     body: Json
@@ -238,7 +238,7 @@ class Fault(StrEnum):
     MISSING = "missing"
     INSERTED = "inserted"
     """It was put in without a place in the chain."""
-    SUBJECT = "subject"
+    DESCRIPTION = "description"
     """Its description is not the one that its subject is the hash of."""
 
 

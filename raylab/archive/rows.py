@@ -86,7 +86,11 @@ def chained_values(
 
 def stored_case(run: str, row: RowMapping) -> StoredCase:
     """The case of a row."""
-    return StoredCase(**_stored(run, row), subject=row["subject"], description=row["description"])
+    return StoredCase(
+        **_stored(run, row),
+        description_hash=row["description_hash"],
+        description=row["description"],
+    )
 
 
 def stored_decision(run: str, row: RowMapping) -> StoredDecision:

@@ -26,10 +26,10 @@ from sqlalchemy import (
     update,
 )
 
+from raylab.annotation.export import write_cases
 from raylab.archive.chain import canonical, content_key, digest, run_hash
 from raylab.archive.database import Database
-from raylab.archive.desk import Desk, clear, require_lease
-from raylab.archive.export import write_cases
+from raylab.archive.leases import ReviewLeases, clear, require_lease
 from raylab.archive.opening import prepare
 from raylab.archive.records import (
     HUMAN,
@@ -55,8 +55,8 @@ from raylab.archive.rows import (
 )
 from raylab.archive.tables import CALLS, CASES, DECISIONS, PROMPTS, RUNS
 from raylab.archive.verification import problems_of
+from raylab.config.schema import differences
 from raylab.errors import ArchiveError
-from raylab.schema import differences
 
 PATIENCE_SECONDS = 60.0
 OPENING_SECONDS = 5.0
@@ -220,15 +220,17 @@ class Archive:
         ordered = sorted(rows, key=lambda row: row.key)
         self._insert_new(CALLS, [call_values(row) for row in ordered])
 
-    def calls_of(self, subjects: Sequence[str]) -> list[CallRow]:
+    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """All calls ever made about any of these texts, by the SHA-256 of each."""
-        unique = sorted(set(subjects))
+        unique = sorted(set(description_hashes))
 
         def work(connection: Connection) -> list[CallRow]:
             return [
                 call_row(row)
                 for some in _chunks(unique)
-                for row in _rows(connection, select(CALLS).where(CALLS.c.subject.in_(some)))
+                for row in _rows(
+                    connection, select(CALLS).where(CALLS.c.description_hash.in_(some))
+                )
             ]
 
         return self._database.read(work)
@@ -262,14 +264,14 @@ class Archive:
         def work(connection: Connection) -> None:
             head = self._head(connection, run)
             named = _cases_named(connection, head["id"], [row.case for row in rows])
-            there = {row["case"]: row["subject"] for row in named}
+            there = {row["case"]: row["description_hash"] for row in named}
             values: list[Json] = []
             sequence, last = head["head_sequence"], head["head_hash"]
             for row in rows:
                 if row.case in there:
                     self._refuse_other_description(run, row, there[row.case])
                     continue
-                there[row.case] = row.subject
+                there[row.case] = row.description_hash
                 sequence += 1
                 value = chained_values("case", row, bodies[row.case], last, sequence, created)
                 values.append({**value, "run_id": head["id"]})
@@ -287,13 +289,13 @@ class Archive:
         """
         return self._of_cases(run, cases, "status")
 
-    def subjects(self, run: str, cases: Sequence[str]) -> dict[str, str]:
+    def description_hashes(self, run: str, cases: Sequence[str]) -> dict[str, str]:
         """The SHA-256 of the description of those of these cases that a run has.
 
         Raises:
             ArchiveError: There is no such run.
         """
-        return self._of_cases(run, cases, "subject")
+        return self._of_cases(run, cases, "description_hash")
 
     def counts(self, run: str, now: bool = False) -> dict[str, int]:
         """Cases of a run by status.
@@ -439,13 +441,13 @@ class Archive:
         """
         return self._of_cases(run, cases, "sequence")
 
-    def desk(self, run: str) -> Desk:
+    def desk(self, run: str) -> ReviewLeases:
         """Leases and drafts of those who review a run.
 
         Raises:
             ArchiveError: There is no such run.
         """
-        return Desk(self._database, self._run_id(run))
+        return ReviewLeases(self._database, self._run_id(run))
 
     def add_decision(self, run: str, row: DecisionRow, leased: bool = False) -> None:
         """Appends a decision to the chain of a run.
@@ -616,8 +618,8 @@ class Archive:
             f"{differing}\nset these as the run has them, or choose another name="
         )
 
-    def _refuse_other_description(self, run: str, row: CaseRow, subject: str) -> None:
-        if row.subject != subject:
+    def _refuse_other_description(self, run: str, row: CaseRow, description_hash: str) -> None:
+        if row.description_hash != description_hash:
             raise ArchiveError(
                 f"run {run} of archive {self.place} has case {row.case!r} with another "
                 "description: ids must tell the cases of a run apart, and descriptions stay as "
@@ -673,7 +675,7 @@ def _case_page(
 
 def _cases_named(connection: Connection, run_id: int, cases: Sequence[str]) -> Iterator[RowMapping]:
     keys = sorted({digest(case) for case in cases})
-    columns = (CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.subject)
+    columns = (CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash)
     for some in _chunks(keys):
         named = (CASES.c.run_id == run_id) & CASES.c.case_key.in_(some)
         yield from connection.execute(select(*columns).where(named)).mappings()

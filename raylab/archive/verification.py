@@ -257,10 +257,10 @@ def _read(
 
 
 def _case_link(row: RowMapping) -> _Link:
-    texts = _texts(row, "case", "subject", "description", "status")
+    texts = _texts(row, "case", "description_hash", "description", "status")
     faults = _key_faults(row)
-    if texts["subject"] != digest(texts["description"]):
-        faults.append((Fault.SUBJECT, "its subject is not the SHA-256 of its description"))
+    if texts["description_hash"] != digest(texts["description"]):
+        faults.append((Fault.DESCRIPTION, "its hash is not the SHA-256 of its description"))
     return _link("case", f"case {texts['case']!r}", row, texts, faults)
 
 

@@ -19,32 +19,32 @@ from ray.exceptions import RayActorError
 from rich.live import Live
 from rich.text import Text
 
+from raylab.annotation.cases import Case
+from raylab.annotation.outcome import PROTOCOL, TAXONOMY, Status
+from raylab.annotation.run import archive_location
+from raylab.annotation.settings import settings_of
+from raylab.annotation.sources import select_cases
 from raylab.archive.store import Archive
 from raylab.cluster.annotators import (
     Annotator,
+    ArchiveWriter,
     Chunk,
-    GovernorHost,
-    Keeper,
+    RateLimiterActor,
     Tally,
     case_row,
     failed,
 )
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
-from raylab.cluster.outcomes import conclude, tell_drift
-from raylab.cluster.review import run_review
 from raylab.cluster.session import require_kept, result_of, session, this_node
-from raylab.config import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError, StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
-from raylab.log import console, say, structured
-from raylab.opt.cases import Case
-from raylab.opt.outcome import PROTOCOL, TAXONOMY, Status
+from raylab.log import console, log_line, structured
 from raylab.opt.prompts import prompt_catalogue
-from raylab.opt.recorded import archive_location
-from raylab.opt.settings import settings_of
-from raylab.opt.sources import select_cases
+from raylab.report.annotation_run import conclude, tell_drift
 from raylab.report.progress import duration
-from raylab.runs import RECORD, Json, Run, identity_of
+from raylab.review.exchange import run_review
+from raylab.runs.run import RECORD, Json, Run, identity_of
 
 CASES_LOOKED_UP = 1000
 """Cases of which the archive is asked at once whether it has them."""
@@ -88,12 +88,12 @@ def run_annotate(config: AnnotateConfig) -> None:
 def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str) -> None:
     """Bring every case to its end."""
     for warning in settings_of(config, run.name).warnings:
-        say(f"warning: {warning}", logging.WARNING)
+        log_line(f"warning: {warning}", logging.WARNING)
     # All of the input is read once before anything is paid for, so that a bad row costs nothing.
     total = sum(1 for _ in select_cases(config.cases, config.generations))
     before = archive.counts(run.name)
     done = sum(before.values())
-    say(
+    log_line(
         f"{total} cases, {done} of them done -> {run}, {archive.place}",
         done=done,
         total=total,
@@ -103,7 +103,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
     if done == total:
         return
     if uses_embedded(config.llm):
-        say(f"note: {SMOKE_NOTICE}")
+        log_line(f"note: {SMOKE_NOTICE}")
     with ExitStack() as stack:
         embedded = stack.enter_context(embedded_if_used(config.llm))
         stack.enter_context(session(config.cluster))
@@ -132,11 +132,11 @@ def _open_cases(config: AnnotateConfig, run: Run, archive: Archive) -> Iterator[
     """
     cases = select_cases(config.cases, config.generations)
     while some := list(islice(cases, CASES_LOOKED_UP)):
-        known = archive.subjects(run.name, [case.id for _, case in some])
+        known = archive.description_hashes(run.name, [case.id for _, case in some])
         for generation, case in some:
             if case.id not in known:
                 yield generation, case
-            elif case.subject != known[case.id]:
+            elif case.description_hash != known[case.id]:
                 raise DataError(
                     f"case {case.id} has another description than run {run.name} classified: "
                     "restore it, give it another id, or choose another name="
@@ -219,11 +219,11 @@ class Pool:
         self._busy = Counter(dict.fromkeys(range(count), 0))
         # Actors find each other by name: a handle among the arguments of an actor's start lies in
         # the object store, where a restart may no longer find it.
-        keeper, governor = f"keeper-{uuid4().hex}", f"governor-{uuid4().hex}"
-        self._keeper = _lasting(Keeper, keeper).remote(archive)
-        self._others: list[Any] = [self._keeper]
+        writer, limiter = f"writer-{uuid4().hex}", f"limiter-{uuid4().hex}"
+        self._writer = _lasting(ArchiveWriter, writer).remote(archive)
+        self._others: list[Any] = [self._writer]
         if rates := _has_rates(config):
-            host = _lasting(GovernorHost, governor)
+            host = _lasting(RateLimiterActor, limiter)
             self._others.append(host.remote(config.model_dump(mode="json"), run, archive))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
@@ -232,7 +232,7 @@ class Pool:
         )
         shares = [_share(config, number, count) for number in range(count)]
         self._actors: list[Any] = [
-            annotator.remote(share, run, keeper, governor if rates else None, embedded)
+            annotator.remote(share, run, writer, limiter if rates else None, embedded)
             for share in shares
         ]
 
@@ -329,8 +329,8 @@ class Pool:
         """Archive as failed a case whose process died again and again."""
         reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
         rows = [case_row(case, failed(case, name, reason)) for name, case in chunk]
-        result_of(self._keeper.add_cases.remote(self._run, rows))
-        known = result_of(self._keeper.known.remote(self._run, [case.id for _, case in chunk]))
+        result_of(self._writer.add_cases.remote(self._run, rows))
+        known = result_of(self._writer.known.remote(self._run, [case.id for _, case in chunk]))
         return Tally(Counter(known.values()))
 
 
@@ -436,7 +436,7 @@ class Progress:
         return "  ".join(parts)
 
     def _say(self) -> None:
-        say(self.line(), **self.figures())
+        log_line(self.line(), **self.figures())
 
 
 @contextmanager
@@ -451,7 +451,7 @@ def _stop_signals() -> Generator[Stop]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
-        say("stopping when the calls in flight are answered; again stops at once")
+        log_line("stopping when the calls in flight are answered; again stops at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -11,21 +11,21 @@ from typing import Any, Generic, TypeVar
 import ray
 from ray.exceptions import RayTaskError
 
+from raylab.annotation.calls import call_row, reply_of
+from raylab.annotation.cases import Case
+from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.protocol import annotate
+from raylab.annotation.settings import settings_of
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
-from raylab.config import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig
 from raylab.errors import RaylabError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.embedded import Embedded
-from raylab.llm.governor import Governor, Permit, Spent
+from raylab.llm.rate_limits import Permit, RateLimiter, Spent
 from raylab.llm.wire import Outcome as Attempt
-from raylab.opt.cases import Case
-from raylab.opt.journal import call_row, reply_of
-from raylab.opt.outcome import Outcome, Status
-from raylab.opt.protocol import annotate
-from raylab.opt.settings import settings_of
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Tally:
         self.cost += other.cost
 
 
-class Keeper:
+class ArchiveWriter:
     """The one process that writes the archive. What it is told twice it keeps once."""
 
     def __init__(self, location: str) -> None:
@@ -79,8 +79,8 @@ class Keeper:
     def add_calls(self, rows: Sequence[CallRow]) -> None:
         self._archive.add_calls(rows)
 
-    def calls_of(self, subjects: Sequence[str]) -> list[CallRow]:
-        return self._archive.calls_of(subjects)
+    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        return self._archive.calls_of(description_hashes)
 
     def add_cases(self, run: str, rows: Sequence[CaseRow]) -> None:
         self._archive.add_cases(run, rows)
@@ -89,7 +89,7 @@ class Keeper:
         return self._archive.known(run, cases)
 
 
-class GovernorHost(Governor):
+class RateLimiterActor(RateLimiter):
     """The limits of a run, in a process of their own; started anew, they know what was spent."""
 
     def __init__(self, settings: dict[str, Any], run: str, location: str) -> None:
@@ -101,20 +101,20 @@ class GovernorHost(Governor):
         super().__init__(limits, llm.budget, Spent(tokens, spent.cost))
 
 
-class _RemoteGate:
-    """The way to the governor from an actor; see `raylab.llm.governor.Gate`."""
+class _RemoteRateLimiter:
+    """The way to the limiter from an actor; see `raylab.llm.rate_limits.RateLimiterClient`."""
 
-    def __init__(self, governor: Any) -> None:
-        self._governor = governor
+    def __init__(self, limiter: Any) -> None:
+        self._limiter = limiter
 
     async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        return await self._governor.reserve.remote(endpoint, tokens, cost)
+        return await self._limiter.reserve.remote(endpoint, tokens, cost)
 
     async def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        await self._governor.settle.remote(number, tokens, cost)
+        await self._limiter.settle.remote(number, tokens, cost)
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
-        await self._governor.penalise.remote(endpoint, seconds)
+        await self._limiter.penalise.remote(endpoint, seconds)
 
 
 class _Grouped(Generic[T]):
@@ -153,41 +153,43 @@ class _Grouped(Generic[T]):
 class _Journal:
     """The calls of the archive that concern the cases at hand; see `raylab.llm.chat.Journal`."""
 
-    def __init__(self, keeper: Any, run: str) -> None:
+    def __init__(self, writer: Any, run: str) -> None:
         self.found = 0
-        self._keeper = keeper
+        self._writer = writer
         self._run = run
         self._replies: dict[str, dict[str, Reply]] = {}
         self._users: Counter[str] = Counter()
-        self._rows = _Grouped[CallRow](lambda rows: keeper.add_calls.remote(rows))
+        self._rows = _Grouped[CallRow](lambda rows: writer.add_calls.remote(rows))
 
-    async def load(self, subjects: Sequence[str]) -> None:
+    async def load(self, description_hashes: Sequence[str]) -> None:
         """Look up what was ever answered about these texts."""
-        self._users.update(subjects)
-        rows: list[CallRow] = await self._keeper.calls_of.remote(sorted(set(subjects)))
+        self._users.update(description_hashes)
+        rows: list[CallRow] = await self._writer.calls_of.remote(sorted(set(description_hashes)))
         for row in rows:
-            self._replies.setdefault(row.subject, {})[row.key] = reply_of(row)
+            self._replies.setdefault(row.description_hash, {})[row.key] = reply_of(row)
 
-    def drop(self, subjects: Sequence[str]) -> None:
+    def drop(self, description_hashes: Sequence[str]) -> None:
         """Forget them again, so that memory does not grow with the cases."""
-        self._users.subtract(subjects)
-        for subject in subjects:
-            if self._users[subject] <= 0:
-                del self._users[subject]
-                self._replies.pop(subject, None)
+        self._users.subtract(description_hashes)
+        for description_hash in description_hashes:
+            if self._users[description_hash] <= 0:
+                del self._users[description_hash]
+                self._replies.pop(description_hash, None)
 
-    async def get(self, key: str, subject: str) -> Reply | None:
-        reply = self._replies.get(subject, {}).get(key)
+    async def get(self, key: str, description_hash: str) -> Reply | None:
+        reply = self._replies.get(description_hash, {}).get(key)
         self.found += reply is not None
         return reply
 
-    async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+    async def put(
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+    ) -> None:
         try:
-            await self._rows.add(call_row(self._run, request, reply, subject, role))
+            await self._rows.add(call_row(self._run, request, reply, description_hash, role))
         except RayTaskError as error:
             raise _halt(error) from None
-        if subject in self._users:
-            self._replies.setdefault(subject, {})[reply.key] = reply
+        if description_hash in self._users:
+            self._replies.setdefault(description_hash, {})[reply.key] = reply
 
 
 class _Counts:
@@ -232,8 +234,8 @@ class Annotator:
         self,
         settings: dict[str, Any],
         run: str,
-        keeper: str,
-        governor: str | None,
+        writer: str,
+        limiter: str | None,
         embedded: Embedded | None,
     ) -> None:
         """Take a share of the run's calls.
@@ -242,20 +244,22 @@ class Annotator:
             settings: the configuration as JSON values, with this actor's part of the calls in
                 flight.
             run: name of the run.
-            keeper: name of the actor that writes the archive.
-            governor: name of the actor that holds rates and budget; None where there are none.
+            writer: name of the actor that writes the archive.
+            limiter: name of the actor that holds rates and budget; None where there are none.
             embedded: where the embedded model is served, if it is used.
         """
         config = AnnotateConfig.model_validate(settings)
-        archive = ray.get_actor(keeper)
-        gate = None if governor is None else _RemoteGate(ray.get_actor(governor))
+        archive = ray.get_actor(writer)
+        limiter = None if limiter is None else _RemoteRateLimiter(ray.get_actor(limiter))
         self._counts = _Counts(run)
         self._journal = _Journal(archive, run)
         self._rows = _Grouped[CaseRow](lambda rows: archive.add_cases.remote(run, rows))
         self._refusal: RaylabError | None = None
         try:
             self._settings = settings_of(config, run)
-            self._client = Client(config.llm, self._journal, gate, embedded, self._counts.attempt)
+            self._client = Client(
+                config.llm, self._journal, limiter, embedded, self._counts.attempt
+            )
         except RaylabError as error:
             # Raised here, it would be taken for a death of the process; the first chunk tells it.
             self._refusal = error
@@ -264,14 +268,14 @@ class Annotator:
         """Run cases side by side; each is archived when it has ended."""
         if self._refusal is not None:
             return Tally(halt=self._refusal)
-        subjects = [case.subject for _, case in chunk]
+        description_hashes = [case.description_hash for _, case in chunk]
         try:
-            await self._journal.load(subjects)
+            await self._journal.load(description_hashes)
             ends = await asyncio.gather(*(self._end(*item) for item in chunk))
         except RayTaskError as error:
             ends = [_halt(error)]
         finally:
-            self._journal.drop(subjects)
+            self._journal.drop(description_hashes)
         known, self._journal.found = self._journal.found, 0
         self._counts.known(known)
         tally = self._counts.take()
@@ -308,7 +312,7 @@ class Annotator:
 def case_row(case: Case, outcome: Outcome) -> CaseRow:
     """The row of the archive that a case ends as."""
     body = outcome.model_dump(mode="json")
-    return CaseRow(case.id, case.subject, case.description, outcome.status.value, body)
+    return CaseRow(case.id, case.description_hash, case.description, outcome.status.value, body)
 
 
 def failed(case: Case, generation: str, reason: str) -> Outcome:
@@ -316,7 +320,7 @@ def failed(case: Case, generation: str, reason: str) -> Outcome:
     now = datetime.now(UTC)
     return Outcome(
         case=case.id,
-        subject=case.subject,
+        description_hash=case.description_hash,
         generation=generation,
         gold=case.gold,
         trap=case.trap,

@@ -18,28 +18,22 @@ import torch
 from pyarrow import fs
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.tasks import Task, load_tasks
 from raylab.arc.evaluation import UnitScore, score_tasks, trained_on, unit_of_tasks
-from raylab.arc.groups import group_tasks
-from raylab.arc.tasks import Task, load_tasks
+from raylab.arc.trained_models import fetch_checkpoint, file_name, find_models
 from raylab.cluster.metrics import PAIRS, TASKS, Meters
-from raylab.cluster.models import fetch_checkpoint, file_name, find_models
 from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
-from raylab.config import (
-    AS_PUBLISHED,
-    ClusterConfig,
-    DataConfig,
-    EvaluateConfig,
-    Generation,
-    ScoringConfig,
-    Source,
-)
+from raylab.config.arc import DataConfig, ScoringConfig, Source
+from raylab.config.base import AS_PUBLISHED, ClusterConfig, Generation
+from raylab.config.jobs import EvaluateConfig
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.files import Place
-from raylab.log import say, show
+from raylab.log import log_line, log_tables
 from raylab.quality.logs import read_score, score_log
 from raylab.report.progress import duration
 from raylab.report.tables import accuracy_table, percent
-from raylab.runs import METRICS, SCORES, Json, Run
+from raylab.runs.run import METRICS, SCORES, Json, Run
 
 FILE_THREADS = 16
 HEARTBEAT_SECONDS = 30.0
@@ -62,13 +56,13 @@ def run_evaluate(config: EvaluateConfig) -> None:
             models, config.generations, config.data, config.scoring, config.cluster, run
         )
     run.write_json(METRICS, {"metric": config.scoring.metric.value, "models": accuracies})
-    show(
+    log_tables(
         accuracy_table(accuracies, config.scoring),
         metric=config.scoring.metric.value,
         models=accuracies,
     )
     scores = str(run / SCORES)
-    say(f"score tree {scores}", uri=scores)
+    log_line(f"score tree {scores}", uri=scores)
     run.finish()
 
 
@@ -108,7 +102,7 @@ def evaluate_models(
     accuracies = _present_accuracies(job, missing)
     if len(missing) < len(job.pairs):
         done = len(job.pairs) - len(missing)
-        say(
+        log_line(
             f"{done} of {len(job.pairs)} pairs of model and generation are scored already",
             done=done,
             total=len(job.pairs),
@@ -248,7 +242,7 @@ def _choose_units(
             f"models {', '.join(checkpoints)}: score them all the same with "
             "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
         )
-    say(
+    log_line(
         f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
         "was trained on are left out",
         scored=len(unseen),
@@ -359,7 +353,7 @@ def _score_missing(
     pending = _submit(job, missing, checkpoints, cluster)
     start, total, meters = time.monotonic(), len(pending), Meters(job.tree.name)
     uri = str(job.tree / job.subdir)
-    say(f"scoring {total} pairs of model and generation -> {uri}", total=total, uri=uri)
+    log_line(f"scoring {total} pairs of model and generation -> {uri}", total=total, uri=uri)
     try:
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1, timeout=HEARTBEAT_SECONDS)
@@ -367,7 +361,7 @@ def _score_missing(
             if not ready:
                 done = total - len(pending)
                 message = f"  {done} of {total} done after {duration(elapsed)}"
-                say(message, done=done, total=total, seconds=elapsed)
+                log_line(message, done=done, total=total, seconds=elapsed)
                 continue
             pair = pending[ready[0]]
             try:
@@ -383,7 +377,7 @@ def _score_missing(
             meters.add(TASKS, sum(len(job.units[unit]) for unit in scores))
             done, mean = total - len(pending), statistics.fmean(accuracies[pair].values())
             left = elapsed / done * len(pending)
-            say(
+            log_line(
                 f"[{done:>{len(str(total))}}/{total}] {pair[0]} on {pair[1]}: {metric} "
                 f"{percent(mean)} over {len(accuracies[pair])} {job.scoring.unit}s, "
                 f"{seconds:.1f} s, ETA {duration(left)}",

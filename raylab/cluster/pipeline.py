@@ -12,21 +12,23 @@ import ray
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.tasks import load_tasks
 from raylab.arc.evaluation import predicted_examples
-from raylab.arc.tasks import load_tasks
+from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
-from raylab.cluster.models import fetch_checkpoint, find_models
 from raylab.cluster.quality import measure_trees, tell_quality
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit
-from raylab.config import AS_PUBLISHED, ModelConfig, PipelineConfig, QualityConfig, TrainConfig
+from raylab.config.base import AS_PUBLISHED
+from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
+from raylab.config.models import ModelConfig
 from raylab.errors import RunError
-from raylab.log import say, show
+from raylab.log import log_line, log_tables
 from raylab.quality.measure import Quality
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import Example, PipelineReport, Prediction, render_pipeline
 from raylab.report.tables import comparison_table
-from raylab.runs import METRICS, QUALITY, RECORD, SCORES, Json, Run
+from raylab.runs.run import METRICS, QUALITY, RECORD, SCORES, Json, Run
 
 PRIOR = "prior"
 EXAMPLES = "examples.json"
@@ -44,7 +46,7 @@ def run_pipeline(config: PipelineConfig) -> None:
         raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
     run = Run.open(config, config.job)
     if run.finished:
-        say(f"run {run.name} is finished, nothing is left to do")
+        log_line(f"run {run.name} is finished, nothing is left to do")
         _tell_outcome(run)
         return
     with session(config.cluster, run):
@@ -74,7 +76,7 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
             cluster=config.cluster,
         )
         own = Run.open(training, training.job)
-        say(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
+        log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
         results[name] = fit(training, own, within=run)
         run.write_json(METRICS, {"models": results})
     return results
@@ -82,10 +84,10 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
 
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
     """Score all models on the generations, and on the prior benchmark as it was published."""
-    say("\nscores")
+    log_line("\nscores")
     evaluate_models(models, config.generations, config.data, config.scoring, config.cluster, run)
     if config.prior is not None:
-        say("\nscores on the prior benchmark")
+        log_line("\nscores on the prior benchmark")
         evaluate_models(
             models, (AS_PUBLISHED,), config.prior, config.scoring, config.cluster, run, PRIOR
         )
@@ -93,7 +95,7 @@ def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
 
 def _measure(config: PipelineConfig, run: Run) -> Quality:
     """The quality of the benchmark, with that of `config.score_trees` as `others`."""
-    say("\nquality")
+    log_line("\nquality")
     settings = QualityConfig(storage=config.storage)
 
     def measure(root: str, priors: Sequence[str] = ()) -> Quality:
@@ -162,12 +164,12 @@ def _example(item: Json) -> Example:
 def _tell_outcome(run: Run) -> None:
     quality = run.read_json(QUALITY) or {}
     models = (run.read_json(METRICS) or {})["models"]
-    show(comparison_table(models), models={name: m["best"] for name, m in models.items()})
+    log_tables(comparison_table(models), models={name: m["best"] for name, m in models.items()})
     tell_quality(quality)
     for uri, other in quality["others"].items():
-        say(f"\n{uri}")
+        log_line(f"\n{uri}")
         tell_quality(other)
-    say(f"\nreport {run / PAGE}", uri=str(run / PAGE))
+    log_line(f"\nreport {run / PAGE}", uri=str(run / PAGE))
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:

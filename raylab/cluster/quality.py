@@ -13,14 +13,15 @@ from ray.exceptions import RayTaskError
 
 from raylab.cluster.metrics import DIRECTORIES_LEFT, FILES, Meters
 from raylab.cluster.session import result_of, session
-from raylab.config import QualityConfig, absolute_location
+from raylab.config.base import absolute_location
+from raylab.config.jobs import QualityConfig
 from raylab.errors import ConfigError, DataError
 from raylab.files import Place
-from raylab.log import say, show
+from raylab.log import log_line, log_tables
 from raylab.quality.measure import Quality, log_lines, measure_groups
 from raylab.quality.trees import ScoreTree, Unit, UnitScores, find_trees, groups_of, read_units
 from raylab.report.tables import quality_table
-from raylab.runs import QUALITY, Run
+from raylab.runs.run import QUALITY, Run
 
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 TASKS_PER_CPU = 4
@@ -45,7 +46,7 @@ def run_quality(config: QualityConfig) -> None:
         quality = _measure(trees, config, config.storage, run.name)
     run.write_json(QUALITY, quality)
     tell_quality(quality)
-    say(f"{run / QUALITY}", uri=str(run / QUALITY))
+    log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()
 
 
@@ -73,7 +74,7 @@ def measure_trees(
 def _measure(trees: Sequence[ScoreTree], config: QualityConfig, storage: str, run: str) -> Quality:
     for tree in trees:
         message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
-        say(message, tree=tree.location, layout=tree.layout)
+        log_line(message, tree=tree.location, layout=tree.layout)
     units = [unit for tree in trees for unit in tree.units]
     groups = groups_of(units, _tasks(len(units)))
     cache, meters = storage if config.cache else None, Meters(run)
@@ -95,18 +96,18 @@ def _measure(trees: Sequence[ScoreTree], config: QualityConfig, storage: str, ru
 def tell_quality(quality: Quality) -> None:
     """Tell the lines that users search for, the warnings, and the metrics as a table."""
     for line in log_lines(quality):
-        say(line)
+        log_line(line)
     for warning in quality["warnings"]:
-        say(f"warning: {warning}", logging.WARNING)
+        log_line(f"warning: {warning}", logging.WARNING)
     files = quality["files"]
     message = f"{files['read']} files read, {files['cached']} known, {files['skipped']} skipped"
-    say(message, files=files)
+    log_line(message, files=files)
     for skipped in quality["skipped"][:5]:
-        say(f"  {skipped['path']}: {skipped['reason']}", **skipped)
+        log_line(f"  {skipped['path']}: {skipped['reason']}", **skipped)
     if files["skipped"] > 5:
-        say(f"  more of them in {QUALITY}")
+        log_line(f"  more of them in {QUALITY}")
     told = (*quality["intervals"], "intervals", "reasons", "models")
-    show(quality_table(quality), **{key: quality[key] for key in told})
+    log_tables(quality_table(quality), **{key: quality[key] for key in told})
 
 
 def _root_of_run(config: QualityConfig) -> str:
@@ -160,7 +161,7 @@ def _watch(
             left = (now - start) * (total - done) / done if done else None
             eta = "" if left is None else f", ETA {left:.0f} s"
             message = f"{done}/{total} directories, {files} files read{eta}"
-            say(message, done=done, total=total, files=files, eta_seconds=left)
+            log_line(message, done=done, total=total, files=files, eta_seconds=left)
             shown = now
 
 

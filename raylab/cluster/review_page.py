@@ -14,9 +14,9 @@ from ray.serve.config import HTTPOptions, ProxyLocation
 from ray.serve.schema import LoggingConfig
 
 from raylab.cluster.session import result_of, session
-from raylab.config import ReviewConfig
+from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
-from raylab.log import say
+from raylab.log import log_line
 from raylab.review.access import access_of
 from raylab.review.app import create_app
 from raylab.review.reviews import open_reviews
@@ -38,7 +38,7 @@ def serve(config: ReviewConfig) -> None:
         ArchiveError: its archive cannot be opened on the head.
     """
     with session(config.cluster), hosted(config), contextlib.suppress(KeyboardInterrupt):
-        say(told(config, config.port))
+        log_line(told(config, config.port))
         threading.Event().wait()
 
 

@@ -13,11 +13,11 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raylab.config import ClusterConfig
+from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.log import say, structured
-from raylab.runs import RECORD, Run
+from raylab.log import log_line, structured
+from raylab.runs.run import RECORD, Run
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def _tell_losses(over: threading.Event) -> None:
             if lost and node["DeathReason"] != REMOVED_IDLE:
                 address, reason = node["NodeManagerAddress"], node["DeathReasonMessage"]
                 message = f"node {address} is lost ({reason}): its work goes on elsewhere"
-                say(f"{message} from what is stored", logging.WARNING, node=address)
+                log_line(f"{message} from what is stored", logging.WARNING, node=address)
         alive = {node["NodeID"] for node in nodes if node["Alive"]}
         if over.wait(WATCH_SECONDS):
             return

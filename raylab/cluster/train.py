@@ -17,20 +17,20 @@ from ray.util.queue import Empty, Queue
 
 from raylab import errors
 from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, load_weights
-from raylab.arc.models import build_model
+from raylab.arc.models.networks import build_model
+from raylab.arc.trained_models import fetch_checkpoint
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
-from raylab.cluster.models import fetch_checkpoint
 from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
 from raylab.cluster.train_messages import HEARTBEAT_SECONDS, Forward, Line, WorkerFailure, work
-from raylab.config import TrainConfig
+from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
-from raylab.log import say, show
+from raylab.log import log_line, log_tables
 from raylab.report.curves import Curves
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
-from raylab.runs import METRICS, RECORD, Json, Run
+from raylab.runs.run import METRICS, RECORD, Json, Run
 
 logger = logging.getLogger("raylab")
 
@@ -61,9 +61,9 @@ def train(config: TrainConfig) -> None:
     )
     write_page(run, render_pipeline(page))
     tables = comparison_table(models), group_table(best["groups"])
-    show(*tables, models={config.model.architecture: best})
+    log_tables(*tables, models={config.model.architecture: best})
     checkpoint = str(run / best["checkpoint"])
-    say(
+    log_line(
         f"run {run}\nbest checkpoint {checkpoint}\nreport {run / PAGE}",
         uri=run.uri,
         checkpoint=checkpoint,
@@ -95,7 +95,7 @@ def fit(
         RaylabError: what a user can act on, with the way out.
     """
     if run.finished:
-        say(f"run {run.name} is finished, nothing is left to do", training=run.name)
+        log_line(f"run {run.name} is finished, nothing is left to do", training=run.name)
         return run.read_json(METRICS) or {}
     for name, value in TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -191,16 +191,16 @@ def _listen(
             case logging.LogRecord():
                 logger.handle(message)
             case Line(text, fields):
-                say(text, training=training, **fields)
+                log_line(text, training=training, **fields)
             case WorkerFailure(rank, reason):
                 meters.add(WORKER_FAILURES, training=training)
                 text = f"worker {rank} failed ({reason})"
-                say(text, logging.WARNING, training=training, worker=rank)
+                log_line(text, logging.WARNING, training=training, worker=rank)
             case _:
                 row = message["last"]
                 run.write_json(METRICS, message)
                 curves.add(row)
-                say(epoch_line(row, epochs), training=training, epochs=epochs, **row)
+                log_line(epoch_line(row, epochs), training=training, epochs=epochs, **row)
                 meters.set(EPOCH, row["epoch"], training=training)
                 meters.set(OBJECTIVE, row[config.training.monitor], training=training)
                 meters.set(SAMPLES, row["samples_per_second"], training=training)
@@ -216,7 +216,7 @@ def _next(queue: Queue) -> Any:
             return queue.get(timeout=SILENT_SECONDS)
         except Empty:
             free, total = ray.available_resources(), ray.cluster_resources()
-            say(
+            log_line(
                 f"no sign of the workers for {SILENT_SECONDS:g} s: they start, validate, or wait "
                 f"for a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free)"
             )

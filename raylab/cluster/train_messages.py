@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import ray.train
 from ray.util.queue import Queue
 
-from raylab.runs import Json
+from raylab.runs.run import Json
 
 HEARTBEAT_SECONDS = 30.0
 """A training that goes on gives a sign of life this often at least, unless it validates."""

@@ -24,7 +24,7 @@ from raylab.arc.checkpoints import (
 )
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
 from raylab.cluster.train_messages import HEARTBEAT_SECONDS, Line
-from raylab.config import TrainConfig
+from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError
 
 logger = logging.getLogger("raylab")

@@ -31,20 +31,23 @@ from raylab.arc.search import (
     sampler,
     trial_config,
 )
+from raylab.arc.trained_models import FAILURE, trial_runs
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
-from raylab.cluster.models import FAILURE, trial_runs
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import fit
-from raylab.config import Architecture, Search, SearchSpace, TrainConfig, TuneConfig, as_yaml
+from raylab.config.arc import Search, SearchSpace
+from raylab.config.compose import as_yaml
+from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.config.models import Architecture
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
-from raylab.log import say, show
+from raylab.log import log_line, log_tables
 from raylab.report.charts import learning_curves_png
 from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import sweep_table
-from raylab.runs import METRICS, RECORD, TRIALS, Json, Run
+from raylab.runs.run import METRICS, RECORD, TRIALS, Json, Run
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -71,7 +74,7 @@ def tune(config: TuneConfig) -> None:
     """
     run = Run.open(config, config.job)
     if run.finished:
-        say(f"run {run.name} is finished, nothing is left to do")
+        log_line(f"run {run.name} is finished, nothing is left to do")
         _tell_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
         return
     with session(config.cluster, run):
@@ -83,7 +86,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
     # A trial that ends between two snapshots is entered again on resume, and returns at once.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", SNAPSHOT_SECONDS)
     places = trainings_at_a_time(config.cluster, config.concurrent)
-    say(
+    log_line(
         f"{config.trials} trials, {places} at a time of {config.cluster.workers} worker(s) each "
         f"-> {run}",
         trials=config.trials,
@@ -256,7 +259,7 @@ class _Progress(ray.tune.Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         drawn = trial.config["drawn"]
-        say(f"trial {trial.trial_id}: {describe(drawn)}", trial=trial.trial_id, drawn=drawn)
+        log_line(f"trial {trial.trial_id}: {describe(drawn)}", trial=trial.trial_id, drawn=drawn)
         self._count(trials)
 
     def on_trial_result(
@@ -265,10 +268,10 @@ class _Progress(ray.tune.Callback):
         name = trial.trial_id
         if "failure" in result:
             reason = result["failure"]
-            say(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
+            log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
         score = result[self.monitor]
-        say(
+        log_line(
             f"trial {name} {epoch_line(result, self.epochs)}",
             trial=name,
             epoch=result["epoch"],
@@ -281,7 +284,7 @@ class _Progress(ray.tune.Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ended = sum(other.is_finished() or other is trial for other in trials)
-        say(
+        log_line(
             f"trial {trial.trial_id} ended, {ended} of {self.trials} done",
             trial=trial.trial_id,
             done=ended,
@@ -292,7 +295,7 @@ class _Progress(ray.tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         reason = str(trial.get_error()).strip().rpartition("\n")[2]
         name = trial.trial_id
-        say(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
+        log_line(f"trial {name} died: {reason}", logging.WARNING, trial=name, reason=reason)
         self._count(trials)
 
     def _count(self, trials: list[Any], ended: Any = None) -> None:
@@ -382,9 +385,9 @@ def _described(ranked: Sequence[Json]) -> list[Json]:
 
 
 def _tell_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
-    show(sweep_table(_described(ranked), config.training.monitor.value), trials=ranked)
+    log_tables(sweep_table(_described(ranked), config.training.monitor.value), trials=ranked)
     checkpoint = ranked[0]["checkpoint"]
-    say(
+    log_line(
         f"best configuration {run / BEST}\n"
         f"best checkpoint {checkpoint}\n"
         f"learning curves {run / CURVES}\n"

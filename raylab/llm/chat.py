@@ -59,37 +59,37 @@ class Reply:
     Attributes:
         key: key of the request.
         text: the message, as received.
-        served: model and version that the server says it was.
+        response_model: model and version that the server says it was.
         finish_reason: why the server stopped: stop, length, content_filter.
         prompt_tokens: tokens of the request, as billed; 0 where the server does not say.
         completion_tokens: tokens of the reply, as billed.
         cost: price by the configured table, in its currency; None for a model without a price.
         seconds: time from sending the successful attempt to the end of its answer.
         attempts: attempts made, the successful one included.
-        journalled: whether it came from the journal, so that nothing was sent or paid.
+        cached: whether it came from the journal, so that nothing was sent or paid.
     """
 
     key: str
     text: str
-    served: str
+    response_model: str
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
     cost: float | None
     seconds: float
     attempts: int
-    journalled: bool = False
+    cached: bool = False
 
 
 class Chat(Protocol):
     """Anything that answers a request."""
 
-    async def complete(self, request: ChatRequest, subject: str, role: str) -> Reply:
+    async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
         """Answer a request, from the journal if it was made before.
 
         Args:
             request: the call.
-            subject: SHA-256 of the text that the call is about; the journal is looked up by it.
+            description_hash: SHA-256 of the text that the call is about; the journal's key.
             role: what the call is for, such as `classify-a`; kept in the journal.
 
         Raises:
@@ -103,10 +103,12 @@ class Chat(Protocol):
 class Journal(Protocol):
     """Where completed calls are kept before anyone reads their replies."""
 
-    async def get(self, key: str, subject: str) -> Reply | None:
+    async def get(self, key: str, description_hash: str) -> Reply | None:
         """The reply to an equal call made before."""
         ...
 
-    async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+    async def put(
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+    ) -> None:
         """Keep a reply; durable when this returns."""
         ...

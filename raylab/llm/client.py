@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from raylab.config import LlmConfig
+from raylab.config.annotation import LlmConfig
 from raylab.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Journal, Reply
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.embedded import Embedded
-from raylab.llm.governor import Gate, Governor, LocalGate, Permit
+from raylab.llm.rate_limits import LocalRateLimiter, Permit, RateLimiter, RateLimiterClient
 from raylab.llm.wire import Completion, Failure, Outcome, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
@@ -56,9 +56,9 @@ class Client:
 
     Args:
         llm: Endpoints, prices and budget. The concurrency of an endpoint is that of this client;
-            limits a minute and the budget are kept by the gate.
+            limits a minute and the budget are kept by the limiter.
         journal: Where answered calls are looked up and kept.
-        gate: Way to the governor that all processes share; None limits this process alone. It is
+        limiter: Way to the limiter that all processes share; None limits this process alone. It is
             not asked about an endpoint without limits a minute while there is no budget.
         embedded: Where the embedded model is served; needed by an endpoint without base_url.
         on_call: Told of every attempt that ended.
@@ -72,7 +72,7 @@ class Client:
         self,
         llm: LlmConfig,
         journal: Journal,
-        gate: Gate | None = None,
+        limiter: RateLimiterClient | None = None,
         embedded: Embedded | None = None,
         on_call: Callable[[CallEvent], None] | None = None,
         timing: Timing | None = None,
@@ -92,7 +92,9 @@ class Client:
             for name, limit in limits.items()
             if has_budget or limit.requests_per_minute or limit.tokens_per_minute
         }
-        self._gate = gate or LocalGate(Governor(limits, llm.budget, clock=self._timing.clock))
+        self._limiter = limiter or LocalRateLimiter(
+            RateLimiter(limits, llm.budget, clock=self._timing.clock)
+        )
         self._journal = journal
         self._prices = llm.prices
         self._on_call = on_call
@@ -117,7 +119,7 @@ class Client:
         for connection in self._connections.values():
             await connection.close()
 
-    async def complete(self, request: ChatRequest, subject: str, role: str) -> Reply:
+    async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
         """Answers a request; see `raylab.llm.chat.Chat.complete`.
 
         A request that equals one in flight waits for its reply, which then counts as journalled.
@@ -132,13 +134,13 @@ class Client:
         while (leader := self._in_flight.get(key)) is not None:
             result = await asyncio.shield(leader)
             if isinstance(result, Reply):
-                return replace(result, journalled=True)
+                return replace(result, cached=True)
             if result is not None:
                 raise type(result)(*result.args)
         self._in_flight[key] = leader = asyncio.get_running_loop().create_future()
         result = None
         try:
-            result = await self._answer(request, key, subject, role)
+            result = await self._answer(request, key, description_hash, role)
             return result
         except LlmError as error:
             result = error
@@ -148,13 +150,17 @@ class Client:
             del self._in_flight[key]
             leader.set_result(result)
 
-    async def _answer(self, request: ChatRequest, key: str, subject: str, role: str) -> Reply:
-        kept = await self._journal.get(key, subject)
+    async def _answer(
+        self, request: ChatRequest, key: str, description_hash: str, role: str
+    ) -> Reply:
+        kept = await self._journal.get(key, description_hash)
         if kept is not None:
-            return replace(kept, journalled=True)
-        return await self._call(request, key, subject, role)
+            return replace(kept, cached=True)
+        return await self._call(request, key, description_hash, role)
 
-    async def _call(self, request: ChatRequest, key: str, subject: str, role: str) -> Reply:
+    async def _call(
+        self, request: ChatRequest, key: str, description_hash: str, role: str
+    ) -> Reply:
         connection = self._connections[request.endpoint]
         try:
             content = encode_request(request, connection.form)
@@ -172,7 +178,7 @@ class Client:
                     self._tell(request, Outcome.OK, False, seconds, result)
                     connection.succeeded()
                     reply = self._reply(request, key, result, seconds, attempt)
-                    await self._keep(request, reply, subject, role)
+                    await self._keep(request, reply, description_hash, role)
                     return reply
             again = result.passing and attempt <= connection.limits.retries
             self._tell(request, result.outcome, again, seconds)
@@ -186,7 +192,7 @@ class Client:
         return Reply(
             key=key,
             text=result.text,
-            served=result.served,
+            response_model=result.response_model,
             finish_reason=result.finish_reason,
             prompt_tokens=result.prompt_tokens,
             completion_tokens=result.completion_tokens,
@@ -195,10 +201,12 @@ class Client:
             attempts=attempts,
         )
 
-    async def _keep(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+    async def _keep(
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+    ) -> None:
         """Journals an answer; where that fails, no other call is sent that would be lost too."""
         try:
-            await self._journal.put(request, reply, subject, role)
+            await self._journal.put(request, reply, description_hash, role)
         except Exception as error:
             reason = LlmError(
                 f"an answer could not be journalled, so no further call is sent: {error}"
@@ -238,7 +246,7 @@ class Client:
         async with connection.turn:
             while True:
                 connection.check()
-                permit = await self._gate.reserve(connection.name, tokens, cost)
+                permit = await self._limiter.reserve(connection.name, tokens, cost)
                 if permit.granted:
                     connection.check()
                     return permit
@@ -248,18 +256,18 @@ class Client:
         if seconds > 0:
             connection.let_be(seconds)
             if connection.name in self._gated:
-                await self._gate.penalise(connection.name, seconds)
+                await self._limiter.penalise(connection.name, seconds)
 
     async def _settle(
         self, permit: Permit, model: str, result: Completion | Failure, tokens: int, cost: float
     ) -> None:
         if isinstance(result, Failure):
-            await self._gate.settle(permit.number, None, 0.0)
+            await self._limiter.settle(permit.number, None, 0.0)
             return
         # A server that counts no tokens is taken to have used what was reserved.
         used = result.prompt_tokens + result.completion_tokens
         paid = self._cost(model, result.prompt_tokens, result.completion_tokens)
-        await self._gate.settle(permit.number, used or tokens, (paid if used else cost) or 0.0)
+        await self._limiter.settle(permit.number, used or tokens, (paid if used else cost) or 0.0)
 
     def _cost(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
         price = self._prices.get(model)

@@ -19,7 +19,7 @@ from openai import (
 )
 from pydantic import SecretStr
 
-from raylab.config import Endpoint
+from raylab.config.llm import Endpoint
 from raylab.errors import CallError, ConfigError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
 from raylab.llm.wire import Completion, Failure, Outcome, read_completion, read_status, scrub

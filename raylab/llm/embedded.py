@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 import raylab
-from raylab.config import LlmConfig
+from raylab.config.annotation import LlmConfig
 from raylab.errors import ConfigError, EndpointError
 
 EMBEDDED = "SmolLM2-135M-Instruct"

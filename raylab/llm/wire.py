@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from raylab.config import ReplyFormat
+from raylab.config.llm import ReplyFormat
 from raylab.llm.chat import ChatRequest
 
 LONGEST_PAUSE = 600.0
@@ -54,14 +54,14 @@ class Completion:
 
     Attributes:
         text: the message; what a refusing model says instead of one.
-        served: model and version that the server names; empty if it names none.
+        response_model: model and version that the server names; empty if it names none.
         finish_reason: stop, length, content_filter; empty if not said.
         prompt_tokens: tokens of the request; 0 if not said.
         completion_tokens: tokens of the reply; 0 if not said.
     """
 
     text: str
-    served: str
+    response_model: str
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
@@ -163,7 +163,7 @@ def read_completion(content: bytes) -> Completion | Failure:
         text = "".join(part.text or "" for part in text)
     return Completion(
         text=text or message.refusal or "",
-        served=" ".join(filter(None, (body.model, body.system_fingerprint))),
+        response_model=" ".join(filter(None, (body.model, body.system_fingerprint))),
         finish_reason=choice.finish_reason or "",
         prompt_tokens=int(usage.prompt_tokens or 0),
         completion_tokens=int(usage.completion_tokens or 0),

@@ -20,11 +20,11 @@ from rapidfuzz.distance import Levenshtein
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
-from raylab.config import Strict
+from raylab.config.base import Strict
+from raylab.config.schema import problems_of
 from raylab.errors import DataError
 from raylab.files import Place
 from raylab.opt.code import OptCode, Root
-from raylab.schema import problems_of
 
 PACKAGED_DISTANCE = "data/distance_opt_l1_v1.json"
 DRAWS = 1000

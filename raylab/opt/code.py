@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from raylab.errors import OptCodeError
-from raylab.opt.locate import LONGEST_TEXT, located
-from raylab.opt.notation import (
+from raylab.opt.notation.grammar import (
     FIELDS,
     LONG_NAMES,
     VALUE,
@@ -32,7 +31,15 @@ from raylab.opt.notation import (
     steps,
     syntax_error,
 )
-from raylab.opt.repair import Repair, exact_line, expression_of, means_other, plain, rewritten
+from raylab.opt.notation.locate import LONGEST_TEXT, located
+from raylab.opt.notation.repair import (
+    Repair,
+    exact_line,
+    expression_of,
+    means_other,
+    plain,
+    rewritten,
+)
 
 __all__ = [
     "FIELDS",

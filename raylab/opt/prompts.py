@@ -15,11 +15,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, meta
 
-from raylab.config import Prompt
+from raylab.annotation.outcome import Issue, Verdict
+from raylab.config.annotation import Prompt
 from raylab.errors import DataError
 from raylab.llm.chat import Message
 from raylab.opt.code import Root
-from raylab.opt.outcome import Issue, Verdict
 
 Json = dict[str, Any]
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.config import Layout, QualityConfig
+from raylab.config.jobs import QualityConfig
+from raylab.config.quality import Layout
 from raylab.errors import DataError
 from raylab.quality import metrics
 from raylab.quality.trees import ScoreTree, Skipped, UnitScores

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from raylab.config import Layout
+from raylab.config.quality import Layout
 from raylab.errors import DataError, RunError
 from raylab.files import Place
 from raylab.quality.logs import SUFFIXES, read_score

@@ -1,6 +1,6 @@
 """Tables of an annotation run, and of runs over time, for the terminal.
 
-They read `report.json` and `drift` as `raylab.opt.quality` and `raylab.opt.drift` describe them.
+They read `report.json` and `drift` as `raylab.annotation.statistics` describes them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -167,7 +167,7 @@ def drift_tables(drift: Json) -> Iterator[Table]:
 def runs_table(runs: Sequence[Json]) -> Table:
     """A row for each run and whoever answered in it."""
     table = Table(title="Runs over time")
-    for label in ("run", "started", "side", "served", "prompt"):
+    for label in ("run", "started", "side", "response_model", "prompt"):
         table.add_column(label)
     for label in ("answers", *MEASURES.values()):
         table.add_column(label, justify="right")
@@ -177,7 +177,7 @@ def runs_table(runs: Sequence[Json]) -> Table:
                 run["run"],
                 run["started"][:16].replace("T", " "),
                 row["side"],
-                row["served"],
+                row["response_model"],
                 f"{row['prompt']} {row['prompt_hash'][:HASH_DIGITS]}",
                 f"{row['answers']:,}",
                 *(_bare_share(row[measure]) for measure in MEASURES),
@@ -214,7 +214,7 @@ def drift_table(drift: Json) -> Table:
 
 def _spent(usage: Json) -> Iterator[tuple[str, str]]:
     yield "calls sent", f"{usage['sent']:,}"
-    yield "calls answered from the journal", f"{usage['journalled']:,}"
+    yield "calls answered from the journal", f"{usage['cached']:,}"
     yield "tokens of requests", f"{usage['prompt_tokens']:,}"
     yield "tokens of replies", f"{usage['completion_tokens']:,}"
     unknown = f"unknown: {usage['unpriced']:,} calls without a price"

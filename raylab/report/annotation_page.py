@@ -140,7 +140,7 @@ def _cases(estimate: Json) -> int:
 def _served(report: Json, role: str) -> str:
     """The models that answered in a role, as they were served."""
     rows = [row for row in report["usage"]["by_source"] if row["role"] == role]
-    names = list(dict.fromkeys(row["served"] or row["model"] for row in rows))
+    names = list(dict.fromkeys(row["response_model"] or row["model"] for row in rows))
     return listed([charts.shortened(name, 60) for name in names] or ["nobody"])
 
 

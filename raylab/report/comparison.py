@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from raylab.config.schema import flat
 from raylab.errors import RunError
 from raylab.files import places_of
 from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
 from raylab.report.charts import METRICS as QUALITY_METRICS
 from raylab.report.charts import Estimate, History, label_of, quality_estimates
 from raylab.report.tables import COMPARED
-from raylab.runs import METRICS, QUALITY, RECORD, REPORT, TRIALS, Run
-from raylab.schema import flat
+from raylab.runs.run import METRICS, QUALITY, RECORD, REPORT, TRIALS, Run
 
 Json = Mapping[str, Any]
 Estimates = dict[str, Estimate]

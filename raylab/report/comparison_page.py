@@ -9,14 +9,14 @@ from markupsafe import Markup
 from rich.table import Table
 from rich.text import Text
 
-from raylab.config import ReportConfig
-from raylab.log import say, show
+from raylab.config.jobs import ReportConfig
+from raylab.log import log_line, log_tables
 from raylab.report.annotation import shown_seconds
 from raylab.report.charts import SERIES, interval_plot, shortened
 from raylab.report.comparison import Comparison, Figures, Measure, compare, find_runs
 from raylab.report.page import MONITOR, PAGE, counted, curves, listed, render, write_page
 from raylab.report.tables import percent
-from raylab.runs import REPORT, Run
+from raylab.runs.run import REPORT, Run
 
 COLUMNS = 6
 """Columns of a table on the terminal; what is left goes into a table of its own."""
@@ -49,10 +49,10 @@ def report_runs(config: ReportConfig) -> None:
     run.write_json(REPORT, comparison.as_json())
     write_page(run, render_comparison(run.name, run.uri, comparison))
     run.finish()
-    show(*comparison_tables(comparison), comparison=comparison.as_json())
+    log_tables(*comparison_tables(comparison), comparison=comparison.as_json())
     for caveat in comparison.caveats:
-        say(caveat)
-    say(f"report {run / PAGE} and {REPORT}", uri=run.uri)
+        log_line(caveat)
+    log_line(f"report {run / PAGE} and {REPORT}", uri=run.uri)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from raylab.runs import Run
+from raylab.runs.run import Run
 
 TENSORBOARD_DIRECTORY = "tensorboard"
 

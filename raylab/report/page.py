@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from raylab.report.charts import History, learning_curves, shortened
 from raylab.report.tables import percent
-from raylab.runs import Run
+from raylab.runs.run import Run
 
 PAGE = "report.html"
 """Name of the page in a run directory."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from raylab.config import ScoringConfig
+from raylab.config.arc import ScoringConfig
 from raylab.report.published import CHAMPION_BASELINE
 
 COMPARED = {

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from raylab.config import ReviewConfig
+from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 
 TOKEN_VARIABLE = "RAYLAB_REVIEW_TOKEN"

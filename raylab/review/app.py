@@ -23,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
 
 from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
-from raylab.opt.notation import LONG_NAMES
+from raylab.opt.notation.grammar import LONG_NAMES
 from raylab.review.access import Access, Guard
 from raylab.review.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.review.view import case_view, kind_in_words, reading

@@ -6,20 +6,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from raylab.annotation.calls import ArchiveJournal
+from raylab.annotation.human.confirm import settle
+from raylab.annotation.human.review_file import UNDO, Choice, chosen_code, human_decision
+from raylab.annotation.outcome import HumanDecision, Outcome
+from raylab.annotation.replies import clean
+from raylab.annotation.run import archive_location, recorded_run
+from raylab.annotation.settings import settings_of
 from raylab.archive.records import HUMAN, CurrentCase, Draft, Lease, StoredDecision
 from raylab.archive.store import Archive
-from raylab.config import AnnotateConfig, LlmConfig, ReviewConfig
+from raylab.config.annotation import LlmConfig
+from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import DataError, LeaseError, OptCodeError
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.opt.code import OptCode
-from raylab.opt.journal import ArchiveJournal
-from raylab.opt.outcome import HumanDecision, Outcome
-from raylab.opt.recorded import archive_location, recorded_run
-from raylab.opt.replies import clean
-from raylab.opt.review import UNDO, Choice, chosen_code, human_decision
-from raylab.opt.settings import settings_of
-from raylab.opt.settling import settle
 
 LONGEST_JUSTIFICATION = 10_000
 """Characters."""

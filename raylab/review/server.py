@@ -6,9 +6,9 @@ import socket
 
 import uvicorn
 
-from raylab.config import ReviewConfig
+from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
-from raylab.log import say
+from raylab.log import log_line
 from raylab.review.access import access_of
 from raylab.review.app import create_app
 from raylab.review.reviews import open_reviews
@@ -40,7 +40,7 @@ def serve(config: ReviewConfig) -> None:
                 timeout_graceful_shutdown=SECONDS_TO_END,
             )
         )
-        say(told(config, listener.getsockname()[1]))
+        log_line(told(config, listener.getsockname()[1]))
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 

@@ -9,11 +9,11 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from raylab.annotation.cases import is_source
+from raylab.annotation.human.review_file import chosen_code, review_row
+from raylab.annotation.outcome import Outcome
 from raylab.errors import OptCodeError
-from raylab.opt.cases import is_source
 from raylab.opt.code import OptCode, parse
-from raylab.opt.outcome import Outcome
-from raylab.opt.review import chosen_code, review_row
 from raylab.review.reviews import Opened, Typed
 
 LONGEST_HIGHLIGHTED = 100_000

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.batching import Batch, BatchDataset, Draw, Indices, PairStore, demonstration_table
-from raylab.arc.models import GridModel, build_model
-from raylab.arc.tasks import Grid, Pair, Task
-from raylab.config import (
+from raylab.arc.data.batching import (
+    Batch,
+    BatchDataset,
+    Draw,
+    Indices,
+    PairStore,
+    demonstration_table,
+)
+from raylab.arc.data.tasks import Grid, Pair, Task
+from raylab.arc.models.networks import GridModel, build_model
+from raylab.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,

@@ -6,11 +6,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raylab.arc.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.data.tasks import MAX_SIDE, PAD, Grid, Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode, solved_grids
-from raylab.arc.models import GridModel, demonstrations_of
-from raylab.arc.tasks import MAX_SIDE, PAD, Grid, Pair, Task
-from raylab.config import ModelConfig
+from raylab.arc.models.networks import GridModel, demonstrations_of
+from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, small_model
 
 QUERIES = [0, 7, 13, 21, 24, 36]

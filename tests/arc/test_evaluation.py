@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.batching import BatchDataset, BatchPlan, group_indices, store_pairs
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.batching import BatchDataset, BatchPlan, group_indices, store_pairs
+from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.evaluation import UnitScore, predicted_examples, score_tasks, trained_on
 from raylab.arc.metrics import Count, metric_values, standard_errors
-from raylab.arc.models import GridModel, demonstrations_of
+from raylab.arc.models.networks import GridModel, demonstrations_of
 from raylab.arc.module import ArcModule
-from raylab.arc.tasks import Pair, Task
-from raylab.config import ModelConfig, ScoringConfig, TrainingConfig
+from raylab.config.arc import ScoringConfig, TrainingConfig
+from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 

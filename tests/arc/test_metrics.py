@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import (
     GridMetrics,
     compute_copy_metrics_on_batch,
     compute_dense_grid_objective,
     compute_grid_metrics,
 )
-from raylab.arc.tasks import PAD
 
 Grid = NDArray[np.int64]
 Rows = list[list[int]]

@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from raylab.arc.batching import Batch, Grids, PairStore, store_pairs
-from raylab.arc.layers import Dropout
-from raylab.arc.models import GridModel, Prediction, build_model, demonstrations_of
-from raylab.arc.tasks import COLOURS, PAD, Pair, Task
-from raylab.config import (
+from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
+from raylab.arc.models.layers import Dropout
+from raylab.arc.models.networks import GridModel, Prediction, build_model, demonstrations_of
+from raylab.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,

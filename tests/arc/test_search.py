@@ -13,7 +13,9 @@ from raylab.arc.search import (
     perturb,
     trial_config,
 )
-from raylab.config import DecoderOnlyConfig, SearchSpace, TuneConfig
+from raylab.config.arc import SearchSpace
+from raylab.config.jobs import TuneConfig
+from raylab.config.models import DecoderOnlyConfig
 
 SPACE = {
     "model": {

@@ -12,25 +12,22 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
-from raylab.arc.batching import Batch, BatchPlan, PairStore, store_pairs
 from raylab.arc.checkpoints import load_weights, read_checkpoint
+from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
+from raylab.arc.data.tasks import Pair, Task, load_tasks
 from raylab.arc.decoding import exact_matches, greedy_decode
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models import build_model, demonstrations_of
+from raylab.arc.models.networks import build_model, demonstrations_of
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
-from raylab.arc.tasks import Pair, Task, load_tasks
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
-from raylab.config import (
+from raylab.config.arc import DataConfig, Monitor, Precision, TrainingConfig
+from raylab.config.jobs import TrainConfig
+from raylab.config.models import (
     ChampionConfig,
-    DataConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     ModelConfig,
-    Monitor,
-    Precision,
-    TrainConfig,
-    TrainingConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of

@@ -23,12 +23,12 @@ def canonical(value: object) -> str:
 def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
     values: dict[str, Any] = {
         "key": sha256(key),
-        "subject": sha256(about),
+        "description_hash": sha256(about),
         "run": "r",
         "role": "classify-a",
         "endpoint": "https://host/v1",
         "model": "m",
-        "served": "m-2026",
+        "response_model": "m-2026",
         "seed": 7,
         "parameters": {"temperature": 0.5, "stop": ["\n"], "extra": {"b": 1, "a": None}},
         "text": "OPT=Lrn",

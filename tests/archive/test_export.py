@@ -17,8 +17,12 @@ WHOLE = {
     "trap": True,
     "reason": "unlike codes",
     "meta": {"source": "é\0", "n": [1, None]},
-    "a": {"code": "OPT=Lrn", "format": "strict", "calls": [{"served": "old"}, {"served": "m-1"}]},
-    "b": {"code": "OPT=Evo", "format": "repaired", "calls": [{"served": "m-2"}]},
+    "a": {
+        "code": "OPT=Lrn",
+        "format": "strict",
+        "calls": [{"response_model": "old"}, {"response_model": "m-1"}],
+    },
+    "b": {"code": "OPT=Evo", "format": "repaired", "calls": [{"response_model": "m-2"}]},
     "evaluation_a": {"verdict": "PASS", "score": 90, "acceptable": True},
     "evaluation_b": {"verdict": "WEAK_PASS", "score": 72, "acceptable": True},
     "agreement": {
@@ -78,7 +82,7 @@ FLAT = {
     "prompt_tokens": 100,
     "completion_tokens": 20,
     "cost": 0.125,
-    "subject": sha256("a system"),
+    "description_hash": sha256("a system"),
     "description": "a system",
 }
 
@@ -131,10 +135,10 @@ def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Pat
     path = tmp_path / f"cases.{form}"
     archive.export("r", path, form)
     for row in read(path):
-        names = ("case", "subject", "description", "body", "sequence")
+        names = ("case", "description", "body", "sequence")
         created = row["created"].astimezone(UTC).isoformat(timespec="microseconds")
         record = {name: row[name] for name in names} | {"kind": "case", "created": created}
-        record["status"] = row["run_status"]
+        record |= {"status": row["run_status"], "subject": row["description_hash"]}
         assert row["hash"] == sha256(row["previous_hash"] + canonical(record))
 
 
@@ -195,7 +199,7 @@ def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Pat
 def test_large_cases_are_exported_in_groups(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("raylab.archive.export.ROW_GROUP_BYTES", 165_000)
+    monkeypatch.setattr("raylab.annotation.export.ROW_GROUP_BYTES", 165_000)
     archive.add_cases(
         "r", [case_row(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
     )

@@ -164,7 +164,7 @@ def test_a_newer_schema_is_refused(archive_url: str):
     Archive.open(archive_url).close()
     execute(archive_url, "UPDATE archive_version SET version_num = '9999'")
     assert re.search(
-        "is of schema 9999, this raylab knows 0004 at most: update", refusal(archive_url)
+        "is of schema 9999, this raylab knows 0005 at most: update", refusal(archive_url)
     )
 
 
@@ -248,6 +248,7 @@ def older_archive(location: str) -> None:
     run = {"name": "old", "config": {"a": 1}, "versions": versions, "started": time}
     case = case_row("c", "human", "an old system", code=None)
     case_record = {**vars(case), "kind": "case", "sequence": 1, "created": time}
+    case_record["subject"] = case_record.pop("description_hash")
     decision = decision_row("c")
     record = {**vars(decision), "kind": "decision", "sequence": 2, "created": time}
     start = sha256(canonical(run))
@@ -272,7 +273,7 @@ def older_archive(location: str) -> None:
         time=time,
         start=start,
         hash=case_hash,
-        subject=case.subject,
+        subject=case.description_hash,
         description=case.description,
         body=canonical(case.body),
     )
@@ -293,7 +294,7 @@ def older_archive(location: str) -> None:
         "prompt_tokens, completion_tokens, seconds, attempts, created, parameters, text) VALUES "
         "(:key, :subject, 'old', 'a', '', 'm', 'm', 'stop', 1, 2, 0.5, 1, :time, '{}', 'reply')",
         key=sha256("k"),
-        subject=case.subject,
+        subject=case.description_hash,
         time=time,
     )
 

@@ -77,7 +77,7 @@ def test_an_unknown_run_is_an_error_that_names_those_there_are(archive: Archive)
             operation(archive)
 
 
-def test_calls_are_kept_once_and_found_by_subject_and_key(archive: Archive):
+def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
     rows = [call_row("k1", "x"), call_row("k2", "x", seed=None, cost=None), call_row("k3", "y")]
     archive.add_calls(rows)
     archive.add_calls([call_row("k1", "x", text="another reply"), call_row("k4", "z")])
@@ -88,7 +88,7 @@ def test_calls_are_kept_once_and_found_by_subject_and_key(archive: Archive):
     assert archive.call(sha256("k4")) is not None and archive.call(sha256("k5")) is None
 
 
-def test_calls_of_more_subjects_than_a_statement_takes(archive: Archive):
+def test_calls_of_more_descriptions_than_a_statement_takes(archive: Archive):
     rows = [call_row(f"k{index}", f"s{index}") for index in range(1203)]
     archive.add_calls(rows)
     found = archive.calls_of([sha256(f"s{index}") for index in range(70_000)])
@@ -123,7 +123,7 @@ def test_a_case_with_another_description_is_refused_with_its_batch(archive: Arch
     with pytest.raises(ArchiveError, match="case 'a' with another description"):
         archive.add_cases("r", [case_row("b"), case_row("a", description="changed")])
     assert names(archive.cases("r")) == ["a"]
-    assert archive.subjects("r", ["a", "b"]) == {"a": sha256("a system")}
+    assert archive.description_hashes("r", ["a", "b"]) == {"a": sha256("a system")}
 
 
 def test_the_same_cases_belong_to_each_run_apart(archive: Archive):

@@ -105,13 +105,13 @@ def test_an_altered_time_is_named(filled: str):
     assert faults(filled) == [(0, Fault.ALTERED), (4, Fault.ALTERED)]
 
 
-def test_an_altered_description_does_not_fit_its_subject(filled: str):
+def test_an_altered_description_does_not_fit_its_hash(filled: str):
     execute(filled, f"UPDATE cases SET description = 'mine' WHERE {IN_R} AND sequence = 2")
-    assert faults(filled) == [(2, Fault.SUBJECT), (2, Fault.ALTERED)]
+    assert faults(filled) == [(2, Fault.DESCRIPTION), (2, Fault.ALTERED)]
     execute(
         filled,
-        f"UPDATE cases SET subject = :subject WHERE {IN_R} AND sequence = 2",
-        subject=sha256("mine"),
+        f"UPDATE cases SET description_hash = :description_hash WHERE {IN_R} AND sequence = 2",
+        description_hash=sha256("mine"),
     )
     assert faults(filled) == [(2, Fault.ALTERED)]
 
@@ -151,10 +151,11 @@ def rehashed(filled: str, sequence: int, **changes: str) -> str:
     """Alters a case and recomputes its hash, as someone does who knows how; returns the hash."""
     with Archive.open(filled) as archive:
         case = next(case for case in archive.cases("r") if case.sequence == sequence)
-    names = ("case", "subject", "description", "status", "body")
+    names = ("case", "description_hash", "description", "status", "body")
     record = {name: getattr(case, name) for name in names} | changes
     created = case.created.isoformat(timespec="microseconds")
     record |= {"kind": "case", "sequence": sequence, "created": created}
+    record["subject"] = record.pop("description_hash")
     forged = sha256(case.previous_hash + canonical(record))
     for name, value in {**changes, "hash": forged}.items():
         statement = f"UPDATE cases SET {name} = :value WHERE {IN_R} AND sequence = {sequence}"
@@ -183,7 +184,7 @@ def test_the_last_record_altered_with_its_hash_does_not_fit_the_head(filled: str
 
 def copied(sequence: str, case: str, run: str = "r") -> str:
     """SQL that puts a copy of c1 in at another place and under another name."""
-    columns = "created, previous_hash, hash, subject, description, body"
+    columns = "created, previous_hash, hash, description_hash, description, body"
     return (
         f'INSERT INTO cases (run_id, sequence, case_key, status, "case", {columns}) '
         f"SELECT run_id, {sequence}, '{sha256(case)}', 'accepted', '{case}', {columns} FROM cases "

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 
 import psutil
 
-from raylab.cluster import nodes
-from raylab.cluster.nodes import RAY, family, local_nodes
+from raylab.benchmarks import local_nodes as nodes
+from raylab.benchmarks.local_nodes import RAY, family, local_nodes
 
 CHECKOUT = Path(__file__).parents[2]
 

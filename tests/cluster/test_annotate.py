@@ -12,7 +12,8 @@ import pytest
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import Progress, run_annotate
 from raylab.cluster.annotators import Annotator, Chunk, Tally
-from raylab.config import AnnotateConfig, load_config
+from raylab.config.compose import load_config
+from raylab.config.jobs import AnnotateConfig
 from raylab.entrypoint import run_job
 from raylab.errors import (
     ArchiveError,
@@ -236,7 +237,7 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
     usage = counted["usage"]["total"]
     assert counted["run_id"] == id_in(run)
     assert (progress["done"], progress["total"]) == (4, 4)
-    assert progress["known"] == usage["journalled"] > 0
+    assert progress["known"] == usage["cached"] > 0
     assert progress["cases"] == {"accepted": 3, "adjudicated": 0, "human": 1, "failed": 0}
     assert progress["cost"] == pytest.approx(usage["priced"])
     with Archive.open(tmp_path / "archive.db") as archive:
@@ -252,7 +253,7 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
             "ray_raylab_llm_attempts_total": usage["sent"],
             "ray_raylab_llm_seconds_count": usage["sent"],
             "ray_raylab_llm_cost_total": usage["priced"],
-            "ray_raylab_llm_known_total": usage["journalled"],
+            "ray_raylab_llm_known_total": usage["cached"],
             "ray_raylab_llm_tokens_total": usage["prompt_tokens"] + usage["completion_tokens"],
         },
     )

@@ -9,20 +9,14 @@ import pytest
 import pytorch_lightning as pl
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.cluster.evaluate import generation_configs, run_evaluate
-from raylab.cluster.models import fetch_checkpoint, find_models
-from raylab.config import (
-    DataConfig,
-    EncoderDecoderConfig,
-    EvaluateConfig,
-    Precision,
-    ScoringConfig,
-    TrainConfig,
-    TrainingConfig,
-)
+from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConfig
+from raylab.config.jobs import EvaluateConfig, TrainConfig
+from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
-from raylab.runs import Json, Run
+from raylab.runs.run import Json, Run
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of, told_in_json
 

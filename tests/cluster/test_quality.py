@@ -9,7 +9,8 @@ import pytest
 
 from raylab.cluster import quality as quality_module
 from raylab.cluster.quality import measure_trees, run_quality
-from raylab.config import QualityConfig, QualityEvalConfig
+from raylab.config.jobs import QualityConfig
+from raylab.config.quality import QualityEvalConfig
 from raylab.entrypoint import run_job
 from raylab.errors import ConfigError, DataError
 from raylab.quality.logs import score_log

@@ -11,7 +11,8 @@ import pytest
 
 from raylab.archive.store import Archive
 from raylab.cluster.review_page import hosted
-from raylab.config import ReviewConfig, load_config
+from raylab.config.compose import load_config
+from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError, RunError
 from tests.llm.scripted_server import server_process
 from tests.review.runs import ONE, annotation, make_run

@@ -6,7 +6,7 @@ import ray
 from ray.exceptions import RayTaskError
 
 from raylab.cluster.session import result_of, trainings_at_a_time
-from raylab.config import ClusterConfig
+from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RunError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]

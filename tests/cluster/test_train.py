@@ -15,16 +15,12 @@ import torch
 
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.cluster.train import fit
-from raylab.config import (
-    ChampionConfig,
-    ClusterConfig,
-    DataConfig,
-    EncoderDecoderConfig,
-    TrainConfig,
-    TrainingConfig,
-)
+from raylab.config.arc import DataConfig, TrainingConfig
+from raylab.config.base import ClusterConfig
+from raylab.config.jobs import TrainConfig
+from raylab.config.models import ChampionConfig, EncoderDecoderConfig
 from raylab.errors import CheckpointError, DataError, NonFiniteLossError, WorkersLostError
-from raylab.runs import Json, Run
+from raylab.runs.run import Json, Run
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of, told_in_json
 

@@ -11,9 +11,9 @@ from ray.tune import Checkpoint
 
 from raylab.cluster import tune as tune_module
 from raylab.cluster.train import EpochListener
-from raylab.config import TrainConfig, TuneConfig
+from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
-from raylab.runs import Json, Run
+from raylab.runs.run import Json, Run
 from tests.cluster.scrape import exported
 
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.config import CONFIGS
+from raylab.config.compose import CONFIGS
 from tests.deploy.manifests import DEPLOY, ROOT, VERSION
 
 DOCKERFILE = DEPLOY / "Dockerfile"

@@ -12,15 +12,15 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from raylab.config import (
+from raylab.config.base import JobConfig
+from raylab.config.compose import load_config
+from raylab.config.jobs import (
     AnnotateConfig,
     EvaluateConfig,
-    JobConfig,
     PipelineConfig,
     QualityConfig,
     TrainConfig,
     TuneConfig,
-    load_config,
 )
 from tests.deploy.kuberay import SCHEMAS
 from tests.deploy.kustomize import Manifest

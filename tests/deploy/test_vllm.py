@@ -10,7 +10,8 @@ import yaml
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from raylab.config import AnnotateConfig, load_config
+from raylab.config.compose import load_config
+from raylab.config.jobs import AnnotateConfig
 from tests.deploy.kustomize import Manifest
 from tests.deploy.manifests import DEPLOY, objects_of, of_kind
 

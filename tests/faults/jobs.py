@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from raylab.archive.store import Archive
-from raylab.quality.benchmark import write_tree
+from raylab.benchmarks.quality import write_tree
 from raylab.quality.trees import SHARDS
-from raylab.runs import Json, Run
+from raylab.runs.run import Json, Run
 from tests.cluster.test_evaluate import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
 from tests.jobs.test_train import TINY

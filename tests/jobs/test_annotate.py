@@ -17,16 +17,18 @@ from pathlib import Path
 import psutil
 import pytest
 
+from raylab.annotation.cases import Case, read_cases
+from raylab.annotation.outcome import Verdict
+from raylab.annotation.protocol import Settings, annotate
 from raylab.archive.records import CallRow
 from raylab.archive.store import Archive
-from raylab.config import AnnotateConfig, ReplyFormat, load_config
+from raylab.config.compose import load_config
+from raylab.config.jobs import AnnotateConfig
+from raylab.config.llm import ReplyFormat
 from raylab.errors import StoppedError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.wire import encode_request
-from raylab.opt.cases import Case, read_cases
 from raylab.opt.code import parse
-from raylab.opt.outcome import Verdict
-from raylab.opt.protocol import Settings, annotate
 from tests.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
 from tests.told import id_in, lines_of
@@ -178,22 +180,22 @@ class Replay:
         self.rows = {row.key: row for row in rows}
         self.hashes: set[str] = set()
 
-    async def complete(self, request: ChatRequest, subject: str, role: str) -> Reply:
+    async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
         row = self.rows.get(request.key)
         if row is None:
             raise StoppedError("not answered")
         body = json.loads(encode_request(request, ReplyFormat.JSON_SCHEMA))
         self.hashes.add(hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest())
         return Reply(
-            row.key, row.text, row.served, row.finish_reason, row.prompt_tokens,
+            row.key, row.text, row.response_model, row.finish_reason, row.prompt_tokens,
             row.completion_tokens, row.cost, row.seconds, row.attempts,
         )  # fmt: skip
 
 
-def journalled(store: Store, cases: list[Case], settings: Settings) -> set[str]:
+def cached(store: Store, cases: list[Case], settings: Settings) -> set[str]:
     """The calls that the archive holds, by the hash that the server knows them by."""
     with Archive.open(store.location) as archive:
-        replay = Replay(archive.calls_of([case.subject for case in cases]))
+        replay = Replay(archive.calls_of([case.description_hash for case in cases]))
 
     async def replay_all() -> None:
         for case in cases:
@@ -282,7 +284,7 @@ def test_kills_lose_nothing_and_pay_nothing_twice(
         actor_of(driver, "Annotator").kill()
 
     def kill_archive() -> None:
-        actor_of(driver, "Keeper").kill()
+        actor_of(driver, "ArchiveWriter").kill()
         if store.server is not None:
             store.server.kill()
             store.server.start()
@@ -299,7 +301,7 @@ def test_kills_lose_nothing_and_pay_nothing_twice(
     ]
     for count, kill in kills:
         wait_for_cases(store, count, driver)
-        before = journalled(store, all_cases, settings)
+        before = cached(store, all_cases, settings)
         offset = log.stat().st_size
         kill()
         paid.append((before, offset))
@@ -332,7 +334,7 @@ def test_a_stopped_run_keeps_every_answer_and_goes_on(tmp_path: Path, log: Path)
         assert "Traceback" not in errors
         with Archive.open(store.location) as archive:
             assert 30 <= sum(archive.counts("run").values()) < 300
-        kept = journalled(store, list(read_cases(str(cases))), settings)
+        kept = cached(store, list(read_cases(str(cases))), settings)
         assert kept == whole_answers(log).keys()
 
         done = finish([*job, "resume=true"], tmp_path)

@@ -14,8 +14,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from raylab.annotation.outcome import HumanDecision
 from raylab.archive.store import Archive
-from raylab.opt.outcome import HumanDecision
 from tests.llm.scripted_server import server_process
 from tests.review.runs import NEITHER, ONE, UNCONFIRMED, annotation, make_run
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from raylab.config import Budget, ChatModel, Endpoint, Limits, LlmConfig, Price, ReplyFormat
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Budget, ChatModel, Endpoint, Limits, Price, ReplyFormat
 from raylab.errors import (
     ArchiveError,
     BudgetError,
@@ -26,7 +27,7 @@ from raylab.errors import (
 from raylab.llm.chat import ChatRequest, Message, Reply
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import REFUSED_CALLS, SILENT_CALLS, Timing
-from raylab.llm.governor import Permit
+from raylab.llm.rate_limits import Permit
 from tests.llm.scripted_server import (
     Answer,
     Call,
@@ -61,13 +62,15 @@ class Notebook:
         self.may_write = asyncio.Event()
         self.may_write.set()
 
-    async def get(self, key: str, subject: str) -> Reply | None:
+    async def get(self, key: str, description_hash: str) -> Reply | None:
         return self.replies.get(key)
 
-    async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+    async def put(
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+    ) -> None:
         await self.may_write.wait()
         self.replies[reply.key] = reply
-        self.kept.append((request, subject, role))
+        self.kept.append((request, description_hash, role))
 
 
 class Clock:
@@ -92,7 +95,7 @@ class Clock:
         return Timing(lambda: self.time, lambda: self.time, self.sleep, lambda: self.draw)
 
 
-class CountingGate:
+class CountingLimiter:
     """Grants what it is told to grant, and remembers what it was asked."""
 
     def __init__(self, *waits: float) -> None:
@@ -155,7 +158,7 @@ def says(text: str, **changes: Any) -> Callable[[Call], Answer]:
 
 
 def ask(client: Client, text: str = "hello", **changes: Any) -> Coroutine[Any, Any, Reply]:
-    return client.complete(request(text, **changes), "subject", "classify-a")
+    return client.complete(request(text, **changes), "description_hash", "classify-a")
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -182,11 +185,11 @@ async def test_reply_is_what_the_server_said() -> None:
         async with Client(config(server.base_url, prices=prices), Notebook()) as client:
             reply = await ask(client)
     assert (reply.key, reply.text) == (request().key, "the text")
-    assert (reply.served, reply.finish_reason) == ("m-scripted fp_1", "stop")
+    assert (reply.response_model, reply.finish_reason) == ("m-scripted fp_1", "stop")
     assert (reply.prompt_tokens, reply.completion_tokens) == (1_000, 300)
     # 1,000 tokens at 2 a million and 300 at 10 a million
     assert reply.cost == pytest.approx(0.002 + 0.003)
-    assert (reply.attempts, reply.journalled) == (1, False)
+    assert (reply.attempts, reply.cached) == (1, False)
     assert 0 < reply.seconds < PATIENCE
 
 
@@ -196,7 +199,7 @@ async def test_what_a_server_leaves_out_is_zero_or_empty() -> None:
     async with ScriptedServer(lambda _: Answer(json.dumps(bare).encode())) as server:
         async with Client(config(server.base_url), Notebook()) as client:
             reply = await ask(client)
-    assert (reply.text, reply.served, reply.finish_reason) == ("I will not.", "", "")
+    assert (reply.text, reply.response_model, reply.finish_reason) == ("I will not.", "", "")
     assert (reply.prompt_tokens, reply.completion_tokens, reply.cost) == (0, 0, None)
 
 
@@ -520,9 +523,9 @@ async def test_answered_call_is_kept_and_not_sent_again() -> None:
         async with Client(config(server.base_url), journal) as client:
             later = await ask(client)
     assert len(server.calls) == 1
-    assert journal.kept == [(request(), "subject", "classify-a")]
-    assert (first.journalled, again.journalled, later.journalled) == (False, True, True)
-    assert replace(again, journalled=False) == replace(later, journalled=False) == first
+    assert journal.kept == [(request(), "description_hash", "classify-a")]
+    assert (first.cached, again.cached, later.cached) == (False, True, True)
+    assert replace(again, cached=False) == replace(later, cached=False) == first
 
 
 @awaited
@@ -558,7 +561,9 @@ async def test_no_more_answers_wait_for_the_journal_than_calls_may_be_in_flight(
 @awaited
 async def test_when_the_journal_fails_no_further_call_is_sent() -> None:
     class Full(Notebook):
-        async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+        async def put(
+            self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+        ) -> None:
             raise ArchiveError("the disk is full")
 
     async with ScriptedServer(says("x")) as server:
@@ -580,7 +585,7 @@ async def test_equal_calls_in_flight_are_sent_once() -> None:
             replies = await asyncio.gather(*(ask(client) for _ in range(5)), ask(client, "other"))
     assert len(server.calls) == 2
     assert len(journal.kept) == 2
-    assert [r.journalled for r in replies] == [False, True, True, True, True, False]
+    assert [r.cached for r in replies] == [False, True, True, True, True, False]
 
 
 @awaited
@@ -680,7 +685,7 @@ async def test_stop_finishes_what_is_in_flight_and_starts_nothing() -> None:
             assert type(await error_of(ask(client, "new"))) is StoppedError
             assert [(await call).text for call in in_flight] == ["in flight"] * 2
             assert type(await error_of(waits_for_slot)) is StoppedError
-            assert (await ask(client, "kept")).journalled
+            assert (await ask(client, "kept")).cached
     assert len(server.calls) == 4
     assert len(journal.kept) == 3
 
@@ -690,13 +695,13 @@ async def test_stop_finishes_what_is_in_flight_and_starts_nothing() -> None:
 
 @awaited
 async def test_gate_is_not_asked_without_limits() -> None:
-    gate = CountingGate()
+    limiter = CountingLimiter()
     behave = in_turn(failure(429, "wait", retry_after=1), says("x"))
     async with ScriptedServer(behave) as server:
-        client = Client(config(server.base_url), Notebook(), gate, timing=Clock().timing)
+        client = Client(config(server.base_url), Notebook(), limiter, timing=Clock().timing)
         async with client:
             await ask(client)
-    assert (gate.asked, gate.settled, gate.penalties) == ([], [], [])
+    assert (limiter.asked, limiter.settled, limiter.penalties) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -711,12 +716,12 @@ async def test_gate_is_not_asked_without_limits() -> None:
 )
 @awaited
 async def test_gate_is_asked_before_each_attempt_and_told_after_it(limit: dict[str, Any]) -> None:
-    gate, clock = CountingGate(3.0, 4.0), Clock()
+    limiter, clock = CountingLimiter(3.0, 4.0), Clock()
     usage = {"prompt_tokens": 11, "completion_tokens": 4}
     behave = in_turn(failure(429, "wait", retry_after=9), says("x", usage=usage))
     async with ScriptedServer(behave) as server:
         llm = config(server.base_url, **limit)
-        async with Client(llm, Notebook(), gate, timing=clock.timing) as client:
+        async with Client(llm, Notebook(), limiter, timing=clock.timing) as client:
             await ask(client)
         length = int(server.calls[0].headers["Content-Length"])
     # told to wait twice, then granted; after the failed attempt granted at once
@@ -724,19 +729,19 @@ async def test_gate_is_asked_before_each_attempt_and_told_after_it(limit: dict[s
     prompt = -(-length // 3)
     price = 1 if "prices" in limit else 0
     asked = ("main", prompt + 30, price * (prompt + 2 * 30))
-    assert gate.asked == [asked] * 4
-    assert gate.settled == [(3, None, 0.0), (4, 15, price * (11 + 2 * 4))]
-    assert gate.penalties == [("main", 9)]
+    assert limiter.asked == [asked] * 4
+    assert limiter.settled == [(3, None, 0.0), (4, 15, price * (11 + 2 * 4))]
+    assert limiter.penalties == [("main", 9)]
 
 
 @awaited
 async def test_reply_without_usage_is_settled_as_reserved() -> None:
-    gate = CountingGate()
+    limiter = CountingLimiter()
     async with ScriptedServer(says("x", usage=None)) as server:
         llm = config(server.base_url, requests_per_minute=5)
-        async with Client(llm, Notebook(), gate) as client:
+        async with Client(llm, Notebook(), limiter) as client:
             await ask(client)
-    assert gate.settled == [(1, gate.asked[0][1], 0.0)]
+    assert limiter.settled == [(1, limiter.asked[0][1], 0.0)]
 
 
 @awaited
@@ -756,11 +761,11 @@ async def test_budget_stops_before_it_is_passed() -> None:
 
 @awaited
 async def test_stop_ends_waiting_for_a_permit() -> None:
-    gate, clock = CountingGate(60.0), Clock()
+    limiter, clock = CountingLimiter(60.0), Clock()
     clock.runs.clear()
     async with ScriptedServer(says("x")) as server:
         llm = config(server.base_url, requests_per_minute=1)
-        async with Client(llm, Notebook(), gate, timing=clock.timing) as client:
+        async with Client(llm, Notebook(), limiter, timing=clock.timing) as client:
             calls = [asyncio.ensure_future(ask(client, text)) for text in ("1", "2")]
             await until(lambda: clock.pauses)
             client.stop()

@@ -15,7 +15,8 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
-from raylab.config import ChatModel, Endpoint, Limits, LlmConfig
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.errors import ConfigError, EndpointError
 from raylab.llm import embedded
 from raylab.llm.chat import ChatRequest, Message, Reply
@@ -46,10 +47,12 @@ with embedded_server() as served:
 
 
 class NoJournal:
-    async def get(self, key: str, subject: str) -> Reply | None:
+    async def get(self, key: str, description_hash: str) -> Reply | None:
         return None
 
-    async def put(self, request: ChatRequest, reply: Reply, subject: str, role: str) -> None:
+    async def put(
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+    ) -> None:
         return None
 
 
@@ -79,7 +82,9 @@ def request(text: str, schema: dict[str, Any] | None = None, **parameters: Any) 
 
 async def answers(served: Embedded, *requests: ChatRequest) -> list[Reply]:
     async with client(served) as chat:
-        return await asyncio.gather(*(chat.complete(r, "subject", "role") for r in requests))
+        return await asyncio.gather(
+            *(chat.complete(r, "description_hash", "role") for r in requests)
+        )
 
 
 def gone_within(process: psutil.Process, seconds: float) -> bool:
@@ -103,7 +108,7 @@ def test_replies_are_of_the_schema() -> None:
         free = asyncio.run(answers(served, request("Say hello.", max_tokens=5)))
     for reply in replies:
         jsonschema.validate(json.loads(reply.text), SCHEMA)
-        assert reply.served.startswith(EMBEDDED)
+        assert reply.response_model.startswith(EMBEDDED)
         assert reply.prompt_tokens > 0
         assert reply.completion_tokens > 0
     jsonschema.validate(json.loads(word[0].text), words)

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from raylab.config import ReplyFormat
+from raylab.config.llm import ReplyFormat
 from raylab.llm.chat import ChatRequest, Message
 from raylab.llm.wire import (
     SHOWN,

@@ -15,12 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.config import Prompt
+from raylab.annotation.cases import Case, packaged_cases, read_cases
+from raylab.annotation.outcome import Status
+from raylab.annotation.protocol import annotate
+from raylab.annotation.replies import UnreadableError, read_code, read_report
+from raylab.config.annotation import Prompt
 from raylab.errors import DataError
 from raylab.opt import prompts
-from raylab.opt.cases import Case, packaged_cases, read_cases
 from raylab.opt.code import Root, parse
-from raylab.opt.outcome import Status
 from raylab.opt.prompts import (
     WORDS,
     PromptFile,
@@ -31,9 +33,7 @@ from raylab.opt.prompts import (
     prompt_set,
     shortened,
 )
-from raylab.opt.protocol import annotate
-from raylab.opt.replies import UnreadableError, read_code, read_report
-from tests.opt.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
+from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
 
 PACKAGE = Path(prompts.__file__).parent
 INJECTIONS = list(read_cases(str(PACKAGE / "data" / "injections.jsonl")))

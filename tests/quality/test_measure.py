@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raylab.config import QualityConfig
+from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
 from raylab.quality.measure import Quality, TreeScores, log_lines, measure, measure_groups
 from raylab.quality.trees import find_trees, groups_of, read_units

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raylab.config import Layout
+from raylab.config.quality import Layout
 from raylab.errors import ConfigError, DataError
 from raylab.quality.trees import (
     CACHE_DIRECTORY,

@@ -6,22 +6,22 @@ from typing import Any
 
 import yaml
 
-from raylab.config import (
-    CONFIGS,
+from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.statistics.batch_quality import BatchQuality
+from raylab.annotation.statistics.disagreements import Disagreements
+from raylab.config.base import JobConfig
+from raylab.config.compose import CONFIGS
+from raylab.config.jobs import (
     AnnotateConfig,
     EvaluateConfig,
-    JobConfig,
     PipelineConfig,
     QualityConfig,
     TrainConfig,
     TuneConfig,
 )
 from raylab.opt.agreement import proportion
-from raylab.opt.disagreements import Disagreements
-from raylab.opt.outcome import HumanDecision, Outcome, Status
-from raylab.opt.quality import BatchQuality
-from raylab.runs import METRICS, TRIALS, Run
-from tests.opt.outcomes import DISTANCE, adjudication, answer, outcome, report
+from raylab.runs.run import METRICS, TRIALS, Run
+from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome, report
 
 LLM = yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())
 SPACE = yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]

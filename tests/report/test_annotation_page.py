@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.statistics.drift import CanaryKey, compare_runs, count_run
+from raylab.annotation.statistics.usage import LISTED
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.agreement import proportion
-from raylab.opt.drift import CanaryKey, compare_runs, count_run
-from raylab.opt.outcome import HumanDecision, Outcome, Status
-from raylab.opt.usage import LISTED
 from raylab.report.annotation_page import AnnotationReport, render_annotation, summary
-from tests.opt.outcomes import (
+from tests.annotation.outcomes import (
     DISTANCE,
     NOON,
     adjudication,
@@ -158,7 +158,7 @@ def test_nothing_is_loaded_and_every_link_finds_its_place():
 
 def test_what_people_and_models_wrote_is_inert_and_bounded():
     long = EVIL * 2000
-    calls = [call(served=long, model=long, prompt=long, prompt_hash=long)]
+    calls = [call(response_model=long, model=long, prompt=long, prompt_hash=long)]
     case = outcome(
         long, answer("Evo", calls, rationale=long), answer("Ctl", calls, rationale=long),
         status=Status.HUMAN, reason=long, path=(f"human:{long}-unreadable",),
@@ -204,7 +204,9 @@ def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
 
 def counted(name: str, right: int) -> Any:
     cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-    canary: dict[CanaryKey, str | None] = {(case.case, case.subject): "Lrn" for case in cases}
+    canary: dict[CanaryKey, str | None] = {
+        (case.case, case.description_hash): "Lrn" for case in cases
+    }
     return count_run(name, NOON, cases, canary, DISTANCE)
 
 
@@ -256,8 +258,8 @@ def test_a_page_of_a_hundred_thousand_cases_fits_in_three_megabytes():
     cases = [
         outcome(
             f"case-{n}",
-            answer("Evo+Lrn", [many(served=f"m-{n}")], rationale="r" * 5000),
-            answer("Ctl/Swm", [many(served=f"n-{n}")], rationale="r" * 5000),
+            answer("Evo+Lrn", [many(response_model=f"m-{n}")], rationale="r" * 5000),
+            answer("Ctl/Swm", [many(response_model=f"n-{n}")], rationale="r" * 5000),
             gold="Sym", generation=f"g-{n % 5}", status=Status.HUMAN, reason="x" * 5000,
             path=(f"human:{n}",), trap=True,
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raylab.config import BenchmarkConfig, ReportConfig, TrainConfig
+from raylab.config.jobs import BenchmarkConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
 from raylab.report.comparison import Comparison, Measure, compare, find_runs
 from raylab.report.comparison_page import (
@@ -17,7 +17,7 @@ from raylab.report.comparison_page import (
     render_comparison,
     report_runs,
 )
-from raylab.runs import RECORD, Run
+from raylab.runs.run import RECORD, Run
 from tests.report.pages import Page
 from tests.report.runs import annotate, content, every_kind, left, train
 

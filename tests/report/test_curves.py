@@ -4,7 +4,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from raylab.report.curves import Curves
-from raylab.runs import Run
+from raylab.runs.run import Run
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

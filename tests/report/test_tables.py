@@ -2,7 +2,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from raylab.config import ScoringConfig
+from raylab.config.arc import ScoringConfig
 from raylab.report.tables import accuracy_table, comparison_table, group_table, quality_table
 
 

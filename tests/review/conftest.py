@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from raylab.annotation.cases import Case, python_cases
 from raylab.archive.store import Archive
-from raylab.config import AnnotateConfig
-from raylab.opt.cases import Case, python_cases
+from raylab.config.jobs import AnnotateConfig
 from tests.llm.scripted_server import server_process
 from tests.review.office import GOLD, HOSTILE, LONG, Office
 from tests.review.runs import AGREED, NEITHER, ONE, UNCONFIRMED, annotation, make_run

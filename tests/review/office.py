@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from raylab.archive.store import Archive
-from raylab.config import AnnotateConfig, ReviewConfig
+from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.review.access import Access, access_of
 from raylab.review.reviews import Reviews
 from tests.archive.rows import NOON

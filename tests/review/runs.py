@@ -5,16 +5,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from raylab.annotation.calls import ArchiveJournal
+from raylab.annotation.cases import Case
+from raylab.annotation.protocol import annotate
+from raylab.annotation.run import archive_location
+from raylab.annotation.settings import settings_of
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
-from raylab.config import AnnotateConfig, load_config
+from raylab.config.compose import load_config
+from raylab.config.jobs import AnnotateConfig
 from raylab.llm.client import Client
-from raylab.opt.cases import Case
-from raylab.opt.journal import ArchiveJournal
-from raylab.opt.protocol import annotate
-from raylab.opt.recorded import archive_location
-from raylab.opt.settings import settings_of
-from raylab.runs import Run, identity_of
+from raylab.runs.run import Run, identity_of
 
 MODELS = {
     "annotator_a": "quux-a",
@@ -58,7 +59,7 @@ async def _rows(config: AnnotateConfig, archive: Archive, cases: list[Case]) -> 
     return [
         CaseRow(
             case.id,
-            case.subject,
+            case.description_hash,
             case.description,
             outcome.status,
             outcome.model_dump(mode="json"),

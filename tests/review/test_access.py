@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from fastapi.routing import APIRoute
 
-from raylab.config import ReviewConfig
+from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 from raylab.review.access import HEADERS, LARGEST_BODY, TOKEN_VARIABLE, access_of
 from raylab.review.app import PAGES

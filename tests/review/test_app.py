@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from raylab.annotation.outcome import HumanDecision
+from raylab.annotation.protocol import shown_order
 from raylab.archive.records import HUMAN
-from raylab.config import AnnotateConfig
-from raylab.opt.outcome import HumanDecision
-from raylab.opt.protocol import shown_order
+from raylab.config.jobs import AnnotateConfig
 from tests.archive.rows import NOON
 from tests.review.browser import Browser
 from tests.review.office import GOLD, HOSTILE, LEASE, LONG, Office

@@ -1,0 +1,296 @@
+"""The cases that wait for a person: what the person is shown, and what comes back.
+
+A review file is JSONL, a case a row. The person fills in three of its keys: `decision` with A, B
+or an OPT-Code line, `justification` and `reviewer`; `undo` takes an earlier decision back. Rows
+without a decision stay open.
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from raylab.annotation.outcome import (
+    Classification,
+    Evaluation,
+    HumanDecision,
+    Outcome,
+    Side,
+    Status,
+)
+from raylab.annotation.protocol import shown_order
+from raylab.errors import DataError, OptCodeError
+from raylab.opt.code import OptCode, bare, parse
+
+Json = dict[str, Any]
+Choice = Literal["A", "B", "own"]
+
+KEYS = (
+    "case",
+    "reason",
+    "description",
+    "candidates",
+    "adjudicated",
+    "decision",
+    "justification",
+    "reviewer",
+)
+FILLED = ("decision", "justification", "reviewer")
+"""The keys that a person fills in."""
+UNDO = "undo"
+SHOWN_PROBLEMS = 50
+QUOTED = 60
+
+
+class _ProblemError(Exception):
+    """What is wrong with a row; never leaves this module."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of a review file with its place, as `file:line`."""
+
+    place: str
+    values: Json
+
+    def text(self, key: str) -> str:
+        """A value without white space around it; empty where missing or null."""
+        value = self.values.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise _ProblemError(f"{key} is {_quoted(value)}, it should be text")
+        return value.strip()
+
+
+def review_rows(waiting: Iterable[tuple[Outcome, str]], seed: int) -> Iterator[Json]:
+    """The rows of a review file.
+
+    The candidates come in an order drawn by seed and case and without the models' names, so that
+    neither place nor name leads to a choice. A gold code is not shown.
+
+    Args:
+        waiting: Outcomes with the descriptions they are about; those that do not wait for a
+            person are passed over.
+        seed: Of the order; that of the protocol.
+    """
+    for outcome, description in waiting:
+        if outcome.status is Status.HUMAN:
+            yield review_row(outcome, description, seed)
+
+
+def review_row(outcome: Outcome, description: str, seed: int) -> Json:
+    """What a person is shown of a case; see `review_rows`."""
+    order = shown_order(seed, outcome.case)
+    adjudication = outcome.adjudication
+    return {
+        "case": outcome.case,
+        "reason": outcome.reason,
+        "description": description,
+        "candidates": [{"name": side, **_candidate(*_side(outcome, side))} for side in order],
+        "adjudicated": adjudication
+        and _candidate(adjudication.classification, adjudication.confirmation),
+        **dict.fromkeys(FILLED, ""),
+    }
+
+
+def chosen_code(choice: Choice, line: str, outcome: Outcome) -> OptCode:
+    """The code that a person's choice stands for.
+
+    Args:
+        choice: The code of A, that of B, or an own one.
+        line: The own code, as `OPT=...` or as an expression alone; nothing is repaired.
+        outcome: What there is to choose from.
+
+    Raises:
+        OptCodeError: The side has no code, or the line is none.
+    """
+    if choice == "own":
+        return parse(line, strict=True) if "=" in line else bare(line)
+    chosen, _ = _side(outcome, choice)
+    if chosen is None or chosen.code is None:
+        raise OptCodeError(f"{choice} has no code")
+    return parse(chosen.code)
+
+
+def human_decision(
+    case: str,
+    choice: Choice | None,
+    code: OptCode | None,
+    justification: str,
+    reviewer: str,
+    decided: datetime,
+) -> HumanDecision:
+    """A decision that is not confirmed yet; without choice and code it takes one back."""
+    return HumanDecision(
+        case=case,
+        action="undo" if choice is None else "decide",
+        choice=choice,
+        classification=code
+        and Classification(code=str(code), rationale=justification, format="strict"),
+        justification=justification,
+        reviewer=reviewer,
+        confirmation=None,
+        decided=decided,
+    )
+
+
+def read_decisions(
+    path: Path, find: Callable[[str], Outcome | None], reviewer: str | None = None
+) -> list[HumanDecision]:
+    """The decisions of a review file, not confirmed yet; all of them or none.
+
+    Args:
+        path: The file.
+        find: The outcome of a case; None if the run has no such case.
+        reviewer: Who decided where a row does not say.
+
+    Raises:
+        DataError: The file cannot be read, or rows cannot be used; every such row is named with
+            its line, the value and what is expected.
+    """
+    decided = datetime.now(UTC)
+    decisions: list[HumanDecision] = []
+    problems: list[str] = []
+    lines: dict[str, str] = {}
+    for place, text in _lines(path):
+        try:
+            row = _Row(place, _values(text))
+            decision = _decision(row, find, reviewer, decided)
+            if decision is None:
+                continue
+            if decision.case in lines:
+                first = lines[decision.case]
+                raise _ProblemError(f"case {decision.case} is decided at {first} already")
+        except _ProblemError as problem:
+            problems.append(f"{place}: {problem}")
+        else:
+            lines[decision.case] = place
+            decisions.append(decision)
+    if problems:
+        raise DataError(_report(path, problems))
+    return decisions
+
+
+def _side(outcome: Outcome, side: Side) -> tuple[Classification | None, Evaluation | None]:
+    if side == "A":
+        return outcome.a, outcome.evaluation_a
+    return outcome.b, outcome.evaluation_b
+
+
+def _candidate(classification: Classification | None, evaluation: Evaluation | None) -> Json:
+    shown = {"verdict", "score", "issues", "summary", "contradictory", "caps"}
+    return {
+        "opt": classification and classification.code,
+        "rationale": classification and classification.rationale,
+        "problem": classification and classification.problem,
+        "report": evaluation and evaluation.model_dump(mode="json", include=shown),
+    }
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines that are not blank, each with its place."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield f"{path}:{number}", line
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} cannot be read: {error}; review=export writes the file, review_file names it"
+        ) from error
+
+
+def _values(text: str) -> Json:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _ProblemError(f"no JSON ({error}): a row is one object on one line") from None
+    if not isinstance(values, dict):
+        raise _ProblemError(f"is {_quoted(values)}, it should be an object on one line")
+    for key in cast(Json, values):
+        if key not in KEYS:
+            close = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"did you mean {close[0]}?" if close else f"keys: {', '.join(KEYS)}"
+            raise _ProblemError(f"unknown key {_quoted(key)}; {hint}")
+    return cast(Json, values)
+
+
+def _decision(
+    row: _Row, find: Callable[[str], Outcome | None], reviewer: str | None, decided: datetime
+) -> HumanDecision | None:
+    """The decision of a row; None if it has none."""
+    case, decision = row.text("case"), row.text("decision")
+    justification, reviewer = row.text("justification"), row.text("reviewer") or reviewer
+    if not case:
+        raise _ProblemError("case is missing: leave it as it was exported")
+    if not decision and not justification:
+        return None
+    if not decision:
+        raise _ProblemError(
+            f"case {case} has a justification and no decision: fill in A, B or an OPT-Code line, "
+            "or empty the justification to leave the case open"
+        )
+    outcome = _waiting(row, case, find)
+    lacking = [
+        name
+        for name, value in (("justification", justification), ("reviewer", reviewer))
+        if not value
+    ]
+    if lacking:
+        raise _ProblemError(f"case {case} is decided without {' and '.join(lacking)}: fill it in")
+    choice, code = _choice(decision, outcome)
+    return human_decision(case, choice, code, justification, str(reviewer), decided)
+
+
+def _waiting(row: _Row, case: str, find: Callable[[str], Outcome | None]) -> Outcome:
+    outcome = find(case)
+    if outcome is None:
+        raise _ProblemError(f"the run has no case {_quoted(case)}: is it another run's file?")
+    if outcome.status is not Status.HUMAN:
+        raise _ProblemError(f"case {case} is {outcome.status}, no person was asked: remove the row")
+    description = row.values.get("description")
+    if isinstance(description, str) and _digest(description) != outcome.description_hash:
+        raise _ProblemError(
+            f"the description of case {case} is not the one that was classified: leave it as it "
+            "was exported"
+        )
+    return outcome
+
+
+def _choice(decision: str, outcome: Outcome) -> tuple[Choice | None, OptCode | None]:
+    """What was chosen and its code; nothing for undo."""
+    if decision.casefold() == UNDO:
+        return None, None
+    choice = decision if decision in ("A", "B") else "own"
+    try:
+        return choice, chosen_code(choice, decision, outcome)
+    except OptCodeError as error:
+        raise _ProblemError(
+            f"decision {_quoted(decision)} is none of A, B, {UNDO} and no OPT-Code: {error}"
+            if choice == "own"
+            else f"decision {choice}: {error}; fill in a line"
+        ) from None
+
+
+def _report(path: Path, problems: list[str]) -> str:
+    listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
+    more = len(problems) - SHOWN_PROBLEMS
+    rest = f"\n  and {more} rows more" if more > 0 else ""
+    return (
+        f"{path} has {len(problems)} rows that cannot be used, so none was imported:{listed}{rest}"
+        "\nmend them and import again"
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def _quoted(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}..."

@@ -1,0 +1,504 @@
+"""How one case is decided: two annotators, an evaluator, an adjudicator, and else a person.
+
+Plain async Python that does nothing but ask the `Chat` it is given. Equal cases and settings make
+equal calls in equal order, so that an interrupted run is answered from the journal up to where it
+stopped. Whatever a model answers, the case ends in a typed outcome.
+"""
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Literal, TypeVar
+
+from raylab.annotation.cases import Case
+from raylab.annotation.judging import judged, judged_unparsable
+from raylab.annotation.outcome import (
+    Adjudication,
+    Call,
+    Classification,
+    Evaluation,
+    Outcome,
+    Side,
+    Status,
+)
+from raylab.annotation.replies import (
+    Candidates,
+    ChoiceReply,
+    CodeReply,
+    ReportReply,
+    UnreadableError,
+    clean,
+    read_choice,
+    read_choice_word,
+    read_code,
+    read_grade,
+    read_report,
+    read_word,
+)
+from raylab.annotation.settings import RoleModel, Settings
+from raylab.config.base import AS_PUBLISHED
+from raylab.errors import CallError
+from raylab.llm.chat import Chat, Message
+from raylab.opt.agreement import Agreement, compare
+from raylab.opt.code import OptCode
+from raylab.opt.prompts import WORDS, PromptFile, neutral, shortened
+
+__all__ = ["Relation", "Settings", "Step", "annotate", "confirm", "next_step", "shown_order"]
+
+R = TypeVar("R", CodeReply, ReportReply, ChoiceReply)
+
+
+class Relation(StrEnum):
+    """How two codes differ; fields after the roots do not count."""
+
+    SAME = "same"
+    OPERATORS = "operators"
+    """The same roots, joined otherwise."""
+    ROOTS = "roots"
+
+
+class Step(StrEnum):
+    """What follows once both codes are evaluated."""
+
+    ACCEPT = "accept"
+    ADJUDICATE = "adjudicate"
+    HUMAN = "human"
+
+
+def next_step(acceptable: tuple[bool, bool], relation: Relation, settings: Settings) -> Step:
+    """The decision table of the protocol.
+
+    Args:
+        acceptable: Whether the code of A, and that of B, is acceptable.
+        relation: How the codes differ.
+        settings: Their policy and `accept_operator_differences` are used.
+    """
+    match acceptable:
+        case (True, True):
+            alike = relation is Relation.SAME or (
+                relation is Relation.OPERATORS and settings.accept_operator_differences
+            )
+            return Step.ACCEPT if alike else Step.ADJUDICATE
+        case (False, False):
+            return Step.HUMAN
+        case _:
+            return Step.ADJUDICATE if settings.policy == "lenient" else Step.HUMAN
+
+
+def shown_order(seed: int, case: str) -> tuple[Side, Side]:
+    """The order in which A and B of a case are shown, drawn by seed and case id."""
+    digest = hashlib.sha256(f"{seed}:{case}".encode(errors="surrogatepass")).digest()
+    return ("A", "B") if digest[0] % 2 == 0 else ("B", "A")
+
+
+async def annotate(
+    case: Case, chat: Chat, settings: Settings, generation: str = AS_PUBLISHED
+) -> Outcome:
+    """Takes a case through the protocol.
+
+    A call that fails ends the case as `failed`, with all that was answered until then. An answer
+    that cannot be read after one more turn leaves the case to a person.
+
+    Args:
+        case: What is classified.
+        chat: Answers the calls.
+        settings: Models, prompts and rules.
+        generation: Of the score tree that the outcome belongs to.
+
+    Raises:
+        EndpointError: Every call would fail; the case stays open.
+        BudgetError: The budget is used up; the case stays open.
+        StoppedError: The run is stopping; the case stays open.
+    """
+    return await _Course(case, chat, settings, generation).run()
+
+
+async def confirm(
+    case: Case, classification: Classification, chat: Chat, settings: Settings
+) -> Evaluation:
+    """Has the evaluator judge a person's code.
+
+    Raises:
+        CallError: The call failed, or its reply cannot be read after one more turn.
+        EndpointError: Every call would fail.
+        BudgetError: The budget is used up.
+        StoppedError: The run is stopping.
+    """
+    try:
+        return await _Course(case, chat, settings, AS_PUBLISHED).evaluate("confirm", classification)
+    except _Ended as ended:
+        raise CallError(f"case {case.id}: {ended.reason}") from ended
+
+
+class _Ended(Exception):
+    """A case that goes no further; never leaves this module."""
+
+    def __init__(self, status: Status, step: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.step, self.reason = status, step, reason
+
+
+class _Unread(Exception):
+    """Two replies that cannot be read, and the calls that brought them."""
+
+    def __init__(self, problem: str, calls: tuple[Call, ...]) -> None:
+        super().__init__(problem)
+        self.problem, self.calls = problem, calls
+
+
+class _Course:
+    """One case on its way, with all that is known of it so far."""
+
+    def __init__(self, case: Case, chat: Chat, settings: Settings, generation: str) -> None:
+        self.case, self.chat, self.settings = case, chat, settings
+        self.generation = generation
+        self.started = datetime.now(UTC)
+        self.calls: list[Call] = []
+        self.codes: dict[Side, OptCode] = {}
+        self.classified: dict[Side, Classification] = {}
+        self.evaluated: dict[Side, Evaluation] = {}
+        self.agreement: Agreement | None = None
+        self.adjudication: Adjudication | None = None
+
+    async def run(self) -> Outcome:
+        try:
+            self.refuse_long_description()
+            await _both(self.classify("A"), self.classify("B"))
+            await self.evaluate_both()
+            return await self.decide()
+        except _Ended as ended:
+            return self.outcome(ended.status, ended.step, reason=ended.reason)
+
+    def refuse_long_description(self) -> None:
+        prompt, length = self.settings.prompts.classify, len(self.case.description)
+        if length > prompt.longest:
+            raise _Ended(
+                Status.FAILED,
+                "failed:description",
+                f"the description has {length:,} characters and the prompt {prompt.name} takes "
+                f"{prompt.longest:,}: shorten it to what says how the system works"
+                + (", or choose another llm.prompt" if self.settings.prompts.words else ""),
+            )
+
+    # Stages
+
+    async def classify(self, side: Side) -> None:
+        settings = self.settings
+        speaker = settings.annotator_a if side == "A" else settings.annotator_b
+        read = read_word if settings.prompts.words else read_code
+        content = {"description": self.case.description}
+        try:
+            reply, calls = await self.ask(
+                f"classify-{side.lower()}", speaker, settings.prompts.classify, content, read
+            )
+        except _Unread as unread:
+            self.classified[side] = Classification(
+                code=None,
+                rationale="",
+                format="unparsable",
+                problem=unread.problem,
+                calls=unread.calls,
+            )
+        else:
+            self.codes[side] = reply.code
+            self.classified[side] = _classification(reply, calls)
+
+    async def evaluate_both(self) -> None:
+        """Evaluates both at once, unless the calls are equal: then the second is not paid."""
+        a, b = self.classified["A"], self.classified["B"]
+        if (a.code, a.rationale) == (b.code, b.rationale):
+            await self.evaluate_side("A")
+            await self.evaluate_side("B")
+        else:
+            await _both(self.evaluate_side("A"), self.evaluate_side("B"))
+
+    async def evaluate_side(self, side: Side) -> None:
+        classification = self.classified[side]
+        self.evaluated[side] = await self.evaluate(f"evaluate-{side.lower()}", classification)
+
+    async def evaluate(self, stage: str, classification: Classification) -> Evaluation:
+        if classification.code is None:
+            return judged_unparsable(classification.problem or "no reason given")
+        prompts = self.settings.prompts
+        prompt, read = prompts.evaluate, read_grade if prompts.words else read_report
+        content = {
+            "description": self.case.description,
+            "code": self.shown_code(classification.code),
+            "rationale": shortened(classification.rationale, prompt.shown),
+        }
+        try:
+            report, calls = await self.ask(stage, self.settings.evaluator, prompt, content, read)
+        except _Unread as unread:
+            raise _unreadable(stage, unread) from unread
+        return judged(report, classification.format, self.settings.threshold, calls)
+
+    async def adjudicate(self) -> Adjudication:
+        """The adjudicator's choice, without confirmation.
+
+        Candidates are shown in an order drawn by seed and case, and without their names.
+        """
+        prompts = self.settings.prompts
+        order = shown_order(self.settings.seed, self.case.id)
+        shown: Candidates = {"first": self.codes[order[0]], "second": self.codes[order[1]]}
+        content = {
+            "description": self.case.description,
+            "candidates": [self.candidate(side) for side in order],
+        }
+        read_one = read_choice_word if prompts.words else read_choice
+        try:
+            reply, calls = await self.ask(
+                "adjudicate",
+                self.settings.adjudicator,
+                prompts.adjudicate,
+                content,
+                lambda text, finish_reason: read_one(text, shown, finish_reason),
+            )
+        except _Unread as unread:
+            raise _unreadable("adjudicate", unread) from unread
+        return Adjudication(
+            order=order,
+            choice=_chosen(reply, order),
+            classification=_classification(reply, calls),
+        )
+
+    def candidate(self, side: Side) -> dict[str, Any]:
+        """What the adjudicator is shown of a side."""
+        shown = self.settings.prompts.adjudicate.shown
+        classification, evaluation = self.classified[side], self.evaluated[side]
+        return {
+            "code": self.shown_code(str(classification.code)),
+            "rationale": shortened(classification.rationale, shown),
+            "verdict": evaluation.verdict.value,
+            "score": evaluation.score,
+            "issues": [issue.value for issue in evaluation.issues],
+            "summary": shortened(evaluation.summary, shown),
+        }
+
+    def shown_code(self, line: str) -> str:
+        """A canonical line, or the word for it where models are asked for words."""
+        if not self.settings.prompts.words:
+            return line
+        return next((word for word, root in WORDS.items() if line == f"OPT={root}"), line)
+
+    # Decision
+
+    async def decide(self) -> Outcome:
+        for side, classification in self.classified.items():
+            if classification.code is None:
+                raise _Ended(
+                    Status.HUMAN,
+                    "human:unparsable",
+                    f"no code of {side} could be read: {classification.problem}",
+                )
+        self.agreement = compare(self.codes["A"], self.codes["B"], self.settings.distance)
+        a, b = self.evaluated["A"], self.evaluated["B"]
+        match next_step((a.acceptable, b.acceptable), self.relation(), self.settings):
+            case Step.ACCEPT:
+                return self.outcome(Status.ACCEPTED, "accept", self.classified["A"].code)
+            case Step.ADJUDICATE:
+                return await self.settle()
+            case Step.HUMAN:
+                return self.refused()
+
+    def relation(self) -> Relation:
+        a, b = self.codes["A"], self.codes["B"]
+        if a.composition == b.composition:
+            return Relation.SAME
+        return Relation.OPERATORS if a.roots == b.roots else Relation.ROOTS
+
+    async def settle(self) -> Outcome:
+        """Adjudicates and has the final code confirmed."""
+        self.adjudication = await self.adjudicate()
+        final = self.adjudication.classification
+        confirmation = await self.evaluate("confirm", final)
+        self.adjudication = self.adjudication.model_copy(update={"confirmation": confirmation})
+        if confirmation.acceptable:
+            return self.outcome(Status.ADJUDICATED, "accept", final.code)
+        reason = f"the adjudicated code is not acceptable: {_told(confirmation)}"
+        return self.outcome(Status.HUMAN, "human:unconfirmed", reason=reason)
+
+    def refused(self) -> Outcome:
+        a, b = self.evaluated["A"], self.evaluated["B"]
+        scores = f"A {_told(a)}, B {_told(b)}"
+        if not (a.acceptable or b.acceptable):
+            reason = f"neither code is acceptable: {scores}"
+            return self.outcome(Status.HUMAN, "human:none-acceptable", reason=reason)
+        reason = f"only {'A' if a.acceptable else 'B'} is acceptable: {scores}"
+        return self.outcome(Status.HUMAN, "human:one-acceptable", reason=reason)
+
+    # Calls
+
+    async def ask(
+        self,
+        stage: str,
+        speaker: RoleModel,
+        prompt: PromptFile,
+        content: dict[str, Any],
+        read: Callable[[str, str], R],
+    ) -> tuple[R, tuple[Call, ...]]:
+        """One call and, if its reply cannot be read, a second turn that says why.
+
+        Raises:
+            _Unread: The second reply cannot be read either.
+            _Ended: The call failed.
+        """
+        messages = prompt.messages(**content)
+        first, finish_reason = await self.call(stage, speaker, prompt, messages, prompt)
+        try:
+            return read(first.text, finish_reason), (first,)
+        except UnreadableError as error:
+            problem = str(error)
+        repair = self.settings.prompts.repair
+        said = shortened(neutral(first.text), prompt.shown) or "(no text)"
+        asked = repair.messages(problem=neutral(problem), keys=prompt.keys)
+        turns = (*messages, Message("assistant", said), *asked)
+        second, finish_reason = await self.call(f"{stage}-repair", speaker, repair, turns, prompt)
+        try:
+            reply = read(second.text, finish_reason)
+        except UnreadableError as error:
+            raise _Unread(f"{problem}; asked again: {error}", (first, second)) from error
+        return _with_repair(reply, f"asked again: {problem}"), (first, second)
+
+    async def call(
+        self,
+        stage: str,
+        speaker: RoleModel,
+        prompt: PromptFile,
+        messages: tuple[Message, ...],
+        expected: PromptFile,
+    ) -> tuple[Call, str]:
+        """An answered call, and why the server stopped.
+
+        Args:
+            stage: Role of the call.
+            speaker: Who answers.
+            prompt: What the last turn is made of.
+            messages: The turns.
+            expected: The prompt whose schema the reply should satisfy.
+        """
+        request = speaker.request(messages, expected.schema, self.settings.salt)
+        try:
+            reply = await self.chat.complete(request, self.case.description_hash, stage)
+        except CallError as error:
+            raise _Ended(Status.FAILED, f"failed:{stage}", f"{stage}: {error}") from error
+        call = Call(
+            key=reply.key,
+            role=stage,
+            model=speaker.chat.model,
+            response_model=clean(reply.response_model),
+            prompt=prompt.label,
+            prompt_hash=prompt.hash,
+            seed=speaker.chat.seed,
+            text=clean(reply.text),
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=reply.completion_tokens,
+            cost=reply.cost,
+            seconds=reply.seconds,
+            cached=reply.cached,
+        )
+        self.calls.append(call)
+        return call, reply.finish_reason
+
+    # Record
+
+    def outcome(
+        self, status: Status, step: str, code: str | None = None, reason: str | None = None
+    ) -> Outcome:
+        case, sent = self.case, [call for call in self.calls if not call.cached]
+        priced = [call.cost for call in sent if call.cost is not None]
+        used = {call.key for call in self.used_calls()}
+        unread = (call for call in self.calls if call.key not in used)
+        return Outcome(
+            case=case.id,
+            description_hash=case.description_hash,
+            generation=self.generation,
+            gold=case.gold,
+            trap=case.trap,
+            meta=case.meta,
+            status=status,
+            reason=reason,
+            path=(*self.steps(), step),
+            code=code,
+            a=self.classified.get("A"),
+            b=self.classified.get("B"),
+            evaluation_a=self.evaluated.get("A"),
+            evaluation_b=self.evaluated.get("B"),
+            agreement=self.agreement,
+            adjudication=self.adjudication,
+            unread=tuple(sorted(unread, key=lambda call: call.role)),
+            prompt_tokens=sum(call.prompt_tokens for call in sent),
+            completion_tokens=sum(call.completion_tokens for call in sent),
+            cost=math.fsum(priced) if len(priced) == len(sent) else None,
+            started=self.started,
+            finished=datetime.now(UTC),
+        )
+
+    def used_calls(self) -> Iterator[Call]:
+        """The calls that led to a result."""
+        for result in (*self.classified.values(), *self.evaluated.values()):
+            yield from result.calls
+        if self.adjudication is not None:
+            yield from self.adjudication.classification.calls
+            if self.adjudication.confirmation is not None:
+                yield from self.adjudication.confirmation.calls
+
+    def steps(self) -> Iterator[str]:
+        """What was got, in the order of the protocol whatever was answered first."""
+        for side, classification in sorted(self.classified.items()):
+            yield f"classify-{side.lower()}:{classification.format}"
+        for side, evaluation in sorted(self.evaluated.items()):
+            yield f"evaluate-{side.lower()}:{evaluation.verdict}:{evaluation.score}"
+        if self.agreement is not None:
+            yield f"compare:{self.relation()}"
+        if self.adjudication is not None:
+            yield f"adjudicate:{''.join(self.adjudication.order)}:{self.adjudication.choice}"
+            if (confirmation := self.adjudication.confirmation) is not None:
+                yield f"confirm:{confirmation.verdict}:{confirmation.score}"
+
+
+async def _both(a: Coroutine[Any, Any, None], b: Coroutine[Any, Any, None]) -> None:
+    """Waits for both, so that a paid answer is kept though the other failed; raises the worst."""
+    results = await asyncio.gather(a, b, return_exceptions=True)
+    errors = [result for result in results if result is not None]
+    if errors:
+        raise min(errors, key=_rank)
+
+
+def _rank(error: BaseException) -> int:
+    """Errors that leave the case open come first, then failed calls, then unreadable replies."""
+    if not isinstance(error, _Ended):
+        return 0
+    return 1 if error.status is Status.FAILED else 2
+
+
+def _classification(reply: CodeReply | ChoiceReply, calls: tuple[Call, ...]) -> Classification:
+    return Classification(
+        code=str(reply.code),
+        rationale=reply.rationale,
+        format="repaired" if reply.repairs else "strict",
+        repairs=reply.repairs,
+        calls=calls,
+    )
+
+
+def _chosen(reply: ChoiceReply, order: tuple[Side, Side]) -> Literal["A", "B", "synthesis"]:
+    if reply.choice == "synthesis":
+        return "synthesis"
+    return order[0] if reply.choice == "first" else order[1]
+
+
+def _with_repair(reply: R, repair: str) -> R:
+    return replace(reply, repairs=(repair, *reply.repairs))
+
+
+def _unreadable(stage: str, unread: _Unread) -> _Ended:
+    reason = f"{stage}: the reply could not be read: {unread.problem}"
+    return _Ended(Status.HUMAN, f"human:{stage}-unreadable", reason)
+
+
+def _told(evaluation: Evaluation) -> str:
+    return f"{evaluation.verdict} {evaluation.score}"

@@ -1,0 +1,250 @@
+"""What the score tree of a run holds: how often each annotator finds the roots of gold.
+
+`<annotator>/<generation>/<root>.json` is the accuracy of one annotator on the cases of one
+generation whose gold code begins with that root.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from raylab.annotation.cases import in_generation
+from raylab.annotation.outcome import Classification, Outcome, Side
+from raylab.annotation.sources import generation_files
+from raylab.annotation.statistics.aggregates import reading
+from raylab.config.base import AS_PUBLISHED, Generation
+from raylab.config.llm import ChatModel
+from raylab.errors import ConfigError
+from raylab.opt.agreement import Distance, proportion, wasserstein
+from raylab.opt.code import Root
+
+Json = dict[str, Any]
+
+DATASET = "opt-code"
+LEAST_CASES = 1
+"""Cases of a file; more would cost roots of the packaged cases, of whose halves some have one."""
+METRICS = ("accuracy", "exact", "primary", "jaccard", "weighted")
+UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
+SIDES: tuple[Side, Side] = ("A", "B")
+
+
+class ScoreLog(TypedDict):
+    """The arguments of `raylab.quality.logs.score_log`."""
+
+    model: str
+    task: str
+    dataset: str
+    samples: int
+    metrics: dict[str, float]
+    created: str
+    metadata: Json
+
+
+@dataclass(frozen=True)
+class ScoreFile:
+    """A file of the tree.
+
+    Attributes:
+        path: Below the tree's directory.
+        log: What `score_log` makes its content of.
+    """
+
+    path: str
+    log: ScoreLog
+
+    @property
+    def accuracy(self) -> Json:
+        """`annotator`, `generation`, `root` and the estimated accuracy."""
+        cases = self.log["samples"]
+        return {
+            "annotator": self.log["model"],
+            "generation": self.log["metadata"]["generation"],
+            "root": self.log["task"],
+            "accuracy": proportion(round(self.log["metrics"]["accuracy"] * cases), cases),
+        }
+
+
+@dataclass(frozen=True)
+class ScoreFiles:
+    """A score tree.
+
+    Attributes:
+        files: The same roots for every annotator and generation; empty where nothing can be scored.
+        left_out: Sentences on what is not in the tree, and why.
+    """
+
+    files: tuple[ScoreFile, ...]
+    left_out: tuple[str, ...]
+
+
+def annotator_names(a: ChatModel, b: ChatModel) -> dict[Side, str]:
+    """Names of the annotators in the tree: their models, told apart by seed or else by side."""
+    one, other = _file_name(a.model), _file_name(b.model)
+    if one.casefold() != other.casefold():
+        return {"A": one, "B": other}
+    if a.seed != b.seed:
+        return {"A": f"{one}@seed{a.seed}", "B": f"{other}@seed{b.seed}"}
+    return {"A": f"{one}@A", "B": f"{other}@B"}
+
+
+def score_files(
+    outcomes: Iterable[Outcome],
+    generations: Sequence[Generation],
+    names: Mapping[Side, str],
+    distance: Distance,
+    created: str,
+    least: int = LEAST_CASES,
+) -> ScoreFiles:
+    """The score tree of a run.
+
+    Accuracy is the share of answers with the right set of roots; an answer without a readable code
+    is wrong. A case is scored if both annotators answered. A root is in the tree if every
+    generation has at least `least` such cases of it, so that all annotators and generations are
+    scored on the same tasks.
+
+    Args:
+        outcomes: Of the run; they are read once and not kept.
+        generations: `published` is all cases but those of files; a seed is the half of these that
+            `in_generation` draws, in a directory `seed-<n>`; a file is its own cases.
+        names: Of the annotators, see `annotator_names`.
+        distance: Between roots.
+        created: Time in ISO 8601 with its zone.
+        least: Cases of a file, at least 1.
+
+    Raises:
+        ConfigError: Two generations have one name.
+        OptCodeError: A case's gold is no code.
+    """
+    counts = _Counts(generations, distance)
+    for outcome in outcomes:
+        counts.add(outcome)
+    kept = [root for root in Root if all(counts.cases(g, root) >= least for g in counts.names)]
+    files = [
+        ScoreFile(
+            f"{names[side]}/{generation}/{root}.json",
+            counts.log(side, generation, root, names[side], created),
+        )
+        for side in SIDES
+        for generation in counts.names
+        for root in kept
+    ]
+    return ScoreFiles(tuple(files), tuple(counts.left_out(least)))
+
+
+@dataclass
+class _Sums:
+    cases: int = 0
+    unparsable: int = 0
+    values: tuple[float, ...] = (0.0,) * len(METRICS)
+
+    def add(self, values: Sequence[float] | None) -> None:
+        self.cases += 1
+        if values is None:
+            self.unparsable += 1
+        else:
+            self.values = tuple(a + b for a, b in zip(self.values, values, strict=True))
+
+    def metrics(self) -> dict[str, float]:
+        means = [min(1.0, value / self.cases) for value in self.values]
+        found: dict[str, float] = {n: mean for n, mean in zip(METRICS, means, strict=True)}
+        if self.cases > 1:
+            share = found["accuracy"]
+            found["stderr"] = math.sqrt(share * (1 - share) / (self.cases - 1))
+        return found
+
+
+class _Counts:
+    def __init__(self, generations: Sequence[Generation], distance: Distance) -> None:
+        self._files = generation_files(generations)
+        self._seeds = {f"seed-{g}": g for g in generations if isinstance(g, int)}
+        if twice := self._files.keys() & self._seeds.keys():
+            name = min(twice)
+            raise ConfigError(
+                f"generations: {self._files[name]} has the name of the seed {self._seeds[name]}, "
+                f"{name}: rename the file"
+            )
+        self._published = AS_PUBLISHED in generations
+        self._distance = distance
+        self._sums: dict[tuple[Side, str, Root], _Sums] = {}
+        self._without_gold = self._unanswered = 0
+        published = [AS_PUBLISHED] if self._published else []
+        self.names = [*published, *self._seeds, *self._files]
+
+    def add(self, outcome: Outcome) -> None:
+        if outcome.gold is None:
+            self._without_gold += 1
+            return
+        answers = dict(zip(SIDES, (outcome.a, outcome.b), strict=True))
+        if None in answers.values():
+            self._unanswered += 1
+            return
+        root = reading(outcome.gold).primary
+        for side, answer in answers.items():
+            values = self._values(answer, outcome.gold)
+            for generation in self._generations(outcome):
+                self._sums.setdefault((side, generation, root), _Sums()).add(values)
+
+    def _generations(self, outcome: Outcome) -> Iterator[str]:
+        if outcome.generation != AS_PUBLISHED:
+            yield from [outcome.generation] if outcome.generation in self._files else []
+            return
+        if self._published:
+            yield AS_PUBLISHED
+        for name, seed in self._seeds.items():
+            if in_generation(outcome.case, seed):
+                yield name
+
+    def _values(self, answer: Classification | None, gold: str) -> tuple[float, ...] | None:
+        if answer is None or answer.code is None:
+            return None
+        right, given = reading(gold), reading(answer.code)
+        return (
+            float(given.roots == right.roots),
+            float(given.composition == right.composition),
+            float(given.primary == right.primary),
+            len(given.roots & right.roots) / len(given.roots | right.roots),
+            1.0 - wasserstein(given.roots, right.roots, self._distance),
+        )
+
+    def cases(self, generation: str, root: Root) -> int:
+        sums = self._sums.get(("A", generation, root))
+        return sums.cases if sums else 0
+
+    def log(self, side: Side, generation: str, root: Root, name: str, created: str) -> ScoreLog:
+        sums = self._sums[side, generation, root]
+        return ScoreLog(
+            model=name,
+            task=root.value,
+            dataset=f"{DATASET}/{generation}",
+            samples=sums.cases,
+            metrics=sums.metrics(),
+            created=created,
+            metadata={
+                "annotator": side,
+                "generation": generation,
+                "accuracy_of": "set of roots",
+                "distance": self._distance.version,
+                "unparsable": sums.unparsable,
+            },
+        )
+
+    def left_out(self, least: int) -> Iterator[str]:
+        for root in Root:
+            few = {g: n for g in self.names if (n := self.cases(g, root)) < least}
+            if few:
+                listed = ", ".join(f"{n} in {generation}" for generation, n in few.items())
+                yield (
+                    f"{root}: too few cases with this primary root in gold ({listed}; {least} are "
+                    "needed in every generation)"
+                )
+        if self._without_gold:
+            yield f"{self._without_gold} cases without gold"
+        if self._unanswered:
+            yield f"{self._unanswered} cases with gold that one annotator did not answer"
+
+
+def _file_name(model: str) -> str:
+    """A model's name as a directory that readers of score trees see."""
+    return UNSAFE_IN_NAMES.sub("-", model).lstrip(".") or "-"

@@ -1,0 +1,135 @@
+"""Who answers what in the protocol, and by which rules a case is decided."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raylab.config.annotation import LlmConfig, ProtocolConfig
+from raylab.config.jobs import AnnotateConfig
+from raylab.config.llm import ChatModel
+from raylab.llm.chat import ChatRequest, Json, Message
+from raylab.opt.agreement import Distance, load_distance
+from raylab.opt.prompts import PromptSet, prompt_set
+
+
+@dataclass(frozen=True)
+class RoleModel:
+    """A model in its part, and where it is served.
+
+    Attributes:
+        chat: the model and how it is sampled.
+        base_url: address of its endpoint; empty for the embedded model.
+    """
+
+    chat: ChatModel
+    base_url: str
+
+    def request(
+        self, messages: tuple[Message, ...], schema: Json | None, salt: str = ""
+    ) -> ChatRequest:
+        """The call that says these turns; equal turns make equal calls."""
+        chat = self.chat
+        sampling: Json = {} if chat.temperature is None else {"temperature": chat.temperature}
+        if "max_completion_tokens" not in chat.extra:
+            sampling["max_tokens"] = chat.max_tokens
+        return ChatRequest(
+            endpoint=chat.endpoint,
+            base_url=self.base_url,
+            model=chat.model,
+            messages=messages,
+            parameters={**sampling, **chat.extra},
+            seed=chat.seed,
+            schema=schema,
+            salt=salt,
+        )
+
+    def is_same_model(self, other: "RoleModel") -> bool:
+        """Whether both are one model, however sampled."""
+        return (self.chat.model, self.base_url) == (other.chat.model, other.base_url)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the protocol needs beside a case; built once, the same for all cases of a run.
+
+    Attributes:
+        annotator_a: classifies.
+        annotator_b: classifies on its own.
+        evaluator: judges each code alone.
+        adjudicator: settles differences.
+        prompts: what they are told.
+        distance: distances between roots, for the agreement.
+        policy: as `ProtocolConfig.policy`.
+        accept_operator_differences: as in `ProtocolConfig`.
+        threshold: least score of an acceptable code.
+        seed: of the order in which candidates are shown.
+        salt: sets the calls apart from equal ones in the journal.
+        warnings: what about the choice of models makes the results worth less.
+    """
+
+    annotator_a: RoleModel
+    annotator_b: RoleModel
+    evaluator: RoleModel
+    adjudicator: RoleModel
+    prompts: PromptSet
+    distance: Distance
+    policy: Literal["strict", "lenient"] = "strict"
+    accept_operator_differences: bool = False
+    threshold: int = 70
+    seed: int = 307
+    salt: str = ""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @classmethod
+    def build(cls, llm: LlmConfig, protocol: ProtocolConfig, salt: str = "") -> "Settings":
+        """The settings of a configuration.
+
+        Raises:
+            DataError: The file of distances cannot be used.
+        """
+        speakers = {
+            role: RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
+            for role, chat in llm.roles.items()
+        }
+        prompts = prompt_set(llm.prompt)
+        return cls(
+            **speakers,
+            prompts=prompts,
+            distance=load_distance(protocol.distance),
+            policy=protocol.policy,
+            accept_operator_differences=protocol.accept_operator_differences,
+            threshold=protocol.threshold,
+            seed=protocol.seed,
+            salt=salt,
+            warnings=tuple(_warnings(speakers, prompts)),
+        )
+
+
+def settings_of(config: AnnotateConfig, run: str) -> Settings:
+    """What the protocol needs; the calls of a fresh run are shared with no other run."""
+    return Settings.build(config.llm, config.protocol, salt=run if config.fresh else "")
+
+
+def _warnings(speakers: dict[str, RoleModel], prompts: PromptSet) -> Iterator[str]:
+    a, b = speakers["annotator_a"], speakers["annotator_b"]
+    if a.is_same_model(b) and a.chat.temperature == b.chat.temperature == 0:
+        yield (
+            f"both annotators are {a.chat.model} at temperature 0, where a seed changes little: "
+            "their agreement says little; use two models, or a temperature above 0"
+        )
+    for role, consequence in (
+        ("adjudicator", "it may prefer its own answers"),
+        ("evaluator", "it may be lenient with its own answers"),
+    ):
+        same = [name for name in ("annotator_a", "annotator_b") if _same(speakers, role, name)]
+        if same:
+            yield f"the {role} is the model of {' and '.join(same)}: {consequence}"
+    if prompts.words:
+        yield (
+            "llm.prompt=word is for models too small to judge: no verdict, score or pass "
+            "rate of such a run says anything about quality, and every code is a single root"
+        )
+
+
+def _same(speakers: dict[str, RoleModel], one: str, other: str) -> bool:
+    return speakers[one].is_same_model(speakers[other])

@@ -1,0 +1,58 @@
+"""The cases that a configuration names, streamed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from raylab.annotation.cases import Case, packaged_cases, python_cases, read_cases
+from raylab.config.annotation import CasesConfig
+from raylab.config.base import AS_PUBLISHED
+from raylab.errors import ConfigError
+from raylab.files import Place
+
+
+def select_cases(
+    config: CasesConfig, generations: Sequence[int | str]
+) -> Iterator[tuple[str, Case]]:
+    """Every case of a run with the generation it belongs to.
+
+    Args:
+        config: where the cases of generation `published` are, and which of them to keep.
+        generations: those of the score tree. Files are further cases, whose ids get the
+            generation's name in front; seeds only draw from the cases that are there.
+
+    Raises:
+        ConfigError: two generations would have one name.
+        DataError: a source cannot be used.
+    """
+    chosen = islice(_source(config), 0, None, config.every)
+    for case in islice(chosen, config.take):
+        yield AS_PUBLISHED, case
+    for name, location in generation_files(generations).items():
+        for case in read_cases(location):
+            yield name, replace(case, id=f"{name}/{case.id}")
+
+
+def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
+    """The case files among the generations, by the name of the file without its endings.
+
+    Raises:
+        ConfigError: two have one name.
+    """
+    files: dict[str, str] = {}
+    for location in generations:
+        if isinstance(location, int) or location == AS_PUBLISHED:
+            continue
+        name = Place.at(location).name.partition(".")[0]
+        if name in files or name in map(str, generations):
+            raise ConfigError(f"generations: two are called {name}; rename the file {location}")
+        files[name] = location
+    return files
+
+
+def _source(config: CasesConfig) -> Iterator[Case]:
+    if config.path is not None:
+        return read_cases(config.path)
+    if config.python:
+        return python_cases(config.python)
+    return packaged_cases(config.packaged or "gold")

@@ -1,0 +1,387 @@
+"""From tasks to padded batches: contiguous arrays, batches of like length, demonstrations.
+
+Every pair is a query. Its demonstrations are drawn from the other demonstration pairs of its
+task; a pair with the same input grid counts as the query itself and is never its demonstration.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
+from raylab.errors import ConfigError, DataError
+
+MISSING = -1
+LENGTH_QUANTUM = 32
+BUDGET_CORRECTIONS = 3
+
+Indices = NDArray[np.int64]
+
+
+class Grids(NamedTuple):
+    """B grids, row-major, padded to the longest; every cell carries its coordinates."""
+
+    cells: Tensor
+    """(B, L) int64: colours 0..9, `PAD` after the last cell."""
+    rows: Tensor
+    """(B, L) int64: row of each cell, 0 in padding."""
+    cols: Tensor
+    """(B, L) int64: column of each cell, 0 in padding."""
+    sizes: Tensor
+    """(B, 2) int64: height and width."""
+    padded: bool
+    """Whether any grid is shorter than L."""
+
+    def as_images(self, values: Tensor) -> Tensor:
+        """Lay (B, L) `values` out as (B, H, W) images, `PAD` outside each grid."""
+        height, width = (int(side) for side in self.sizes.amax(dim=0))
+        images = values.new_full((len(values), height * width + 1), PAD)
+        inside = self.cells != PAD
+        flat = torch.where(inside, self.rows * width + self.cols, height * width)
+        images.scatter_(1, flat, torch.where(inside, values, PAD))
+        return images[:, :-1].view(len(values), height, width)
+
+    def select(self, index: Tensor) -> "Grids":
+        """The grids at (N,) `index`."""
+        return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
+
+    def to(self, device: torch.device) -> "Grids":
+        """The same grids on a device, which fetches those in pinned memory while it computes."""
+        return Grids(*(_moved(tensor, device) for tensor in self[:4]), padded=self.padded)
+
+    def part(self, grids: slice) -> "Grids":
+        """Neighbouring grids, padded to the longest of their own."""
+        lengths = self.sizes[grids].prod(dim=1)
+        longest = int(lengths.max())
+        cells, rows, cols = (tensor[grids, :longest] for tensor in self[:3])
+        return Grids(cells, rows, cols, self.sizes[grids], padded=bool((lengths < longest).any()))
+
+
+class Batch(NamedTuple):
+    """B queries with the distinct demonstration pairs they refer to."""
+
+    source: Grids
+    target: Grids
+    demo_inputs: Grids
+    """P distinct demonstration pairs, by size."""
+    demo_outputs: Grids
+    demo_index: Tensor
+    """(B, K) int64: positions among the P pairs, `MISSING` where a task has too few."""
+    tasks: Tensor
+    """(B,) int64: position of each query's task in the store."""
+    pairs: Tensor
+    """(B,) int64: position of each query's pair in the store."""
+
+    def select(self, index: Tensor) -> "Batch":
+        """The queries at (N,) `index`, with all demonstrations."""
+        return self._replace(
+            source=self.source.select(index),
+            target=self.target.select(index),
+            demo_index=self.demo_index[index],
+            tasks=self.tasks[index],
+            pairs=self.pairs[index],
+        )
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device, as `Grids.to`."""
+        return Batch(
+            source=self.source.to(device),
+            target=self.target.to(device),
+            demo_inputs=self.demo_inputs.to(device),
+            demo_outputs=self.demo_outputs.to(device),
+            demo_index=_moved(self.demo_index, device),
+            tasks=_moved(self.tasks, device),
+            pairs=_moved(self.pairs, device),
+        )
+
+
+@dataclass(frozen=True)
+class PairStore:
+    """The pairs of a task set in contiguous arrays; grid 2i is pair i's input, 2i+1 its output."""
+
+    task_ids: tuple[str, ...]
+    cells: NDArray[np.uint8]
+    offsets: Indices
+    """(2N,) first cell of each grid."""
+    sizes: Indices
+    """(2N, 2) height and width of each grid."""
+    task_of: Indices
+    """(N,) task of each pair."""
+    demonstrations: tuple[Indices, ...]
+    """Of each task, the pairs that may serve as context."""
+    input_of: Indices
+    """(N,) equal for pairs of a task with equal inputs."""
+
+    @property
+    def lengths(self) -> Indices:
+        """(N, 2) cells of each pair's input and output."""
+        return self.sizes.prod(axis=1).reshape(-1, 2)
+
+    def pairs_of(self, task_ids: Sequence[str]) -> Indices:
+        """Pairs of the named tasks, in the order of the store."""
+        wanted = np.isin(np.array(self.task_ids), np.array(task_ids))
+        return np.flatnonzero(wanted[self.task_of])
+
+    def grids(self, grids: Indices, colours: Indices | None = None) -> Grids:
+        """The named grids as a padded batch, relabelled by `colours` (len(grids), 10) if given."""
+        sizes = self.sizes[grids]
+        lengths = sizes.prod(axis=1)
+        width = int(lengths.max(initial=1))
+        positions = np.arange(width)
+        inside = positions < lengths[:, None]
+        rows, cols = np.divmod(positions, sizes[:, 1:].clip(min=1))
+        source = np.where(inside, self.offsets[grids][:, None] + positions, 0)
+        cells = self.cells[source].astype(np.int64)
+        if colours is not None:
+            cells = np.take_along_axis(colours, cells, axis=1)
+        return Grids(
+            cells=torch.from_numpy(np.where(inside, cells, PAD)),
+            rows=torch.from_numpy(np.where(inside, rows, 0)),
+            cols=torch.from_numpy(np.where(inside, cols, 0)),
+            sizes=torch.from_numpy(sizes),
+            padded=not bool(inside.all()),
+        )
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=device.type == "cuda")
+
+
+def store_pairs(tasks: Sequence[Task]) -> PairStore:
+    """Copy the grids of `tasks` into contiguous arrays.
+
+    Raises:
+        DataError: if there is no pair.
+    """
+    pairs: list[Pair] = [pair for task in tasks for pair in task.pairs]
+    if not pairs:
+        raise DataError("no task has a pair to train or validate on")
+    grids = [grid for pair in pairs for grid in (pair.input, pair.output)]
+    lengths = np.array([grid.size for grid in grids], dtype=np.int64)
+    counts = np.array([len(task.pairs) for task in tasks])
+    first = np.concatenate(([0], counts.cumsum()[:-1]))
+    inputs: dict[tuple[int, tuple[int, ...], bytes], int] = {}
+    task_of = np.repeat(np.arange(len(tasks)), counts)
+    return PairStore(
+        task_ids=tuple(task.id for task in tasks),
+        cells=np.concatenate([grid.ravel() for grid in grids]),
+        offsets=np.concatenate(([0], lengths.cumsum()[:-1])),
+        sizes=np.array([grid.shape for grid in grids], dtype=np.int64),
+        task_of=task_of,
+        demonstrations=tuple(
+            np.arange(start, start + len(task.demonstrations))
+            for start, task in zip(first, tasks, strict=True)
+        ),
+        input_of=np.array(
+            [
+                inputs.setdefault((task, pair.input.shape, pair.input.tobytes()), len(inputs))
+                for task, pair in zip(task_of.tolist(), pairs, strict=True)
+            ],
+            dtype=np.int64,
+        ),
+    )
+
+
+def demonstration_table(
+    store: PairStore, pairs: Indices, count: int, rng: np.random.Generator | None
+) -> Indices:
+    """Demonstrations of each of `pairs`: (len(pairs), count) pair indices or `MISSING`.
+
+    All queries of a task prefer the same demonstrations, so that a batch holds few distinct ones:
+    the task's own order, or one random order where `rng` is given.
+    """
+    table = np.full((len(pairs), count), MISSING, dtype=np.int64)
+    tasks = store.task_of[pairs]
+    for task in np.unique(tasks):
+        order = store.demonstrations[task]
+        if rng is not None:
+            order = rng.permutation(order)
+        queries = np.flatnonzero(tasks == task)
+        other = store.input_of[order] != store.input_of[pairs[queries], None]
+        rank = np.where(other, other.cumsum(axis=1) - 1, count)
+        query, candidate = np.nonzero(rank < count)
+        table[queries[query], rank[query, candidate]] = order[candidate]
+    return table
+
+
+def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
+    """Cut (N, 2) sorted `lengths` into runs whose padded tokens stay within the budget.
+
+    A run holds at least one sample, however long.
+    """
+    runs: list[slice] = []
+    start, longest = 0, np.zeros(2, dtype=np.int64)
+    for index, length in enumerate(lengths):
+        longest = np.maximum(longest, length)
+        if index > start and longest.sum() * (index + 1 - start) > token_budget:
+            runs.append(slice(start, index))
+            start, longest = index, length
+    runs.append(slice(start, len(lengths)))
+    return runs
+
+
+def batches_of_mean_size(lengths: Indices, batch_size: int) -> list[slice]:
+    """Cut (N, 2) sorted `lengths` under the token budget that gives about N / batch_size runs."""
+    budget = batch_size * float(lengths.sum(axis=1).mean())
+    runs = cut_batches(lengths, budget)
+    for _ in range(BUDGET_CORRECTIONS):
+        budget *= len(runs) * batch_size / len(lengths)
+        runs = cut_batches(lengths, budget)
+    return runs
+
+
+def _evened(runs: Sequence[slice], world: int, samples: int) -> list[slice]:
+    """Split the largest runs, or where samples are too few join the smallest, to share evenly."""
+    runs = list(runs)
+    wanted = -(-len(runs) // world) * world
+    if wanted > samples:
+        wanted -= world
+    while len(runs) < wanted:
+        at = max(range(len(runs)), key=lambda i: runs[i].stop - runs[i].start)
+        start, stop = runs[at].start, runs[at].stop
+        middle = (start + stop) // 2
+        runs[at : at + 1] = [slice(start, middle), slice(middle, stop)]
+    while len(runs) > wanted:
+        at = min(range(len(runs) - 1), key=lambda i: runs[i + 1].stop - runs[i].start)
+        runs[at : at + 2] = [slice(runs[at].start, runs[at + 1].stop)]
+    return runs
+
+
+class Draw(NamedTuple):
+    """What a batch is made of: everything random about it is decided here."""
+
+    pairs: Indices
+    demonstrations: Indices
+    """(B, K) pair indices or `MISSING`."""
+    colours: Indices | None
+    """(tasks, 10) colour permutation of each task of the store, or None."""
+
+
+class BatchPlan(Sampler[Draw]):
+    """Batches of like length for one worker: every pair once an epoch, over all workers.
+
+    A batch holds as many pairs as fit a token budget, chosen so that a batch has about `batch_size`
+    pairs on average: an epoch has the steps it would have with random batches of that size, and
+    every cell about the same weight. The plan
+    of an epoch depends on (seed, epoch) alone; workers take neighbouring batches, so they carry
+    the same load, and the same number of them, so they meet at every gradient exchange.
+    """
+
+    def __init__(
+        self,
+        store: PairStore,
+        pairs: Indices,
+        *,
+        batch_size: int,
+        demonstrations: int,
+        shuffle: bool,
+        colour_relabelling: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        """Plan `pairs` for worker `rank` of `world`.
+
+        Raises:
+            ConfigError: if there are fewer pairs than workers.
+        """
+        if len(pairs) < world:
+            raise ConfigError(
+                f"{len(pairs)} pairs cannot be shared by cluster.workers={world}: "
+                "use fewer workers or more tasks"
+            )
+        self.store, self.demonstrations, self.seed = store, demonstrations, seed
+        self.shuffle, self.colour_relabelling = shuffle, colour_relabelling
+        self.rank, self.world, self.epoch = rank, world, 0
+        quanta = -(-store.lengths[pairs] // LENGTH_QUANTUM)
+        order = np.lexsort((quanta[:, 1], quanta[:, 0]))
+        self.pairs, self.quanta = pairs[order], quanta[order]
+        runs = batches_of_mean_size(self.quanta * LENGTH_QUANTUM, batch_size)
+        self.runs = _evened(runs, world, len(pairs))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Select the epoch to plan; Lightning calls this before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """Batches of this worker in an epoch."""
+        return len(self.runs) // self.world
+
+    def __iter__(self) -> Iterator[Draw]:
+        """The batches of this worker, in order."""
+        rng = np.random.default_rng((self.seed, self.epoch)) if self.shuffle else None
+        pairs, steps = self.pairs, np.arange(len(self))
+        if rng is not None:
+            tasks = rng.permutation(len(self.store.task_ids))[self.store.task_of[pairs]]
+            ties = rng.random(len(pairs))
+            pairs = pairs[np.lexsort((ties, tasks, self.quanta[:, 1], self.quanta[:, 0]))]
+            steps = rng.permutation(steps)
+        table = demonstration_table(self.store, pairs, self.demonstrations, rng)
+        for step in steps:
+            run = self.runs[step * self.world + self.rank]
+            colours = None
+            if self.colour_relabelling:
+                identity = np.tile(np.arange(COLOURS), (len(self.store.task_ids), 1))
+                draw = np.random.default_rng((self.seed, self.epoch, int(step), self.rank))
+                colours = draw.permuted(identity, axis=1)
+            yield Draw(pairs[run], table[run], colours)
+
+
+class BatchDataset(Dataset[Batch]):
+    """Turns a draw into a batch; holds nothing but the store."""
+
+    def __init__(self, store: PairStore) -> None:
+        """Serve batches from `store`."""
+        self.store = store
+
+    def __getitem__(self, draw: Draw) -> Batch:
+        """The batch of `draw`."""
+        store, (pairs, demonstrations, colours) = self.store, draw
+        present = demonstrations != MISSING
+        distinct, inverse = np.unique(demonstrations[present], return_inverse=True)
+        by_size = np.argsort(store.lengths[distinct].max(axis=1), kind="stable")
+        index = np.full(demonstrations.shape, MISSING, dtype=np.int64)
+        index[present] = np.argsort(by_size)[inverse]
+        distinct = distinct[by_size]
+
+        def grids(pairs: Indices, side: int) -> Grids:
+            relabelling = None if colours is None else colours[store.task_of[pairs]]
+            return store.grids(2 * pairs + side, relabelling)
+
+        return Batch(
+            source=grids(pairs, 0),
+            target=grids(pairs, 1),
+            demo_inputs=grids(distinct, 0),
+            demo_outputs=grids(distinct, 1),
+            demo_index=torch.from_numpy(index),
+            tasks=torch.from_numpy(store.task_of[pairs]),
+            pairs=torch.from_numpy(pairs),
+        )
+
+
+def batch_loader(
+    plan: BatchPlan, *, processes: int = 0, pin_memory: bool = False
+) -> DataLoader[Batch]:
+    """A loader over the batches of `plan`; `processes` > 0 builds them beside the training."""
+    return DataLoader(
+        BatchDataset(plan.store),
+        sampler=plan,
+        batch_size=None,
+        num_workers=processes,
+        persistent_workers=processes > 0,
+        pin_memory=pin_memory,
+        # Of its own, for making an iterator draws from it: dropout must not depend on when.
+        generator=torch.Generator(),
+    )
+
+
+def group_indices(store: PairStore, groups: Mapping[str, str]) -> tuple[tuple[str, ...], Tensor]:
+    """The sorted group names, and (tasks,) int64: the position of each task's group among them."""
+    names = tuple(sorted({groups[task] for task in store.task_ids}))
+    return names, torch.tensor([names.index(groups[task]) for task in store.task_ids])

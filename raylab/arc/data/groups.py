@@ -1,0 +1,92 @@
+"""Groups of tasks: a published taxonomy, or what the grids themselves show."""
+
+import logging
+from collections.abc import Iterable
+from typing import cast
+
+import numpy as np
+
+from raylab.arc.data.tasks import COLOURS, Grid, Task, read_json
+from raylab.errors import DataError
+from raylab.files import Place
+
+logger = logging.getLogger(__name__)
+
+UNLISTED = "unlisted"
+
+
+def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str, str]:
+    """The group of each task, by task id.
+
+    With a `taxonomy`, the path or URI of a JSON file `{task id: group}`, tasks that it does not
+    list are grouped as `unlisted`, and one logged warning counts them. Without one the group is
+    `{shape_relation}/{palette_relation}`, such as `same/kept`.
+
+    Raises:
+        DataError: the taxonomy is missing or malformed.
+    """
+    tasks = tuple(tasks)
+    if taxonomy is None:
+        return {task.id: f"{shape_relation(task)}/{palette_relation(task)}" for task in tasks}
+    listed = _read_taxonomy(taxonomy)
+    unlisted = [task.id for task in tasks if task.id not in listed]
+    if unlisted:
+        logger.warning(
+            "%s: %d of %d tasks are not listed, such as %s: their group is %s",
+            taxonomy,
+            len(unlisted),
+            len(tasks),
+            ", ".join(unlisted[:3]),
+            UNLISTED,
+        )
+    return {task.id: listed.get(task.id, UNLISTED) for task in tasks}
+
+
+def shape_relation(task: Task) -> str:
+    """How the shapes of a task's outputs relate to those of its inputs, over all its pairs.
+
+    - `same`: every output has the shape of its input;
+    - `smaller`: every output has another shape than its input and no more rows nor columns;
+    - `larger`: every output has another shape than its input and no fewer rows nor columns;
+    - `varying`: anything else.
+    """
+    sources = np.array([pair.input.shape for pair in task.pairs])
+    targets = np.array([pair.output.shape for pair in task.pairs])
+    differs = (targets != sources).any(axis=1)
+    if not differs.any():
+        return "same"
+    if differs.all() and (targets <= sources).all():
+        return "smaller"
+    if differs.all() and (targets >= sources).all():
+        return "larger"
+    return "varying"
+
+
+def palette_relation(task: Task) -> str:
+    """How the colours of a task's outputs relate to those of its inputs, over all its pairs.
+
+    - `new`: some output has a colour that its input lacks;
+    - `kept`: every output has exactly the colours of its input;
+    - `reduced`: anything else, so no output has a new colour and some output lacks one.
+    """
+    sources = np.array([_colours(pair.input) for pair in task.pairs])
+    targets = np.array([_colours(pair.output) for pair in task.pairs])
+    if (targets & ~sources).any():
+        return "new"
+    return "kept" if (targets == sources).all() else "reduced"
+
+
+def _colours(grid: Grid) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.bincount(grid.ravel(), minlength=COLOURS) > 0
+
+
+def _read_taxonomy(path: str) -> dict[str, str]:
+    content = read_json(Place.at(path))
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected an object {{task id: group}}, found {content!r:.40}")
+    for task_id, group in cast(dict[str, object], content).items():
+        if not isinstance(group, str) or not group:
+            raise DataError(
+                f"{path}: task {task_id}: the group must be a non-empty string, found {group!r:.40}"
+            )
+    return cast(dict[str, str], content)

@@ -1,0 +1,177 @@
+"""Trained models by what users call them: checkpoint files, runs, pipelines and sweeps."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, read_checkpoint
+from raylab.errors import CheckpointError, RunError
+from raylab.files import Place, places_of
+from raylab.runs.run import METRICS, RECORD, TRIALS, Run
+
+logger = logging.getLogger(__name__)
+
+FAILURE = "failure.json"
+UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A checkpoint with its name, and a longer one where that name is not its alone."""
+
+    name: str
+    longer: str
+    uri: str
+
+
+def find_models(given: Sequence[str], storage: str) -> dict[str, str]:
+    """The checkpoint file of every model, by the name it has in a score tree.
+
+    Args:
+        given: checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
+            its trials that have a checkpoint), each a URI, a name under `storage` or a path.
+        storage: the directory of runs.
+
+    Raises:
+        RunError: there is no such run or file, it holds no trained model, two models would have
+            one name, or one checkpoint is given twice.
+    """
+    found = [model for text in given for model in _models_at(_location(text, storage))]
+    names = Counter(file_name(model.name).casefold() for model in found)
+    named: dict[str, str] = {}
+    for model in found:
+        shared = names[file_name(model.name).casefold()] > 1
+        name = file_name(model.longer if shared else model.name)
+        for other, uri in named.items():
+            if uri == model.uri:
+                raise RunError(f"the checkpoint {uri} is given twice: name it once in models=")
+            if other.casefold() == name.casefold():
+                raise RunError(
+                    f"{uri} and {model.uri} would both be called {name} in the score tree: "
+                    "score them in runs of their own, or rename a run directory"
+                )
+        named[name] = model.uri
+    return named
+
+
+def _location(text: str, storage: str) -> Place:
+    if "://" in text:
+        return Place.at(text)
+    places = places_of(text, storage)
+    for place in places:
+        if (place if _is_checkpoint(place) else place / RECORD).exists():
+            return place
+    raise RunError(
+        f"no model {text}: neither {' nor '.join(map(str, places))} is a checkpoint "
+        f"(*{Path(CHECKPOINT_FILE).suffix}) or a run directory with a {RECORD}"
+    )
+
+
+def _is_checkpoint(place: Place) -> bool:
+    return place.name.endswith(Path(CHECKPOINT_FILE).suffix)
+
+
+def _models_at(place: Place) -> list[_Found]:
+    if _is_checkpoint(place):
+        return [_of_file(place)]
+    run = Run.at(place)
+    record = run.read_json(RECORD)
+    if record is None:
+        raise RunError(f"{run} is neither a checkpoint nor a run: it has no {RECORD}")
+    match record["job"]:
+        case "train":
+            return [_of_run(run)]
+        case "pipeline":
+            return _of_pipeline(run)
+        case "tune":
+            return _of_sweep(run)
+        case job:
+            raise RunError(f"{run} is a run of {job}, which trains no model")
+
+
+def _of_file(file: Place) -> _Found:
+    directory = file.parent
+    if directory.parent.name == CHECKPOINTS:
+        run = directory.parent.parent
+        name = f"{run.name}-{directory.name}"
+        return _Found(name, f"{run.parent.name}-{name}", str(file))
+    return _Found(file.stem, f"{directory.name}-{file.stem}", str(file))
+
+
+def _of_run(run: Run) -> _Found:
+    best = _best_checkpoint(run)
+    if best is None:
+        raise RunError(f"{run} has no {METRICS}: no epoch of its training is finished yet")
+    if not run.finished:
+        logger.warning("%s is not finished: its best checkpoint so far is scored", run.uri)
+    return _Found(run.name, _longer_name(run), best)
+
+
+def _of_pipeline(run: Run) -> list[_Found]:
+    models = (run.read_json(METRICS) or {}).get("models")
+    if not models:
+        raise RunError(f"{run} has no trained model yet: no model is in its {METRICS}")
+    return [_of_run(Run.at(run / name)) for name in models]
+
+
+def _of_sweep(run: Run) -> list[_Found]:
+    found: list[_Found] = []
+    skipped: list[str] = []
+    for trial in trial_runs(run):
+        best = _best_checkpoint(trial)
+        if best is None or (trial / FAILURE).exists():
+            skipped.append(trial.name)
+            continue
+        name = f"{run.name}-{trial.name}"
+        found.append(_Found(name, f"{_longer_name(run)}-{trial.name}", best))
+    if skipped:
+        logger.warning(
+            "%s: %d trials failed or have no epoch yet and are left out: %s",
+            run,
+            len(skipped),
+            ", ".join(skipped),
+        )
+    if not found:
+        raise RunError(f"{run} has no trained model yet: none of its trials has a {METRICS}")
+    return found
+
+
+def _longer_name(run: Run) -> str:
+    return f"{run.parent.name}-{run.name}"
+
+
+def _best_checkpoint(run: Run) -> str | None:
+    """The file of a training run's best checkpoint, once an epoch is finished."""
+    best = (run.read_json(METRICS) or {}).get("best")
+    return None if best is None else str(run / best["checkpoint"])
+
+
+def trial_runs(run: Run) -> list[Run]:
+    """The training runs of a sweep, by name."""
+    trials = run / TRIALS
+    return [Run.at(trials / name) for name in trials.names()]
+
+
+def file_name(name: str) -> str:
+    """`name` as a part of a path on any filesystem, and none that readers of trees pass over."""
+    return UNSAFE_IN_NAMES.sub("-", name).lstrip(".") or "-"
+
+
+def fetch_checkpoint(uri: str) -> Checkpoint:
+    """The checkpoint at a path or URI, or the best one of the training run there.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be used.
+        ConfigError: no filesystem opens the URI.
+    """
+    if not _is_checkpoint(Place.at(uri)):
+        best = _best_checkpoint(Run.at(uri))
+        if best is None:
+            raise CheckpointError(
+                f"{uri} is neither a checkpoint nor a training run with a {METRICS}"
+            )
+        uri = best
+    return read_checkpoint(uri)

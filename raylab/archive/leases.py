@@ -1,0 +1,109 @@
+"""Who works on which case of a run, and what reviewers have typed so far.
+
+Neither is part of the run's chain. A lease is taken by one statement, so any number of processes
+may serve reviewers. Times are those of the callers, whose clocks should agree to some seconds.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, Table, delete, or_, select
+
+from raylab.archive.database import Database
+from raylab.archive.records import Draft, Lease
+from raylab.archive.tables import DRAFTS, LEASES
+from raylab.errors import LeaseError
+
+
+class ReviewLeases:
+    """Leases and drafts on the cases of a run; `raylab.archive.store.Archive.desk` makes it."""
+
+    def __init__(self, database: Database, run_id: int) -> None:
+        """Uses the database of an archive that is open."""
+        self._database = database
+        self._run_id = run_id
+
+    def take(self, case: int, reviewer: str, now: datetime, until: datetime) -> bool:
+        """Takes the lease on a case that is free or expired, or renews one's own.
+
+        Args:
+            case: Sequence of the case in its run.
+            reviewer: Who.
+            now: The time by which an older lease has expired.
+            until: When this one expires.
+
+        Returns:
+            Whether the lease is the reviewer's now; if not, it is another's.
+        """
+        values = {"reviewer": reviewer, "expires": until}
+        free = (LEASES.c.expires <= now) | (LEASES.c.reviewer == reviewer)
+        statement = self._database.upsert(LEASES, values, free).returning(LEASES.c.reviewer)
+        row = {"run_id": self._run_id, "sequence": case, **values}
+        return self._database.write(
+            lambda connection: connection.execute(statement, row).first() is not None
+        )
+
+    def give_back(self, case: int, reviewer: str) -> None:
+        """Ends the reviewer's lease on a case; does nothing where it is another's or none."""
+        statement = delete(LEASES).where(_mine(LEASES, self._run_id, case, reviewer))
+        self._database.write(lambda connection: connection.execute(statement))
+
+    def leases(self, now: datetime) -> dict[int, Lease]:
+        """The leases that have not expired, by the sequence of their case."""
+        of_run = (LEASES.c.run_id == self._run_id) & (LEASES.c.expires > now)
+        statement = select(LEASES).where(of_run)
+
+        def work(connection: Connection) -> dict[int, Lease]:
+            rows = connection.execute(statement).mappings()
+            return {row["sequence"]: Lease(row["reviewer"], row["expires"]) for row in rows}
+
+        return self._database.read(work)
+
+    def save(self, case: int, reviewer: str, draft: Draft) -> None:
+        """Keeps what a reviewer has typed on a case, in place of what was there.
+
+        A draft that a later one of the same page has overtaken on its way is dropped.
+        """
+        row = {"run_id": self._run_id, "sequence": case, "reviewer": reviewer, **vars(draft)}
+        not_overtaken = (DRAFTS.c.page != draft.page) | (DRAFTS.c.edit <= draft.edit)
+        statement = self._database.upsert(DRAFTS, vars(draft), not_overtaken)
+        self._database.write(lambda connection: connection.execute(statement, row))
+
+    def draft(self, case: int, reviewer: str) -> Draft | None:
+        """What a reviewer has typed on a case and not settled."""
+        columns = [DRAFTS.c[name] for name in Draft.__dataclass_fields__]
+        statement = select(*columns).where(_mine(DRAFTS, self._run_id, case, reviewer))
+
+        def work(connection: Connection) -> Draft | None:
+            row = connection.execute(statement).first()
+            return None if row is None else Draft(*row)
+
+        return self._database.read(work)
+
+    def drafted(self, reviewer: str) -> set[int]:
+        """Sequences of the cases on which a reviewer has a draft that is not empty."""
+        mine = (DRAFTS.c.run_id == self._run_id) & (DRAFTS.c.reviewer == reviewer)
+        typed = or_(*(DRAFTS.c[name] != "" for name in ("choice", "code", "justification")))
+        statement = select(DRAFTS.c.sequence).where(mine & typed)
+        return self._database.read(lambda connection: set(connection.scalars(statement)))
+
+
+def require_lease(connection: Connection, run_id: int, case: int, reviewer: str) -> None:
+    """Holds the reviewer's lease until the transaction ends.
+
+    Raises:
+        LeaseError: The case is another's by now, or nobody's.
+    """
+    mine = select(LEASES).where(_mine(LEASES, run_id, case, reviewer)).with_for_update()
+    if connection.execute(mine).first() is None:
+        raise LeaseError(f"case {case} is not on the desk of {reviewer} any more: open it again")
+
+
+def clear(connection: Connection, run_id: int, case: int, reviewer: str) -> None:
+    """Ends the reviewer's lease on a case that is settled, and drops the draft."""
+    for table in (LEASES, DRAFTS):
+        connection.execute(delete(table).where(_mine(table, run_id, case, reviewer)))
+
+
+def _mine(table: Table, run_id: int, case: int, reviewer: str) -> ColumnElement[bool]:
+    of_case = (table.c.run_id == run_id) & (table.c.sequence == case)
+    return of_case & (table.c.reviewer == reviewer)

@@ -1,0 +1,226 @@
+"""Training speed of the three architectures against the naive baseline, in one run.
+
+Both train the same network on the same pairs at the same mean batch size, batches built within the
+time. raylab's batches are taken at even steps through an epoch's batches by size, so that together
+they stand for the epoch.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric.utilities import move_data_to_device
+from rich.table import Table
+from torch import Tensor, nn
+
+from raylab.arc.data.batching import (
+    MISSING,
+    BatchDataset,
+    BatchPlan,
+    Draw,
+    Indices,
+    PairStore,
+    demonstration_table,
+    store_pairs,
+)
+from raylab.arc.data.tasks import load_tasks
+from raylab.arc.models.networks import build_model, demonstrations_of
+from raylab.arc.module import grid_loss
+from raylab.arc.precision import hardware_precision
+from raylab.benchmarks.naive_models import build_naive_model, naive_batch
+from raylab.config.arc import Precision, TrainingConfig
+from raylab.config.jobs import BenchmarkConfig
+from raylab.config.models import ModelConfig
+from raylab.log import log_line, log_tables
+from raylab.runs.run import METRICS, Run
+
+RECIPE = TrainingConfig()
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What some training steps came to."""
+
+    samples: int
+    cells: int
+    """Target cells."""
+    seconds: float
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples trained a second."""
+        return self.samples / self.seconds
+
+    @property
+    def cells_per_second(self) -> float:
+        """Target cells trained a second."""
+        return self.cells / self.seconds
+
+
+Step = Callable[[], tuple[Indices, Tensor]]
+"""Builds a batch and trains on it: the pairs and their loss."""
+
+
+def run_benchmark(config: BenchmarkConfig) -> None:
+    """Time every architecture against its baseline; print the ratios and write `metrics.json`.
+
+    Raises:
+        RaylabError: the tasks cannot be used, or the run's name is taken.
+    """
+    run = Run.open(config, config.job)
+    torch.set_num_threads(config.threads)
+    store = store_pairs(load_tasks(config.data))
+    log_line(
+        f"{len(store.task_of):,} pairs of {len(store.task_ids)} tasks, batch size "
+        f"{config.batch_size}, {config.threads} threads, {_device().type}, raylab in "
+        f"{hardware_precision(Precision.AUTO).value}, baseline in 32-true"
+    )
+    results: dict[str, Any] = {}
+    for model in config.models:
+        pairs = _pairs(store, model)
+        ours, naive = (
+            _raylab_steps(model, store, pairs, config),
+            _naive_steps(model, store, pairs, config),
+        )
+        for warm_up in (ours, naive):
+            _time(warm_up[:1], store)
+        rounds: list[tuple[Speed, Speed]] = []
+        for index in range(config.rounds):
+            rounds.append((_time(ours, store), _time(naive, store)))
+            fast, slow = (speed.samples_per_second for speed in rounds[-1])
+            log_line(
+                f"{model.architecture} round {index + 1}/{config.rounds}: {fast:.2f} samples/s, "
+                f"baseline {slow:.2f}, {fast / slow:.1f} times",
+                model=model.architecture,
+                done=index + 1,
+                total=config.rounds,
+                samples_per_second=fast,
+                baseline_samples_per_second=slow,
+            )
+        results[model.architecture] = _summary(rounds)
+        run.write_json(METRICS, {"models": results})
+    log_tables(_table(results), models=results)
+    run.finish()
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _pairs(store: PairStore, model: ModelConfig) -> Indices:
+    """Pairs with every demonstration, which the baseline needs."""
+    pairs = np.arange(len(store.task_of))
+    table = demonstration_table(store, pairs, demonstrations_of(model), None)
+    return pairs[(table != MISSING).all(axis=1)]
+
+
+def _raylab_steps(
+    model: ModelConfig, store: PairStore, pairs: Indices, config: BenchmarkConfig
+) -> list[Step]:
+    plan = BatchPlan(
+        store,
+        pairs,
+        batch_size=config.batch_size,
+        demonstrations=demonstrations_of(model),
+        shuffle=True,
+        colour_relabelling=model.colour_relabelling,
+        seed=RECIPE.seed,
+    )
+    draws = sorted(plan, key=lambda draw: len(draw.pairs))
+    stride = len(draws) / config.batches
+    chosen = [draws[int((index + 0.5) * stride)] for index in range(config.batches)]
+    network = build_model(model).to(_device())
+    update = _updater(network, fused=True)
+    dataset = BatchDataset(store)
+    mixed = hardware_precision(Precision.AUTO) is not Precision.FLOAT32
+
+    def step(draw: Draw) -> tuple[Indices, Tensor]:
+        batch = dataset[draw].to(_device())
+        with torch.autocast(_device().type, torch.bfloat16, enabled=mixed):
+            prediction = network(batch)
+        return draw.pairs, update(grid_loss(prediction, batch.target.cells, batch.target.sizes))
+
+    return [lambda draw=draw: step(draw) for draw in chosen]
+
+
+def _naive_steps(
+    model: ModelConfig, store: PairStore, pairs: Indices, config: BenchmarkConfig
+) -> list[Step]:
+    rng = np.random.default_rng(RECIPE.seed)
+    network = build_naive_model(model).to(_device())
+    update = _updater(network, fused=False)
+
+    def step() -> tuple[Indices, Tensor]:
+        drawn = rng.choice(pairs, config.batch_size, replace=False)
+        table = demonstration_table(store, drawn, demonstrations_of(model), rng)
+        batch = move_data_to_device(naive_batch(store, drawn, table), _device())
+        with _device():
+            prediction = network(batch)
+        return drawn, update(grid_loss(prediction, batch.target.cells[..., 0], batch.target.sizes))
+
+    return [step] * config.naive_batches
+
+
+def _updater(network: nn.Module, *, fused: bool) -> Callable[[Tensor], Tensor]:
+    """Backward pass and optimiser step of the recipe; returns the detached loss."""
+    optimizer = torch.optim.Adam(network.parameters(), RECIPE.lr, betas=RECIPE.betas, fused=fused)
+
+    def update(loss: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(network.parameters(), RECIPE.gradient_clip)
+        optimizer.step()
+        return loss.detach()
+
+    return update
+
+
+def _time(steps: Sequence[Step], store: PairStore) -> Speed:
+    start = time.perf_counter()
+    done = [step() for step in steps]
+    done[-1][1].item()  # waits for a GPU
+    seconds = time.perf_counter() - start
+    pairs = np.concatenate([pairs for pairs, _ in done])
+    return Speed(len(pairs), int(store.lengths[pairs, 1].sum()), seconds)
+
+
+def _summary(rounds: Sequence[tuple[Speed, Speed]]) -> dict[str, Any]:
+    """Minimum and median over the rounds of both speeds and of the ratio within each round."""
+    figures = {
+        "samples_per_second": [ours.samples_per_second for ours, _ in rounds],
+        "cells_per_second": [ours.cells_per_second for ours, _ in rounds],
+        "baseline_samples_per_second": [naive.samples_per_second for _, naive in rounds],
+        "baseline_cells_per_second": [naive.cells_per_second for _, naive in rounds],
+        "samples_ratio": [a.samples_per_second / b.samples_per_second for a, b in rounds],
+        "cells_ratio": [a.cells_per_second / b.cells_per_second for a, b in rounds],
+    }
+    return {
+        name: {"min": min(values), "median": statistics.median(values)}
+        for name, values in figures.items()
+    }
+
+
+def _table(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
+    table = Table(title="Training speed, minimum and median of the rounds")
+    table.add_column("architecture")
+    columns = {
+        "samples/s": ("samples_per_second", "{:.2f}"),
+        "target cells/s": ("cells_per_second", "{:,.0f}"),
+        "baseline samples/s": ("baseline_samples_per_second", "{:.2f}"),
+        "baseline cells/s": ("baseline_cells_per_second", "{:,.0f}"),
+        "times the samples/s": ("samples_ratio", "{:.1f}"),
+        "times the cells/s": ("cells_ratio", "{:.1f}"),
+    }
+    for label in columns:
+        table.add_column(label, justify="right")
+    for name, figures in results.items():
+        cells = [
+            " / ".join(form.format(figures[key][kind]) for kind in ("min", "median"))
+            for key, form in columns.values()
+        ]
+        table.add_row(name, *cells)
+    return table

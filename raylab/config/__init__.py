@@ -1,0 +1,1 @@
+"""The configuration of every job: frozen pydantic models over what Hydra composes."""

@@ -1,0 +1,101 @@
+"""The configuration of the annotation protocol."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    model_validator,
+)
+
+from raylab.config.base import Location, Strict, Text
+from raylab.config.llm import Budget, ChatModel, Endpoint, Price
+
+
+class Prompt(StrEnum):
+    """The classifier's prompt."""
+
+    MINIMAL = "minimal"
+    MAXIMAL = "maximal"
+    WORD = "word"
+    """One plain word from a list, for models too small for codes."""
+
+
+class LlmConfig(Strict):
+    """The models of the protocol and where they are served."""
+
+    endpoints: dict[Text, Endpoint] = Field({"default": Endpoint()}, min_length=1)
+    annotator_a: ChatModel
+    annotator_b: ChatModel
+    """Another model than A, or the same with another seed."""
+    evaluator: ChatModel
+    adjudicator: ChatModel
+    prompt: Prompt = Prompt.MAXIMAL
+    """What the annotators are told; `word` asks all roles for less."""
+    prices: dict[Text, Price] = Field({})
+    """By the name of the model."""
+    budget: Budget = Budget()
+
+    @property
+    def roles(self) -> dict[str, ChatModel]:
+        """The four models by their role."""
+        return {
+            "annotator_a": self.annotator_a,
+            "annotator_b": self.annotator_b,
+            "evaluator": self.evaluator,
+            "adjudicator": self.adjudicator,
+        }
+
+    @model_validator(mode="after")
+    def _roles_fit(self) -> "LlmConfig":
+        for role, chat in self.roles.items():
+            if chat.endpoint not in self.endpoints:
+                known = ", ".join(self.endpoints)
+                raise ValueError(f"{role}.endpoint {chat.endpoint} is none of endpoints: {known}")
+            if self.budget.money is not None and chat.model not in self.prices:
+                raise ValueError(f"budget.money needs a price of {role}'s {chat.model} in prices")
+        if self.annotator_a == self.annotator_b:
+            raise ValueError(
+                "annotator_a and annotator_b are the same call: give them two models or two seeds"
+            )
+        return self
+
+
+class CasesConfig(Strict):
+    """Which system descriptions are classified: at most one of the first three, else gold."""
+
+    path: Location | None = None
+    """JSONL or Parquet file with id, description and, where known, gold and meta."""
+    packaged: Literal["gold", "proposed", "injections"] | None = None
+    """Packaged cases: with published codes, our unreviewed proposals with traps, or descriptions
+    that give orders to the models."""
+    python: tuple[Text, ...] = ()
+    """Installed objects whose source is the description, such as scipy.optimize.linprog."""
+    every: PositiveInt = 1
+    """Keep every n-th case."""
+    take: PositiveInt | None = None
+    """Keep at most this many."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "CasesConfig":
+        given = [key for key in ("path", "packaged", "python") if getattr(self, key)]
+        if len(given) > 1:
+            raise ValueError(f"takes one source, has {', '.join(given)}: set the others to null")
+        return self
+
+
+class ProtocolConfig(Strict):
+    """How a case is decided."""
+
+    policy: Literal["strict", "lenient"] = "strict"
+    """With one acceptable answer of two: a person decides, or the adjudicator tries first."""
+    accept_operator_differences: bool = False
+    """Take A where the two name the same roots and only `+` and `/` differ."""
+    threshold: Annotated[int, Field(ge=0, le=100)] = 70
+    """Least score of an acceptable answer."""
+    distance: Location | None = None
+    """JSON file of root distances; null takes the packaged opt-l1-v1."""
+    seed: NonNegativeInt = 307
+    """Seed of the order in which the adjudicator sees A and B, and of the intervals."""

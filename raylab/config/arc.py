@@ -1,0 +1,260 @@
+"""The configuration of ARC data, training, search and scoring."""
+
+import itertools
+import json
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from raylab.config.base import Fraction, Location, Scalar, Strict, Text
+from raylab.config.models import MODEL_CONFIGS, Architecture
+from raylab.config.schema import problems_of
+
+
+class Source(StrEnum):
+    """Where tasks come from."""
+
+    ARC_AGI_1 = "arc_agi_1"
+    ARC_AGI_2 = "arc_agi_2"
+    ARC_JSON = "arc_json"
+    RE_ARC = "re_arc"
+
+
+class Subset(StrEnum):
+    """The published halves of a packaged task set."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    ALL = "all"
+
+
+class DataConfig(Strict):
+    """Which tasks, how they are split and grouped."""
+
+    source: Source = Source.ARC_AGI_1
+    path: Location | None = None
+    """Directory, JSON file or zip; needed by `arc_json` and `re_arc`."""
+    subset: Subset = Subset.TRAINING
+    """Used by the packaged sources `arc_agi_1` and `arc_agi_2`."""
+    tasks: tuple[Text, ...] | None = None
+    """Keep only these task ids."""
+    every: PositiveInt = 1
+    """Keep every n-th task, in the order of their ids."""
+    pairs_per_task: PositiveInt | None = None
+    """Keep at most this many pairs of each task, demonstrations first."""
+    generation: NonNegativeInt | None = None
+    """Seed of a re-drawing of the tasks (colours and symmetries); null keeps them as published."""
+    split: Location | None = None
+    """JSON file `{"train": [ids], "val": [ids]}`; null draws the split by `split_seed`."""
+    val_fraction: Fraction = 0.23
+    """Share of the tasks that a drawn split validates on."""
+    split_seed: NonNegativeInt = 307
+    """Seed of a drawn split."""
+    taxonomy: Location | None = None
+    """JSON file `{task id: group}`; without one groups are computed from the grids."""
+
+    @model_validator(mode="after")
+    def _path_matches_source(self) -> "DataConfig":
+        packaged = self.source in (Source.ARC_AGI_1, Source.ARC_AGI_2)
+        if packaged and self.path is not None:
+            raise ValueError(
+                f"source {self.source} is packaged and takes no path: remove data.path"
+            )
+        if not packaged and self.path is None:
+            raise ValueError(f"source {self.source} needs data.path=FILE_OR_DIRECTORY")
+        return self
+
+
+class Precision(StrEnum):
+    """Arithmetic of the training step; `auto` takes bfloat16 where the hardware computes in it."""
+
+    AUTO = "auto"
+    FLOAT32 = "32-true"
+    BFLOAT16 = "bf16-mixed"
+    FLOAT16 = "16-mixed"
+
+
+class ObjectiveConfig(Strict):
+    """Weights of the dense grid objective."""
+
+    w_cell: NonNegativeFloat = 0.0
+    """Weight of cell_accuracy."""
+    w_tol: NonNegativeFloat = 0.8
+    """Weight of grid_tol_0p95, the share of grids with at least 95 % of their cells right."""
+    w_exact: NonNegativeFloat = 0.2
+    """Weight of grid_accuracy."""
+
+
+class Monitor(StrEnum):
+    """Validation metrics for which more is better."""
+
+    DENSE_GRID_OBJECTIVE = "val_dense_grid_objective"
+    GRID_ACCURACY = "val_grid_accuracy"
+    SOLVE_RATE = "val_solve_rate"
+    SHAPE_ACCURACY = "val_shape_accuracy"
+    CELL_ACCURACY = "val_cell_accuracy"
+    GRID_TOL_90 = "val_grid_tol_0p90"
+    GRID_TOL_95 = "val_grid_tol_0p95"
+    GRID_TOL_99 = "val_grid_tol_0p99"
+    ROW_ALL_CORRECT_RATE = "val_row_all_correct_rate"
+    COL_ALL_CORRECT_RATE = "val_col_all_correct_rate"
+    CHANGE_RECALL = "val_change_recall"
+    CHANGE_PRECISION = "val_change_precision"
+    TRANSFORMATION_F1 = "val_transformation_f1"
+
+
+class TrainingConfig(Strict):
+    """The optimiser, its schedule and when to stop; the defaults are the published recipe."""
+
+    epochs: PositiveInt = 100
+    """Passes over the training pairs at most."""
+    batch_size: PositiveInt = 32
+    """Mean samples a batch and worker; batches hold like lengths under the equal token budget."""
+    lr: PositiveFloat = 0.00185
+    """Learning rate at the start and after each restart."""
+    betas: tuple[Fraction, Fraction] = (0.95, 0.999)
+    """Decay rates of Adam's moment estimates."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Weight decay of Adam."""
+    restart_epochs: PositiveInt = 6
+    """Epochs between warm restarts of the cosine schedule."""
+    lr_min: NonNegativeFloat = 1.68e-6
+    """Learning rate at the end of each cosine."""
+    gradient_clip: PositiveFloat = 1.0
+    """Largest norm of the gradient."""
+    shape_loss_weight: NonNegativeFloat = 0.1
+    """Weight of the loss of the output's height and width beside that of its cells."""
+    precision: Precision = Precision.AUTO
+    seed: NonNegativeInt = 307
+    """Seed of initialisation, order and dropout."""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    monitor: Monitor = Monitor.DENSE_GRID_OBJECTIVE
+    """Metric (mode max) that selects checkpoints and stops early."""
+    patience: PositiveInt | None = 7
+    """Validations without improvement before stopping; null never stops early."""
+    keep_checkpoints: PositiveInt = 2
+    """Best checkpoints that are kept; the latest is kept as well."""
+
+
+class Domain(Strict):
+    """The values that a search draws one key from: exactly one of these."""
+
+    choice: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
+    """One of these."""
+    uniform: tuple[float, float] | None = None
+    """Any number between the two."""
+    log_uniform: tuple[PositiveFloat, PositiveFloat] | None = None
+    """Any number between the two, evenly in the logarithm."""
+    integer: tuple[int, int] | None = None
+    """Any whole number from the first to the last."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "Domain":
+        given = [key for key, value in self if value is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"needs exactly one of {', '.join(Domain.model_fields)}, has "
+                f"{', '.join(given) or 'none'}: set the others to null"
+            )
+        if self.choice is None and self.bounds[0] >= self.bounds[1]:
+            low, high = self.bounds
+            raise ValueError(f"{given[0]}: {low} should be less than {high}")
+        return self
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Least and greatest number of a domain that is no choice."""
+        found = self.uniform or self.log_uniform or self.integer
+        assert found is not None
+        return found
+
+    @property
+    def extremes(self) -> tuple[Scalar, ...]:
+        """Every choice, or the least and the greatest number."""
+        return self.bounds if self.choice is None else self.choice
+
+
+Domains = dict[str, Domain]
+
+
+class SearchSpace(Strict):
+    """What a sweep searches."""
+
+    model: Annotated[dict[Architecture, Domains], Field(min_length=1)]
+    """The architectures, each with the domains of its own keys."""
+    training: Domains = Field({})
+    """Domains of `training` keys, for all architectures."""
+
+    @model_validator(mode="after")
+    def _keys_and_values_fit(self) -> "SearchSpace":
+        for architecture, domains in self.model.items():
+            _check_domains(MODEL_CONFIGS[architecture], domains, f"model.{architecture}")
+        _check_domains(TrainingConfig, self.training, "training")
+        return self
+
+
+CHECKED_COMBINATIONS = 4096
+
+
+def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
+    unknown = [key for key in domains if key not in kind.model_fields or key == "architecture"]
+    if unknown:
+        known = ", ".join(key for key in kind.model_fields if key != "architecture")
+        raise ValueError(f"{where} has no key {', '.join(unknown)}; its keys: {known}")
+    combinations = itertools.product(*(domain.extremes for domain in domains.values()))
+    for values in itertools.islice(combinations, CHECKED_COMBINATIONS):
+        drawn = dict(zip(domains, values, strict=True))
+        try:
+            kind.model_validate_json(json.dumps(drawn), strict=True)
+        except ValidationError as error:
+            problem = problems_of(kind, error.errors(include_url=False))[0]
+            raise ValueError(f"{where} allows {json.dumps(drawn)}, but {problem}") from error
+
+
+class Search(StrEnum):
+    """How a sweep draws its trials."""
+
+    TPE = "tpe"
+    RANDOM = "random"
+    POPULATION = "population"
+
+
+class Metric(StrEnum):
+    """Metrics of an evaluation for which more is better."""
+
+    CELL_ACCURACY = "cell_accuracy"
+    GRID_ACCURACY = "grid_accuracy"
+    SOLVE_RATE = "solve_rate"
+    SHAPE_ACCURACY = "shape_accuracy"
+    DENSE_GRID_OBJECTIVE = "dense_grid_objective"
+    GRID_TOL_90 = "grid_tol_0p90"
+    GRID_TOL_95 = "grid_tol_0p95"
+    GRID_TOL_99 = "grid_tol_0p99"
+    ROW_ALL_CORRECT_RATE = "row_all_correct_rate"
+    COL_ALL_CORRECT_RATE = "col_all_correct_rate"
+    CHANGE_RECALL = "change_recall"
+    CHANGE_PRECISION = "change_precision"
+    TRANSFORMATION_F1 = "transformation_f1"
+
+
+class ScoringConfig(Strict):
+    """How a model is scored on a generation of tasks."""
+
+    metric: Metric = Metric.CELL_ACCURACY
+    """The metric that the score tree calls accuracy; the others ride along under their names."""
+    unit: Literal["task", "group"] = "task"
+    """What one file of the score tree is about."""
+    include_seen: bool = False
+    """Score also tasks that one of the models was trained on; by default these are left out."""
+    batch_size: PositiveInt = 32
+    """Mean grids a batch."""

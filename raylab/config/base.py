@@ -1,0 +1,144 @@
+"""The parts of every configuration: strict models, names, locations, and the cluster."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+)
+
+
+class Strict(BaseModel):
+    """A frozen model that refuses unknown keys, NaN and infinity."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+def _integer_as_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+SECRETS = re.compile(
+    r"""://[^@]*:[^@]*@                                  # a password, which may hold slashes
+    | ^s3://[^/]*@                                       # an access key
+    | [?&][^=&]*(secret|password|token|_key)[^=&]*=      # a parameter that is a secret
+    | [?&]endpoint_override=[^&]*(@|%40)                 # an address with one in it
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def _path_as_text(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _without_secret(location: str) -> str:
+    if URI.match(location) and SECRETS.search(location):
+        raise ValueError(
+            "a URI must carry no password or key, for it is written into the run record: give it "
+            "in the environment or the credentials file of the service"
+        )
+    return location
+
+
+def absolute_location(location: str) -> str:
+    """A URI as it is, or a path made absolute against the current directory.
+
+    Raises:
+        ValueError: A URI carries a secret, which the message does not repeat, or a fragment.
+    """
+    if not URI.match(location):
+        return os.path.abspath(os.path.expanduser(location))
+    if "#" in location:
+        raise ValueError("a # in a URI is written %23, for what follows it is dropped otherwise")
+    return _without_secret(location)
+
+
+def _no_uri(value: object) -> object:
+    if isinstance(value, str) and URI.match(value):
+        raise ValueError("should be the path of a local file, which people can edit, not a URI")
+    return value
+
+
+def _absolute_path(path: Path) -> Path:
+    return Path(absolute_location(str(path)))
+
+
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+Text = Annotated[str, BeforeValidator(_integer_as_text)]
+"""Text that YAML and Hydra may read as an integer, such as the task id 45737921."""
+RunName = Annotated[Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Location = Annotated[
+    str,
+    BeforeValidator(_path_as_text),
+    AfterValidator(absolute_location),
+    Field(json_schema_extra={"format": "path or URI"}),
+]
+"""A URI, or a path made absolute, for Ray's workers run in other directories."""
+LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
+"""A path made absolute like `Location`, where no URI will do."""
+ModelName = Annotated[Text, AfterValidator(_without_secret)]
+"""A run name, a path or a URI of trained models."""
+
+
+class ClusterConfig(Strict):
+    """Where the work is placed."""
+
+    address: str | None = None
+    """Ray address; null joins the cluster of RAY_ADDRESS, without which a local one is started."""
+    workers: PositiveInt = 1
+    """Processes that train one model together."""
+    cpus_per_worker: PositiveInt | None = None
+    """CPUs that Ray reserves for each; null shares those of the cluster out evenly."""
+    use_gpu: bool | None = None
+    """One GPU a worker; null uses GPUs when the cluster has enough of them."""
+    max_failures: NonNegativeInt = 3
+    """Worker deaths to recover from before the run fails."""
+
+    @property
+    def joined(self) -> str | None:
+        """Address of the running cluster that is joined; None starts a local one."""
+        return self.address or os.environ.get("RAY_ADDRESS") or None
+
+
+class JobConfig(Strict):
+    """What every job takes."""
+
+    job: ClassVar[str]
+
+    storage: Location = Field(default="./runs", validate_default=True)
+    """Directory, or any URI that pyarrow's filesystems open."""
+    name: RunName | None = None
+    """Run name; null derives it from the configuration."""
+    resume: bool = False
+    """Go on with the run of this name; a run that does not exist is started."""
+    log: Literal["text", "json"] = "text"
+    """What the job prints: text for people, or one JSON object a line."""
+
+
+Scalar = bool | int | float | str | None
+
+
+AS_PUBLISHED = "published"
+
+
+def _seed_or_archive(value: int | str) -> int | str:
+    if isinstance(value, int) or value == AS_PUBLISHED:
+        return value
+    return absolute_location(value)
+
+
+Generation = Annotated[NonNegativeInt | str, AfterValidator(_seed_or_archive)]
+"""A seed of a re-drawing, `published` for the tasks as they are, or path or URI of an archive."""

@@ -1,0 +1,206 @@
+"""From `configs/`, a file and the command line to a validated configuration.
+
+The only module that knows Hydra and OmegaConf.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import (
+    ValidationError,
+)
+from yaml import YAMLError
+
+import raylab
+from raylab.config.base import JobConfig
+from raylab.config.schema import Problem, problems_of
+from raylab.errors import ConfigError
+
+CONFIGS = Path(raylab.__file__).parents[1] / "configs"
+
+
+C = TypeVar("C", bound=JobConfig)
+
+
+class _Invalid(Exception):
+    """Problems on the way to a configuration; never leaves this module."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__()
+        self.problems = list(problems)
+
+
+def load_config(kind: type[C], overrides: Sequence[str] = (), file: Path | None = None) -> C:
+    """Composes `configs/<job>.yaml`, a file and Hydra overrides, and validates the result.
+
+    Args:
+        kind: Configuration of the job.
+        file: YAML whose sections replace those of the job's own, such as a sweep's `best.yaml`. A
+            group chosen on the command line replaces the file's section.
+        overrides: Hydra's override grammar. A plain `key=value` reaches every key of `kind`, also
+            one that no YAML file names.
+
+    Raises:
+        ConfigError: Naming every problem found, each with its key and what is expected.
+    """
+    groups = config_groups(kind)
+    usable, problems = _read_overrides(groups, overrides)
+    unchosen = {problem.path for problem in problems} & groups.keys()
+    chosen = {text.partition("=")[0] for text in usable} & groups.keys()
+    values = {} if file is None else _read_yaml(file)
+    kept = {key: value for key, value in values.items() if key not in chosen}
+    try:
+        config = _validate(kind, _compose(kind, usable, kept))
+    except _Invalid as invalid:
+        problems += [p for p in invalid.problems if p.path.split(".")[0] not in unchosen]
+    else:
+        if not problems:
+            return config
+    raise ConfigError(_report(kind, problems))
+
+
+def composed_values(kind: type[JobConfig]) -> dict[str, Any]:
+    """What `configs/<job>.yaml` and the groups it selects set, before validation.
+
+    Raises:
+        ConfigError: A file is absent or cannot be composed.
+    """
+    config_groups(kind)
+    try:
+        return _compose(kind, ())
+    except _Invalid as invalid:
+        raise ConfigError(_report(kind, invalid.problems)) from invalid
+
+
+def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
+    """The config groups that the job's YAML names, each with its options.
+
+    Raises:
+        ConfigError: The YAML file is absent or broken.
+    """
+    path = CONFIGS / f"{kind.job}.yaml"
+    if not path.is_file():
+        raise ConfigError(
+            f"{path} is missing: run the job from a checkout of raylab, where configs/ lies beside "
+            "the package (with Ray, give the checkout as --working-dir)"
+        )
+    document = _read_yaml(path)
+    defaults = cast(list[str | dict[str, Any]], document.get("defaults", []))
+    names = [next(iter(entry)).split()[-1] for entry in defaults if isinstance(entry, dict)]
+    return {name: tuple(sorted(p.stem for p in (CONFIGS / name).glob("*.yaml"))) for name in names}
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        document = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path} holds no mapping of keys to values")
+    return cast(dict[str, Any], document)
+
+
+def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
+    """The configuration, less `exclude`, as YAML that loads back to the same configuration."""
+    return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json", exclude=exclude)))
+
+
+def _read_overrides(
+    groups: dict[str, tuple[str, ...]], overrides: Sequence[str]
+) -> tuple[list[str], list[Problem]]:
+    """The overrides in the form Hydra is given, and what is wrong with the others."""
+    parser = OverridesParser.create()
+    usable: list[str] = []
+    problems: list[Problem] = []
+    for text in overrides:
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            problems.append(Problem(text, _syntax_problem(text, error)))
+            continue
+        if problem := _override_problem(groups, override):
+            problems.append(problem)
+        else:
+            usable.append(_forced(groups, override))
+    return usable, problems
+
+
+def _syntax_problem(text: str, error: HydraException) -> str:
+    if "=" not in text:
+        return "is not of the form key=value"
+    reason = str(error).partition("\n")[0]
+    return f"{reason}; a value with special characters is quoted twice: \"key='value'\""
+
+
+def _override_problem(groups: dict[str, tuple[str, ...]], override: Override) -> Problem | None:
+    key = override.key_or_group
+    if key.split(".")[0] == "hydra":
+        return Problem(key, "Hydra's own settings have no effect here: it only composes")
+    if override.is_delete():
+        return None
+    if override.is_sweep_override():
+        return Problem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
+    choice = override.value()
+    if isinstance(choice, dict):
+        return None
+    if key in groups and choice not in groups[key]:
+        return Problem(key, f"no option {choice}; options: {', '.join(groups[key])}")
+    if key not in groups and (CONFIGS / key).is_dir():
+        return Problem(key, f"no config group of this job; its groups: {', '.join(groups)}")
+    return None
+
+
+def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
+    """The override as typed, with `++` where Hydra would ask whether a YAML file has the key.
+
+    The YAML files are sparse; whether a key exists is the model's to say.
+    """
+    text = str(override.input_line)
+    plain = not (override.is_add() or override.is_force_add() or override.is_delete())
+    chooses = override.key_or_group in groups and not isinstance(override.value(), dict)
+    return f"++{text}" if plain and not chooses else text
+
+
+def _compose(
+    kind: type[JobConfig], overrides: Sequence[str], sections: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The job's YAML with `sections` in place of its own, then the overrides."""
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            parsed = OverridesParser.create().parse_overrides(list(overrides))
+            settings = [override for override in parsed if override.is_force_add()]
+            others = [override for override in parsed if not override.is_force_add()]
+            composed = compose(kind.job, [str(override.input_line) for override in others])
+            for section, content in (sections or {}).items():
+                OmegaConf.update(composed, section, content, merge=False, force_add=True)
+            for override in settings:
+                key, value = override.key_or_group, override.value()
+                OmegaConf.update(composed, key, value, merge=True, force_add=True)
+        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise _Invalid([Problem("", str(error).strip().replace("\n", "\n    "))]) from error
+    return cast(dict[str, Any], values)
+
+
+def _validate(kind: type[C], values: dict[str, Any]) -> C:
+    """Validates as JSON and strictly: YAML is typed, so `true` is no number and "3" neither."""
+    try:
+        return kind.model_validate_json(json.dumps(values), strict=True)
+    except ValidationError as error:
+        raise _Invalid(problems_of(kind, error.errors(include_url=False))) from error
+
+
+def _report(kind: type[JobConfig], problems: Sequence[Problem]) -> str:
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    return (
+        f"the configuration of {kind.job} cannot be used:{lines}\n"
+        f"python jobs/{kind.job}.py --help lists every key"
+    )

@@ -1,0 +1,95 @@
+"""The configuration of chat models and the endpoints that serve them."""
+
+from enum import StrEnum
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from raylab.config.base import Scalar, Strict, Text
+
+
+class Price(Strict):
+    """What a model's tokens cost, in one currency for all."""
+
+    input: NonNegativeFloat
+    """A million tokens of the request."""
+    output: NonNegativeFloat
+    """A million tokens of the reply."""
+
+
+class Limits(Strict):
+    """What an endpoint is asked for at most, by the whole run together."""
+
+    concurrency: PositiveInt = 32
+    """Calls in flight."""
+    requests_per_minute: PositiveInt | None = None
+    tokens_per_minute: PositiveInt | None = None
+    """Tokens of requests and replies; a reply counts with `max_tokens` until it has come."""
+    timeout: PositiveFloat = 120.0
+    """Seconds for one attempt."""
+    retries: NonNegativeInt = 6
+    """Attempts after the first, each later than the one before; a Retry-After is honoured."""
+
+
+class ReplyFormat(StrEnum):
+    """How an endpoint is made to answer in the form asked for."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    TEXT = "text"
+
+
+class Endpoint(Strict):
+    """A server of chat models."""
+
+    base_url: str | None = None
+    """Address of an OpenAI-compatible API, such as https://host/v1; null is the embedded model."""
+    api_key_env: str | None = None
+    """Environment variable that holds its key; null sends none."""
+    reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
+    """What the server can enforce; with `text` the form is only asked for."""
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _address_is_plain(self) -> "Endpoint":
+        if self.base_url is None:
+            return self
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"base_url {self.base_url} should start with http:// or https://")
+        if parts.username is not None or parts.query:
+            raise ValueError("base_url must carry no key, for it is archived: use api_key_env")
+        return self
+
+
+class ChatModel(Strict):
+    """A model and how it is sampled."""
+
+    model: Text
+    """Name that the endpoint knows it by."""
+    endpoint: Text = "default"
+    """One of `llm.endpoints`."""
+    temperature: NonNegativeFloat | None = 0.0
+    """null leaves it to the server."""
+    max_tokens: PositiveInt | None = 1024
+    """Tokens of a reply at most; null sends none, for models that take another key in `extra`."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = 1
+    """null sends none."""
+    extra: dict[str, Scalar] = Field({})
+    """Further fields of the request, such as reasoning_effort."""
+
+
+class Budget(Strict):
+    """What a run may spend; then it stops, and goes on with a larger one and resume=true."""
+
+    tokens: PositiveInt | None = None
+    money: PositiveFloat | None = None
+    """In the currency of `prices`."""

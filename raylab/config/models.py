@@ -1,0 +1,145 @@
+"""The configuration of each architecture."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from raylab.config.base import Probability, Strict
+
+
+class Architecture(StrEnum):
+    """The three architectures."""
+
+    CHAMPION = "champion"
+    ENCODER_DECODER = "encoder_decoder"
+    DECODER_ONLY = "decoder_only"
+
+
+Width = Annotated[PositiveInt, Field(description="Width of the tokens.")]
+FeedForwardWidth = Annotated[PositiveInt, Field(description="Width inside the feed-forwards.")]
+Heads = Annotated[PositiveInt, Field(description="Attention heads; a divisor of d_model.")]
+EncoderLayers = Annotated[PositiveInt, Field(description="Layers over the input grid.")]
+DecoderLayers = Annotated[PositiveInt, Field(description="Layers over the output grid.")]
+Dropout = Annotated[Probability, Field(description="Share of activations dropped in training.")]
+ColourRelabelling = Annotated[
+    bool,
+    Field(
+        description="In training, relabel the colours of context, source and target by one random "
+        "permutation."
+    ),
+]
+
+
+class TransformerConfig(Strict):
+    """What all three architectures share."""
+
+    d_model: Width
+    d_ff: FeedForwardWidth
+    heads: Heads
+    colour_relabelling: ColourRelabelling
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> "TransformerConfig":
+        if self.d_model % 2 or self.d_model % self.heads:
+            raise ValueError(
+                f"d_model={self.d_model} must be even and a multiple of heads={self.heads}"
+            )
+        return self
+
+
+class ChampionConfig(TransformerConfig):
+    """Encoder-decoder with 2-D positions, shared colour table and a demonstration context."""
+
+    architecture: Literal["champion"] = "champion"
+    d_model: Width = 160
+    d_ff: FeedForwardWidth = 640
+    heads: Heads = 4
+    encoder_layers: EncoderLayers = 1
+    decoder_layers: DecoderLayers = 3
+    encoder_dropout: Dropout = 0.1
+    decoder_dropout: Dropout = 0.015
+    demonstrations: PositiveInt = 2
+    """Demonstration pairs in the context."""
+    d_context: PositiveInt = 32
+    """Width of the context encoder."""
+    context_heads: PositiveInt = 8
+    """Attention heads of the context encoder; a divisor of d_context."""
+    context_d_ff: PositiveInt = 128
+    """Width inside the feed-forward of the context encoder."""
+    pair_d_ff: PositiveInt = 512
+    """Width inside the feed-forward after the attention between output and input of a pair."""
+    colour_relabelling: ColourRelabelling = True
+
+    @model_validator(mode="after")
+    def _context_heads_divide_width(self) -> "ChampionConfig":
+        if self.d_model % 4 or self.d_context % 4 or self.d_context % self.context_heads:
+            raise ValueError(
+                f"d_model={self.d_model} and d_context={self.d_context} must be multiples of 4, "
+                f"and d_context of context_heads={self.context_heads}"
+            )
+        return self
+
+
+class EncoderDecoderConfig(TransformerConfig):
+    """Encoder-decoder with 1-D sinusoidal positions and no context."""
+
+    architecture: Literal["encoder_decoder"] = "encoder_decoder"
+    d_model: Width = 168
+    d_ff: FeedForwardWidth = 672
+    heads: Heads = 4
+    encoder_layers: EncoderLayers = 1
+    decoder_layers: DecoderLayers = 3
+    dropout: Dropout = 0.167
+    colour_relabelling: ColourRelabelling = False
+
+
+class DecoderOnlyConfig(TransformerConfig):
+    """Causal decoder with rotary positions.
+
+    The published parameter count includes a cross-attention that sees the answer. Without it the
+    feed-forward is widened from 656 to 960, so that the three stay matched.
+    """
+
+    architecture: Literal["decoder_only"] = "decoder_only"
+    d_model: Width = 164
+    d_ff: FeedForwardWidth = 960
+    heads: Heads = 4
+    layers: PositiveInt = 4
+    """Layers over the whole sequence."""
+    dropout: Dropout = 0.167
+    rope_theta: PositiveFloat = 10_000.0
+    """Base of the rotary frequencies."""
+    demonstrations: NonNegativeInt = 0
+    """Demonstration pairs prefixed to the source; 0 is the published form."""
+    colour_relabelling: ColourRelabelling = False
+
+
+ModelConfig = Annotated[
+    ChampionConfig | EncoderDecoderConfig | DecoderOnlyConfig, Field(discriminator="architecture")
+]
+
+
+MODEL_CONFIGS: dict[Architecture, type[TransformerConfig]] = {
+    Architecture.CHAMPION: ChampionConfig,
+    Architecture.ENCODER_DECODER: EncoderDecoderConfig,
+    Architecture.DECODER_ONLY: DecoderOnlyConfig,
+}
+
+
+def _architecture_as_model(value: object) -> object:
+    return {"architecture": value} if isinstance(value, str) else value
+
+
+Models = Annotated[
+    tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...],
+    Field(min_length=1),
+]
+ALL_MODELS = (ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig())

@@ -1,0 +1,304 @@
+"""Limits that all processes of a run keep together: calls and tokens a minute, and a budget.
+
+`RateLimiter` is plain and synchronous; several processes reach it through a `RateLimiterClient`.
+A permit means "send now". What is not granted is not queued: the caller asks again after the
+wait, so nothing that a dead process held has to be given back, and a penalty stops everyone.
+"""
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from raylab.config.llm import Budget, Limits
+from raylab.errors import BudgetError
+
+MINUTE = 60.0
+BURST = 10
+"""The part of a minute's limit that may be used at once is one in this many."""
+BUDGET_WAIT = 0.5
+"""Seconds between two looks at a budget that calls in flight hold all of."""
+LEASE = 60.0
+"""Seconds after its timeout when a call that was never settled counts as lost."""
+
+
+@dataclass(frozen=True)
+class Permit:
+    """Leave to send one attempt now, or how long to wait before asking again.
+
+    Attributes:
+        number: names the permit when it is settled; 0 if none was granted.
+        wait: seconds until it is worth asking again; 0 if it was granted.
+    """
+
+    number: int
+    wait: float
+
+    @property
+    def granted(self) -> bool:
+        """Whether the attempt may be sent."""
+        return self.number != 0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Tokens and money, the latter in the currency of the price table."""
+
+    tokens: int = 0
+    money: float = 0.0
+
+
+class RateLimiterClient(Protocol):
+    """The way to the limiter of a run, wherever it lives."""
+
+    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+        """Asks to send an attempt that may come to this many tokens and this cost.
+
+        Raises:
+            BudgetError: What is spent already leaves too little for it.
+        """
+        ...
+
+    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
+        """Reports what an attempt came to; None for an attempt without a reply."""
+        ...
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        """Lets nobody send to the endpoint for so long: it asked for that."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Use:
+    """Something used at a time, in calls or tokens."""
+
+    at: float
+    amount: int
+
+
+class _Window:
+    """What was used in the last `seconds`, up to now and without the moment they began."""
+
+    def __init__(self, seconds: float, limit: float) -> None:
+        self._seconds = seconds
+        self._limit = limit
+        self._uses: deque[_Use] = deque()
+        self._total = 0
+
+    def wait(self, now: float, amount: int) -> float:
+        """Seconds until this much more fits; what never fits waits for an empty window."""
+        self._forget(now)
+        excess = self._total + amount - self._limit
+        if excess <= 0 or not self._uses:
+            return 0.0
+        for use in self._uses:
+            excess -= use.amount
+            if excess <= 0:
+                break
+        else:
+            use = self._uses[-1]
+        return use.at + self._seconds - now
+
+    def add(self, use: _Use) -> None:
+        self._uses.append(use)
+        self._total += use.amount
+
+    def shrink(self, now: float, use: _Use, amount: int) -> None:
+        """Counts a use with this amount from now on."""
+        self._forget(now)
+        if use.at + self._seconds > now:
+            self._total += amount - use.amount
+
+    def _forget(self, now: float) -> None:
+        while self._uses and self._uses[0].at + self._seconds <= now:
+            self._total -= self._uses.popleft().amount
+
+
+class _Rate:
+    """A limit a minute, held over every minute, and smoothed over a part of it."""
+
+    def __init__(self, limit: int) -> None:
+        burst = max(1, limit // BURST)
+        self._minute = _Window(MINUTE, limit)
+        self._burst = _Window(MINUTE * burst / limit, burst)
+
+    def wait(self, now: float, amount: int) -> float:
+        # With the whole amount here, large calls would leave much of the minute's limit unused.
+        return max(self._minute.wait(now, amount), self._burst.wait(now, 1))
+
+    def add(self, use: _Use) -> None:
+        self._minute.add(use)
+        self._burst.add(use)
+
+    def settle(self, now: float, use: _Use, amount: int) -> None:
+        self._minute.shrink(now, use, amount)
+        self._burst.shrink(now, use, amount)
+        use.amount = amount
+
+
+class _Line:
+    """What is known of one endpoint."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.lease = limits.timeout + LEASE
+        self.not_before = float("-inf")
+        calls, tokens = limits.requests_per_minute, limits.tokens_per_minute
+        self.calls = None if calls is None else _Rate(calls)
+        self.tokens = None if tokens is None else _Rate(tokens)
+
+    def wait(self, now: float, tokens: int) -> float:
+        wait = self.not_before - now
+        if self.calls is not None:
+            wait = max(wait, self.calls.wait(now, 1))
+        if self.tokens is not None:
+            wait = max(wait, self.tokens.wait(now, tokens))
+        return wait
+
+    def take(self, now: float, tokens: int) -> _Use:
+        """Counts a call with so many tokens; gives back what is to be settled."""
+        use = _Use(now, tokens)
+        if self.calls is not None:
+            self.calls.add(_Use(now, 1))
+        if self.tokens is not None:
+            self.tokens.add(use)
+        return use
+
+
+@dataclass(slots=True, eq=False)
+class _Reservation:
+    line: _Line
+    use: _Use
+    cost: float
+    expires: float
+
+
+class RateLimiter:
+    """Grants permits to send so that no limit of an endpoint and no budget is passed.
+
+    In every 60 seconds, wherever they begin, an endpoint is sent at most its calls and its tokens a
+    minute; the tokens of a call count as reserved until it is settled. A single call that is larger
+    than a whole minute's tokens is sent alone. The budget holds for what is known to be spent:
+    an attempt that was cut off may have cost something that nobody learns.
+
+    Args:
+        limits: The limits by endpoint.
+        budget: What the run may spend over all its sessions.
+        spent: What earlier sessions of the run spent.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        limits: Mapping[str, Limits],
+        budget: Budget,
+        spent: Spent | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lines = {name: _Line(limit) for name, limit in limits.items()}
+        self._budget = budget
+        self._spent = spent or Spent()
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._reserved: dict[int, _Reservation] = {}
+        self._tokens_in_flight = 0
+        self._money_in_flight = 0.0
+
+    @property
+    def spent(self) -> Spent:
+        """What was spent so far, earlier sessions included."""
+        return self._spent
+
+    def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+        """Grants a permit to send now, or says how long to wait."""
+        self._check_budget(tokens, cost)
+        now, line = self._clock(), self._lines[endpoint]
+        self._forget_lost(now)
+        wait = line.wait(now, tokens)
+        if wait <= 0 and not self._fits_beside_others(tokens, cost):
+            wait = BUDGET_WAIT
+        if wait > 0:
+            return Permit(0, wait)
+        number = next(self._numbers)
+        self._reserved[number] = _Reservation(line, line.take(now, tokens), cost, now + line.lease)
+        self._tokens_in_flight += tokens
+        self._money_in_flight += cost
+        return Permit(number, 0.0)
+
+    def settle(self, number: int, tokens: int | None, cost: float) -> None:
+        """Counts what an attempt came to; see `RateLimiterClient.settle`.
+
+        An attempt without a reply stays counted in the endpoint's minute, for the server may have
+        counted it, but not in the budget.
+        """
+        reservation = self._release(number)
+        if tokens is None:
+            return
+        self._spent = Spent(self._spent.tokens + tokens, self._spent.money + cost)
+        if reservation is not None and reservation.line.tokens is not None:
+            reservation.line.tokens.settle(self._clock(), reservation.use, tokens)
+
+    def penalise(self, endpoint: str, seconds: float) -> None:
+        """Grants no permit for the endpoint for so many seconds."""
+        line = self._lines[endpoint]
+        line.not_before = max(line.not_before, self._clock() + seconds)
+
+    def _check_budget(self, tokens: int, cost: float) -> None:
+        most, spent = self._budget, self._spent
+        if most.tokens is not None and spent.tokens + tokens > most.tokens:
+            key, used = "tokens", f"{spent.tokens:,} of {most.tokens:,} tokens"
+            more = f"{tokens:,}"
+        elif most.money is not None and spent.money + cost > most.money:
+            key, used, more = "money", f"{spent.money:.6g} of {most.money:.6g}", f"{cost:.6g}"
+        else:
+            return
+        raise BudgetError(
+            f"the budget is used up: {used} are spent and the next call may take {more}; give a "
+            f"larger llm.budget.{key} and resume=true to go on, for what was paid for is kept"
+        )
+
+    def _fits_beside_others(self, tokens: int, cost: float) -> bool:
+        """Whether the budget holds even if all calls in flight come to what they reserved."""
+        most, spent = self._budget, self._spent
+        tokens += spent.tokens + self._tokens_in_flight
+        cost += spent.money + self._money_in_flight
+        return (most.tokens is None or tokens <= most.tokens) and (
+            most.money is None or cost <= most.money
+        )
+
+    def _forget_lost(self, now: float) -> None:
+        """Releases what dead processes reserved, in the order it was granted."""
+        while self._reserved:
+            number, oldest = next(iter(self._reserved.items()))
+            if oldest.expires > now:
+                return
+            self._release(number)
+
+    def _release(self, number: int) -> _Reservation | None:
+        reservation = self._reserved.pop(number, None)
+        if reservation is not None:
+            self._tokens_in_flight -= reservation.use.amount
+            self._money_in_flight -= reservation.cost
+        if not self._reserved:
+            self._money_in_flight = 0.0
+        return reservation
+
+
+class LocalRateLimiter:
+    """A limiter for the calls of this process alone."""
+
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
+
+    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+        """See `RateLimiterClient.reserve`."""
+        return self._limiter.reserve(endpoint, tokens, cost)
+
+    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
+        """See `RateLimiterClient.settle`."""
+        self._limiter.settle(number, tokens, cost)
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        """See `RateLimiterClient.penalise`."""
+        self._limiter.penalise(endpoint, seconds)

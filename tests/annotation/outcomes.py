@@ -1,0 +1,196 @@
+"""Outcomes made by hand and at random, for the tests of what is counted over them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from hypothesis import strategies as st
+
+from raylab.annotation.outcome import (
+    Adjudication,
+    Call,
+    Classification,
+    Evaluation,
+    HumanDecision,
+    Issue,
+    Outcome,
+    Side,
+    Status,
+    Verdict,
+)
+from raylab.opt.agreement import compare, load_distance
+from raylab.opt.code import parse
+
+DISTANCE = load_distance()
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CODES = ("Lrn", "Evo", "Sym", "Evo/Lrn", "Lrn+Sch", "Lrn+Evo", "Ctl", "Swm")
+
+
+def call(role: str = "classify-a", **changes: Any) -> Call:
+    given = {
+        "key": "k",
+        "role": role,
+        "model": "m",
+        "response_model": "m-1",
+        "prompt": "classify_maximal@1",
+        "prompt_hash": "h",
+        "seed": 1,
+        "text": "",
+        "prompt_tokens": 100,
+        "completion_tokens": 10,
+        "cost": 0.25,
+        "seconds": 2.0,
+        "cached": False,
+    }
+    return Call(**(given | changes))
+
+
+def answer(code: str | None, calls: Sequence[Call] | None = None, **changes: Any) -> Classification:
+    """A classification by composition, such as Evo/Lrn; None is one that cannot be read."""
+    line = None if code is None else str(parse(code))
+    form = "unparsable" if code is None else "strict"
+    given: dict[str, Any] = {"rationale": "since", "format": form}
+    return Classification(
+        code=line,
+        calls=(call(),) if calls is None else tuple(calls),
+        **(given | changes),
+    )
+
+
+def report(
+    verdict: str = "PASS", score: int = 90, issues: Iterable[Issue] = (), **changes: Any
+) -> Evaluation:
+    given: dict[str, Any] = {
+        "raw_verdict": Verdict(verdict),
+        "raw_score": score,
+        "summary": "",
+        "contradictory": False,
+        "acceptable": verdict != "FAIL" and score >= 70,
+        "calls": (call("evaluate-a", prompt="evaluate@1"),),
+    }
+    return Evaluation(
+        verdict=Verdict(verdict), score=score, issues=tuple(issues), **(given | changes)
+    )
+
+
+def unread() -> Evaluation:
+    """The evaluation of an answer without a code."""
+    caps = ("no code could be read, it is empty: 0",)
+    return report("FAIL", 0, (Issue.FORMAT,), raw_verdict=None, caps=caps, calls=())
+
+
+def outcome(
+    case: str,
+    a: str | Classification | None,
+    b: str | Classification | None,
+    *,
+    gold: str | None = None,
+    status: Status = Status.ACCEPTED,
+    **changes: Any,
+) -> Outcome:
+    """A case whose annotators gave these compositions; accepted cases have the code of A."""
+    first, second = (answer(x) if isinstance(x, str) else x for x in (a, b))
+    codes = [x.code for x in (first, second) if x is not None and x.code is not None]
+    agreement = None
+    if len(codes) == 2:
+        agreement = compare(parse(codes[0]), parse(codes[1]), DISTANCE)
+    given: dict[str, Any] = {
+        "description_hash": f"subject of {case}",
+        "generation": "published",
+        "trap": False,
+        "meta": {},
+        "reason": None,
+        "path": ("accept",),
+        "code": codes[0] if status is Status.ACCEPTED else None,
+        "evaluation_a": report() if first is not None else None,
+        "evaluation_b": report() if second is not None else None,
+        "agreement": agreement,
+        "started": NOON,
+        "finished": NOON + timedelta(seconds=4),
+    }
+    return Outcome(case=case, gold=gold, status=status, a=first, b=second, **(given | changes))
+
+
+def adjudication(
+    order: tuple[Side, Side],
+    choice: Literal["A", "B", "synthesis"],
+    code: str = "Lrn",
+    confirmation: Evaluation | None = None,
+) -> Adjudication:
+    return Adjudication(
+        order=order,
+        choice=choice,
+        classification=answer(code, [call("adjudicate", prompt="adjudicate@1")]),
+        confirmation=confirmation,
+    )
+
+
+def decision(
+    case: str, code: str | None, confirmed: bool | None = True, **changes: Any
+) -> HumanDecision:
+    confirmations = {True: report(), False: report("FAIL", 20), None: None}
+    given: dict[str, Any] = {
+        "action": "decide",
+        "choice": "own",
+        "classification": None if code is None else answer(code, []),
+        "justification": "",
+        "reviewer": "R",
+        "confirmation": confirmations[confirmed],
+        "decided": NOON,
+    }
+    return HumanDecision(case=case, **(given | changes))
+
+
+def _classifications() -> st.SearchStrategy[Classification | None]:
+    codes = st.sampled_from([*CODES, None])
+    cached = st.booleans().map(lambda one: [call(cached=one)])
+    return st.one_of(
+        st.none(),
+        st.builds(answer, codes, cached),
+        st.builds(lambda code: answer(code, format="repaired", repairs=("label: x",)), codes),
+    ).map(_unparsable_without_code)
+
+
+def _unparsable_without_code(one: Classification | None) -> Classification | None:
+    if one is None or one.code is not None:
+        return one
+    return one.model_copy(update={"format": "unparsable"})
+
+
+def _evaluations() -> st.SearchStrategy[Evaluation]:
+    issues = st.sets(st.sampled_from(list(Issue)))
+    verdicts = st.sampled_from([verdict.value for verdict in Verdict])
+    judged = st.builds(report, verdicts, st.integers(0, 100), issues, contradictory=st.booleans())
+    return st.one_of(judged, st.builds(unread))
+
+
+@st.composite
+def outcomes(draw: st.DrawFn) -> list[Outcome]:
+    """Up to 25 outcomes that hold anything the types allow, whether a run would make it or not."""
+    found: list[Outcome] = []
+    for number in range(draw(st.integers(0, 25))):
+        a, b = draw(_classifications()), draw(_classifications())
+        settled = st.builds(
+            adjudication,
+            st.sampled_from([("A", "B"), ("B", "A")]),
+            st.sampled_from(["A", "B", "synthesis"]),
+            st.sampled_from(CODES),
+            st.none() | _evaluations(),
+        )
+        final = draw(st.sampled_from([*CODES, None]))
+        one = outcome(
+            f"case-{number}",
+            a,
+            b,
+            gold=draw(st.sampled_from([*CODES, None])),
+            status=draw(st.sampled_from([Status.ADJUDICATED, Status.HUMAN, Status.FAILED])),
+            generation=draw(st.sampled_from(["published", "other"])),
+            trap=draw(st.booleans()),
+            meta=draw(st.sampled_from([{}, {"bait": ["Swm"]}])),
+            code=None if final is None else str(parse(final)),
+            evaluation_a=draw(st.none() | _evaluations()),
+            evaluation_b=draw(st.none() | _evaluations()),
+            adjudication=draw(st.none() | settled),
+        )
+        found.append(one)
+    return found

@@ -1,0 +1,677 @@
+import itertools
+import json
+import math
+import random
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raylab.annotation.outcome import Classification, HumanDecision, Issue, Outcome, Status, Verdict
+from raylab.annotation.scores import annotator_names, score_files
+from raylab.annotation.statistics.aggregates import Texts, mean_estimate, repair_kind
+from raylab.annotation.statistics.batch_quality import batch_quality
+from raylab.annotation.statistics.confusion import LABELS, Roots, by_root, set_confusion
+from raylab.annotation.statistics.usage import LISTED, OTHERS, Durations
+from raylab.config.jobs import QualityConfig
+from raylab.config.llm import ChatModel
+from raylab.errors import ConfigError
+from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.opt.agreement import Distance
+from raylab.opt.code import OptCode, Root, parse
+from raylab.quality.logs import score_log
+from raylab.quality.measure import TreeScores, measure
+from raylab.quality.trees import find_trees, read_units
+from tests.annotation.outcomes import (
+    DISTANCE,
+    adjudication,
+    answer,
+    call,
+    decision,
+    outcome,
+    outcomes,
+    report,
+    unread,
+)
+
+Json = Mapping[str, Any]
+L, E, S = frozenset({Root.LRN}), frozenset({Root.EVO}), frozenset({Root.SCH})
+NOTHING: Roots = frozenset()
+
+
+def quality(cases: Iterable[Outcome], *decisions: HumanDecision, **changes: Any) -> Json:
+    found = batch_quality(cases, decisions, DISTANCE, **changes)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    return found
+
+
+def share(estimate: Json) -> tuple[int, int]:
+    """Numerator and denominator of an estimated proportion."""
+    if estimate["value"] is None:
+        return 0, estimate["count"]
+    return round(estimate["value"] * estimate["count"]), estimate["count"]
+
+
+def matrix(panel: Json, kind: str = "sets") -> dict[tuple[str, str], float]:
+    """What is not zero."""
+    return {
+        (row, column): count
+        for row, line in zip(LABELS, panel[kind], strict=True)
+        for column, count in zip(LABELS, line, strict=True)
+        if count
+    }
+
+
+DOZEN = [
+    outcome("1", "Lrn", "Lrn", gold="Lrn"),
+    outcome("2", "Lrn", "Lrn", gold="Lrn"),
+    outcome("3", "Evo", "Evo", gold="Evo"),
+    outcome("4", "Evo/Lrn", "Lrn+Evo", gold="Evo/Lrn", status=Status.ADJUDICATED,
+            code="OPT=Evo/Lrn", adjudication=adjudication(("B", "A"), "A", "Evo/Lrn", report())),
+    outcome("5", "Lrn", "Sch", gold="Lrn", status=Status.ADJUDICATED, code="OPT=Sch",
+            adjudication=adjudication(("B", "A"), "B", "Sch", report("WEAK_PASS", 75))),
+    outcome("6", "Evo", "Swm", gold="Lrn", status=Status.HUMAN, path=("human:unconfirmed",),
+            reason="the adjudicated code is not acceptable: FAIL 10",
+            adjudication=adjudication(("A", "B"), "synthesis", "Ctl", report("FAIL", 10))),
+    outcome("7", "Swm", "Sym", gold="Sym", trap=True, meta={"bait": ["Swm"]},
+            status=Status.HUMAN, evaluation_a=report("FAIL", 40, (Issue.EXECUTION,)),
+            path=("evaluate-a:FAIL:40", "human:one-acceptable"), reason="only B is acceptable"),
+    outcome("8", "Sym", "Lrn+Sch", gold="Sym", trap=True, status=Status.HUMAN,
+            path=("human:one-acceptable",), reason="only A is acceptable"),
+    outcome("9", answer(None), "Lrn", gold="Lrn", status=Status.HUMAN, evaluation_a=unread(),
+            path=("human:unparsable",), reason="no code of A could be read: it is empty"),
+    outcome("10", answer(None), answer(None), status=Status.HUMAN, evaluation_a=unread(),
+            evaluation_b=unread(), path=("human:unparsable",), reason="no code of A could be read"),
+    outcome("11", None, "Prb", gold="Prb", status=Status.FAILED, evaluation_b=None,
+            path=("failed:classify-a",), reason="classify-a: timeout"),
+    outcome("12", "Lrn", "Lrn"),
+]  # fmt: skip
+
+
+def test_statuses_and_endings_of_a_dozen_cases():
+    cases = quality(DOZEN)["cases"]
+    assert (cases["total"], cases["with_gold"], cases["traps"]) == (12, 10, 2)
+    assert {name: share(one) for name, one in cases["status"].items()} == {
+        "accepted": (4, 12), "adjudicated": (2, 12), "human": (5, 12), "failed": (1, 12)
+    }  # fmt: skip
+    assert cases["endings"]["human:one-acceptable"] == {
+        "cases": 2,
+        "example": "7: only B is acceptable",
+    }
+    assert cases["endings"]["accept"] == {"cases": 6, "example": None}
+    assert cases["paths"]["evaluate-a:FAIL > human:one-acceptable"] == 1
+    assert cases["seconds"]["mean"] == 4.0
+
+
+def test_pass_rates_of_a_dozen_cases():
+    a, b = (quality(DOZEN)["annotators"][side]["evaluation"] for side in "AB")
+    # Eleven answers of A, two of them without a code and one FAIL.
+    assert (a["evaluated"], a["without_code"], share(a["pass_rate"])) == (11, 2, (8, 11))
+    assert (b["evaluated"], b["without_code"], share(b["pass_rate"])) == (11, 1, (10, 11))
+    # Wilson (1927), with 0.95 of the normal distribution within z = 1.959964 deviations.
+    p, n, z = 8 / 11, 11, 1.959964
+    middle, half = p + z * z / 2 / n, z * math.sqrt(p * (1 - p) / n + z * z / 4 / n / n)
+    low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
+    assert a["pass_rate"]["interval"] == pytest.approx([low, high], abs=1e-6)
+    assert share(a["execution_issue"]) == (1, 9)
+    assert a["verdicts"] == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 3}
+    assert a["raw_verdicts"] == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 1}
+    assert a["issues"]["format"] == 2
+    assert a["scores"] == {str(low): {0: 2, 40: 1, 90: 8}.get(low, 0) for low in range(0, 100, 10)}
+    assert a["mean_score"] == pytest.approx((8 * 90 + 40) / 11)
+    assert a["caps"] == {"no code could be read": 2}
+
+
+def test_agreement_of_a_dozen_cases():
+    agreement = quality(DOZEN)["agreement"]
+    assert (agreement["cases"], agreement["both"]) == (12, 9)
+    assert share(agreement["exact"]) == (4, 9)
+    # Evo/Lrn and Lrn+Evo have the same roots.
+    assert share(agreement["same_roots"]) == (5, 9)
+    # Sym against Lrn+Sch, Swm against Sym, Evo against Swm, Lrn against Sch share nothing.
+    assert agreement["jaccard"]["value"] == pytest.approx(5 / 9)
+    assert agreement["composition"]["value"] == pytest.approx(4.5 / 9)
+    # Distances .65, .50, .80 and the mean of .65 and .30, which is .475.
+    assert agreement["weighted"]["value"] == pytest.approx(1 - (0.65 + 0.5 + 0.8 + 0.475) / 9)
+    # OPT=Evo/Lrn to OPT=Lrn+Evo: 7 edits; a root to another 3, but 1 where a letter is common
+    # (Swm, Sym: 2); OPT=Sym to OPT=Lrn+Sch: 7.
+    edits = [0, 0, 0, 0] + [
+        _edits("OPT=" + x, "OPT=" + y)
+        for x, y in (("Evo/Lrn", "Lrn+Evo"), ("Lrn", "Sch"), ("Evo", "Swm"), ("Swm", "Sym"),
+                     ("Sym", "Lrn+Sch"))
+    ]  # fmt: skip
+    assert agreement["levenshtein"]["value"] == pytest.approx(statistics.fmean(edits))
+    low, high = agreement["jaccard"]["interval"]
+    assert 0 <= low < 5 / 9 < high <= 1
+    # Primary roots: agree in 4 of 9 (Evo/Lrn begins with Evo, Lrn+Evo with Lrn).
+    rows = {"Lrn": 4, "Evo": 3, "Swm": 1, "Sym": 1}
+    columns = {"Lrn": 5, "Evo": 1, "Sch": 1, "Swm": 1, "Sym": 1}
+    expected = sum(count * columns.get(root, 0) for root, count in rows.items()) / 81
+    assert agreement["kappa"]["value"] == pytest.approx((4 / 9 - expected) / (1 - expected))
+    assert agreement["alpha"]["count"] == 9
+
+
+def _edits(a: str, b: str) -> int:
+    """Levenshtein distance by its recursion."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        last, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
+    return row[-1]
+
+
+def test_a_dozen_cases_against_gold():
+    gold = quality(DOZEN)["gold"]
+    a, b, final = gold["A"], gold["B"], gold["final"]
+    # A did not answer 11; 9 is an answer without a code, and wrong.
+    assert (a["cases"], a["left_out"], a["without_code"]) == (9, 1, 1)
+    assert (share(a["roots"]), share(a["exact"]), share(a["primary"])) == ((6, 9), (6, 9), (6, 9))
+    # B has the roots of 4, composed otherwise.
+    assert (b["cases"], b["left_out"], b["without_code"]) == (10, 0, 0)
+    assert (share(b["roots"]), share(b["exact"]), share(b["primary"])) == (
+        (7, 10),
+        (6, 10),
+        (6, 10),
+    )
+    assert (final["cases"], final["left_out"], share(final["roots"])) == (5, 5, (4, 5))
+    assert gold["reviewed"] is None
+    # Gold has Lrn in 1, 2, 4, 5, 6, 9; A names it in 1, 2, 4, 5.
+    lrn = a["by_root"]["Lrn"]
+    assert (lrn["gold"], lrn["answered"], lrn["right"]) == (6, 4, 4)
+    assert (share(lrn["recall"]), share(lrn["precision"])) == ((4, 6), (4, 4))
+    assert a["by_root"]["Ctl"]["recall"]["reason"] == "no cases"
+
+
+def test_confusion_of_a_dozen_cases():
+    confusion = quality(DOZEN)["confusion"]
+    assert confusion["labels"] == [*(root.value for root in Root), "none"]
+    assert list(confusion["panels"]) == ["a_b", "gold_A", "gold_B", "gold_final"]
+    a_b = confusion["panels"]["a_b"]
+    assert (a_b["rows"], a_b["columns"]) == ("annotator A", "annotator B")
+    assert matrix(a_b) == {
+        ("Lrn", "Lrn"): 4, ("Evo", "Evo"): 2, ("Lrn", "Sch"): 1, ("Evo", "Swm"): 1,
+        ("Swm", "Sym"): 1, ("none", "Lrn"): 1.5, ("none", "none"): 1, ("none", "Prb"): 1,
+        ("Sym", "Lrn"): 0.5, ("Sym", "Sch"): 0.5, ("none", "Sch"): 0.5,
+    }  # fmt: skip
+    assert matrix(a_b, "primary") == {
+        ("Lrn", "Lrn"): 3, ("Evo", "Evo"): 1, ("Evo", "Lrn"): 1, ("Lrn", "Sch"): 1,
+        ("Evo", "Swm"): 1, ("Swm", "Sym"): 1, ("Sym", "Lrn"): 1, ("none", "Lrn"): 1,
+        ("none", "none"): 1, ("none", "Prb"): 1,
+    }  # fmt: skip
+    final = matrix(confusion["panels"]["gold_final"])
+    assert final == {("Lrn", "Lrn"): 3, ("Evo", "Evo"): 2, ("Lrn", "Sch"): 1}
+
+
+def test_traps_count_by_the_root_that_they_bait():
+    traps = quality(DOZEN)["sensitivity"]
+    # A took 7 for Swm, as baited; B took 8 for Sch, which is among the roots of execution.
+    assert (traps["A"]["answered"], traps["A"]["bait_named"]) == (2, 1)
+    assert (share(traps["A"]["wrong"]), share(traps["A"]["taken"])) == ((1, 2), (1, 2))
+    assert (share(traps["B"]["wrong"]), share(traps["B"]["taken"])) == ((1, 2), (1, 2))
+    assert (traps["A"]["taken_for"], traps["B"]["taken_for"]) == ({"Swm": 1}, {"Sch": 1})
+    assert traps["final"]["taken"]["reason"] == "no cases"
+    # Another wrong root than the one baited is wrong, and not taken.
+    one = outcome("t", "Sch", "Swm", gold="Sym", trap=True, meta={"bait": ["Swm"]})
+    traps = quality([one])["sensitivity"]
+    assert (share(traps["A"]["wrong"]), share(traps["A"]["taken"])) == ((1, 1), (0, 1))
+    assert share(traps["B"]["taken"]) == (1, 1)
+    # A baited root that gold has too is no mistake.
+    one = outcome("t", "Evo/Swm", "Evo", gold="Evo", trap=True)
+    assert quality([one])["sensitivity"]["A"]["taken_for"] == {"Swm": 1}
+    assert share(quality([one])["sensitivity"]["B"]["taken"]) == (0, 1)
+
+
+def test_position_bias_leaves_syntheses_out():
+    settled = quality(DOZEN)["adjudication"]
+    assert (settled["cases"], settled["a_shown_first"]) == (3, 1)
+    assert settled["choices"] == {"A": 1, "B": 1, "synthesis": 1}
+    # B was shown first in both, and chosen in one.
+    assert share(settled["first_shown"]) == (1, 2)
+    assert settled["first_shown_p_value"] == 1.0
+    assert share(settled["confirmation"]["pass_rate"]) == (2, 3)
+    always_first = [
+        outcome(str(n), "Lrn", "Sch", status=Status.ADJUDICATED, adjudication=one)
+        for n, one in enumerate([adjudication(("A", "B"), "A"), adjudication(("B", "A"), "B")] * 3)
+    ]
+    settled = quality(always_first)["adjudication"]
+    # Six of six heads or tails: 2 / 64.
+    assert settled["first_shown"]["value"] == 1.0
+    assert settled["first_shown_p_value"] == pytest.approx(2 / 64)
+    assert settled["chose_a_p_value"] == 1.0
+
+
+def test_people_decide_and_the_latest_decision_holds():
+    found = quality(
+        DOZEN,
+        decision("6", "Evo", choice="A", confirmed=True),
+        decision("6", "Lrn", confirmed=True),
+        decision("7", "Sym", choice="B", confirmed=True),
+        decision("7", None, None, action="undo", choice=None),
+        decision("8", "Sym", choice="A", confirmed=False),
+        decision("9", "Lrn", confirmed=None, reviewer="S"),
+    )
+    people = found["decisions"]
+    assert people["actions"] == {"decide": 5, "undo": 1}
+    assert (people["cases"], people["choices"]) == (3, {"A": 1, "B": 0, "own": 2})
+    assert (people["confirmed"], people["refused"], people["unconfirmed"]) == (1, 1, 1)
+    # 6 is decided; 7 was undone, 8 refused, 9 not confirmed, 10 never decided.
+    assert people["waiting"] == 4
+    assert people["reviewers"] == {"R": 5, "S": 1}
+    assert people["usage"]["sent"] == 4
+    assert (found["gold"]["final"]["cases"], found["gold"]["reviewed"]["cases"]) == (5, 6)
+    assert share(found["gold"]["reviewed"]["roots"]) == (5, 6)
+
+
+def test_calls_of_the_journal_cost_nothing_and_missing_prices_are_told():
+    a = answer("Lrn", [call(seconds=1.0), call("classify-a-repair", prompt="repair@1")])
+    b = answer("Lrn", [call("classify-b", response_model="m-2", cached=True, cost=None)])
+    lost = call("adjudicate", cost=0.5)
+    one = outcome("1", a, b, unread=(lost,), evaluation_a=None, evaluation_b=None)
+    usage = quality([one])["usage"]
+    total = usage["total"]
+    assert (total["sent"], total["cached"]) == (3, 1)
+    assert (total["prompt_tokens"], total["completion_tokens"]) == (300, 30)
+    assert (total["cost"], total["unpriced"]) == (1.0, 0)
+    assert total["seconds"]["mean"] == pytest.approx(5 / 3)
+    assert total["seconds"]["p50"] == pytest.approx(2.0, rel=0.011)
+    assert [row["role"] for row in usage["by_source"]] == [
+        "adjudicate", "classify-a", "classify-a-repair", "classify-b"
+    ]  # fmt: skip
+    cached = usage["by_source"][-1]
+    assert (cached["sent"], cached["cost"], cached["seconds"]) == (0, 0.0, None)
+    a = answer("Lrn", [call(), call(cost=None)])
+    total = quality([outcome("1", a, "Lrn")])["usage"]["total"]
+    assert (total["cost"], total["unpriced"], total["priced"]) == (None, 1, 1.0)
+
+
+def test_an_annotator_is_told_apart_by_version_and_prompt():
+    def of(code: str, **changes: Any) -> Classification:
+        return answer(code, [call(**changes)])
+
+    cases = [
+        outcome("1", of("Lrn"), "Lrn", gold="Lrn"),
+        outcome("2", of("Lrn"), "Evo", gold="Evo", evaluation_a=report("FAIL", 10)),
+        outcome("3", of("Lrn", response_model="m-2", cached=True), "Lrn", gold="Lrn"),
+        outcome("4", of("Lrn", prompt_hash="i"), "Lrn", evaluation_a=None),
+    ]
+    sources = quality(cases)["annotators"]["A"]["sources"]
+    keys = [(row["response_model"], row["prompt_hash"]) for row in sources]
+    assert keys == [("m-1", "h"), ("m-1", "i"), ("m-2", "h")]
+    first, other, second = sources
+    assert (first["answers"], first["cached"], second["cached"]) == (2, 0, 1)
+    assert [share(first[name]) for name in ("pass_rate", "exact", "roots")] == [(1, 2)] * 3
+    assert (share(second["roots"]), other["pass_rate"]["value"]) == ((1, 1), None)
+
+
+def test_generations_are_compared_where_there_are_several():
+    assert quality(DOZEN)["generations"] == {}
+    cases = [*DOZEN, outcome("o/1", "Lrn", "Evo", gold="Lrn", generation="o")]
+    generations = quality(cases)["generations"]
+    assert {name: of["cases"] for name, of in generations.items()} == {"o": 1, "published": 12}
+    assert share(generations["o"]["gold"]["B"]["roots"]) == (0, 1)
+    assert share(generations["o"]["agreement"]["exact"]) == (0, 1)
+
+
+def test_an_empty_run_has_reasons_in_place_of_numbers():
+    found = quality([])
+    assert found["cases"]["total"] == 0
+    assert found["cases"]["seconds"] is None
+    for estimate in _estimates(found):
+        assert estimate["value"] is None
+        assert estimate["reason"]
+    assert list(found["confusion"]["panels"]) == ["a_b"]
+    assert found["adjudication"]["first_shown_p_value"] is None
+    assert found["usage"]["total"]["seconds"] is None
+
+
+def _estimates(value: object) -> Iterator[Json]:
+    if isinstance(value, dict):
+        if value.keys() >= {"value", "interval", "count", "reason"}:
+            yield value
+        for one in value.values():
+            yield from _estimates(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _estimates(one)
+
+
+def test_a_run_that_failed_throughout_has_no_rates():
+    failed = [
+        outcome(str(n), None, None, gold="Lrn", status=Status.FAILED, path=("failed:classify-a",))
+        for n in range(3)
+    ]
+    found = quality(failed)
+    assert share(found["cases"]["status"]["failed"]) == (3, 3)
+    assert found["annotators"]["A"]["format"]["missing"] == 3
+    assert found["annotators"]["A"]["evaluation"]["pass_rate"]["value"] is None
+    assert (found["gold"]["A"]["cases"], found["gold"]["A"]["left_out"]) == (0, 3)
+    assert matrix(found["confusion"]["panels"]["a_b"]) == {("none", "none"): 3}
+
+
+def test_an_annotator_that_is_never_read_is_wrong_and_agreement_is_undefined():
+    cases = [
+        outcome(str(n), answer(None), "Lrn", gold="Lrn", status=Status.HUMAN, evaluation_a=unread())
+        for n in range(3)
+    ]
+    found = quality(cases)
+    assert share(found["annotators"]["A"]["format"]["unparsable"]) == (3, 3)
+    assert share(found["gold"]["A"]["roots"]) == (0, 3)
+    agreement = found["agreement"]
+    assert (agreement["both"], agreement["exact"]["value"]) == (0, None)
+    assert agreement["kappa"]["reason"] == "no case with both answers"
+    assert agreement["levenshtein"]["reason"] == "no cases"
+    assert matrix(found["confusion"]["panels"]["a_b"]) == {("none", "Lrn"): 3}
+
+
+def test_agreement_on_one_root_alone_is_undefined_beyond_chance():
+    agreement = quality([outcome(str(n), "Lrn", "Lrn") for n in range(4)])["agreement"]
+    assert agreement["exact"]["value"] == 1.0
+    assert agreement["kappa"]["value"] is agreement["alpha"]["value"] is None
+    assert "no disagreement is expected" in agreement["kappa"]["reason"]
+
+
+def test_the_embedded_model_is_announced():
+    assert quality([])["notices"] == []
+    found = quality([], smoke=True, warnings=["both annotators are one"])
+    assert found["smoke"] is True
+    assert found["notices"] == [SMOKE_NOTICE, "both annotators are one"]
+
+
+def test_gold_that_nobody_reviewed_is_announced():
+    proposed = outcome("p", "Lrn", "Lrn", gold="Lrn", meta={"reviewed": False})
+    bare = outcome("q", "Lrn", "Lrn", meta={"reviewed": False})
+    found = quality([*DOZEN, proposed, bare])
+    assert (found["cases"]["with_gold"], found["cases"]["proposed_gold"]) == (11, 1)
+    (notice,) = found["notices"]
+    assert notice.startswith("1 of 11 gold codes are one person's proposals")
+
+
+def test_measures_of_other_distances_are_computed_again():
+    table = tuple(tuple(float(a != b) for b in Root) for a in Root)
+    other = Distance("discrete", table)
+    found = batch_quality([outcome("1", "Lrn", "Sch")], (), other)
+    assert (found["agreement"]["weighted"]["value"], found["distance"]) == (0.0, "discrete")
+    # Without a record, as where an evaluation failed, they are computed as well.
+    found = quality([outcome("1", "Lrn", "Sch", agreement=None)])
+    assert found["agreement"]["weighted"]["value"] == pytest.approx(0.35)
+
+
+# Against plain computation
+
+
+@settings(deadline=None, max_examples=25)
+@given(outcomes())
+def test_streaming_is_what_plain_loops_find(cases: list[Outcome]):
+    found = quality(iter(cases))
+    for side, key in (("A", "a"), ("B", "b")):
+        _check_annotator(found, cases, side, key)
+    both = [(parse(a), parse(b)) for a, b in map(_lines, cases) if a and b]
+    agreement = found["agreement"]
+    assert share(agreement["exact"]) == (
+        sum(x.composition == y.composition for x, y in both),
+        len(both),
+    )
+    if both:
+        jaccards = [len(x.roots & y.roots) / len(x.roots | y.roots) for x, y in both]
+        assert agreement["jaccard"]["value"] == pytest.approx(statistics.fmean(jaccards))
+    finals = [(parse(one.gold), parse(one.code)) for one in cases if one.gold and one.code]
+    right = sum(gold.roots == final.roots for gold, final in finals)
+    assert share(found["gold"]["final"]["roots"]) == (right, len(finals))
+    waiting = sum(one.status is Status.HUMAN and one.code is None for one in cases)
+    assert found["decisions"]["waiting"] == waiting
+    settled = [one.adjudication for one in cases if one.adjudication]
+    chosen = [one for one in settled if one.choice != "synthesis"]
+    first = sum(one.choice == one.order[0] for one in chosen)
+    assert share(found["adjudication"]["first_shown"]) == (first, len(chosen))
+    generations = {one.generation for one in cases}
+    assert set(found["generations"]) == (generations if len(generations) > 1 else set())
+    _check_matrix(found["confusion"]["panels"]["a_b"], [_codes(one) for one in cases])
+
+
+def _lines(one: Outcome) -> tuple[str | None, str | None]:
+    return one.a and one.a.code, one.b and one.b.code
+
+
+def _codes(one: Outcome) -> tuple[OptCode | None, OptCode | None]:
+    a, b = _lines(one)
+    return parse(a) if a else None, parse(b) if b else None
+
+
+def _check_annotator(found: Json, cases: list[Outcome], side: str, key: str) -> None:
+    of = found["annotators"][side]
+    answers = [one for case in cases if (one := getattr(case, key)) is not None]
+    for form in ("strict", "repaired", "unparsable"):
+        count = sum(one.format == form for one in answers)
+        assert share(of["format"][form]) == (count, len(answers))
+    reports = [r for case in cases if (r := getattr(case, f"evaluation_{key}")) is not None]
+    passed = [r for r in reports if r.verdict in (Verdict.PASS, Verdict.WEAK_PASS)]
+    assert share(of["evaluation"]["pass_rate"]) == (len(passed), len(reports))
+    asked = [r for r in reports if r.raw_verdict is not None]
+    taken = sum(Issue.EXECUTION in r.issues for r in asked)
+    assert share(of["evaluation"]["contradictory"])[1] == len(asked)
+    assert share(of["evaluation"]["execution_issue"]) == (taken, len(asked))
+    if reports:
+        mean = statistics.fmean(r.score for r in reports)
+        assert of["evaluation"]["mean_score"] == pytest.approx(mean)
+    scored = [
+        (parse(case.gold), one) for case in cases if case.gold and (one := getattr(case, key))
+    ]
+    right = sum(
+        one.code is not None and parse(one.code).roots == gold.roots for gold, one in scored
+    )
+    assert share(found["gold"][side]["roots"]) == (right, len(scored))
+    for root in Root:
+        named = [
+            (root in gold.roots, one.code and root in parse(one.code).roots) for gold, one in scored
+        ]
+        hits = sum(bool(g and a) for g, a in named)
+        by = found["gold"][side]["by_root"][root]
+        assert share(by["recall"]) == (hits, sum(g for g, _ in named))
+        assert share(by["precision"]) == (hits, sum(bool(a) for _, a in named))
+    assert sum(row["answers"] for row in of["sources"]) == len(answers)
+
+
+def _check_matrix(panel: Json, pairs: list[tuple[OptCode | None, OptCode | None]]) -> None:
+    """Sums of rows, columns and all."""
+    primary = panel["primary"]
+    assert sum(map(sum, primary)) == len(pairs)
+    for place, root in enumerate(Root):
+        named = sum(a is not None and root in a.roots for a, _ in pairs)
+        assert math.isclose(sum(panel["sets"][place]), named, abs_tol=1e-9)
+        named = sum(b is not None and root in b.roots for _, b in pairs)
+        assert math.isclose(sum(row[place] for row in panel["sets"]), named, abs_tol=1e-9)
+        both = sum(a is not None and b is not None and root in a.roots & b.roots for a, b in pairs)
+        assert panel["sets"][place][place] == both
+        firsts = sum(
+            a is not None and b is not None and a.primary is b.primary is root for a, b in pairs
+        )
+        assert primary[place][place] == firsts
+
+
+SETS = st.frozensets(st.sampled_from(list(Root)))
+
+
+@given(SETS, SETS)
+def test_sets_are_matched_as_random_matching_expects(a: Roots, b: Roots):
+    found = set_confusion({(a, b): 1})
+    assert set_confusion({(b, a): 1}) == [list(column) for column in zip(*found, strict=True)]
+    rows: list[Root | None] = [*(a - b)]
+    columns: list[Root | None] = [*(b - a)]
+    if max(len(rows), len(columns)) > 4:
+        return
+    longest = max(len(rows), len(columns))
+    rows += [None] * (longest - len(rows))
+    columns += [None] * (longest - len(columns))
+    expected: dict[tuple[Root | None, Root | None], float] = {(root, root): 1.0 for root in a & b}
+    matchings = list(itertools.permutations(columns))
+    for matching in matchings:
+        for pair in zip(rows, matching, strict=True):
+            expected[pair] = expected.get(pair, 0.0) + 1 / len(matchings)
+    if not a and not b:
+        expected = {(None, None): 1.0}
+    for r, row in enumerate((*Root, None)):
+        for c, column in enumerate((*Root, None)):
+            assert found[r][c] == pytest.approx(expected.get((row, column), 0.0), abs=1e-9)
+
+
+def test_roots_without_cases_have_no_recall():
+    found = by_root(set_confusion({(L, E): 2, (L, L | S): 1, (NOTHING, S): 1}))
+    assert found["Lrn"]["recall"]["value"] == pytest.approx(1 / 3)
+    assert found["Evo"]["recall"]["value"] is None
+    assert (found["Evo"]["precision"]["value"], found["Sch"]["answered"]) == (0.0, 2)
+
+
+def test_durations_are_right_to_one_percent():
+    draw = random.Random(1)
+    times = [draw.lognormvariate(0, 2) for _ in range(2000)]
+    durations = Durations()
+    for seconds in times:
+        durations.add(seconds)
+    found = durations.summary()
+    assert found is not None
+    times.sort()
+    for name, share_ in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        assert found[name] == pytest.approx(times[math.ceil(share_ * 2000) - 1], rel=0.0101)
+    assert (found["max"], found["mean"]) == (times[-1], pytest.approx(statistics.fmean(times)))
+    durations.add(0.0)
+    assert Durations().summary() is None
+
+
+def test_the_interval_of_a_mean_is_that_of_resampled_cases():
+    values = [0.0] * 30 + [1.0] * 60 + [3.0] * 10
+    found = mean_estimate({0.0: 30, 1.0: 60, 3.0: 10}, seed=1)
+    draw = random.Random(2)
+    means = sorted(statistics.fmean(draw.choices(values, k=100)) for _ in range(4000))
+    assert found["value"] == pytest.approx(0.9)
+    assert found["interval"] == pytest.approx([means[100], means[3900]], abs=0.03)
+    assert mean_estimate({0.5: 1}, seed=1)["interval"] is None
+    assert mean_estimate({0.5: 9}, seed=1)["interval"] == [0.5, 0.5]
+    assert mean_estimate({0.5: 9}, seed=1, draws=0)["reason"] == "no replicates"
+
+
+def test_texts_and_sources_are_bounded():
+    texts = Texts()
+    texts.add(f"text {n}" for n in range(LISTED + 50))
+    assert len(texts.summary()) == LISTED + 1
+    assert texts.summary()[OTHERS] == 50
+    cases = [
+        outcome(str(n), answer("Lrn", [call(response_model=f"m-{n}")]), "Lrn", path=(f"human:{n}",))
+        for n in range(LISTED + 50)
+    ]
+    found = quality(cases)
+    assert len(found["annotators"]["A"]["sources"]) == LISTED + 1
+    assert len(found["usage"]["by_source"]) <= LISTED + 3
+    assert len(found["cases"]["paths"]) == LISTED + 1
+    assert len(found["cases"]["endings"]) == LISTED + 1
+    assert sum(of["cases"] for of in found["cases"]["endings"].values()) == LISTED + 50
+
+
+def test_repairs_of_one_kind_are_counted_together():
+    assert repair_kind("asked again: the reply is 'x'") == "asked again"
+    assert repair_kind("the last of 3 JSON objects taken") == "the last of n JSON objects taken"
+    assert repair_kind("word 'lrn' read as Lrn") == "word … read as Lrn"
+
+
+# Score trees
+
+
+def chat(model: str, seed: int | None = 1) -> ChatModel:
+    return ChatModel(model=model, seed=seed)
+
+
+def test_annotators_of_one_model_are_named_by_seed_or_side():
+    assert annotator_names(chat("a"), chat("b")) == {"A": "a", "B": "b"}
+    assert annotator_names(chat("x/a:1"), chat("x/a:1", 2)) == {
+        "A": "x-a-1@seed1",
+        "B": "x-a-1@seed2",
+    }
+    assert annotator_names(chat("a"), chat("a")) == {"A": "a@A", "B": "a@B"}
+    assert annotator_names(chat(".a/b"), chat("a b")) == {"A": "a-b@A", "B": "a-b@B"}
+    assert annotator_names(chat("A"), chat("a", 2)) == {"A": "A@seed1", "B": "a@seed2"}
+
+
+GOLD = [
+    outcome(f"{root}{n}", root.value, "Lrn" if n % 2 else root.value, gold=root.value)
+    for root in Root
+    for n in range(12)
+]
+
+
+def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
+    names = annotator_names(chat("good"), chat("poor"))
+    found = score_files(GOLD, ("published", 1, 2), names, DISTANCE, "2026-03-01T12:00:00+00:00")
+    assert found.left_out == ()
+    assert len(found.files) == 2 * 3 * 7
+    for file in found.files:
+        path = tmp_path / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(score_log(**file.log)))
+    config = QualityConfig(bootstrap=200)
+    (tree,) = find_trees(str(tmp_path), [], config.layout)
+    measured = measure(TreeScores(tree, read_units(tree.units, None, 200)), [], config)
+    assert set(measured["generations"]["good"]) == {"published", "seed-1", "seed-2"}
+    assert measured["models"]["good"] == 1.0
+    # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
+    assert measured["generations"]["poor"]["published"] == pytest.approx(4 / 7)
+    assert measured["difficulty"] == 0.0
+    assert measured["consistency"] is not None
+    assert measured["intervals"]["separability"] is not None
+
+
+def test_score_files_hold_accuracy_its_error_and_the_other_measures():
+    cases = [
+        outcome("1", "Evo/Lrn", "Evo", gold="Evo/Lrn"),
+        outcome("2", "Lrn+Evo", answer(None), gold="Evo/Lrn"),
+        outcome("3", "Evo", "Evo", gold="Evo/Lrn"),
+        outcome("4", "Lrn", None, gold="Evo"),
+        outcome("5", "Lrn", "Lrn"),
+    ]
+    found = score_files(cases, ("published",), {"A": "x", "B": "y"}, DISTANCE, "2026-03-01")
+    assert [file.path for file in found.files] == ["x/published/Evo.json", "y/published/Evo.json"]
+    assert found.left_out[-2:] == (
+        "1 cases without gold",
+        "1 cases with gold that one annotator did not answer",
+    )
+    a, b = (file.log for file in found.files)
+    assert (a["samples"], a["task"], a["dataset"]) == (3, "Evo", "opt-code/published")
+    assert a["metrics"]["accuracy"] == pytest.approx(2 / 3)
+    assert a["metrics"]["stderr"] == pytest.approx(math.sqrt(2 / 9 / 2))
+    assert a["metrics"]["exact"] == pytest.approx(1 / 3)
+    assert a["metrics"]["jaccard"] == pytest.approx(2.5 / 3)
+    # Half of the mass of {Evo, Lrn} moves .80 to {Evo}.
+    assert a["metrics"]["weighted"] == pytest.approx((1 + 1 + 0.6) / 3)
+    assert (b["metrics"]["accuracy"], b["metadata"]["unparsable"]) == (0.0, 1)
+
+
+def test_a_root_that_some_generation_lacks_is_left_out_of_all():
+    file = [
+        outcome(f"new/{n}", root, root, gold=root, generation="new")
+        for n, root in enumerate(["Lrn", "Lrn", "Evo"])
+    ]
+    found = score_files(
+        [*GOLD, *file], ("published", "/data/new.jsonl"), {"A": "x", "B": "y"}, DISTANCE, "t"
+    )
+    assert {file.path for file in found.files} == {
+        f"{name}/{generation}/{root}.json"
+        for name in "xy"
+        for generation in ("published", "new")
+        for root in ("Lrn", "Evo")
+    }
+    assert found.left_out[0] == (
+        "Sym: too few cases with this primary root in gold (0 in new; 1 are needed in every "
+        "generation)"
+    )
+    samples = {file.path: file.log["samples"] for file in found.files}
+    assert (samples["x/published/Lrn.json"], samples["x/new/Lrn.json"]) == (12, 2)
+    many = score_files(GOLD, ("published",), {"A": "x", "B": "y"}, DISTANCE, "t", least=13)
+    assert many.files == ()
+    assert len(many.left_out) == 7
+
+
+def test_a_case_file_may_not_have_the_name_of_a_seed():
+    with pytest.raises(ConfigError, match="seed 1"):
+        score_files([], (1, "/data/seed-1.jsonl"), {"A": "x", "B": "y"}, DISTANCE, "t")

@@ -1,0 +1,663 @@
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylab.annotation.cases import Case
+from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
+from raylab.annotation.protocol import Settings, annotate, confirm, shown_order
+from raylab.config.annotation import LlmConfig, ProtocolConfig
+from raylab.config.llm import ChatModel, Endpoint
+from raylab.errors import BudgetError, CallError, DataError, EndpointError, StoppedError
+from raylab.llm.chat import Reply
+from raylab.opt.code import Root
+from raylab.opt.prompts import LONGEST, LONGEST_FOR_WORDS
+from tests.annotation.chats import (
+    AGREED,
+    BAD,
+    CASE,
+    DISPUTED,
+    FIELDS,
+    GOOD,
+    STAGES,
+    Script,
+    ScriptedChat,
+    coded,
+    graded,
+    replied,
+    settings_of,
+    settled,
+)
+
+ROOT = Path(__file__).parents[2]
+FIRST_FOUR = ["classify-a", "classify-b", "evaluate-a", "evaluate-b"]
+JUNK = "I would rather not say."
+
+
+def outcome_of(script: Script, case: Case = CASE, **protocol: Any) -> Outcome:
+    return asyncio.run(annotate(case, ScriptedChat(script), settings_of(**protocol)))
+
+
+def without_times(outcome: Outcome) -> dict[str, Any]:
+    return outcome.model_dump(exclude={"started", "finished"})
+
+
+# The decision table of section 6 of the facts: acceptable A, acceptable B, relation; then what
+# follows under strict, strict with accept_operator_differences, lenient, lenient with it.
+TABLE = """
+    yes yes same       accept     accept     accept     accept
+    yes yes operators  adjudicate accept     adjudicate accept
+    yes yes roots      adjudicate adjudicate adjudicate adjudicate
+    yes no  same       human      human      adjudicate adjudicate
+    yes no  operators  human      human      adjudicate adjudicate
+    yes no  roots      human      human      adjudicate adjudicate
+    no  yes same       human      human      adjudicate adjudicate
+    no  yes operators  human      human      adjudicate adjudicate
+    no  yes roots      human      human      adjudicate adjudicate
+    no  no  same       human      human      human      human
+    no  no  operators  human      human      human      human
+    no  no  roots      human      human      human      human
+"""
+COLUMNS = [("strict", False), ("strict", True), ("lenient", False), ("lenient", True)]
+CODES = {
+    "same": ("Evo/Lrn", "Evo/Lrn"),
+    "operators": ("Evo/Lrn", "Lrn+Evo"),
+    "roots": ("Evo/Lrn", "Evo/Sch"),
+}
+ROWS = [
+    (*line.split()[:3], policy, flag, line.split()[3 + column])
+    for line in TABLE.strip().splitlines()
+    for column, (policy, flag) in enumerate(COLUMNS)
+]
+
+
+@pytest.mark.parametrize(("a", "b", "relation", "policy", "flag", "step"), ROWS)
+def test_decision_table(a: str, b: str, relation: str, policy: str, flag: bool, step: str) -> None:
+    first, second = CODES[relation]
+    chat = ScriptedChat(
+        {
+            "classify-a": coded(first, "one"),
+            "classify-b": coded(second, "two"),
+            "evaluate-a": GOOD if a == "yes" else BAD,
+            "evaluate-b": GOOD if b == "yes" else BAD,
+            "adjudicate": settled("synthesis", "Sch"),
+            "confirm": GOOD,
+        }
+    )
+    settings = settings_of(policy=policy, accept_operator_differences=flag)
+    outcome = asyncio.run(annotate(CASE, chat, settings))
+    assert f"compare:{relation}" in outcome.path
+    assert chat.roles[:4] == FIRST_FOUR
+    if step == "accept":
+        assert outcome.status is Status.ACCEPTED
+        assert outcome.a is not None and outcome.code == outcome.a.code
+        assert chat.roles[4:] == []
+    elif step == "adjudicate":
+        assert outcome.status is Status.ADJUDICATED
+        assert outcome.code == f"OPT=Sch{FIELDS}"
+        assert chat.roles[4:] == ["adjudicate", "confirm"]
+    else:
+        assert outcome.status is Status.HUMAN
+        assert outcome.code is None and outcome.reason is not None
+        assert outcome.reason.startswith("neither" if a == b else f"only {'AB'[a == 'no']} is")
+        assert chat.roles[4:] == []
+
+
+def test_accepted_case_holds_all_that_led_there() -> None:
+    outcome = outcome_of(AGREED)
+    assert outcome.path == (
+        "classify-a:strict",
+        "classify-b:strict",
+        "evaluate-a:PASS:90",
+        "evaluate-b:PASS:90",
+        "compare:same",
+        "accept",
+    )
+    assert outcome.code == f"OPT=Ctl{FIELDS}"
+    assert outcome.a and outcome.b and outcome.evaluation_a and outcome.agreement
+    assert (outcome.a.rationale, outcome.b.rationale) == ("it feeds back", "it regulates")
+    assert outcome.agreement.exact and outcome.agreement.distance == "opt-l1-v1"
+    assert (outcome.gold, outcome.description_hash, outcome.generation) == (
+        "Ctl",
+        CASE.description_hash,
+        "published",
+    )
+    (call,) = outcome.a.calls
+    assert (call.role, call.model, call.response_model) == ("classify-a", "alpha", "model-1")
+    assert call.prompt == "classify_maximal@1" and len(call.prompt_hash) == 64
+    assert json.loads(call.text)["rationale"] == "it feeds back"
+    assert outcome.started <= outcome.finished and outcome.started.tzinfo is not None
+    assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
+
+
+def test_fields_after_the_roots_do_not_make_codes_differ() -> None:
+    other = json.dumps({"rationale": "r", "opt": "OPT=Ctl; Rep=state; Human=high"})
+    outcome = outcome_of({**AGREED, "classify-b": other})
+    assert outcome.status is Status.ACCEPTED and outcome.code == f"OPT=Ctl{FIELDS}"
+    assert outcome.agreement is not None and outcome.agreement.levenshtein > 0
+
+
+def test_adjudicated_case_is_confirmed() -> None:
+    outcome = outcome_of(DISPUTED)
+    assert outcome.status is Status.ADJUDICATED and outcome.code == f"OPT=Lrn+Ctl{FIELDS}"
+    order = "".join(shown_order(307, CASE.id))
+    assert outcome.path[4:] == (
+        "compare:roots",
+        f"adjudicate:{order}:synthesis",
+        "confirm:PASS:90",
+        "accept",
+    )
+    assert outcome.adjudication is not None and outcome.adjudication.confirmation is not None
+    assert outcome.adjudication.classification.rationale == "by the rules"
+    assert outcome.unread == ()
+
+
+def test_unconfirmed_adjudication_goes_to_a_person() -> None:
+    outcome = outcome_of({**DISPUTED, "confirm": BAD})
+    assert outcome.status is Status.HUMAN and outcome.code is None
+    assert outcome.reason == "the adjudicated code is not acceptable: FAIL 40"
+    assert outcome.adjudication is not None and outcome.path[-1] == "human:unconfirmed"
+
+
+def test_lenient_policy_adjudicates_equal_codes_of_which_one_is_refused() -> None:
+    script = {**AGREED, "evaluate-b": BAD, "adjudicate": settled("second", "Ctl"), "confirm": GOOD}
+    outcome = outcome_of(script, policy="lenient")
+    assert outcome.status is Status.ADJUDICATED and outcome.adjudication is not None
+    assert outcome.adjudication.choice == outcome.adjudication.order[1]
+
+
+def test_threshold_is_the_least_acceptable_score() -> None:
+    script = {**AGREED, "evaluate-a": graded("WEAK_PASS", 80)}
+    assert outcome_of(script, threshold=80).status is Status.ACCEPTED
+    assert outcome_of(script, threshold=81).status is Status.HUMAN
+
+
+@pytest.mark.parametrize("seed", [0, 307])
+def test_order_is_drawn_by_seed_and_case(seed: int) -> None:
+    orders = [shown_order(seed, f"case-{number}") for number in range(400)]
+    assert 150 < orders.count(("A", "B")) < 250
+    assert orders == [shown_order(seed, f"case-{number}") for number in range(400)]
+    assert orders != [shown_order(seed + 1, f"case-{number}") for number in range(400)]
+
+
+def test_order_is_the_same_forever() -> None:
+    assert [shown_order(307, f"case-{n}")[0] for n in range(12)] == list("BABBBABAABBA")
+
+
+@pytest.mark.parametrize("choice", ["first", "second"])
+def test_adjudicator_sees_the_candidates_in_the_order_logged(choice: str) -> None:
+    met: set[tuple[str, str]] = set()
+    for number in range(20):
+        case = Case(f"case-{number}", CASE.description)
+        order = shown_order(307, case.id)
+        roots = {"A": "Ctl", "B": "Lrn"}
+        side = order[choice == "second"]
+        chat = ScriptedChat({**DISPUTED, "adjudicate": settled(choice, roots[side])})
+        outcome = asyncio.run(annotate(case, chat, settings_of()))
+        shown = chat.shown("adjudicate")
+        places = [shown.index(f"candidate: OPT={roots[one]}") for one in order]
+        assert places == sorted(places)
+        assert shown.index("it feeds back") < shown.index("it adapts") or order == ("B", "A")
+        assert outcome.adjudication is not None
+        assert outcome.adjudication.order == order and outcome.adjudication.choice == side
+        assert outcome.code == f"OPT={roots[side]}{FIELDS}"
+        met.add(order)
+    assert met == {("A", "B"), ("B", "A")}
+
+
+def test_adjudicator_sees_both_rationales_and_reports_but_no_names() -> None:
+    chat = ScriptedChat(DISPUTED)
+    asyncio.run(annotate(CASE, chat, settings_of()))
+    shown = "".join(message.content for message in chat.request("adjudicate").messages)
+    for part in ("it feeds back", "it adapts", "PASS, score 90", "WEAK_PASS, score 75"):
+        assert part in shown
+    assert not any(name in shown for name in ("alpha", "beta", "gamma", "Annotator A"))
+
+
+def test_nothing_of_gold_and_meta_reaches_a_model() -> None:
+    case = Case(
+        "c", CASE.description, gold="Swm/Sym", meta={"trap": True, "bait": ["Swm"], "x": "zq"}
+    )
+    chat = ScriptedChat(DISPUTED)
+    asyncio.run(annotate(case, chat, settings_of()))
+    for _, request in chat.requests:
+        said = "".join(message.content for message in request.messages)
+        assert "Swm/Sym" not in said and "zq" not in said and "trap" not in said
+
+
+# Replies that cannot be read
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_unreadable_reply_is_asked_for_once_more(stage: str) -> None:
+    good = DISPUTED[stage]
+    assert isinstance(good, str)
+    chat = ScriptedChat({**DISPUTED, stage: JUNK, f"{stage}-repair": good})
+    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert outcome.status is Status.ADJUDICATED
+    assert sorted(chat.roles) == sorted([*STAGES, f"{stage}-repair"])
+    first, second = chat.request(stage), chat.request(f"{stage}-repair")
+    assert second.messages[: len(first.messages)] == first.messages
+    asked = second.messages[len(first.messages) :]
+    assert [message.role for message in asked] == ["assistant", "user"]
+    assert asked[0].content == JUNK and "could not be used" in asked[1].content
+    assert (second.schema, second.model) == (first.schema, first.model)
+    assert '"asked again: ' in outcome.model_dump_json()
+    repaired = [call for call in calls(outcome) if call["role"] == f"{stage}-repair"]
+    assert [call["prompt"] for call in repaired] == ["repair@1"]
+
+
+def calls(outcome: Outcome) -> list[dict[str, Any]]:
+    """Every call within an outcome, wherever it stands."""
+
+    def within(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            found = value.get("calls", ())
+            return [*found, *(call for part in value.values() for call in within(part))]
+        return []
+
+    body = outcome.model_dump()
+    return [*within(body), *body["unread"]]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_reply_unreadable_twice_goes_to_a_person(stage: str) -> None:
+    chat = ScriptedChat({**DISPUTED, stage: JUNK, f"{stage}-repair": JUNK})
+    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert outcome.status is Status.HUMAN and outcome.code is None
+    assert outcome.reason is not None and "asked again" in outcome.reason
+    unread = [call.role for call in outcome.unread]
+    if stage.startswith("classify"):
+        side = stage[-1].upper()
+        assert outcome.reason.startswith(f"no code of {side} could be read")
+        assert outcome.path[-1] == "human:unparsable" and unread == []
+    else:
+        assert outcome.path[-1] == f"human:{stage}-unreadable"
+        assert unread == [stage, f"{stage}-repair"]
+    assert len(calls(outcome)) == len(chat.requests)
+
+
+def test_answer_without_a_code_scores_zero_and_asks_no_evaluator() -> None:
+    chat = ScriptedChat({**DISPUTED, "classify-b": JUNK, "classify-b-repair": JUNK})
+    outcome = asyncio.run(annotate(CASE, chat, settings_of(policy="lenient")))
+    assert "evaluate-b" not in chat.roles and "evaluate-a" in chat.roles
+    assert outcome.status is Status.HUMAN
+    assert outcome.b is not None and outcome.b.format == "unparsable" and outcome.b.problem
+    evaluation = outcome.evaluation_b
+    assert evaluation is not None and (evaluation.score, evaluation.acceptable) == (0, False)
+    assert evaluation.raw_verdict is None and evaluation.caps != ()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("finish_reason", ["length", "content_filter"])
+def test_reply_cut_off_is_no_answer(stage: str, finish_reason: str) -> None:
+    whole = DISPUTED[stage]
+    assert isinstance(whole, str)
+    cut = replied(whole[:-12], finish_reason=finish_reason)
+    chat = ScriptedChat({**DISPUTED, stage: cut, f"{stage}-repair": whole})
+    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert outcome.status is Status.ADJUDICATED
+    said = chat.shown(f"{stage}-repair")
+    assert ("cut off at max_tokens" if finish_reason == "length" else "withheld") in said
+
+
+def test_whole_object_counts_though_the_server_says_length() -> None:
+    whole = AGREED["classify-a"]
+    assert isinstance(whole, str)
+    outcome = outcome_of({**AGREED, "classify-a": replied(whole, finish_reason="length")})
+    assert outcome.path[0] == "classify-a:strict"
+
+
+# Calls that fail
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_failed_call_ends_the_case_with_what_was_got(stage: str) -> None:
+    chat = ScriptedChat({**DISPUTED, stage: CallError("no answer after 7 attempts")})
+    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert outcome.status is Status.FAILED and outcome.code is None
+    assert outcome.reason == f"{stage}: no answer after 7 attempts"
+    assert outcome.path[-1] == f"failed:{stage}"
+    answered = [role for role in chat.roles if role != stage]
+    assert sorted(call["role"] for call in calls(outcome)) == sorted(answered)
+    assert outcome.prompt_tokens == 100 * len(answered)
+    assert outcome.completion_tokens == 10 * len(answered)
+    assert outcome.cost == 0.25 * len(answered)
+    assert (outcome.a is None) == (stage == "classify-a")
+    assert (outcome.adjudication is not None) == (stage == "confirm")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_failed_repair_keeps_the_call_before(stage: str) -> None:
+    script = {**DISPUTED, stage: JUNK, f"{stage}-repair": CallError("gone")}
+    outcome = outcome_of(script)
+    assert outcome.status is Status.FAILED and outcome.reason == f"{stage}-repair: gone"
+    assert [call.role for call in outcome.unread] == [stage]
+
+
+@pytest.mark.parametrize("stage", [*STAGES, "classify-b-repair", "confirm-repair"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        EndpointError("wrong key"),
+        BudgetError("used up"),
+        StoppedError("stopping"),
+        asyncio.CancelledError(),
+        RuntimeError("a bug"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_of_the_run_leave_the_case_open(stage: str, error: BaseException) -> None:
+    script = {**DISPUTED, stage.removesuffix("-repair"): JUNK, stage: error}
+    with pytest.raises(type(error)):
+        outcome_of(script)
+
+
+def test_error_of_the_run_beats_a_failed_call_beside_it() -> None:
+    script = {**AGREED, "classify-a": CallError("timeout"), "classify-b": StoppedError("stopping")}
+    with pytest.raises(StoppedError):
+        outcome_of(script)
+
+
+def test_failed_call_beats_an_unreadable_reply_beside_it() -> None:
+    script = {
+        **AGREED,
+        "evaluate-a": JUNK,
+        "evaluate-a-repair": JUNK,
+        "evaluate-b": CallError("timeout"),
+    }
+    outcome = outcome_of(script)
+    assert outcome.status is Status.FAILED and outcome.path[-1] == "failed:evaluate-b"
+    assert [call.role for call in outcome.unread] == ["evaluate-a", "evaluate-a-repair"]
+
+
+def test_answer_beside_a_stopped_call_is_waited_for() -> None:
+    journal: dict[str, Reply] = {}
+
+    class SlowB(ScriptedChat):
+        async def complete(self, request: Any, description_hash: str, role: str) -> Reply:
+            if role == "classify-b":
+                await asyncio.sleep(0.05)
+            return await super().complete(request, description_hash, role)
+
+    chat = SlowB({**AGREED, "classify-a": StoppedError("stopping")}, journal)
+    with pytest.raises(StoppedError):
+        asyncio.run(annotate(CASE, chat, settings_of()))
+    assert len(journal) == 1
+
+
+def test_cancelled_case_cancels_its_calls() -> None:
+    cancelled: list[str] = []
+
+    class Hanging:
+        async def complete(self, request: Any, description_hash: str, role: str) -> Reply:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.append(role)
+                raise
+            raise AssertionError
+
+    async def run() -> None:
+        task = asyncio.create_task(annotate(CASE, Hanging(), settings_of()))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert sorted(cancelled) == ["classify-a", "classify-b"]
+
+
+@pytest.mark.parametrize(("prompt", "longest"), [("maximal", LONGEST), ("word", LONGEST_FOR_WORDS)])
+def test_description_is_never_cut(prompt: str, longest: int) -> None:
+    chat = ScriptedChat({})
+    long = Case("long", "x" * (longest + 1))
+    outcome = asyncio.run(annotate(long, chat, settings_of(prompt=prompt)))
+    assert outcome.status is Status.FAILED and outcome.path == ("failed:description",)
+    assert outcome.reason is not None and f"{longest + 1:,} characters" in outcome.reason
+    assert chat.requests == []
+    whole = Case("whole", "x" * longest)
+    chat = ScriptedChat(AGREED)
+    asyncio.run(annotate(whole, chat, settings_of()))
+    assert whole.description in chat.shown("classify-a")
+
+
+# Calls, journal, money
+
+
+def test_request_holds_what_the_configuration_says() -> None:
+    annotator = ChatModel(
+        model="alpha", endpoint="lab", temperature=0.5, max_tokens=99, seed=7, extra={"top_p": 0.9}
+    )
+    other = ChatModel(model="o", temperature=None, seed=None, extra={"max_completion_tokens": 50})
+    llm = LlmConfig(
+        endpoints={"lab": Endpoint(base_url="http://lab/v1"), "default": Endpoint()},
+        annotator_a=annotator,
+        annotator_b=other,
+        evaluator=other,
+        adjudicator=other,
+    )
+    chat = ScriptedChat(AGREED)
+    asyncio.run(annotate(CASE, chat, Settings.build(llm, ProtocolConfig(), salt="again")))
+    a, b = chat.request("classify-a"), chat.request("classify-b")
+    assert (a.endpoint, a.base_url, a.model, a.seed) == ("lab", "http://lab/v1", "alpha", 7)
+    assert a.parameters == {"temperature": 0.5, "max_tokens": 99, "top_p": 0.9}
+    assert (b.base_url, b.seed, b.salt) == ("", None, "again")
+    assert b.parameters == {"max_completion_tokens": 50}
+    assert a.messages == b.messages and a.schema == b.schema
+
+
+def test_equal_answers_are_evaluated_once_for_money() -> None:
+    script = {**AGREED, "classify-b": AGREED["classify-a"]}
+    chat = ScriptedChat(script, journal={})
+    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert chat.roles == FIRST_FOUR and chat.sent == FIRST_FOUR[:3]
+    assert outcome.evaluation_b is not None and outcome.evaluation_b.calls[0].cached
+    assert outcome.prompt_tokens == 300 and outcome.cost == 0.75
+
+
+def test_failed_evaluation_of_equal_answers_is_not_repeated() -> None:
+    script = {**AGREED, "classify-b": AGREED["classify-a"], "evaluate-a": CallError("timeout")}
+    chat = ScriptedChat(script)
+    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
+    assert chat.roles == FIRST_FOUR[:3] and outcome.path[-1] == "failed:evaluate-a"
+
+
+def test_resumed_case_is_answered_from_the_journal() -> None:
+    journal: dict[str, Reply] = {}
+    script = {**DISPUTED, "classify-a": [JUNK], "classify-a-repair": coded("Ctl", "it feeds back")}
+    for stage in ("classify-a", "classify-a-repair", "evaluate-b", "adjudicate", "confirm"):
+        with pytest.raises(StoppedError):
+            chat = ScriptedChat({**script, stage: StoppedError("stop")}, journal)
+            asyncio.run(annotate(CASE, chat, settings_of()))
+    last = ScriptedChat({**script}, journal)
+    outcome = asyncio.run(annotate(CASE, last, settings_of()))
+    assert last.sent == ["confirm"] and outcome.prompt_tokens == 100 and outcome.cost == 0.25
+    again = asyncio.run(annotate(CASE, ScriptedChat({}, journal), settings_of()))
+    assert again.prompt_tokens == 0 and again.cost == 0.0
+    assert (again.code, again.path, again.a) != (None, (), None)
+    assert (again.code, again.path) == (outcome.code, outcome.path)
+
+
+def test_cost_is_unknown_with_a_call_without_a_price() -> None:
+    free = replied(str(AGREED["classify-a"]), cost=None)
+    assert outcome_of({**AGREED, "classify-a": free}).cost is None
+    known = replied(str(AGREED["classify-a"]), cost=None, cached=True)
+    assert outcome_of({**AGREED, "classify-a": known}).cost == 0.75
+
+
+def test_requests_are_equal_in_every_process(tmp_path: Path) -> None:
+    script = (
+        "import asyncio\n"
+        "from raylab.annotation.protocol import annotate\n"
+        "from tests.annotation.chats import CASE, DISPUTED, ScriptedChat, settings_of\n"
+        "chat = ScriptedChat(DISPUTED)\n"
+        "outcome = asyncio.run(annotate(CASE, chat, settings_of()))\n"
+        "print([request.key for _, request in chat.requests], outcome.path)\n"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+# Any reply
+
+
+REPLIES = st.one_of(
+    st.text(max_size=60),
+    st.sampled_from([coded("Ctl"), coded("Lrn"), GOOD, BAD, settled("first", "Ctl"), JUNK]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "rationale",
+                        "opt",
+                        "choice",
+                        "summary",
+                        "issues",
+                        "score",
+                        "verdict",
+                        "word",
+                        "x",
+                    ]
+                ),
+                inner,
+                max_size=5,
+            )
+        ),
+        max_leaves=8,
+    ).map(json.dumps),
+    st.text(alphabet='{}[]":,OPT=Lrn+/;\\u0d8 \n', max_size=60),
+)
+
+
+@given(
+    replies=st.fixed_dictionaries({stage: REPLIES for stage in STAGES}),
+    repairs=st.fixed_dictionaries({f"{stage}-repair": REPLIES for stage in STAGES}),
+    finish_reason=st.sampled_from(["stop", "length", "content_filter", ""]),
+    words=st.booleans(),
+)
+def test_any_replies_end_in_a_typed_outcome(
+    replies: dict[str, str], repairs: dict[str, str], finish_reason: str, words: bool
+) -> None:
+    script = {
+        role: replied(text, finish_reason=finish_reason)
+        for role, text in (replies | repairs).items()
+    }
+    for policy in ("strict", "lenient"):
+        prompt = "word" if words else "maximal"
+        outcome = outcome_of(script, policy=policy, prompt=prompt)
+        assert (outcome.code is None) == (outcome.status in (Status.HUMAN, Status.FAILED))
+        assert (outcome.reason is None) == (outcome.code is not None)
+        assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
+
+
+# Words
+
+
+def test_word_prompts_take_a_case_to_its_end() -> None:
+    named = {"reason": "feedback", "word": "control"}
+    chat = ScriptedChat(
+        {
+            "classify-a": json.dumps(named),
+            "classify-b": json.dumps({"reason": "weights", "word": "learning"}),
+            "evaluate-a": json.dumps({"summary": "yes", "score": 95, "verdict": "PASS"}),
+            "evaluate-b": json.dumps({"summary": "well", "score": 72, "verdict": "WEAK_PASS"}),
+            "adjudicate": json.dumps(named),
+            "confirm": json.dumps({"summary": "yes", "score": 90, "verdict": "PASS"}),
+        }
+    )
+    outcome = asyncio.run(annotate(CASE, chat, settings_of(prompt="word")))
+    assert outcome.status is Status.ADJUDICATED and outcome.code == f"OPT={Root.CTL}"
+    assert outcome.a is not None and outcome.a.format == "strict"
+    assert outcome.adjudication is not None and outcome.adjudication.choice == "A"
+    assert "Answer: control" in chat.shown("evaluate-a")
+    prefixes = {request.messages[0] for _, request in chat.requests}
+    assert len(prefixes) == 1, "a shared first turn is read only once by a local server"
+
+
+# Settings
+
+
+def test_settings_warn_of_models_that_judge_themselves() -> None:
+    def warnings(a: str, b: str, evaluator: str, adjudicator: str, **keys: Any) -> tuple[str, ...]:
+        llm = LlmConfig(
+            annotator_a=ChatModel(model=a, seed=1, **keys),
+            annotator_b=ChatModel(model=b, seed=2, **keys),
+            evaluator=ChatModel(model=evaluator),
+            adjudicator=ChatModel(model=adjudicator),
+        )
+        return Settings.build(llm, ProtocolConfig()).warnings
+
+    assert warnings("a", "b", "c", "d") == ()
+    (own,) = warnings("a", "b", "c", "b")
+    assert own.startswith("the adjudicator is the model of annotator_b")
+    (own,) = warnings("a", "b", "a", "d")
+    assert own.startswith("the evaluator is the model of annotator_a")
+    (own,) = warnings("a", "a", "c", "d")
+    assert "temperature 0" in own
+    assert warnings("a", "a", "c", "d", temperature=0.7) == ()
+    assert "says anything about quality" in settings_of(prompt="word").warnings[-1]
+
+
+def test_settings_refuse_a_broken_table_of_distances(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        settings_of(distance=tmp_path / "none.json")
+
+
+# Confirmation of a person's code
+
+
+PERSON = Classification(code="OPT=Ctl", rationale="it is a PID loop", format="strict")
+
+
+def test_person_is_confirmed_by_the_evaluator() -> None:
+    chat = ScriptedChat({"confirm": graded("WEAK_PASS", 72)})
+    evaluation = asyncio.run(confirm(CASE, PERSON, chat, settings_of()))
+    assert evaluation.verdict is Verdict.WEAK_PASS and evaluation.acceptable
+    assert "it is a PID loop" in chat.shown("confirm") and "OPT=Ctl" in chat.shown("confirm")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [{"confirm": CallError("timeout")}, {"confirm": JUNK, "confirm-repair": JUNK}],
+    ids=["failed", "unreadable"],
+)
+def test_confirmation_without_a_report_is_an_error(script: Script) -> None:
+    with pytest.raises(CallError, match="case pid: confirm"):
+        asyncio.run(confirm(CASE, PERSON, ScriptedChat(script), settings_of()))
+
+
+@pytest.mark.parametrize("error", [BudgetError, StoppedError, EndpointError])
+def test_confirmation_lets_errors_of_the_run_through(error: type[Exception]) -> None:
+    with pytest.raises(error):
+        asyncio.run(confirm(CASE, PERSON, ScriptedChat({"confirm": error("x")}), settings_of()))
+
+
+def test_stages_are_all_covered() -> None:
+    chat = ScriptedChat(DISPUTED)
+    asyncio.run(annotate(CASE, chat, settings_of()))
+    assert tuple(chat.roles) == STAGES
+    assert len(ROWS) == len(list(itertools.product("yn", "yn", CODES, COLUMNS)))

