@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import raylab
 from raylab.config.base import JobConfig
@@ -27,6 +27,7 @@ from raylab.config.schema import differences
 from raylab.errors import RunError
 from raylab.files import Place
 from raylab.log import bind_run
+from raylab.runs.records import VERSION_KEY, Record
 
 RECORD = "record.json"
 METRICS = "metrics.json"
@@ -66,6 +67,7 @@ GIT_SECONDS = 10
 LOGGER = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+R = TypeVar("R", bound=Record)
 
 
 class Run(Place):
@@ -138,6 +140,46 @@ class Run(Place):
         if not isinstance(value, dict):
             raise RunError(_corrupt(file, "it holds no object"))
         return cast(Json, value)
+
+    def read_record(self, kind: type[R], name: str | None = None) -> R | None:
+        """The record of a kind, or None if there is none that this raylab can read.
+
+        A record of another version that cannot be migrated counts as absent, with a warning.
+
+        Args:
+            kind: Of the record.
+            name: Relative name of its file; None takes the kind's own.
+
+        Raises:
+            RunError: The file is no such record.
+            DataError: It cannot be read.
+        """
+        name = name or kind.file
+        content = self.read_json(name)
+        if content is None:
+            return None
+        try:
+            record = kind.of_content(content)
+        except ValueError as error:
+            raise RunError(
+                f"{self / name} cannot be used: {error}: restore or remove it"
+            ) from error
+        if record is None:
+            LOGGER.warning(
+                "%s is of schema version %s, this raylab reads %s: it counts as absent",
+                self / name,
+                content.get(VERSION_KEY, "0"),
+                kind.version,
+            )
+        return record
+
+    def write_record(self, record: Record, name: str | None = None) -> None:
+        """Writes a record whole or not at all, under its kind's name unless another is given.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        self.write_json(name or record.file, record.content())
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes a JSON file whole or not at all; NaN and infinity become null.

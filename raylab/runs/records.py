@@ -1,0 +1,67 @@
+"""Records: the JSON files that runs leave, as frozen models with a schema version.
+
+A record stands beside its producer. `Run.read_record` and `Run.write_record` are the only way from
+a file to a record and back, so that no other code knows what the JSON looks like.
+"""
+
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from raylab.config.schema import problems_of
+
+VERSION_KEY = "schema_version"
+
+
+class Part(BaseModel):
+    """A frozen part of a record; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Record(Part):
+    """The content of one JSON file of a run.
+
+    Attributes:
+        file: Name of the file in the run directory.
+        version: Schema version that this raylab writes; it grows with every change of the fields.
+    """
+
+    file: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    def content(self) -> dict[str, Any]:
+        """What is written: JSON values, with the schema version first."""
+        return {VERSION_KEY: self.version, **self.model_dump(mode="json")}
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """The content of another version in the form of this one.
+
+        Args:
+            content: Without its schema version.
+            version: Of the content; 0 where it has none.
+
+        Returns:
+            None if it cannot be brought to this form; then the record counts as absent.
+        """
+        return None
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any]) -> Self | None:
+        """The record that was written; None if it is of a version that cannot be read.
+
+        Raises:
+            ValueError: The content is of this version, or migrated to it, and is not valid.
+        """
+        version = content.get(VERSION_KEY, 0)
+        values: dict[str, Any] | None = {k: v for k, v in content.items() if k != VERSION_KEY}
+        if version != cls.version:
+            values = cls.migrated(dict(values or {}), version)
+        if values is None:
+            return None
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            problem = problems_of(cls, error.errors(include_url=False))[0]
+            raise ValueError(str(problem)) from error
