@@ -24,7 +24,7 @@ def recorded_run(storage: str, name: str, archive: str | None) -> tuple[Run, Ann
     if record is None or record["job"] != AnnotateConfig.job:
         raise RunError(f"{run} is no annotation run: check name= and storage=")
     moved = {"storage": storage} | ({} if archive is None else {"archive": archive})
-    return run, AnnotateConfig.model_validate({**record["config"], **moved})
+    return run, AnnotateConfig.of_record({**record["config"], **moved})
 
 
 def archive_location(config: AnnotateConfig) -> str:

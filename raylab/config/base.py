@@ -2,8 +2,9 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -114,9 +115,15 @@ class ClusterConfig(Strict):
 
 
 class JobConfig(Strict):
-    """What every job takes."""
+    """The keys that every job takes.
+
+    Attributes:
+        job: Name of the job, of its command and of its YAML file.
+        moved: Keys that the job once had, each with the command that does its work now.
+    """
 
     job: ClassVar[str]
+    moved: ClassVar[Mapping[str, str]] = {}
 
     storage: Location = Field(default="./runs", validate_default=True)
     """Directory, or any URI that pyarrow's filesystems open."""
@@ -126,6 +133,15 @@ class JobConfig(Strict):
     """Go on with the run of this name; a run that does not exist is started."""
     log: Literal["text", "json"] = "text"
     """What the job prints: text for people, or one JSON object a line."""
+
+    @classmethod
+    def of_record(cls, values: Mapping[str, Any]) -> Self:
+        """Reads the configuration in a run's record, which may hold keys that have moved since.
+
+        Raises:
+            ValidationError: A value or another key does not fit.
+        """
+        return cls.model_validate({k: v for k, v in values.items() if k not in cls.moved})
 
 
 Scalar = bool | int | float | str | None

@@ -14,6 +14,8 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from raylab.config.base import JobConfig
+
 Node = dict[str, Any]
 
 
@@ -78,6 +80,7 @@ class _Schema:
     def __init__(self, kind: type[BaseModel]) -> None:
         self._root: Node = kind.model_json_schema()
         self._definitions: Node = self._root.get("$defs", {})
+        self.moved = kind.moved if issubclass(kind, JobConfig) else {}
 
     def keys(self) -> Iterator[Key]:
         return self._keys(self._root, "", None)
@@ -189,6 +192,8 @@ def _problem(schema: _Schema, error: ErrorDetails) -> Problem:
 
 
 def _unknown_key(schema: _Schema, place: _Place) -> str:
+    if now := schema.moved.get(place.path):
+        return f"moved to {now}"
     parent, _, name = place.path.rpartition(".")
     known = list(schema.keys())
     elsewhere = [key.variant for key in known if key.path == place.path and key.variant]

@@ -48,9 +48,6 @@ IDENTITY_EXCLUDES = {
     "budget",
     "prices",
     "export",
-    "review",
-    "review_file",
-    "reviewer",
     "drift",
 }
 """Keys, at any depth, that a configuration may change without becoming another run.
@@ -225,7 +222,8 @@ class Run(Place):
             raise RunError(
                 f"run {self} is of job {record.get('job')}, not {job}: choose another name="
             )
-        if differing := differences(_identity(record.get("config", {})), identity_of(config)):
+        had = {k: v for k, v in record.get("config", {}).items() if k not in config.moved}
+        if differing := differences(_identity(had), identity_of(config)):
             raise RunError(
                 f"run {self} is of another configuration:{differing}\n"
                 "set these as the run has them, or choose another name="
