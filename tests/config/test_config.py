@@ -3,7 +3,7 @@
 import itertools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -333,6 +333,16 @@ def test_configurations_are_frozen() -> None:
 )
 def test_unknown_key_names_the_nearest(overrides: list[str], expected: str) -> None:
     assert expected in refusal(TrainConfig, *overrides).splitlines()[1]
+
+
+def test_a_key_that_has_moved_names_the_way_to_do_the_same() -> None:
+    class Later(TrainConfig):
+        moved: ClassVar = {"sweep": "python jobs/tune.py trials=COUNT"}
+
+    message = refusal(Later, "sweep=3")
+    assert "sweep: has moved: python jobs/tune.py trials=COUNT" in message
+    recorded = {**TrainConfig(name="old").model_dump(mode="json"), "sweep": 3}
+    assert Later.of_record(recorded, storage="/new") == Later(name="old", storage="/new")
 
 
 def test_key_of_another_architecture_lists_the_keys_of_this_one() -> None:
