@@ -115,15 +115,12 @@ class ClusterConfig(Strict):
 
 
 class JobConfig(Strict):
-    """The keys that every job takes.
-
-    Attributes:
-        job: Name of the job, of its command and of its YAML file.
-        moved: Keys that the job once had, each with the command that does its work now.
-    """
+    """The keys of every job."""
 
     job: ClassVar[str]
+    """Name of the job: of its script, its YAML file and, by default, its runs."""
     moved: ClassVar[Mapping[str, str]] = {}
+    """Keys of earlier versions, each with the way to do the same now."""
 
     storage: Location = Field(default="./runs", validate_default=True)
     """Directory, or any URI that pyarrow's filesystems open."""
@@ -135,13 +132,18 @@ class JobConfig(Strict):
     """What the job prints: text for people, or one JSON object a line."""
 
     @classmethod
-    def of_record(cls, values: Mapping[str, Any]) -> Self:
-        """Reads the configuration in a run's record, which may hold keys that have moved since.
+    def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:
+        """Returns the configuration in a run's record, without the keys that have moved since.
+
+        Args:
+            recorded: The configuration as JSON values.
+            **changed: Values that replace recorded ones, such as where the run is now.
 
         Raises:
-            ValidationError: A value or another key does not fit.
+            pydantic.ValidationError: The values are not valid for this job.
         """
-        return cls.model_validate({k: v for k, v in values.items() if k not in cls.moved})
+        kept = {key: value for key, value in recorded.items() if key not in cls.moved}
+        return cls.model_validate({**kept, **changed})
 
 
 Scalar = bool | int | float | str | None

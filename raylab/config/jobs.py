@@ -183,7 +183,7 @@ class ReviewConfig(JobConfig):
     """The annotation run whose open cases are settled."""
     export: LocalPath | None = None
     """Write the open cases to this JSONL file for people to fill in, instead of the page."""
-    import_: LocalPath | None = Field(None, alias="import")
+    import_: LocalPath | None = Field(default=None, alias="import")
     """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
