@@ -125,7 +125,7 @@ def fit(
                 ),
                 checkpoint_config=CheckpointConfig(
                     num_to_keep=config.training.keep_checkpoints,
-                    checkpoint_score_attribute=config.training.monitor.value,
+                    checkpoint_score_attribute=config.training.monitor,
                 ),
                 callbacks=[Forward(queue, config.cluster.max_failures)],
                 logging_config=LoggingConfig(log_level="CRITICAL"),
