@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 
 from raylab.config.base import JobConfig
 from raylab.config.compose import as_yaml, composed_values, config_groups, load_config
-from raylab.config.schema import Key, keys_of
+from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
 from raylab.log import JsonLines, log_line, structured
 
@@ -139,7 +139,7 @@ def _reader_is_gone() -> bool:
     return bool(watch.poll(0))
 
 
-def _key_lines(keys: Sequence[Key], values: dict[str, Any]) -> Iterator[str]:
+def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[str]:
     around = ("", None)
     for key in keys:
         section = (key.path.rpartition(".")[0], key.variant)
@@ -152,7 +152,7 @@ def _key_lines(keys: Sequence[Key], values: dict[str, Any]) -> Iterator[str]:
             yield textwrap.fill(key.doc, 96, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
-def _value_at(values: dict[str, Any], key: Key) -> object:
+def _value_at(values: dict[str, Any], key: ConfigKey) -> object:
     *parents, name = key.path.split(".")
     for part in parents:
         values = values.get(part, {})

@@ -44,7 +44,8 @@ from raylab.opt.prompts import prompt_catalogue
 from raylab.report.annotation_run import conclude, tell_drift
 from raylab.report.progress import duration
 from raylab.review.exchange import run_review
-from raylab.runs.run import RECORD, Json, Run, identity_of
+from raylab.runs.run import RECORD, Json, Run
+from raylab.runs.run_record import identity_of
 
 CASES_LOOKED_UP = 1000
 """Cases of which the archive is asked at once whether it has them."""

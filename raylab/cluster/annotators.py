@@ -24,8 +24,8 @@ from raylab.errors import RaylabError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import Permit, RateLimiter, Spent
-from raylab.llm.wire import Outcome as Attempt
+from raylab.llm.rate_limits import Permit, RateLimiter, Spend
+from raylab.llm.wire import AttemptOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class RateLimiterActor(RateLimiter):
         with Archive.open(location, wait=SERVER_SECONDS) as archive:
             spent = archive.spent(run)
         tokens = spent.prompt_tokens + spent.completion_tokens
-        super().__init__(limits, llm.budget, Spent(tokens, spent.cost))
+        super().__init__(limits, llm.budget, Spend(tokens, spent.cost))
 
 
 class _RemoteRateLimiter:
@@ -203,7 +203,7 @@ class _Counts:
         where = {"endpoint": event.endpoint, "model": event.model}
         self._meters.add(ATTEMPTS, **where, outcome=event.outcome.value)
         self._meters.observe(SECONDS, event.seconds, **where)
-        if event.outcome is not Attempt.OK:
+        if event.outcome is not AttemptOutcome.OK:
             self._tally.failures[event.outcome.value] += 1
             return
         cost = event.cost or 0.0

@@ -17,7 +17,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Metric:
+class RayMetric:
     """A metric by its name; every one also has the label `run`, the name of the job's run."""
 
     name: str
@@ -25,15 +25,15 @@ class Metric:
     labels: tuple[str, ...] = ()
 
 
-class Counter(Metric):
+class Counter(RayMetric):
     """What only grows, from zero in every process."""
 
 
-class Gauge(Metric):
+class Gauge(RayMetric):
     """What is as it was last set."""
 
 
-class Histogram(Metric):
+class Histogram(RayMetric):
     """Seconds, counted by `LATENCY_SECONDS`."""
 
 
@@ -116,7 +116,7 @@ class Meters:
         """Count a duration."""
         self._record("observe", metric, seconds, labels)
 
-    def _record(self, how: str, metric: Metric, value: float, labels: dict[str, str]) -> None:
+    def _record(self, how: str, metric: RayMetric, value: float, labels: dict[str, str]) -> None:
         try:
             getattr(_registered(metric), how)(value, {"run": self.run, **labels})
         except Exception as error:
@@ -124,7 +124,7 @@ class Meters:
 
 
 @cache
-def _registered(metric: Metric) -> Any:
+def _registered(metric: RayMetric) -> Any:
     """The metric as Ray has it in this process."""
     labels = ("run", *metric.labels)
     match metric:

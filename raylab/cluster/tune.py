@@ -38,7 +38,6 @@ from raylab.cluster.train import fit
 from raylab.config.arc import Search, SearchSpace
 from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.models import Architecture
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.log import log_line, log_tables
@@ -374,10 +373,10 @@ def _rank(row: Json) -> tuple[bool, float, float, str]:
 
 def _drawn(space: SearchSpace, trained: Json) -> Drawn:
     """What was searched of a trial's configuration, as trained."""
-    architecture = Architecture(trained["model"]["architecture"])
+    architecture = trained["model"]["architecture"]
     model = {f"{architecture}.{key}": trained["model"][key] for key in space.model[architecture]}
     training = {f"training.{key}": trained["training"][key] for key in space.training}
-    return {ARCHITECTURE: architecture.value, **model, **training}
+    return {ARCHITECTURE: architecture, **model, **training}
 
 
 def _described(ranked: Sequence[Json]) -> list[Json]:

@@ -2,9 +2,10 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -127,9 +128,12 @@ class ClusterConfig(Strict):
 
 
 class JobConfig(Strict):
-    """What every job takes."""
+    """The keys of every job."""
 
     job: ClassVar[str]
+    """Name of the job: of its script, its YAML file and, by default, its runs."""
+    moved: ClassVar[Mapping[str, str]] = {}
+    """Keys of earlier versions, each with the way to do the same now."""
 
     storage: Location = Field(default="./runs", validate_default=True)
     """Directory, or any URI that pyarrow's filesystems open."""
@@ -139,6 +143,20 @@ class JobConfig(Strict):
     """Go on with the run of this name; a run that does not exist is started."""
     log: Literal["text", "json"] = "text"
     """What the job prints: text for people, or one JSON object a line."""
+
+    @classmethod
+    def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:
+        """Returns the configuration in a run's record, without the keys that have moved since.
+
+        Args:
+            recorded: The configuration as JSON values.
+            **changed: Values that replace recorded ones, such as where the run is now.
+
+        Raises:
+            pydantic.ValidationError: The values are not valid for this job.
+        """
+        kept = {key: value for key, value in recorded.items() if key not in cls.moved}
+        return cls.model_validate({**kept, **changed})
 
 
 Scalar = bool | int | float | str | None

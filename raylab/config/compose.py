@@ -21,7 +21,7 @@ from yaml import YAMLError
 
 import raylab
 from raylab.config.base import JobConfig
-from raylab.config.schema import Problem, problems_of
+from raylab.config.schema import ConfigProblem, problems_of
 from raylab.errors import ConfigError
 
 CONFIGS = Path(raylab.__file__).parents[1] / "configs"
@@ -33,7 +33,7 @@ C = TypeVar("C", bound=JobConfig)
 class _Invalid(Exception):
     """Problems on the way to a configuration; never leaves this module."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[ConfigProblem]) -> None:
         super().__init__()
         self.problems = list(problems)
 
@@ -115,16 +115,16 @@ def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
 
 def _read_overrides(
     groups: dict[str, tuple[str, ...]], overrides: Sequence[str]
-) -> tuple[list[str], list[Problem]]:
+) -> tuple[list[str], list[ConfigProblem]]:
     """The overrides in the form Hydra is given, and what is wrong with the others."""
     parser = OverridesParser.create()
     usable: list[str] = []
-    problems: list[Problem] = []
+    problems: list[ConfigProblem] = []
     for text in overrides:
         try:
             override = parser.parse_override(text)
         except HydraException as error:
-            problems.append(Problem(text, _syntax_problem(text, error)))
+            problems.append(ConfigProblem(text, _syntax_problem(text, error)))
             continue
         if problem := _override_problem(groups, override):
             problems.append(problem)
@@ -140,21 +140,23 @@ def _syntax_problem(text: str, error: HydraException) -> str:
     return f"{reason}; a value with special characters is quoted twice: \"key='value'\""
 
 
-def _override_problem(groups: dict[str, tuple[str, ...]], override: Override) -> Problem | None:
+def _override_problem(
+    groups: dict[str, tuple[str, ...]], override: Override
+) -> ConfigProblem | None:
     key = override.key_or_group
     if key.split(".")[0] == "hydra":
-        return Problem(key, "Hydra's own settings have no effect here: it only composes")
+        return ConfigProblem(key, "Hydra's own settings have no effect here: it only composes")
     if override.is_delete():
         return None
     if override.is_sweep_override():
-        return Problem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
+        return ConfigProblem(key, "a job takes one value, not a sweep; a list is written key=[a,b]")
     choice = override.value()
     if isinstance(choice, dict):
         return None
     if key in groups and choice not in groups[key]:
-        return Problem(key, f"no option {choice}; options: {', '.join(groups[key])}")
+        return ConfigProblem(key, f"no option {choice}; options: {', '.join(groups[key])}")
     if key not in groups and (CONFIGS / key).is_dir():
-        return Problem(key, f"no config group of this job; its groups: {', '.join(groups)}")
+        return ConfigProblem(key, f"no config group of this job; its groups: {', '.join(groups)}")
     return None
 
 
@@ -186,7 +188,7 @@ def _compose(
                 OmegaConf.update(composed, key, value, merge=True, force_add=True)
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        raise _Invalid([Problem("", str(error).strip().replace("\n", "\n    "))]) from error
+        raise _Invalid([ConfigProblem("", str(error).strip().replace("\n", "\n    "))]) from error
     return cast(dict[str, Any], values)
 
 
@@ -195,10 +197,11 @@ def _validate(kind: type[C], values: dict[str, Any]) -> C:
     try:
         return kind.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:
-        raise _Invalid(problems_of(kind, error.errors(include_url=False))) from error
+        problems = problems_of(kind, error.errors(include_url=False), kind.moved)
+        raise _Invalid(problems) from error
 
 
-def _report(kind: type[JobConfig], problems: Sequence[Problem]) -> str:
+def _report(kind: type[JobConfig], problems: Sequence[ConfigProblem]) -> str:
     lines = "".join(f"\n  {problem}" for problem in problems)
     return (
         f"the configuration of {kind.job} cannot be used:{lines}\n"

@@ -42,7 +42,6 @@ ColourRelabelling = Annotated[
 class TransformerConfig(Strict, ABC):
     """The keys that all architectures share."""
 
-    architecture: str
     d_model: Width
     d_ff: FeedForwardWidth
     heads: Heads

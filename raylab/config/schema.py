@@ -18,7 +18,7 @@ Node = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """One configuration key.
 
     Attributes:
@@ -42,7 +42,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """One thing wrong with a configuration, and where."""
 
     path: str
@@ -53,15 +53,30 @@ class Problem:
         return f"{self.path}: {self.text}" if self.path else self.text
 
 
-def keys_of(kind: type[BaseModel]) -> list[Key]:
+def keys_of(kind: type[BaseModel]) -> list[ConfigKey]:
     """Every key of the model and its sections, in the order of definition."""
     return list(_Schema(kind).keys())
 
 
-def problems_of(kind: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[Problem]:
-    """Says each pydantic error of `kind` with its dotted key and what is expected."""
+def problems_of(
+    kind: type[BaseModel], errors: Sequence[ErrorDetails], moved: Mapping[str, str] | None = None
+) -> list[ConfigProblem]:
+    """Translates pydantic's errors of `kind` into problems of its keys.
+
+    Args:
+        kind: Model that refused the values.
+        errors: Its errors.
+        moved: Keys of earlier versions, each with the way to do the same now.
+    """
     schema = _Schema(kind)
-    return [_problem(schema, error) for error in errors if not _follows(error)]
+    problems = [_problem(schema, error) for error in errors if not _follows(error)]
+    ways = moved or {}
+    return [
+        ConfigProblem(problem.path, f"has moved: {ways[problem.path]}")
+        if problem.path in ways
+        else problem
+        for problem in problems
+    ]
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ class _Schema:
         self._root: Node = kind.model_json_schema()
         self._definitions: Node = self._root.get("$defs", {})
 
-    def keys(self) -> Iterator[Key]:
+    def keys(self) -> Iterator[ConfigKey]:
         return self._keys(self._root, "", None)
 
     def locate(self, location: Sequence[int | str]) -> _Place:
@@ -102,28 +117,30 @@ class _Schema:
         options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
         return {**node, **self.resolve(options[0])} if len(options) == 1 else node
 
-    def _keys(self, section: Node, prefix: str, variant: str | None) -> Iterator[Key]:
+    def _keys(self, section: Node, prefix: str, variant: str | None) -> Iterator[ConfigKey]:
         for name, child in section["properties"].items():
             node, path = self.resolve(child), prefix + name
             doc = node.get("description", "")
             if "discriminator" in node:
-                yield Key(path, "", None, doc, variant)
+                yield ConfigKey(path, "", None, doc, variant)
                 yield from self._variants(node, path)
             elif "properties" in node:
-                yield Key(path, "", None, doc, variant)
+                yield ConfigKey(path, "", None, doc, variant)
                 yield from self._keys(node, f"{path}.", variant)
             elif "properties" in (entry := self.resolve(node.get("additionalProperties") or {})):
-                yield Key(path, "", None, doc, variant)
+                yield ConfigKey(path, "", None, doc, variant)
                 yield from self._keys(entry, f"{path}.<name>.", variant)
             else:
-                yield Key(path, self._type(child), child.get("default"), doc, variant)
+                yield ConfigKey(path, self._type(child), child.get("default"), doc, variant)
 
-    def _variants(self, node: Node, path: str) -> Iterator[Key]:
+    def _variants(self, node: Node, path: str) -> Iterator[ConfigKey]:
         tag = node["discriminator"]["propertyName"]
         members = [self.resolve(option) for option in node["oneOf"]]
         choices = [member["properties"][tag]["const"] for member in members]
         default = node.get("default", {}).get(tag)
-        yield Key(f"{path}.{tag}", " | ".join(choices), default, node.get("description", ""), None)
+        yield ConfigKey(
+            f"{path}.{tag}", " | ".join(choices), default, node.get("description", ""), None
+        )
         for choice, member in zip(choices, members, strict=True):
             for key in self._keys(member, f"{path}.", f"{path}.{tag}={choice}"):
                 if key.name != tag:
@@ -165,27 +182,29 @@ def _follows(error: ErrorDetails) -> bool:
     return error["type"] == "too_short" and bool(error["input"])
 
 
-def _problem(schema: _Schema, error: ErrorDetails) -> Problem:
+def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
     place = schema.locate(error["loc"])
     message = re.sub(r"^(Value error, |\w+ (?=should ))", "", error["msg"])
     match error["type"]:
         case "extra_forbidden":
-            return Problem(place.path, _unknown_key(schema, place))
+            return ConfigProblem(place.path, _unknown_key(schema, place))
         case "value_error":
-            return Problem(place.path, message)
+            return ConfigProblem(place.path, message)
         case "missing":
-            return Problem(place.path, "is needed")
+            return ConfigProblem(place.path, "is needed")
         case "union_tag_not_found" | "union_tag_invalid":
             tag = place.node["discriminator"]["propertyName"]
             context = error.get("ctx", {})
             given = f"given {context['tag']}, " if "tag" in context else ""
             choices = ", ".join(place.node["discriminator"]["mapping"])
-            return Problem(f"{place.path}.{tag}", f"{given}should be one of {choices}")
+            return ConfigProblem(f"{place.path}.{tag}", f"{given}should be one of {choices}")
         case "string_type" if isinstance(error["input"], (int, float)):
             given = json.dumps(error["input"])
-            return Problem(place.path, f"given {given}, should be text: quote it twice, \"'...'\"")
+            return ConfigProblem(
+                place.path, f"given {given}, should be text: quote it twice, \"'...'\""
+            )
         case _:
-            return Problem(place.path, f"given {json.dumps(error['input'])}, {message}")
+            return ConfigProblem(place.path, f"given {json.dumps(error['input'])}, {message}")
 
 
 def _unknown_key(schema: _Schema, place: _Place) -> str:

@@ -12,7 +12,7 @@ from raylab.llm.chat import ChatRequest, Journal, Reply
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.embedded import Embedded
 from raylab.llm.rate_limits import LocalRateLimiter, Permit, RateLimiter, RateLimiterClient
-from raylab.llm.wire import Completion, Failure, Outcome, encode_request, most_tokens
+from raylab.llm.wire import AttemptOutcome, Completion, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
 """Seconds before the second attempt, at most; twice as many before each further one."""
@@ -39,7 +39,7 @@ class CallEvent:
 
     endpoint: str
     model: str
-    outcome: Outcome
+    outcome: AttemptOutcome
     retried: bool
     prompt_tokens: int
     completion_tokens: int
@@ -175,7 +175,7 @@ class Client:
             async with connection.slots:
                 result, seconds = await self._attempt(connection, request, content)
                 if isinstance(result, Completion):
-                    self._tell(request, Outcome.OK, False, seconds, result)
+                    self._tell(request, AttemptOutcome.OK, False, seconds, result)
                     connection.succeeded()
                     reply = self._reply(request, key, result, seconds, attempt)
                     await self._keep(request, reply, description_hash, role)
@@ -230,8 +230,8 @@ class Client:
         started = self._timing.clock()
         result = await connection.send(content)
         seconds = self._timing.clock() - started
-        if isinstance(result, Failure) and result.outcome is Outcome.RATE_LIMITED:
-            await self._let_be(connection, result.pause or 0.0)
+        if isinstance(result, Failure) and result.outcome is AttemptOutcome.RATE_LIMITED:
+            await self._throttle(connection, result.pause or 0.0)
         if permit is not None:
             await self._settle(permit, request.model, result, prompt + reply, cost)
         return result, seconds
@@ -252,9 +252,9 @@ class Client:
                     return permit
                 await connection.pause(permit.wait)
 
-    async def _let_be(self, connection: Connection, seconds: float) -> None:
+    async def _throttle(self, connection: Connection, seconds: float) -> None:
         if seconds > 0:
-            connection.let_be(seconds)
+            connection.throttle(seconds)
             if connection.name in self._gated:
                 await self._limiter.penalise(connection.name, seconds)
 
@@ -279,7 +279,7 @@ class Client:
     def _tell(
         self,
         request: ChatRequest,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         retried: bool,
         seconds: float,
         completion: Completion | None = None,

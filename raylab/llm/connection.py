@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from raylab.config.llm import Endpoint
 from raylab.errors import CallError, ConfigError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
-from raylab.llm.wire import Completion, Failure, Outcome, read_completion, read_status, scrub
+from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status, scrub
 
 CONNECT_TIMEOUT = 15.0
 KEEP_ALIVE = 4.0
@@ -109,7 +109,7 @@ class Connection:
             halted.cancel()
         self.check()
 
-    def let_be(self, seconds: float) -> None:
+    def throttle(self, seconds: float) -> None:
         """Sends nothing for so long."""
         self._not_before = max(self._not_before, self._timing.clock() + seconds)
 
@@ -136,7 +136,7 @@ class Connection:
                     options=self._options,
                 )
         except TimeoutError:
-            return Failure(Outcome.TIMEOUT, f"no answer within {self.limits.timeout:g} s")
+            return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.limits.timeout:g} s")
         except APIStatusError as error:
             answer = error.response
             return read_status(
@@ -147,7 +147,7 @@ class Connection:
                 self._answered,
             )
         except (APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
-            return Failure(Outcome.CONNECTION, f"the connection failed: {_root(error)}")
+            return Failure(AttemptOutcome.CONNECTION, f"the connection failed: {_root(error)}")
         return read_completion(response.content)
 
     def succeeded(self) -> None:
@@ -159,13 +159,13 @@ class Connection:
         """The error of a call that failed for good, which may be the end of the endpoint."""
         where = f"endpoint {self.name} ({self.base_url}), model {model}"
         said = failure.message
-        if failure.outcome is Outcome.REFUSED:
+        if failure.outcome is AttemptOutcome.REFUSED:
             self._refused = self._refused + 1 if said == self._refusal else 1
             self._refusal = said
             if self._refused < REFUSED_CALLS:
                 return CallError(f"{where}: refused the call: {said}")
             said = f"refused {self._refused} calls in a row: {said}"
-        elif failure.outcome is not Outcome.UNUSABLE:
+        elif failure.outcome is not AttemptOutcome.UNUSABLE:
             self._silent += 1
             said = f"no answer in {attempts} attempts, the last: {said}"
             if self._silent < SILENT_CALLS:

@@ -43,7 +43,7 @@ class Permit:
 
 
 @dataclass(frozen=True)
-class Spent:
+class Spend:
     """Tokens and money, the latter in the currency of the price table."""
 
     tokens: int = 0
@@ -193,12 +193,12 @@ class RateLimiter:
         self,
         limits: Mapping[str, Limits],
         budget: Budget,
-        spent: Spent | None = None,
+        spent: Spend | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._lines = {name: _Line(limit) for name, limit in limits.items()}
         self._budget = budget
-        self._spent = spent or Spent()
+        self._spent = spent or Spend()
         self._clock = clock
         self._numbers = itertools.count(1)
         self._reserved: dict[int, _Reservation] = {}
@@ -206,7 +206,7 @@ class RateLimiter:
         self._money_in_flight = 0.0
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Spend:
         """What was spent so far, earlier sessions included."""
         return self._spent
 
@@ -235,7 +235,7 @@ class RateLimiter:
         reservation = self._release(number)
         if tokens is None:
             return
-        self._spent = Spent(self._spent.tokens + tokens, self._spent.money + cost)
+        self._spent = Spend(self._spent.tokens + tokens, self._spent.money + cost)
         if reservation is not None and reservation.line.tokens is not None:
             reservation.line.tokens.settle(self._clock(), reservation.use, tokens)
 

@@ -32,7 +32,7 @@ CONFIGURED = ("max_tokens", "max_completion_tokens", "temperature", "seed")
 FORMAT_WORDS = ("response_format", "json_schema")
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How one attempt ended."""
 
     OK = "ok"
@@ -77,14 +77,14 @@ class Failure:
         pause: seconds that the server asks to wait; None if it does not.
     """
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     message: str
     pause: float | None = None
 
     @property
     def passing(self) -> bool:
         """Whether another attempt may have an answer."""
-        return self.outcome not in (Outcome.REFUSED, Outcome.UNUSABLE)
+        return self.outcome not in (AttemptOutcome.REFUSED, AttemptOutcome.UNUSABLE)
 
 
 class _Part(msgspec.Struct):
@@ -156,7 +156,7 @@ def read_completion(content: bytes) -> Completion | Failure:
         choice = body.choices[0]
     except (msgspec.MsgspecError, UnicodeDecodeError, IndexError):
         said = server_words(content) or "an empty body"
-        return Failure(Outcome.MALFORMED, f"HTTP 200 that holds no chat completion: {said}")
+        return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {said}")
     message, usage = choice.message, body.usage or _Usage()
     text = message.content
     if isinstance(text, list):
@@ -192,17 +192,19 @@ def read_status(
     pause = retry_after(headers, now)
     if pause is not None and pause > LONGEST_PAUSE and _passes(status):
         return Failure(
-            Outcome.UNUSABLE, f"{message}; it asks to wait {pause:,.0f} s: resume after that", pause
+            AttemptOutcome.UNUSABLE,
+            f"{message}; it asks to wait {pause:,.0f} s: resume after that",
+            pause,
         )
     code = _error_field(content, "code")
     if status == HTTPStatus.TOO_MANY_REQUESTS and code != "insufficient_quota":
-        return Failure(Outcome.RATE_LIMITED, message, pause)
+        return Failure(AttemptOutcome.RATE_LIMITED, message, pause)
     if _passes(status) and code != "insufficient_quota":
-        return Failure(Outcome.SERVER_ERROR, message, pause)
+        return Failure(AttemptOutcome.SERVER_ERROR, message, pause)
     advice = _advice(status, words, code, _error_field(content, "param"))
     if advice is not None and not (status == HTTPStatus.FORBIDDEN and answered):
-        return Failure(Outcome.UNUSABLE, message + advice)
-    return Failure(Outcome.REFUSED, message)
+        return Failure(AttemptOutcome.UNUSABLE, message + advice)
+    return Failure(AttemptOutcome.REFUSED, message)
 
 
 def _passes(status: int) -> bool:

@@ -17,7 +17,7 @@ from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.tasks import Pair, Task, load_tasks
 from raylab.arc.decoding import exact_matches, greedy_decode
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.networks import build_model, demonstrations_of
+from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
@@ -30,6 +30,7 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
+from raylab.grid_metrics import MONITORED
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
 
 Fit = tuple[pl.Trainer, ArcModule]
@@ -59,7 +60,7 @@ def plan_of(config: TrainConfig, store: PairStore, *, training: bool) -> BatchPl
         store,
         np.arange(len(store.task_of)),
         batch_size=config.training.batch_size,
-        demonstrations=demonstrations_of(config.model),
+        demonstrations=config.model.context_pairs,
         shuffle=training,
         colour_relabelling=training and config.model.colour_relabelling,
         seed=config.training.seed,

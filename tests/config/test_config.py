@@ -3,13 +3,13 @@
 import itertools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from raylab.config.arc import Domain, Metric, Monitor
+from raylab.config.arc import Domain
 from raylab.config.base import ClusterConfig, JobConfig
 from raylab.config.compose import CONFIGS, as_yaml, config_groups, load_config
 from raylab.config.jobs import (
@@ -23,7 +23,7 @@ from raylab.config.jobs import (
     TrainConfig,
     TuneConfig,
 )
-from raylab.config.models import Architecture, ChampionConfig, DecoderOnlyConfig
+from raylab.config.models import MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.errors import ConfigError
 
 JOBS: list[type[JobConfig]] = [
@@ -335,6 +335,16 @@ def test_unknown_key_names_the_nearest(overrides: list[str], expected: str) -> N
     assert expected in refusal(TrainConfig, *overrides).splitlines()[1]
 
 
+def test_a_key_that_has_moved_names_the_way_to_do_the_same() -> None:
+    class Later(TrainConfig):
+        moved: ClassVar = {"sweep": "python jobs/tune.py trials=COUNT"}
+
+    message = refusal(Later, "sweep=3")
+    assert "sweep: has moved: python jobs/tune.py trials=COUNT" in message
+    recorded = {**TrainConfig(name="old").model_dump(mode="json"), "sweep": 3}
+    assert Later.of_record(recorded, storage="/new") == Later(name="old", storage="/new")
+
+
 def test_key_of_another_architecture_lists_the_keys_of_this_one() -> None:
     message = refusal(TrainConfig, "model=decoder_only", "model.encoder_dropout=0.1")
     assert "only model.architecture=champion has this key" in message
@@ -424,8 +434,8 @@ def test_broken_yaml_is_told_with_its_file(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_every_architecture_is_a_group_option_and_a_pipeline_default() -> None:
-    assert set(config_groups(TrainConfig)["model"]) == set(Architecture)
-    assert [model.architecture for model in PipelineConfig().models] == list(Architecture)
+    assert set(config_groups(TrainConfig)["model"]) == set(MODEL_CONFIGS)
+    assert [model.architecture for model in PipelineConfig().models] == list(MODEL_CONFIGS)
 
 
 def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,5 +445,8 @@ def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_training_monitors_what_an_evaluation_measures() -> None:
-    assert {*Monitor} == {f"val_{metric}" for metric in Metric}
+def test_a_metric_that_is_none_is_told_with_those_there_are() -> None:
+    message = refusal(TrainConfig, "training.monitor=val_grid_acuracy")
+    assert 'training.monitor: given "val_grid_acuracy", should be \'val_dense_' in message
+    assert "'val_grid_accuracy'" in message and "copy_rate" not in message
+    assert "'solve_rate'" in refusal(EvaluateConfig, "models=[x]", "scoring.metric=val_solve_rate")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from raylab.config.llm import Budget, Limits
 from raylab.errors import BudgetError
-from raylab.llm.rate_limits import BUDGET_WAIT, LEASE, LocalRateLimiter, RateLimiter, Spent
+from raylab.llm.rate_limits import BUDGET_WAIT, LEASE, LocalRateLimiter, RateLimiter, Spend
 
 MINUTE = 60.0
 ROUNDING = 1e-9
@@ -29,7 +29,7 @@ def limiter(
     calls: int | None = None,
     tokens: int | None = None,
     budget: Budget | None = None,
-    spent: Spent | None = None,
+    spent: Spend | None = None,
 ) -> RateLimiter:
     limits = Limits(requests_per_minute=calls, tokens_per_minute=tokens, timeout=100.0)
     return RateLimiter({"main": limits}, budget or Budget(), spent, clock)
@@ -169,7 +169,7 @@ def test_endpoints_are_independent() -> None:
     ("budget", "key"), [(Budget(tokens=1_000), "tokens"), (Budget(money=1_000.0), "money")]
 )
 def test_budget_counts_what_is_spent_and_what_is_in_flight(budget: Budget, key: str) -> None:
-    held = limiter(Clock(), budget=budget, spent=Spent(100, 100.0))
+    held = limiter(Clock(), budget=budget, spent=Spend(100, 100.0))
     first = granted(held, 500, 500.0)
     second = granted(held, 400, 400.0)
     # full if both come to what they reserved
@@ -178,7 +178,7 @@ def test_budget_counts_what_is_spent_and_what_is_in_flight(budget: Budget, key: 
     granted(held, 300, 300.0)
     held.settle(second, None, 0.0)
     granted(held, 400, 400.0)
-    assert held.spent == Spent(300, 300.0)
+    assert held.spent == Spend(300, 300.0)
     # 300 are spent: 701 never fit
     with pytest.raises(BudgetError, match=f"llm.budget.{key} and resume=true"):
         held.reserve("main", 701, 701.0)
@@ -194,7 +194,7 @@ def test_dead_process_gives_its_part_of_the_budget_back() -> None:
     granted(held, 1_000)
     # it was alive after all: what it spent is counted
     held.settle(number, 600, 0.0)
-    assert held.spent == Spent(600, 0.0)
+    assert held.spent == Spend(600, 0.0)
 
 
 # Against an independent count
@@ -320,7 +320,7 @@ def test_budget_is_never_passed(most: int, steps: list[tuple[str, float]]) -> No
                 spent += used
             case _:
                 pass
-        assert held.spent == Spent(spent, 0.0)
+        assert held.spent == Spend(spent, 0.0)
         assert spent + sum(tokens for _, tokens in in_flight) <= most
 
 
@@ -348,4 +348,4 @@ def test_local_gate_is_the_governor() -> None:
         assert not (await limiter.reserve("main", 10, 0.0)).granted
 
     asyncio.run(use())
-    assert held.spent == Spent(50, 0.5)
+    assert held.spent == Spend(50, 0.5)
