@@ -150,9 +150,9 @@ def _trial(config: TuneConfig, run: Run) -> Trial:
 def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
     best = metrics.best
     return Trained(
-        score=best.validation[monitor.removeprefix(VALIDATION),
+        score=best.validation[monitor.removeprefix(VALIDATION)],
         epoch=best.epoch,
-        cell_accuracy=best.validation["cell_accuracy",
+        cell_accuracy=best.validation["cell_accuracy"],
         epochs=metrics.last.epoch,
         parameters=metrics.parameters,
         checkpoint=str(run / best.checkpoint),
