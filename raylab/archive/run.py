@@ -222,9 +222,9 @@ class RunArchive:
 
         return stream(page)
 
-    def open_cases(self) -> Iterator[CurrentCase]:
+    def open_cases(self, batch: int = BATCH) -> Iterator[CurrentCase]:
         """Yields the cases that wait for a person now."""
-        return self.current_cases(HUMAN)
+        return self.current_cases(HUMAN, batch)
 
     def waiting(self) -> list[int]:
         """Returns the sequences of the cases that wait for a person now, in order."""

@@ -289,7 +289,7 @@ def annotated(annotation: AnnotateConfig, total: int) -> dict[str, float]:
         memory = stack.enter_context(_Memory())
         progress = Progress(total)
         seconds, _ = _timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
-        statuses = archive.counts(name)
+        statuses = archive.run(name).counts()
     tally = progress.tally
     assert statuses == {"accepted": total + WARM_UP_CASES}
     assert tally.sent == CALLS_OF_A_CASE * total

@@ -77,7 +77,7 @@ def run_annotate(config: AnnotateConfig) -> None:
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
             _annotate(config, run, archive, location)
-            archive.finish_run(run.name)
+            archive.run(run.name).finish()
             run.finish()
         conclude(config, run, archive)
 
@@ -88,7 +88,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         log_line(f"warning: {warning}", logging.WARNING)
     # All of the input is read once before anything is paid for, so that a bad row costs nothing.
     total = sum(1 for _ in select_cases(config.cases, config.generations))
-    before = archive.counts(run.name)
+    before = archive.run(run.name).counts()
     done = sum(before.values())
     log_line(
         f"{total} cases, {done} of them done -> {run}, {archive.place}",
@@ -129,7 +129,7 @@ def _open_cases(config: AnnotateConfig, run: Run, archive: Archive) -> Iterator[
     """
     cases = select_cases(config.cases, config.generations)
     while some := list(islice(cases, CASES_LOOKED_UP)):
-        known = archive.description_hashes(run.name, [case.id for _, case in some])
+        known = archive.run(run.name).description_hashes([case.id for _, case in some])
         for generation, case in some:
             if case.id not in known:
                 yield generation, case

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
+from raylab.annotation.export import export_run
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.run import archive_location
 from raylab.annotation.scores import annotator_names, score_files
@@ -53,14 +54,14 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     for notice in (*report["notices"], *left_out):
         log_line(f"note: {notice}")
     log_line(f"report {run / PAGE} and {REPORT}, heat map {run / CONFUSION}", uri=run.uri)
-    counts = archive.counts(run.name, now=True)
+    counts = archive.run(run.name).counts(now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         log_line(
             f"{waiting} cases wait for a person: python jobs/review.py name={run.name}",
             waiting=waiting,
         )
     if failed := counts.get(Status.FAILED, 0):
-        first = next(archive.cases(run.name, Status.FAILED))
+        first = next(archive.run(run.name).cases(Status.FAILED))
         raise LlmError(
             f"{failed} cases failed, first {first.case}: {first.body['reason']}\n"
             "to try them again run the same configuration under another name=: what was answered "
@@ -69,7 +70,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
 
 
 def _verify(run: Run, archive: Archive) -> None:
-    problems = archive.verify(run.name)
+    problems = archive.run(run.name).verify()
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         raise ArchiveError(
@@ -80,10 +81,13 @@ def _verify(run: Run, archive: Archive) -> None:
 
 def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     settings = settings_of(config, run.name)
-    decisions = (HumanDecision.model_validate(row.body) for row in archive.decisions(run.name))
+    archived = archive.run(run.name)
+    decisions = (
+        HumanDecision.model_validate(row.body) for row in archive.run(run.name).decisions()
+    )
     quality = BatchQuality(decisions, settings.distance)
     disagreements = Disagreements(settings.distance)
-    head = archive.run(run.name)
+    head = archived.row()
     scores = score_files(
         _counted(outcomes_of(archive, run.name), quality, disagreements),
         config.generations,
@@ -114,7 +118,7 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
     if config.export is not None:
         path = str(run / f"cases.{config.export}")
-        written = archive.export(run.name, path, config.export)
+        written = export_run(archive.run(run.name), path, config.export)
         log_line(f"{written} cases -> {path}", cases=written, uri=path)
     return report
 
@@ -133,8 +137,8 @@ def _description_and_decision(
     archive: Archive, run: Run, case: str
 ) -> tuple[str, HumanDecision | None]:
     """Of a case of the run; the decision is the latest."""
-    stored = archive.case(run.name, case)
-    decisions = list(archive.decisions(run.name, case))
+    stored = archive.run(run.name).case(case)
+    decisions = list(archive.run(run.name).decisions(case))
     assert stored is not None
     latest = HumanDecision.model_validate(decisions[-1].body) if decisions else None
     return stored.description, latest
@@ -179,7 +183,7 @@ def _over_time(config: AnnotateConfig, run: Run, archive: Archive, report: Json)
 
 def _canary_outcomes(archive: Archive, run: str, canary: Canary) -> Iterator[Outcome]:
     for case, _ in canary:
-        if (stored := archive.case(run, case)) is not None:
+        if (stored := archive.run(run).case(case)) is not None:
             yield Outcome.model_validate(stored.body)
 
 
@@ -194,7 +198,7 @@ def _report_of(storage: str, row: RunRow) -> Json | None:
 
 def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:
     """The outcomes of a run, streamed."""
-    return (Outcome.model_validate(row.body) for row in archive.cases(run))
+    return (Outcome.model_validate(row.body) for row in archive.run(run).cases())
 
 
 def tell_drift(config: AnnotateConfig) -> None:

@@ -22,6 +22,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
 
+from raylab.annotation.export import current_code
 from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
 from raylab.opt.notation.grammar import LONG_NAMES
 from raylab.review.access import Access, Guard
@@ -293,7 +294,7 @@ def _case_page(
         status,
         case=opened.current.case,
         view=case_view(opened, reviews.seed),
-        code=opened.current.code,
+        code=current_code(opened.current),
         decisions=decisions,
         refused=last if opened.waits and last.get("confirmation") else None,
         stands=opened.decided_by(reviewer),

@@ -61,7 +61,7 @@ def _opened(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archiv
 def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
     waiting = (
         (Outcome.model_validate(case.case.body), case.case.description)
-        for case in archive.open_cases(run.name)
+        for case in archive.run(run.name).open_cases()
     )
     rows = list(review_rows(waiting, config.protocol.seed))
     if path.exists() and _has_decisions(path):
@@ -99,7 +99,7 @@ def _import(
     config: AnnotateConfig, run: Run, archive: Archive, path: Path, reviewer: str | None
 ) -> None:
     def find(case: str) -> Outcome | None:
-        stored = archive.case(run.name, case)
+        stored = archive.run(run.name).case(case)
         return None if stored is None else Outcome.model_validate(stored.body)
 
     read = read_decisions(path, find, reviewer)
@@ -114,7 +114,7 @@ def _import(
 
 def _is_archived(archive: Archive, run: Run, decision: HumanDecision) -> bool:
     """Whether it is the latest decision on its case, as when a file is imported again."""
-    decisions = list(archive.decisions(run.name, decision.case))
+    decisions = list(archive.run(run.name).decisions(decision.case))
     if not decisions:
         return False
     last = HumanDecision.model_validate(decisions[-1].body)
