@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: venv demo test test-fast test-faults check format clean
+.PHONY: venv demo test test-fast test-faults check format pictures clean
 
 venv: $(STAMP)
 
@@ -37,6 +37,10 @@ check: venv
 format: venv
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+# Takes the pictures of README.md in Chromium, from small runs in runs/.
+pictures: venv
+	$(BIN)/python -m tests.pictures
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis
