@@ -57,7 +57,8 @@ from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.config.models import ModelConfig
 from raylab.errors import ConfigError
 from raylab.log import log_line, log_tables
-from raylab.quality.trees import CACHE_DIRECTORY, SETTLED_NANOSECONDS
+from raylab.quality.cache import CACHE_DIRECTORY
+from raylab.quality.reading import SETTLED_NANOSECONDS
 from raylab.runs.run import METRICS, Run
 
 SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
