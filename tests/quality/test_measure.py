@@ -74,8 +74,8 @@ def test_a_model_is_the_mean_over_its_generations_means(tmp_path: Path):
     assert "prior_datasets" in (found.figures["novelty"].reason or "")
     assert found.files == FileCounts(read=7, cached=0, skipped=0)
     assert (found.layout, found.warnings) == ("generations", ())
-    quality = Quality.of(found, {"/elsewhere": found})
-    assert Quality.of_content(json.loads(json.dumps(quality.content()))) == quality
+    whole = Quality.of(found, {"/elsewhere": found})
+    assert Quality.of_content(json.loads(json.dumps(whole.content()))) == whole
 
 
 def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
