@@ -82,9 +82,7 @@ def _verify(run: Run, archive: Archive) -> None:
 def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
     settings = settings_of(config, run.name)
     archived = archive.run(run.name)
-    decisions = (
-        HumanDecision.model_validate(row.body) for row in archive.run(run.name).decisions()
-    )
+    decisions = (HumanDecision.model_validate(row.body) for row in archived.decisions())
     quality = BatchQuality(decisions, settings.distance)
     disagreements = Disagreements(settings.distance)
     head = archived.row()

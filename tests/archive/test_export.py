@@ -7,6 +7,7 @@ import pytest
 from pyarrow import parquet
 
 from raylab.annotation.export import export_run
+from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, ConfigError, RunError
 from tests.archive.rows import canonical, case_row, decision_row, execute, sha256
@@ -219,17 +220,18 @@ def test_large_cases_are_exported_in_groups(
 def test_what_is_added_during_an_export_is_left_out(
     archive: Archive, archive_url: str, tmp_path: Path
 ):
-    archive.run("r").add_cases([case_row(f"c{n}", "human") for n in range(3)])
-    read_run = archive.run
+    run = archive.run("r")
+    run.add_cases([case_row(f"c{n}", "human") for n in range(3)])
+    read_row = run.row
 
-    def read_run_and_write(name: str):
-        found = read_run(name)
-        archive.run("r").add_cases([case_row("late")])
-        archive.run("r").add_decision(decision_row("c0"))
+    def read_row_and_write() -> RunRow:
+        found = read_row()
+        run.add_cases([case_row("late")])
+        run.add_decision(decision_row("c0"))
         return found
 
-    archive.run = read_run_and_write
-    assert export_run(archive.run("r"), tmp_path / "cases.jsonl", "jsonl") == 3
+    run.row = read_row_and_write
+    assert export_run(run, tmp_path / "cases.jsonl", "jsonl") == 3
     rows = read(tmp_path / "cases.jsonl")
     assert [row["case"] for row in rows] == ["c0", "c1", "c2"]
     assert rows[0]["status"] == "human" and rows[0]["decisions"] == []

@@ -121,7 +121,7 @@ def test_a_decision_that_leaves_the_case_open_leaves_the_desk(
 
 
 def test_a_decision_without_the_lease_is_refused(archive: Archive, leases: ReviewLeases) -> None:
-    with pytest.raises(LeaseError, match="case 1 is not on the leases of ada any more"):
+    with pytest.raises(LeaseError, match="ada has no lease on case 1 any more"):
         archive.run("r").add_decision(decision_row("c"), leased=True)
     leases.take(1, "ada", NOON, SOON)
     leases.save(1, "ada", DRAFT)
