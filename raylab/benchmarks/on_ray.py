@@ -19,6 +19,7 @@ from rich.table import Table
 
 from raylab.annotation.cases import read_cases
 from raylab.annotation.sources import select_cases
+from raylab.annotation.worker import chunks_of
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.archive.store import Archive
 from raylab.benchmarks.annotate import (
@@ -39,7 +40,7 @@ from raylab.benchmarks.quality import (
     plain_means,
     write_tree,
 )
-from raylab.cluster.annotate import Pool, Progress, chunks_of, drive
+from raylab.cluster.annotate import Pool, drive
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import session
 from raylab.cluster.tune import tune
@@ -58,6 +59,7 @@ from raylab.config.models import ModelConfig
 from raylab.errors import ConfigError
 from raylab.log import log_line, log_tables
 from raylab.quality.trees import CACHE_DIRECTORY, SETTLED_NANOSECONDS
+from raylab.report.annotation_progress import AnnotationProgress
 from raylab.runs.run import METRICS, Run
 
 SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
@@ -285,9 +287,13 @@ def annotated(annotation: AnnotateConfig, total: int) -> dict[str, float]:
     with Archive.open(location) as archive, ExitStack() as stack:
         archive.start_run(name, {}, {})
         pool = stack.enter_context(Pool(annotation, name, location, None))
-        drive(pool, chunks_of(islice(cases, WARM_UP_CASES), pool.chunk), Progress(WARM_UP_CASES))
+        drive(
+            pool,
+            chunks_of(islice(cases, WARM_UP_CASES), pool.chunk),
+            AnnotationProgress(WARM_UP_CASES),
+        )
         memory = stack.enter_context(_Memory())
-        progress = Progress(total)
+        progress = AnnotationProgress(total)
         seconds, _ = _timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
         statuses = archive.counts(name)
     tally = progress.tally

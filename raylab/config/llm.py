@@ -83,7 +83,7 @@ class ChatModel(Strict):
     """Tokens of a reply at most; null sends none, for models that take another key in `extra`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = 1
     """null sends none."""
-    extra: dict[str, Scalar] = Field({})
+    extra: dict[str, Scalar] = Field(default={})
     """Further fields of the request, such as reasoning_effort."""
 
 

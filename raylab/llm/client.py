@@ -11,7 +11,13 @@ from raylab.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Journal, Reply
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import LocalRateLimiter, Permit, RateLimiter, RateLimiterClient
+from raylab.llm.rate_limits import (
+    LocalRateLimiter,
+    Permit,
+    RateLimiter,
+    RateLimiterClient,
+    limited_endpoints,
+)
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
@@ -86,12 +92,7 @@ class Client:
             name: Connection(name, llm.endpoints[name], embedded, self._timing)
             for name in sorted(used)
         }
-        has_budget = llm.budget.tokens is not None or llm.budget.money is not None
-        self._gated = {
-            name
-            for name, limit in limits.items()
-            if has_budget or limit.requests_per_minute or limit.tokens_per_minute
-        }
+        self._limited = limited_endpoints(llm)
         self._limiter = limiter or LocalRateLimiter(
             RateLimiter(limits, llm.budget, clock=self._timing.clock)
         )
@@ -241,7 +242,7 @@ class Client:
         connection.check()
         while (wait := connection.quiet) > 0:
             await connection.pause(wait)
-        if connection.name not in self._gated:
+        if connection.name not in self._limited:
             return None
         async with connection.turn:
             while True:
@@ -255,7 +256,7 @@ class Client:
     async def _throttle(self, connection: Connection, seconds: float) -> None:
         if seconds > 0:
             connection.throttle(seconds)
-            if connection.name in self._gated:
+            if connection.name in self._limited:
                 await self._limiter.penalise(connection.name, seconds)
 
     async def _settle(

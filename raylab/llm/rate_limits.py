@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from raylab.config.llm import Budget, Limits
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Budget, Endpoint, Limits
 from raylab.errors import BudgetError
 
 MINUTE = 60.0
@@ -22,6 +23,37 @@ BUDGET_WAIT = 0.5
 """Seconds between two looks at a budget that calls in flight hold all of."""
 LEASE = 60.0
 """Seconds after its timeout when a call that was never settled counts as lost."""
+
+
+def limited_endpoints(llm: LlmConfig) -> set[str]:
+    """Returns the names of the endpoints in use whose calls need a permit.
+
+    These are all of them under a budget, and else those with limits a minute.
+    """
+    has_budget = llm.budget.tokens is not None or llm.budget.money is not None
+    limits = {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
+    return {
+        name
+        for name, limit in limits.items()
+        if has_budget or limit.requests_per_minute or limit.tokens_per_minute
+    }
+
+
+def share_concurrency(llm: LlmConfig, number: int, count: int) -> LlmConfig:
+    """Returns the configuration with one share of the calls in flight of every endpoint.
+
+    Args:
+        llm: the whole.
+        number: which share, from 0.
+        count: shares; together they have the whole, and each has at least one call.
+    """
+    endpoints: dict[str, Endpoint] = {}
+    for name, endpoint in llm.endpoints.items():
+        whole = endpoint.limits.concurrency
+        part = max(whole // count + (number < whole % count), 1)
+        limits = endpoint.limits.model_copy(update={"concurrency": part})
+        endpoints[name] = endpoint.model_copy(update={"limits": limits})
+    return llm.model_copy(update={"endpoints": endpoints})
 
 
 @dataclass(frozen=True)
