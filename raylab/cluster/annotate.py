@@ -40,7 +40,8 @@ from raylab.opt.prompts import prompt_catalogue
 from raylab.report.annotation_progress import AnnotationProgress
 from raylab.report.annotation_run import conclude, tell_drift
 from raylab.review.exchange import run_review
-from raylab.runs.run import RECORD, Json, Run, identity_of
+from raylab.runs.run import RECORD, Json, Run
+from raylab.runs.run_record import identity_of
 
 CASES_AHEAD = 2
 """Cases in flight for each call in flight, because a case also waits for the archive."""

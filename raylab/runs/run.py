@@ -4,65 +4,28 @@
 whole or not at all.
 """
 
-import hashlib
 import json
 import logging
 import math
-import os
-import platform
-import secrets
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import raylab
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
 from raylab.errors import RunError
 from raylab.files import Place
 from raylab.log import bind_run
 from raylab.runs.records import VERSION_KEY, Record
+from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
 
-RECORD = "record.json"
 METRICS = "metrics.json"
 QUALITY = "quality.json"
 REPORT = "report.json"
 SCORES = "scores"
 TRIALS = "trials"
-IDENTITY_EXCLUDES = {
-    "storage",
-    "name",
-    "resume",
-    "log",
-    "cluster",
-    "concurrent",
-    "archive",
-    "actors",
-    "limits",
-    "budget",
-    "prices",
-    "export",
-    "review",
-    "review_file",
-    "reviewer",
-    "drift",
-}
-"""Keys, at any depth, that a configuration may change without becoming another run.
-
-They say where it runs, how fast and at what price, not what it does.
-"""
-PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
-CHECKOUT = Path(raylab.__file__).parents[1]
-HASH_DIGITS = 10
 RAY_WORKING_DIRECTORY = "/working_dir_files/_ray_pkg_"
 """Part of the path of every working directory that Ray unpacks for a submitted job."""
-GIT_SECONDS = 10
 
 LOGGER = logging.getLogger(__name__)
 
@@ -95,15 +58,15 @@ class Run(Place):
                 "storage= an absolute path or a URI",
                 run,
             )
-        record = run.read_json(RECORD)
+        record = run.read_record(RunRecord)
         if record is None:
             run._refuse_strange_content()
-            run.write_json(RECORD, _new_record(config, job, name))
+            run.write_record(RunRecord.of(config, job, name))
         elif config.resume:
             run._resume(record, config, job)
         else:
             raise RunError(
-                f"run {run} exists, started {record.get('started')}: go on with it by "
+                f"run {run} exists, started {record.started}: go on with it by "
                 "resume=true, choose another name=, or remove the directory"
             )
         bind_run(run.name, run.id)
@@ -111,38 +74,40 @@ class Run(Place):
 
     @cached_property
     def id(self) -> str | None:
-        """What tells this run from all others, also of its name; None where there is no record.
+        """The id in the record; None where there is no record, or one from before ids."""
+        record = self.read_record(RunRecord)
+        return None if record is None else record.id
 
-        22 hexadecimal digits, which sort by the time of the first start. Runs of before ids existed
-        get one when they are resumed.
+    @property
+    def record(self) -> RunRecord:
+        """The record, read anew.
+
+        Raises:
+            RunError: There is none that this raylab can read.
+            DataError: It cannot be read.
         """
-        return (self.read_json(RECORD) or {}).get("id")
+        record = self.read_record(RunRecord)
+        if record is None:
+            raise RunError(f"{self} is no run that can be read: it has no {RECORD}")
+        return record
 
     @property
     def in_working_directory(self) -> bool:
-        """Whether it lies in the copy of the working directory that a submitted job runs in."""
+        """True if it lies in the copy of the working directory that a submitted job runs in."""
         return self.is_local and RAY_WORKING_DIRECTORY in self.path
 
-    def read_json(self, name: str) -> Json | None:
-        """The object in a JSON file, or None if there is no such file.
+    @property
+    def finished(self) -> bool:
+        """True if all of the run is done; False where there is no record."""
+        record = self.read_record(RunRecord)
+        return record is not None and record.finished is not None
 
-        Raises:
-            RunError: The file is no JSON object.
-            DataError: It cannot be read.
-        """
-        file = self / name
-        if not file.exists():
-            return None
-        try:
-            value: object = json.loads(file.read())
-        except ValueError as error:
-            raise RunError(_corrupt(file, str(error))) from error
-        if not isinstance(value, dict):
-            raise RunError(_corrupt(file, "it holds no object"))
-        return cast(Json, value)
+    def finish(self) -> None:
+        """Notes in the record that all of the run is done."""
+        self.write_record(self.record.finish())
 
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:
-        """The record of a kind, or None if there is none that this raylab can read.
+        """Reads the record of a kind; None if there is none that this raylab can read.
 
         A record of another version that cannot be migrated counts as absent, with a warning.
 
@@ -181,6 +146,24 @@ class Run(Place):
         """
         self.write_json(name or record.file, record.content())
 
+    def read_json(self, name: str) -> Json | None:
+        """Reads the object in a JSON file; None if there is no such file.
+
+        Raises:
+            RunError: The file is no JSON object.
+            DataError: It cannot be read.
+        """
+        file = self / name
+        if not file.exists():
+            return None
+        try:
+            value: object = json.loads(file.read())
+        except ValueError as error:
+            raise RunError(_corrupt(file, str(error))) from error
+        if not isinstance(value, dict):
+            raise RunError(_corrupt(file, "it holds no object"))
+        return cast(Json, value)
+
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
         """Writes a JSON file whole or not at all; NaN and infinity become null.
 
@@ -203,114 +186,29 @@ class Run(Place):
         """
         (self / name).write(content)
 
-    @property
-    def finished(self) -> bool:
-        """Whether all of the run is done."""
-        return bool((self.read_json(RECORD) or {}).get("finished"))
-
-    def finish(self) -> None:
-        """Notes in the record that all of the run is done."""
-        self.write_json(RECORD, {**(self.read_json(RECORD) or {}), "finished": _now()})
-
     def _refuse_strange_content(self) -> None:
-        if names := self.names():
+        names = self.names()
+        if RECORD in names:
+            raise RunError(
+                f"run {self} has a {RECORD} of another schema version than this raylab reads: go "
+                "on with the raylab that wrote it, choose another name=, or remove the directory"
+            )
+        if names:
             listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
             raise RunError(
                 f"run {self} has no {RECORD} but holds {listed}, so it cannot be told what "
                 "made them: choose another name=, or remove the directory"
             )
 
-    def _resume(self, record: Json, config: JobConfig, job: str) -> None:
-        if record.get("job") != job:
-            raise RunError(
-                f"run {self} is of job {record.get('job')}, not {job}: choose another name="
-            )
-        if differing := differences(_identity(record.get("config", {})), identity_of(config)):
+    def _resume(self, record: RunRecord, config: JobConfig, job: str) -> None:
+        if record.job != job:
+            raise RunError(f"run {self} is of job {record.job}, not {job}: choose another name=")
+        if differing := differences(record.identity, identity_of(config)):
             raise RunError(
                 f"run {self} is of another configuration:{differing}\n"
                 "set these as the run has them, or choose another name="
             )
-        entry = {"time": _now(), "argv": sys.argv}
-        resumed = [*record.get("resumed", []), entry]
-        self.write_json(RECORD, {"id": _new_id(), **record, "resumed": resumed})
-
-
-def identity_of(config: JobConfig) -> Json:
-    """What a configuration does, without where, how fast and at what price."""
-    return _identity(_dump(config))
-
-
-def config_hash(config: JobConfig) -> str:
-    """Short hash of what a configuration does, the same for every place and name it runs under."""
-    identity = identity_of(config)
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
-
-
-def _dump(config: JobConfig) -> Json:
-    return config.model_dump(mode="json")
-
-
-def _identity(config: Json) -> Json:
-    return {
-        key: _identity(cast(Json, value)) if isinstance(value, dict) else value
-        for key, value in config.items()
-        if key not in IDENTITY_EXCLUDES
-    }
-
-
-def _new_record(config: JobConfig, job: str, name: str) -> Json:
-    return {
-        "id": _new_id(),
-        "job": job,
-        "name": name,
-        "config": _dump(config),
-        "config_hash": config_hash(config),
-        "argv": sys.argv,
-        "started": _now(),
-        "resumed": [],
-        "finished": None,
-        "versions": {"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
-        "git": _git(),
-        "host": platform.node(),
-        "cpus": os.cpu_count(),
-        "executable": sys.executable,
-    }
-
-
-def _new_id() -> str:
-    """Milliseconds of now and 40 random bits, like a UUID 7 as short as Inspect's ids."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _git() -> Json | None:
-    """Commit of the checkout raylab runs from and whether it has changes; None outside of one."""
-    if not (CHECKOUT / ".git").exists():
-        return None
-    commit, changes = _git_output("rev-parse", "HEAD"), _git_output("status", "--porcelain")
-    return None if commit is None else {"commit": commit, "dirty": changes != ""}
-
-
-def _git_output(*arguments: str) -> str | None:
-    command = ["git", "-C", str(CHECKOUT), *arguments]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+        self.write_record(record.resume())
 
 
 def _corrupt(file: Place, reason: str) -> str:

@@ -15,7 +15,8 @@ from raylab.archive.store import Archive
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
 from raylab.llm.client import Client
-from raylab.runs.run import Run, identity_of
+from raylab.runs.run import Run
+from raylab.runs.run_record import identity_of
 
 MODELS = {
     "annotator_a": "quux-a",

@@ -14,7 +14,8 @@ import pytest
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, TrainConfig
 from raylab.errors import ConfigError, RunError
-from raylab.runs.run import RECORD, Run, config_hash
+from raylab.runs.run import Run
+from raylab.runs.run_record import RECORD, RunRecord, config_hash
 from tests.object_storage import ObjectStorage
 
 
@@ -30,26 +31,27 @@ def train(storage: str | Path, *overrides: str) -> TrainConfig:
     return load_config(TrainConfig, [f"storage='{storage}'", *overrides])
 
 
-def read_record(run: Run) -> dict[str, Any]:
-    record = run.read_json(RECORD)
-    assert record is not None
-    return record
+def change_record(run: Run, **changes: Any) -> None:
+    """Writes a record by hand; a change to None takes the key out."""
+    file = Path(run.path) / RECORD
+    content = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({key: of for key, of in content.items() if of is not None}))
 
 
 def test_record_says_what_made_the_run(storage: str) -> None:
     config = train(storage, "name=night", "training.lr=0.5")
     run = Run.open(config, "train")
     assert (run.name, run.uri) == ("night", f"{config.storage}/night")
-    record = read_record(run)
-    assert record["job"] == "train"
-    assert TrainConfig.model_validate(record["config"]) == config
-    assert record["config_hash"] == config_hash(config)
-    assert record["argv"] == sys.argv
-    assert datetime.fromisoformat(record["started"]).utcoffset() == timedelta(0)
-    assert record["versions"].keys() >= {"python", "raylab", "ray", "torch", "numpy"}
-    assert record["versions"]["python"] == sys.version.split()[0]
-    assert record["cpus"] == os.cpu_count()
-    assert record["finished"] is None
+    record = run.record
+    assert record.job == "train"
+    assert TrainConfig.model_validate(record.config) == config
+    assert record.config_hash == config_hash(config)
+    assert list(record.argv) == sys.argv
+    assert datetime.fromisoformat(record.started).utcoffset() == timedelta(0)
+    assert record.versions.keys() >= {"python", "raylab", "ray", "torch", "numpy"}
+    assert record.versions["python"] == sys.version.split()[0]
+    assert record.cpus == os.cpu_count()
+    assert record.finished is None
 
 
 def test_record_holds_nothing_of_the_environment(
@@ -72,17 +74,16 @@ def test_used_name_is_refused_with_the_ways_out(storage: str) -> None:
 
 def test_resume_of_a_run_that_does_not_exist_starts_it(storage: str) -> None:
     run = Run.open(train(storage, "resume=true"), "train")
-    assert read_record(run)["resumed"] == []
+    assert run.record.resumed == ()
 
 
 def test_resume_keeps_the_record_and_notes_each_time(storage: str) -> None:
-    first = read_record(Run.open(train(storage, "name=night"), "train"))
+    first = Run.open(train(storage, "name=night"), "train").record
     Run.open(train(storage, "name=night", "resume=true"), "train")
     run = Run.open(train(storage, "name=night", "resume=true", "cluster.workers=2"), "train")
-    record = read_record(run)
-    assert [entry["argv"] for entry in record.pop("resumed")] == [sys.argv, sys.argv]
-    first.pop("resumed")
-    assert record == first
+    record = run.record
+    assert [list(entry.argv) for entry in record.resumed] == [sys.argv, sys.argv]
+    assert record.model_copy(update={"resumed": ()}) == first
 
 
 def test_an_id_tells_runs_of_one_name_apart_and_stays(tmp_path: Path) -> None:
@@ -93,17 +94,33 @@ def test_an_id_tells_runs_of_one_name_apart_and_stays(tmp_path: Path) -> None:
     # Milliseconds in front: ids sort by time.
     assert int(first[:12], 16) <= int(second[:12], 16) <= 1000 * time.time()
     again = Run.open(configs[0].model_copy(update={"resume": True}), "train")
-    assert again.id == first == read_record(again)["id"] == Run.at(again.uri).id
+    assert again.id == first == again.record.id == Run.at(again.uri).id
 
 
 def test_a_run_from_before_ids_gets_one_when_it_is_resumed(tmp_path: Path) -> None:
     run = Run.open(train(tmp_path, "name=night"), "train")
-    record = read_record(run)
-    del record["id"]
-    run.write_json(RECORD, record)
+    change_record(run, id=None, schema_version=None)
     assert Run.at(run.uri).id is None
     resumed = Run.open(train(tmp_path, "name=night", "resume=true"), "train")
     assert resumed.id is not None and resumed.id == Run.at(run.uri).id
+
+
+def test_a_record_of_a_later_raylab_is_refused_with_the_ways_out(tmp_path: Path) -> None:
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    change_record(run, schema_version=99)
+    for resume in ("false", "true"):
+        with pytest.raises(RunError, match="another schema version"):
+            Run.open(train(tmp_path, "name=night", f"resume={resume}"), "train")
+    assert not Run.at(run.uri).finished
+    with pytest.raises(RunError, match=r"no record\.json"):
+        run.finish()
+
+
+def test_a_record_with_an_invalid_value_is_named(tmp_path: Path) -> None:
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    change_record(run, git={"commit": 1, "dirty": False})
+    with pytest.raises(RunError, match=r"record\.json cannot be used: git\.commit"):
+        run.read_record(RunRecord)
 
 
 def test_resume_of_another_configuration_names_what_differs(storage: str) -> None:
@@ -215,14 +232,12 @@ def test_files_are_readable_by_others_as_the_umask_says(tmp_path: Path) -> None:
 
 def test_finish_notes_the_time_and_keeps_the_record(storage: str) -> None:
     run = Run.open(train(storage), "train")
-    before = read_record(run)
+    before = run.record
     run.finish()
-    after = read_record(run)
-    assert datetime.fromisoformat(after.pop("finished")) >= datetime.fromisoformat(
-        before["started"]
-    )
-    before.pop("finished")
-    assert after == before
+    after = run.record
+    assert after.finished is not None
+    assert datetime.fromisoformat(after.finished) >= datetime.fromisoformat(before.started)
+    assert after.model_copy(update={"finished": None}) == before
 
 
 def test_unknown_storage_is_told() -> None:

@@ -1,0 +1,208 @@
+"""The record of a run: its configuration and everything else that made it."""
+
+import hashlib
+import json
+import os
+import platform
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+import raylab
+from raylab.config.base import JobConfig
+from raylab.runs.records import Part, Record
+
+RECORD = "record.json"
+IDENTITY_EXCLUDES = {
+    "storage",
+    "name",
+    "resume",
+    "log",
+    "cluster",
+    "concurrent",
+    "archive",
+    "actors",
+    "limits",
+    "budget",
+    "prices",
+    "export",
+    "review",
+    "review_file",
+    "reviewer",
+    "drift",
+}
+"""Keys, at any depth, that a configuration may change without becoming another run.
+
+They say where it runs, how fast and at what price, not what it does. Some are keys of older runs.
+"""
+PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
+CHECKOUT = Path(raylab.__file__).parents[1]
+HASH_DIGITS = 10
+GIT_SECONDS = 10
+
+
+class Checkout(Part):
+    """The git checkout that raylab ran from.
+
+    Attributes:
+        commit: Its full hash.
+        dirty: True if there were uncommitted changes.
+    """
+
+    commit: str
+    dirty: bool
+
+
+class Resumption(Part):
+    """A later start of a run.
+
+    Attributes:
+        time: UTC in ISO 8601.
+        argv: Command line.
+    """
+
+    time: str
+    argv: tuple[str, ...]
+
+
+class RunRecord(Record):
+    """The content of `record.json`.
+
+    Attributes:
+        id: Tells the run from all others, also from those of its name: 22 hexadecimal digits that
+            sort by the time of the first start. None in runs from before ids, until a resume.
+        job: Kind of job, such as `train`.
+        name: Name of the run and of its directory.
+        config: Resolved configuration as JSON values, which the job's configuration class
+            validates.
+        config_hash: Hash of the configuration without `IDENTITY_EXCLUDES`.
+        argv: Command line of the first start.
+        started: Time of the first start, UTC in ISO 8601.
+        resumed: Later starts, in order.
+        finished: Time when all of the run was done; None before that.
+        versions: Version of Python and of each package; None for a package that is absent.
+        git: None where raylab did not run from a checkout.
+        host: Name of the machine of the job.
+        cpus: Its CPUs.
+        executable: The Python interpreter.
+    """
+
+    file: ClassVar[str] = RECORD
+
+    id: str | None = None
+    job: str
+    name: str
+    config: Mapping[str, Any]
+    config_hash: str
+    argv: tuple[str, ...]
+    started: str
+    resumed: tuple[Resumption, ...] = ()
+    finished: str | None = None
+    versions: Mapping[str, str | None]
+    git: Checkout | None
+    host: str
+    cpus: int | None
+    executable: str
+
+    @classmethod
+    def of(cls, config: JobConfig, job: str, name: str) -> Self:
+        """Returns the record of a run that starts now, on this machine."""
+        return cls(
+            id=new_id(),
+            job=job,
+            name=name,
+            config=_dump(config),
+            config_hash=config_hash(config),
+            argv=tuple(sys.argv),
+            started=_now(),
+            versions={"python": platform.python_version()} | {p: _version(p) for p in PACKAGES},
+            git=_checkout(),
+            host=platform.node(),
+            cpus=os.cpu_count(),
+            executable=sys.executable,
+        )
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Returns a record from before schema versions as it is: it has the same keys."""
+        return content if version == 0 else None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The configuration without what may change between starts of the run."""
+        return _identity(self.config)
+
+    def resume(self) -> Self:
+        """Returns the record with a start now; a run without an id gets one."""
+        again = Resumption(time=_now(), argv=tuple(sys.argv))
+        changes = {"id": self.id or new_id(), "resumed": (*self.resumed, again)}
+        return self.model_copy(update=changes)
+
+    def finish(self) -> Self:
+        """Returns the record of the run finished now."""
+        return self.model_copy(update={"finished": _now()})
+
+
+def identity_of(config: JobConfig) -> dict[str, Any]:
+    """Returns what a configuration does, without where, how fast and at what price."""
+    return _identity(_dump(config))
+
+
+def config_hash(config: JobConfig) -> str:
+    """Returns a short hash of `identity_of(config)`, as hexadecimal digits."""
+    identity = identity_of(config)
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
+
+
+def new_id() -> str:
+    """Returns milliseconds of now and 40 random bits, like a UUID 7 as short as Inspect's ids."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
+
+
+def _dump(config: JobConfig) -> dict[str, Any]:
+    return config.model_dump(mode="json")
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _identity(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+        for key, value in config.items()
+        if key not in IDENTITY_EXCLUDES
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _checkout() -> Checkout | None:
+    """Returns the commit of the checkout raylab runs from; None outside of one."""
+    if not (CHECKOUT / ".git").exists():
+        return None
+    commit, changes = _git_output("rev-parse", "HEAD"), _git_output("status", "--porcelain")
+    return None if commit is None else Checkout(commit=commit, dirty=changes != "")
+
+
+def _git_output(*arguments: str) -> str | None:
+    command = ["git", "-C", str(CHECKOUT), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
