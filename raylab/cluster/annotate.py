@@ -39,8 +39,7 @@ from raylab.log import log_line
 from raylab.opt.prompts import prompt_catalogue
 from raylab.report.annotation_progress import AnnotationProgress
 from raylab.report.annotation_run import conclude, tell_drift
-from raylab.review.exchange import run_review
-from raylab.runs.run import RECORD, Json, Run
+from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
 
 CASES_AHEAD = 2
@@ -64,13 +63,11 @@ def run_annotate(config: AnnotateConfig) -> None:
     if config.drift:
         tell_drift(config)
         return
-    if config.review is not None:
-        run_review(config)
-        return
     location = archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:
-        archive.start_run(run.name, identity_of(config), _versions(run), run.id)
+        versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
+        archive.start_run(run.name, identity_of(config), versions, run.id)
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
             _annotate(config, run, archive, location)
@@ -111,11 +108,6 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         raise halt
     if stop.asked:
         raise KeyboardInterrupt
-
-
-def _versions(run: Run) -> Json:
-    recorded = (run.read_json(RECORD) or {})["versions"]
-    return {**recorded, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
 
 
 class StopRequest:
