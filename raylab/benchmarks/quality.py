@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed
 from raylab.benchmarks.score_trees import (
@@ -24,7 +24,9 @@ from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig, QualityConfig
 from raylab.log import log_line, log_tables
-from raylab.quality.trees import CACHE_DIRECTORY, SETTLED_NANOSECONDS
+from raylab.quality.cache import CACHE_DIRECTORY
+from raylab.quality.reading import SETTLED_NANOSECONDS
+from raylab.quality.record import TreeQuality
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
@@ -129,11 +131,11 @@ def quality_round(root: Path, storage: Path) -> QualityRound:
     plain, means = timed(lambda: plain_means(root))
     first, quality = timed(lambda: _measure(root, storage))
     second, again = timed(lambda: _measure(root, storage))
-    assert again["files"]["cached"] and not quality["files"]["cached"]
-    assert all(abs(quality["models"][name] - mean) < AGREEMENT for name, mean in means.items())
+    assert again.files.cached and not quality.files.cached
+    assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
     return QualityRound(plain=plain, first=first, second=second)
 
 
-def _measure(root: Path, storage: Path) -> Any:
+def _measure(root: Path, storage: Path) -> TreeQuality:
     with contextlib.redirect_stdout(io.StringIO()):
         return measure_trees(str(root), (), QualityConfig(), str(storage), "benchmark")
