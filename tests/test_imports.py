@@ -36,7 +36,7 @@ MOVING = {
     "raylab/archive/store.py": {"annotation"},
 }
 MOVING_NAMES = {"Answer", "Example", "Line", "Reading", "Reviews", "Step"}
-MOVING_MODULES = {"raylab.cluster.train_messages"}
+MOVING_MODULES = {"raylab.cluster.train_messages", "raylab.arc.data.generations"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 WITHOUT_TORCH = {"annotation", "opt", "quality", "llm", "review", "codebook"}
 MODULES = sorted(path for root in ("raylab", "jobs") for path in (ROOT / root).rglob("*.py"))
