@@ -142,7 +142,7 @@ class JobConfig(Strict):
     resume: bool = False
     """Go on with the run of this name; a run that does not exist is started."""
     log: Literal["text", "json"] = "text"
-    """What the job prints: text for people, or one JSON object a line."""
+    """Output: text for people, or one JSON object per line."""
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:

@@ -101,7 +101,7 @@ class QualityConfig(JobConfig):
     run_id: Text | None = None
     """Directory within `{BASE_ARTIFACTS_DIR}/{scores_subdir}`, where `scores_root_dir` is null."""
     layout: Layout = Layout.AUTO
-    """Whether directories below a model are generations; `auto` decides and logs it."""
+    """Meaning of directories below a model: generations, or not; `auto` decides and logs it."""
     on_missing_generation: Literal["error", "drop"] = "error"
     """Refuse generations that not every model has, or drop them."""
     strict: bool = False
