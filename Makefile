@@ -25,9 +25,9 @@ test: venv
 test-fast: venv
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'
 
-# Kills nodes, drivers and heads; writes what was lost and done again into the README.
+# Kills nodes, drivers and heads; writes what was lost and done again into deploy/README.md.
 test-faults: venv
-	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=README.md
+	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=deploy/README.md
 
 check: venv
 	$(BIN)/ruff format --check

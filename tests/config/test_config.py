@@ -182,12 +182,25 @@ REVIEW_MISTAKES = [
     ("port=8700", "needs name=, the annotation run whose cases are reviewed"),
     ("port=65536", "less than or equal to 65535"),
     ("lease_minutes=0.5", "greater than or equal to 1"),
+    ("name=a export=a.jsonl import=a.jsonl", "takes export= or import=, not both"),
+    ("name=a reviewer=Ada", "reviewer= goes with import="),
 ]
 
 
-@pytest.mark.parametrize(("override", "message"), REVIEW_MISTAKES)
-def test_a_review_that_cannot_be_served_is_refused(override: str, message: str) -> None:
-    assert message in refusal(ReviewConfig, override)
+@pytest.mark.parametrize(("overrides", "message"), REVIEW_MISTAKES)
+def test_a_review_that_cannot_be_done_is_refused(overrides: str, message: str) -> None:
+    assert message in refusal(ReviewConfig, *overrides.split())
+
+
+def test_a_key_that_is_a_python_keyword_is_typed_and_printed_as_it_is() -> None:
+    config = load_config(ReviewConfig, ["name=a", "import=/a.jsonl"])
+    assert config.import_ == Path("/a.jsonl")
+    assert yaml.safe_load(as_yaml(config))["import"] == "/a.jsonl"
+
+
+@pytest.mark.parametrize("key", AnnotateConfig.moved)
+def test_a_key_that_moved_is_refused_with_the_command_that_has_it_now(key: str) -> None:
+    assert f"  {key}: has moved: python jobs/" in refusal(AnnotateConfig, f"{key}=1")
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
@@ -303,9 +316,10 @@ def test_a_fragment_that_would_be_dropped_is_refused() -> None:
 
 
 def test_what_people_edit_is_no_uri() -> None:
-    assert "review_file: should be the path of a local file" in refusal(
-        AnnotateConfig, "review_file='s3://bucket/review.jsonl'"
-    )
+    for key in ("export", "import"):
+        assert f"{key}: should be the path of a local file" in refusal(
+            ReviewConfig, f"{key}='s3://bucket/review.jsonl'"
+        )
 
 
 def test_configurations_are_frozen() -> None:
