@@ -18,8 +18,8 @@ from raylab.config.arc import (
     ScoringConfig,
     Search,
     SearchSpace,
-    Source,
     Subset,
+    TaskSource,
     TrainingConfig,
 )
 from raylab.config.base import (
@@ -126,7 +126,7 @@ class PipelineConfig(JobConfig):
     training: TrainingConfig = TrainingConfig()
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Generations of `data` that every model is scored on."""
-    prior: DataConfig | None = DataConfig(source=Source.ARC_AGI_2, subset=Subset.EVALUATION)
+    prior: DataConfig | None = DataConfig(source=TaskSource.ARC_AGI_2, subset=Subset.EVALUATION)
     """The earlier benchmark that novelty is measured against; null leaves novelty out."""
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from raylab.config.arc import Domain, Metric, Monitor
+from raylab.config.arc import Domain
 from raylab.config.base import ClusterConfig, JobConfig
 from raylab.config.compose import CONFIGS, as_yaml, config_groups, load_config
 from raylab.config.jobs import (
@@ -23,7 +23,7 @@ from raylab.config.jobs import (
     TrainConfig,
     TuneConfig,
 )
-from raylab.config.models import Architecture, ChampionConfig, DecoderOnlyConfig
+from raylab.config.models import MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.errors import ConfigError
 
 JOBS: list[type[JobConfig]] = [
@@ -448,8 +448,8 @@ def test_broken_yaml_is_told_with_its_file(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_every_architecture_is_a_group_option_and_a_pipeline_default() -> None:
-    assert set(config_groups(TrainConfig)["model"]) == set(Architecture)
-    assert [model.architecture for model in PipelineConfig().models] == list(Architecture)
+    assert set(config_groups(TrainConfig)["model"]) == set(MODEL_CONFIGS)
+    assert [model.architecture for model in PipelineConfig().models] == list(MODEL_CONFIGS)
 
 
 def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,5 +459,8 @@ def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_training_monitors_what_an_evaluation_measures() -> None:
-    assert {*Monitor} == {f"val_{metric}" for metric in Metric}
+def test_a_metric_that_is_none_is_told_with_those_there_are() -> None:
+    message = refusal(TrainConfig, "training.monitor=val_grid_acuracy")
+    assert 'training.monitor: given "val_grid_acuracy", should be \'val_dense_' in message
+    assert "'val_grid_accuracy'" in message and "copy_rate" not in message
+    assert "'solve_rate'" in refusal(EvaluateConfig, "models=[x]", "scoring.metric=val_solve_rate")
