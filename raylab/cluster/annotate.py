@@ -41,7 +41,7 @@ from raylab.errors import DataError, StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
 from raylab.log import console, log_line, structured
 from raylab.opt.prompts import prompt_catalogue
-from raylab.report.annotation_run import conclude, tell_drift
+from raylab.report.annotation_run import conclude
 from raylab.report.progress import duration
 from raylab.runs.run import RECORD, Json, Run
 from raylab.runs.run_record import identity_of
@@ -67,9 +67,6 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: what a user can act on, with the way out.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    if config.drift:
-        tell_drift(config)
-        return
     location = archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:
