@@ -172,9 +172,7 @@ def summary(report: AnnotationReport) -> Iterator[str]:
             else "."
         )
     )
-    ended = [
-        f"{of.cases:,} {STATUSES[status]}" for status, of in cases.status.items() if of.cases
-    ]
+    ended = [f"{of.cases:,} {STATUSES[status]}" for status, of in cases.status.items() if of.cases]
     if ended:
         yield f"How they ended: {listed(ended)}."
     if agreement.exact.value is not None:
@@ -313,9 +311,7 @@ def _trend_plots(runs: Sequence[TimedRun]) -> list[Markup]:
     if len(reported) < 2:
         return []
     rates = {
-        name: {
-            NAMES[side]: of.evaluation.pass_rate for side, of in report.annotators.items()
-        }
+        name: {NAMES[side]: of.evaluation.pass_rate for side, of in report.annotators.items()}
         for name, report in reported.items()
     }
     alphas = {name: {"": report.agreement.alpha} for name, report in reported.items()}

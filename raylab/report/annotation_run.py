@@ -21,7 +21,7 @@ from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
 from raylab.opt.distance import load_distance
-from raylab.quality.logs import EvalLog
+from raylab.quality.logs import score_log
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
 from raylab.report.charts import confusion_maps_png
@@ -49,7 +49,9 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, run, archive)
     over_time = _over_time(config, archive, report)
-    write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record.content())))
+    write_page(
+        run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record.content()))
+    )
     _print(run, report)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
@@ -98,9 +100,7 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> AnnotationRep
     return AnnotationReport(
         run=run.name,
         run_id=run.id,
-        archive=ArchiveHead(
-            place=archive.place, records=head.records, head_hash=head.head_hash
-        ),
+        archive=ArchiveHead(place=archive.place, records=head.records, head_hash=head.head_hash),
         score_tree=scores.summary,
         disagreements=disagreements.summary(partial(_description_and_decision, archive, run)),
         **dict(batch),
@@ -119,7 +119,7 @@ def _counted(
 
 def _write_scores(run: Run, scores: ScoreFiles) -> None:
     for file in scores.files:
-        run.write_record(EvalLog(**asdict(file.log), run_id=run.id), f"{SCORES}/{file.path}")
+        run.write_json(f"{SCORES}/{file.path}", score_log(**asdict(file.log), run_id=run.id))
 
 
 def _description_and_decision(

@@ -34,8 +34,6 @@ def report_drift(config: ReportConfig) -> None:
 
 
 def _print(drift: Drift) -> None:
-    log_tables(
-        *drift_tables(drift), **drift.model_dump(mode="json", include={"comparisons"})
-    )
+    log_tables(*drift_tables(drift), **drift.model_dump(mode="json", include={"comparisons"}))
     for alarm in drift.alarms:
         log_line(f"alarm: {alarm}", logging.WARNING)
