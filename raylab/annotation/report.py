@@ -6,7 +6,7 @@ from typing import Any, ClassVar, cast
 
 from raylab.annotation.outcome import Status
 from raylab.annotation.scores import ScoreTree
-from raylab.annotation.statistics.batch_quality import GIVERS, NAMES, BatchReport
+from raylab.annotation.statistics.batch_quality import GIVERS, NAMES, REVIEWED, BatchReport
 from raylab.annotation.statistics.disagreements import DisagreementReport
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.pairs import AgreementReport
@@ -64,11 +64,16 @@ class AnnotationReport(BatchReport, Record):
 
 
 def _renamed(value: object) -> object:
+    """Returns a value with the keys of today, without decisions that there were none of."""
     if isinstance(value, list):
         return [_renamed(one) for one in cast("list[object]", value)]
     if isinstance(value, dict):
         items = cast("dict[str, object]", value).items()
-        return {RENAMED.get(key, key): _renamed(one) for key, one in items}
+        return {
+            RENAMED.get(key, key): _renamed(one)
+            for key, one in items
+            if key != REVIEWED or one is not None
+        }
     return value
 
 
@@ -112,7 +117,7 @@ def _compared_figures() -> Iterator[ComparedFigure]:
         yield ComparedFigure(
             f"gold.{name}.roots",
             Measure(f"right roots, {label}"),
-            lambda r, name=name: None if (gold := r.gold.get(name)) is None else gold.roots,
+            lambda r, name=name: r.gold[name].roots if name in r.gold else None,
         )
     for name in GIVERS:
         yield ComparedFigure(

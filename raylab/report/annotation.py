@@ -134,39 +134,32 @@ def agreement_table(agreement: AgreementReport) -> Table:
     return table
 
 
-def gold_table(gold: dict[str, GoldReport | None]) -> Table:
+def gold_table(gold: dict[str, GoldReport]) -> Table:
     """Returns how often each code is right against gold."""
-    found = known_gold(gold)
     table = Table(title="Right against gold")
     table.add_column("")
-    for name in found:
+    for name in gold:
         table.add_column(NAMES[name], justify="right")
-    for measure, estimates in estimates_of(found.values(), GoldReport):
+    for measure, estimates in estimates_of(gold.values(), GoldReport):
         table.add_row(measure.label, *map(shown_share, estimates))
     table.add_section()
-    table.add_row("cases", *(f"{of.cases:,}" for of in found.values()))
-    table.add_row("left out, no answer or decision", *(f"{of.left_out:,}" for of in found.values()))
+    table.add_row("cases", *(f"{of.cases:,}" for of in gold.values()))
+    table.add_row("left out, no answer or decision", *(f"{of.left_out:,}" for of in gold.values()))
     return table
 
 
-def root_table(gold: dict[str, GoldReport | None]) -> Table:
+def root_table(gold: dict[str, GoldReport]) -> Table:
     """Returns recall and precision of each root, recall first."""
-    found = known_gold(gold)
     table = Table(title="Recall / precision of each root in gold")
     table.add_column("root")
     table.add_column("cases", justify="right")
-    for name in found:
+    for name in gold:
         table.add_column(NAMES[name], justify="right")
-    for root in next(iter(found.values())).by_root:
-        of = [by.by_root[root] for by in found.values()]
+    for root in next(iter(gold.values())).by_root:
+        of = [by.by_root[root] for by in gold.values()]
         shares = [f"{_bare_share(one.recall)} / {_bare_share(one.precision)}" for one in of]
         table.add_row(root, f"{max(one.gold for one in of):,}", *shares)
     return table
-
-
-def known_gold(gold: dict[str, GoldReport | None]) -> dict[str, GoldReport]:
-    """Returns the sides that there are: people's only where they decided."""
-    return {name: of for name, of in gold.items() if of is not None}
 
 
 def drift_tables(drift: Drift) -> Iterator[Table]:

@@ -20,7 +20,6 @@ from raylab.report import charts
 from raylab.report.annotation import (
     AGREEMENT_ORDER,
     estimates_of,
-    known_gold,
     shown_seconds,
     shown_share,
     shown_time,
@@ -140,8 +139,7 @@ def render_annotation(page: AnnotationPage) -> str:
         explained=list(_explained(report.agreement)),
         judgements=list(estimates_of([of.evaluation for of in annotators], JudgementReport)),
         formats=list(estimates_of([of.format for of in annotators], FormatReport)),
-        gold=(gold := known_gold(report.gold)),
-        right=list(estimates_of(gold.values(), GoldReport)),
+        right=list(estimates_of(report.gold.values(), GoldReport)),
         choices=CHOICES,
         roles=ROLES,
         usage=sorted(report.usage.by_source, key=lambda row: _place(row.role)),
@@ -214,10 +212,10 @@ def _tiles(report: AnnotationReport) -> Iterator[tuple[str, str, str]]:
     alpha = report.agreement.alpha
     if alpha.value is not None:
         yield f"{alpha.value:.3f}", "Krippendorff's alpha", _interval(alpha)
-    final = report.gold[FINAL]
-    if final is not None and final.roots.value is not None:
-        note = f"{final.roots.count:,} decided cases with gold"
-        yield f"{100 * final.roots.value:.1f} %", "right roots in the final code", note
+    right = report.gold[FINAL].roots
+    if right.value is not None:
+        note = f"{right.count:,} decided cases with gold"
+        yield f"{100 * right.value:.1f} %", "right roots in the final code", note
     tokens = usage.prompt_tokens + usage.completion_tokens
     if usage.cost:
         yield f"{usage.cost:,.2f}", "cost", f"{tokens:,} tokens"

@@ -126,12 +126,19 @@ class Measured(Protocol):
         ...
 
 
-def quality_estimates(quality: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class QualityEstimate:
+    """One of the four figures of a benchmark."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+
+
+def quality_estimates(quality: Mapping[str, Any]) -> dict[str, Measured]:
     """The four figures of a `quality.json` as estimates, by metric."""
-    intervals: Mapping[str, Sequence[float] | None] = quality.get("intervals") or {}
+    intervals: Mapping[str, Any] = quality.get("intervals") or {}
     return {
-        metric: {"value": quality.get(metric), "interval": intervals.get(metric)}
-        for metric in METRICS
+        metric: QualityEstimate(quality.get(metric), intervals.get(metric)) for metric in METRICS
     }
 
 

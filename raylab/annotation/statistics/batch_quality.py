@@ -78,7 +78,7 @@ class GenerationReport(Part):
     cases: int
     status: dict[Status, Estimate]
     agreement: PairAgreement
-    gold: dict[str, GoldReport | None]
+    gold: dict[str, GoldReport]
 
 
 class BatchReport(Part):
@@ -93,8 +93,8 @@ class BatchReport(Part):
     cases: CaseReport
     annotators: dict[Side, AnnotatorReport]
     agreement: AgreementReport
-    gold: dict[str, GoldReport | None]
-    """Of each annotator, of the `final` code and, where people decided, of the `reviewed` one."""
+    gold: dict[str, GoldReport]
+    """Of each annotator, the `final` code and, where people decided, the `reviewed` one."""
     confusion: Confusion
     sensitivity: dict[str, TrapReport]
     """Of each annotator and of the `final` code."""
@@ -119,7 +119,7 @@ class BatchQuality:
         self._decisions = Decisions(decisions)
         self._all = _Group()
         self._generations: dict[str, _Group] = {}
-        self._annotators = {side: AnnotatorCounts() for side in SIDES}
+        self._annotators: dict[Side, AnnotatorCounts] = {side: AnnotatorCounts() for side in SIDES}
         self._measures = CaseMeasures(distance)
         self._traps = {name: Traps() for name in GIVERS}
         self._adjudications = Adjudications()
@@ -182,9 +182,8 @@ class BatchQuality:
             distance=self._distance.version,
             cases=self._cases(),
             annotators={side: counts.summary() for side, counts in self._annotators.items()},
-            agreement=AgreementReport(
-                **dict(self._all.pairs.agreement(self._distance, seed)),
-                **self._measures.means(seed),
+            agreement=self._measures.with_means(
+                self._all.pairs.agreement(self._distance, seed), seed
             ),
             gold=self._all.gold_reports(any_reviewed),
             confusion=Confusion(labels=LABELS, panels=self._all.panels()),
@@ -248,10 +247,11 @@ class _Group:
     def status(self) -> dict[Status, Estimate]:
         return {status: proportion(self._statuses[status], self.total) for status in Status}
 
-    def gold_reports(self, any_reviewed: bool) -> dict[str, GoldReport | None]:
+    def gold_reports(self, any_reviewed: bool) -> dict[str, GoldReport]:
         return {
-            name: pairs.against_gold(self.with_gold) if name != REVIEWED or any_reviewed else None
+            name: pairs.against_gold(self.with_gold)
             for name, pairs in self._gold.items()
+            if name != REVIEWED or any_reviewed
         }
 
     def panels(self) -> dict[str, ConfusionPanel]:

@@ -117,7 +117,7 @@ class RunCounts:
         """
         self.name, self.started, self.taxonomy = name, started, taxonomy
         self._canary, self._distance = canary, distance
-        self._sources = {side: Sources() for side in SIDES}
+        self._sources: dict[Side, Sources] = {side: Sources() for side in SIDES}
         self._pairs = Pairs()
         self._cases = 0
         self._seen: set[CanaryKey] = set()

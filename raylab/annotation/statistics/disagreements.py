@@ -192,7 +192,7 @@ def _shown(
         case=_name(outcome.case),
         status=outcome.status,
         reason=outcome.reason and _excerpt(outcome.reason),
-        gold=outcome.gold and _code(outcome.gold),
+        gold=_code(outcome.gold) if outcome.gold else None,
         distance=found.distance,
         conviction=found.conviction,
         description=_excerpt(description),
@@ -205,7 +205,7 @@ def _shown(
             choice=settled.choice,
             **dict(_candidate(settled.classification, settled.confirmation)),
         ),
-        code=outcome.code and _code(outcome.code),
+        code=_code(outcome.code) if outcome.code else None,
         decision=decision and _decision(decision),
     )
 

@@ -181,9 +181,10 @@ class CaseMeasures:
         for name, values in self._values.items():
             values[getattr(record, name)] += 1
 
-    def means(self, seed: int) -> dict[str, Estimate]:
-        """Returns the mean of each measure, by its field in the report."""
-        return {name: mean_estimate(values, seed) for name, values in self._values.items()}
+    def with_means(self, agreement: PairAgreement, seed: int) -> AgreementReport:
+        """Returns an agreement with the mean of each measure."""
+        means = {name: mean_estimate(values, seed) for name, values in self._values.items()}
+        return AgreementReport.model_validate({**dict(agreement), **means})
 
 
 def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
