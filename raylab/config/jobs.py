@@ -141,7 +141,7 @@ class AnnotateConfig(JobConfig):
 
     job: ClassVar[str] = "annotate"
     moved: ClassVar[Mapping[str, str]] = {
-        "drift": "python jobs/report.py drift=true (and archive=, storage=)",
+        "drift": "python jobs/report.py drift=true (storage= and archive= as here)",
         "review": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "review_file": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "reviewer": "python jobs/review.py name=RUN import=FILE reviewer=NAME",

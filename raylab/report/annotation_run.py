@@ -21,7 +21,7 @@ from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
 from raylab.opt.distance import load_distance
-from raylab.quality.logs import score_log
+from raylab.quality.logs import EvalLog
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
 from raylab.report.charts import confusion_maps_png
@@ -119,7 +119,7 @@ def _counted(
 
 def _write_scores(run: Run, scores: ScoreFiles) -> None:
     for file in scores.files:
-        run.write_json(f"{SCORES}/{file.path}", score_log(**asdict(file.log), run_id=run.id))
+        run.write_record(EvalLog(**asdict(file.log), run_id=run.id), f"{SCORES}/{file.path}")
 
 
 def _description_and_decision(

@@ -100,8 +100,6 @@ PANEL_WIDTH, PANEL_HEIGHT = 4.1, 4.3
 """Of a confusion matrix, in inches."""
 LABEL_LENGTH = 22
 INTERVAL_LABEL_LENGTH = 32
-METRICS = ("difficulty", "separability", "consistency", "novelty")
-"""The four figures of the quality of a benchmark, in the order in which they are shown."""
 _MARKERS = "osD^vPX*"
 _REFERENCE = re.compile(r"#([\w-]+)")
 _FONT_FAMILY = re.compile(r"font-family: [^;]*;? ?")
@@ -124,22 +122,6 @@ class Measured(Protocol):
     def interval(self) -> tuple[float, float] | None:
         """Its low and high end."""
         ...
-
-
-@dataclass(frozen=True)
-class QualityEstimate:
-    """One of the four figures of a benchmark."""
-
-    value: float | None
-    interval: tuple[float, float] | None
-
-
-def quality_estimates(quality: Mapping[str, Any]) -> dict[str, Measured]:
-    """The four figures of a `quality.json` as estimates, by metric."""
-    intervals: Mapping[str, Any] = quality.get("intervals") or {}
-    return {
-        metric: QualityEstimate(quality.get(metric), intervals.get(metric)) for metric in METRICS
-    }
 
 
 def shortened(text: str, length: int = LABEL_LENGTH) -> str:
