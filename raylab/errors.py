@@ -8,7 +8,8 @@ RaylabError
 ├── TrainingError        a training run that cannot go on
 │   ├── NonFiniteLossError   the loss became NaN or infinite
 │   └── WorkersLostError     its workers died, or found no place, too often
-├── OptCodeError         a text that holds no OPT-Code
+├── LabelError           a text that holds no label of the taxonomy
+│   └── OptCodeError         a text that holds no OPT-Code
 ├── LlmError             a call to a language model without an answer
 │   ├── CallError            this call failed, after its retries
 │   ├── EndpointError        the endpoint refuses or answers nothing: every call would fail
@@ -54,7 +55,11 @@ class WorkersLostError(TrainingError):
     """The workers of a training died, or found no place, more often than is tried."""
 
 
-class OptCodeError(RaylabError):
+class LabelError(RaylabError):
+    """A text that holds no label of the taxonomy."""
+
+
+class OptCodeError(LabelError):
     """A text that holds no OPT-Code."""
 
 

@@ -20,9 +20,9 @@ from rich.live import Live
 from rich.text import Text
 
 from raylab.annotation.cases import Case
-from raylab.annotation.outcome import PROTOCOL, TAXONOMY, Status
+from raylab.annotation.outcome import PROTOCOL, Status
 from raylab.annotation.run import archive_location
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.sources import select_cases
 from raylab.archive.store import Archive
 from raylab.cluster.annotators import (
@@ -46,6 +46,7 @@ from raylab.report.progress import duration
 from raylab.review.exchange import run_review
 from raylab.runs.run import RECORD, Json, Run
 from raylab.runs.run_record import identity_of
+from raylab.taxonomies import choose_codebook
 
 CASES_LOOKED_UP = 1000
 """Cases of which the archive is asked at once whether it has them."""
@@ -77,7 +78,7 @@ def run_annotate(config: AnnotateConfig) -> None:
     location = archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:
-        archive.start_run(run.name, identity_of(config), _versions(run), run.id)
+        archive.start_run(run.name, identity_of(config), _versions(config, run), run.id)
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
             _annotate(config, run, archive, location)
@@ -88,10 +89,13 @@ def run_annotate(config: AnnotateConfig) -> None:
 
 def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str) -> None:
     """Bring every case to its end."""
-    for warning in settings_of(config, run.name).warnings:
+    codebook = choose_codebook(config.protocol)
+    for warning in protocol_settings(config, run.name, codebook).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     # All of the input is read once before anything is paid for, so that a bad row costs nothing.
-    total = sum(1 for _ in select_cases(config.cases, config.generations))
+    total = sum(
+        1 for _ in select_cases(config.cases, config.generations, choose_codebook(config.protocol))
+    )
     before = archive.counts(run.name)
     done = sum(before.values())
     log_line(
@@ -120,9 +124,9 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         raise KeyboardInterrupt
 
 
-def _versions(run: Run) -> Json:
+def _versions(config: AnnotateConfig, run: Run) -> Json:
     recorded = (run.read_json(RECORD) or {})["versions"]
-    return {**recorded, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
+    return {**recorded, "protocol": PROTOCOL, "taxonomy": choose_codebook(config.protocol).version}
 
 
 def _open_cases(config: AnnotateConfig, run: Run, archive: Archive) -> Iterator[tuple[str, Case]]:
@@ -131,7 +135,7 @@ def _open_cases(config: AnnotateConfig, run: Run, archive: Archive) -> Iterator[
     Raises:
         DataError: a case has another description than when it was archived.
     """
-    cases = select_cases(config.cases, config.generations)
+    cases = select_cases(config.cases, config.generations, choose_codebook(config.protocol))
     while some := list(islice(cases, CASES_LOOKED_UP)):
         known = archive.description_hashes(run.name, [case.id for _, case in some])
         for generation, case in some:

@@ -15,7 +15,7 @@ from raylab.annotation.calls import call_row, reply_of
 from raylab.annotation.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
@@ -26,6 +26,7 @@ from raylab.llm.client import CallEvent, Client
 from raylab.llm.embedded import Embedded
 from raylab.llm.rate_limits import Permit, RateLimiter, Spend
 from raylab.llm.wire import AttemptOutcome
+from raylab.taxonomies import choose_codebook
 
 logger = logging.getLogger(__name__)
 
@@ -256,7 +257,7 @@ class Annotator:
         self._rows = _Grouped[CaseRow](lambda rows: archive.add_cases.remote(run, rows))
         self._refusal: RaylabError | None = None
         try:
-            self._settings = settings_of(config, run)
+            self._settings = protocol_settings(config, run, choose_codebook(config.protocol))
             self._client = Client(
                 config.llm, self._journal, limiter, embedded, self._counts.attempt
             )
@@ -328,7 +329,7 @@ def failed(case: Case, generation: str, reason: str) -> Outcome:
         status=Status.FAILED,
         reason=reason,
         path=("failed:process",),
-        code=None,
+        label=None,
         started=now,
         finished=now,
     )

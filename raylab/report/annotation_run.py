@@ -4,27 +4,29 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
+from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.run import archive_location
 from raylab.annotation.scores import annotator_names, score_files
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.drift import Canary, compare_runs, count_run, packaged_canary
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
+from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ArchiveError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
-from raylab.opt.distance import load_distance
 from raylab.quality.logs import score_log
 from raylab.report.annotation import annotation_tables, drift_tables
 from raylab.report.annotation_page import AnnotationReport, render_annotation
 from raylab.report.charts import confusion_maps_png
 from raylab.report.page import PAGE, write_page
 from raylab.runs.run import RECORD, REPORT, SCORES, Json, Run
+from raylab.taxonomies import choose_codebook
 
 CONFUSION = "confusion.png"
 DRIFT = "drift.json"
@@ -79,16 +81,17 @@ def _verify(run: Run, archive: Archive) -> None:
 
 
 def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
-    settings = settings_of(config, run.name)
-    decisions = (HumanDecision.model_validate(row.body) for row in archive.decisions(run.name))
-    quality = BatchQuality(decisions, settings.distance)
-    disagreements = Disagreements(settings.distance)
+    settings = protocol_settings(config, run.name, choose_codebook(config.protocol))
+    codebook = settings.codebook
+    decisions = (read_decision(row.body, codebook) for row in archive.decisions(run.name))
+    quality = BatchQuality(decisions, codebook.distance)
+    disagreements = Disagreements(codebook.distance)
     head = archive.run(run.name)
     scores = score_files(
-        _counted(outcomes_of(archive, run.name), quality, disagreements),
+        _counted(outcomes_of(archive, run.name, codebook), quality, disagreements),
         config.generations,
-        annotator_names(config.llm.annotator_a, config.llm.annotator_b),
-        settings.distance,
+        annotator_names(config.llm.roles),
+        codebook.distance,
         (head.finished or head.started).isoformat(),
     )
     for file in scores.files:
@@ -108,7 +111,9 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
             "left_out": scores.left_out,
             "scores": [file.accuracy for file in scores.files],
         },
-        "disagreements": disagreements.summary(partial(_description_and_decision, archive, run)),
+        "disagreements": disagreements.summary(
+            partial(_description_and_decision, archive, run, codebook)
+        ),
     }
     run.write_json(REPORT, report)
     run.write_bytes(CONFUSION, confusion_maps_png(report["confusion"]))
@@ -130,13 +135,13 @@ def _counted(
 
 
 def _description_and_decision(
-    archive: Archive, run: Run, case: str
+    archive: Archive, run: Run, codebook: Codebook, case: str
 ) -> tuple[str, HumanDecision | None]:
     """Of a case of the run; the decision is the latest."""
     stored = archive.case(run.name, case)
     decisions = list(archive.decisions(run.name, case))
     assert stored is not None
-    latest = HumanDecision.model_validate(decisions[-1].body) if decisions else None
+    latest = read_decision(decisions[-1].body, codebook) if decisions else None
     return stored.description, latest
 
 
@@ -151,7 +156,8 @@ def _over_time(config: AnnotateConfig, run: Run, archive: Archive, report: Json)
         report of what the archive holds lies in this storage; how many `earlier` are left out;
         `level`, `comparisons` and `alarms` as `compare_runs` describes them.
     """
-    distance, canary = load_distance(config.protocol.distance), packaged_canary()
+    codebook = choose_codebook(config.protocol)
+    canary = packaged_canary(codebook)
     runs = [row for row in archive.runs() if row.records]
     latest = runs[-SHOWN_RUNS:]
     shown = [row for row in runs if row in latest or row.name == run.name]
@@ -159,9 +165,9 @@ def _over_time(config: AnnotateConfig, run: Run, archive: Archive, report: Json)
         count_run(
             row.name,
             row.started,
-            _canary_outcomes(archive, row.name, canary),
+            _canary_outcomes(archive, row.name, canary, codebook),
             canary,
-            distance,
+            codebook.distance,
             row.versions.get("taxonomy"),
         )
         for row in shown
@@ -177,10 +183,12 @@ def _over_time(config: AnnotateConfig, run: Run, archive: Archive, report: Json)
     }
 
 
-def _canary_outcomes(archive: Archive, run: str, canary: Canary) -> Iterator[Outcome]:
+def _canary_outcomes(
+    archive: Archive, run: str, canary: Canary, codebook: Codebook
+) -> Iterator[Outcome]:
     for case, _ in canary:
         if (stored := archive.case(run, case)) is not None:
-            yield Outcome.model_validate(stored.body)
+            yield read_outcome(stored.body, codebook)
 
 
 def _report_of(storage: str, row: RunRow) -> Json | None:
@@ -192,9 +200,9 @@ def _report_of(storage: str, row: RunRow) -> Json | None:
     return report if report.get("archive", {}).get("head_hash") == row.head_hash else None
 
 
-def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:
+def outcomes_of(archive: Archive, run: str, codebook: Codebook) -> Iterator[Outcome]:
     """The outcomes of a run, streamed."""
-    return (Outcome.model_validate(row.body) for row in archive.cases(run))
+    return (read_outcome(row.body, codebook) for row in archive.cases(run))
 
 
 def tell_drift(config: AnnotateConfig) -> None:
@@ -204,15 +212,16 @@ def tell_drift(config: AnnotateConfig) -> None:
         ArchiveError: the archive cannot be read.
     """
     location = archive_location(config)
-    distance, canary = load_distance(config.protocol.distance), packaged_canary()
+    codebook = choose_codebook(config.protocol)
+    canary = packaged_canary(codebook)
     with Archive.open(location, create=False) as archive:
         runs = [
             count_run(
                 row.name,
                 row.started,
-                outcomes_of(archive, row.name),
+                outcomes_of(archive, row.name, codebook),
                 canary,
-                distance,
+                codebook.distance,
                 row.versions.get("taxonomy"),
             )
             for row in archive.runs()

@@ -23,7 +23,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
 
 from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
-from raylab.opt.notation.grammar import LONG_NAMES
 from raylab.review.access import Access, Guard
 from raylab.review.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.review.view import case_view, kind_in_words, reading
@@ -390,7 +389,7 @@ def _page(request: Request, template: str, status: int = 200, **content: Any) ->
         "csrf": session["csrf"],
         "here": request.url.path,
         "path": _path,
-        "roots": LONG_NAMES,
+        "roots": _reviews(request).codebook.categories,
     }
     return HTMLResponse(_environment().get_template(template).render(**shown, **content), status)
 

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,12 +31,11 @@ from raylab.annotation.statistics.confusion import (
 )
 from raylab.annotation.statistics.estimates import DRAWS, QUANTILES, Estimate, proportion
 from raylab.annotation.statistics.usage import LISTED, OTHERS, Spending
-from raylab.codebook import Agreement, SetDistance, compare
-from raylab.opt.code import Root, parse
+from raylab.codebook import Agreement, Label, SetDistance, compare
+from raylab.opt.code import Root
 
 Json = dict[str, Any]
 
-REMEMBERED = 1 << 14
 BAND = 10
 """Scores in one bin; the last holds 100 too."""
 DRAWS_AT_ONCE = 50
@@ -45,30 +43,6 @@ MEASURES = ("jaccard", "levenshtein", "levenshtein_normalised", "weighted", "com
 EXECUTION_BAIT = frozenset({Root.EVO, Root.SCH, Root.SWM})
 """What execution may be taken for: the roots to whose mechanism parallelism can belong."""
 QUOTED = re.compile(r"(['\"]).*?\1")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a canonical line says of mechanisms."""
-
-    composition: str
-    roots: Roots
-    primary: Root
-
-
-def reading(line: str) -> Reading:
-    """The mechanisms of a line as the archive has it, or of gold as it was written.
-
-    Raises:
-        OptCodeError: It holds no code.
-    """
-    return _reading(line.partition(";")[0] if line.startswith("OPT=") else line)
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _reading(text: str) -> Reading:
-    code = parse(text)
-    return Reading(code.composition, code.roots, code.primary)
 
 
 def mean_estimate(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Estimate:
@@ -201,19 +175,19 @@ class Pairs:
 
     def __init__(self) -> None:
         self._sets: Counter[tuple[Roots, Roots]] = Counter()
-        self._primaries: Counter[tuple[Root | None, Root | None]] = Counter()
+        self._primaries: Counter[tuple[str | None, str | None]] = Counter()
         self._both = self._exact = self._same_roots = 0
 
-    def add(self, row: str | None, column: str | None) -> None:
-        """Count a case by its two lines, None where there is no code."""
-        r, c = row and reading(row), column and reading(column)
+    def add(self, row: Label | None, column: Label | None) -> None:
+        """Count a case by its two labels."""
         nothing: Roots = frozenset()
-        self._sets[r.roots if r else nothing, c.roots if c else nothing] += 1
-        self._primaries[r.primary if r else None, c.primary if c else None] += 1
-        if r and c:
+        sets = (row.categories if row else nothing, column.categories if column else nothing)
+        self._sets[sets] += 1
+        self._primaries[row.primary if row else None, column.primary if column else None] += 1
+        if row and column:
             self._both += 1
-            self._exact += r.composition == c.composition
-            self._same_roots += r.roots == c.roots
+            self._exact += row.composition == column.composition
+            self._same_roots += row.categories == column.categories
 
     @property
     def cases(self) -> int:
@@ -276,12 +250,12 @@ def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
 
     What the archive keeps holds, unless it was computed with another table of distances.
     """
-    a, b = outcome.a and outcome.a.code, outcome.b and outcome.b.code
+    a, b = outcome.label_of("A"), outcome.label_of("B")
     if a is None or b is None:
         return None
     record = outcome.agreement
     if record is None or record.distance != distance.version:
-        record = compare(parse(a), parse(b), distance)
+        record = compare(a, b, distance)
     return record
 
 
@@ -290,14 +264,14 @@ class Traps:
 
     def __init__(self) -> None:
         self._answered = self._wrong = self._taken = self._baited = 0
-        self._roots: Counter[Root] = Counter()
+        self._roots: Counter[str] = Counter()
 
-    def add(self, outcome: Outcome, code: str | None) -> None:
+    def add(self, outcome: Outcome, label: Label | None) -> None:
         """Count a trap with gold and a code; what the trap baits is in `meta`, see `Case`."""
-        if not outcome.trap or outcome.gold is None or code is None:
+        if not outcome.trap or outcome.gold is None or label is None:
             return
-        gold, answer = reading(outcome.gold).roots, reading(code).roots
-        named: Roots = frozenset(map(Root, outcome.meta.get("bait") or ()))
+        gold, answer = outcome.gold.categories, label.categories
+        named: Roots = frozenset(outcome.meta.get("bait") or ())
         taken = (answer - gold) & (named or EXECUTION_BAIT)
         self._answered += 1
         self._baited += bool(named)
@@ -356,7 +330,7 @@ class Sources:
         answer: Classification | None,
         evaluation: Evaluation | None,
         other: Classification | None,
-        gold: str | None,
+        gold: Label | None,
     ) -> None:
         """Count a case with an answer.
 
@@ -364,7 +338,7 @@ class Sources:
             answer: Of the annotator.
             evaluation: Of that answer.
             other: The other annotator's answer.
-            gold: The right line.
+            gold: The right label.
         """
         if answer is None:
             return
@@ -377,12 +351,12 @@ class Sources:
         if evaluation is not None:
             counts.evaluated += 1
             counts.passed += evaluation.verdict is not Verdict.FAIL
-        if answer.code is not None and other is not None and other.code is not None:
+        if answer.label is not None and other is not None and other.label is not None:
             counts.both += 1
-            counts.exact += reading(answer.code).composition == reading(other.code).composition
+            counts.exact += answer.label.composition == other.label.composition
         if gold is not None:
             counts.gold += 1
-            counts.right += has_roots(answer.code, gold)
+            counts.right += has_roots(answer.label, gold)
 
     def summary(self) -> list[Json]:
         """A row a source: `answers`, of these `cached`, and estimates.
@@ -407,17 +381,17 @@ def source_of(answer: Classification) -> Source:
     if not answer.calls:
         return Source("", "", "", "")
     call = answer.calls[0]
-    return Source(call.model, call.response_model, call.prompt, call.prompt_hash)
+    return Source(call.model, call.reply.response_model, call.prompt, call.prompt_hash)
 
 
 def is_cached(part: Classification | Evaluation) -> bool:
     """Whether nothing was asked anew for it."""
-    return bool(part.calls) and all(call.cached for call in part.calls)
+    return bool(part.calls) and all(call.reply.cached for call in part.calls)
 
 
-def has_roots(code: str | None, gold: str) -> bool:
-    """Whether a code, None if none could be read, has the set of roots of gold."""
-    return code is not None and reading(code).roots == reading(gold).roots
+def has_roots(label: Label | None, gold: Label) -> bool:
+    """Whether a label, None if none could be read, has the set of categories of gold."""
+    return label is not None and label.categories == gold.categories
 
 
 class Settlements:
@@ -469,7 +443,7 @@ class Reviews:
         """Take the decisions of a run in the order in which they were archived."""
         self._actions: Counter[str] = Counter()
         self._reviewers = Texts()
-        self._holds: dict[str, tuple[str, str | None, bool | None]] = {}
+        self._holds: dict[str, tuple[str, Label | None, bool | None]] = {}
         self._spent = Spending()
         for decision in decisions:
             self._actions[decision.action] += 1
@@ -480,19 +454,19 @@ class Reviews:
             if decision.action == "undo":
                 self._holds.pop(decision.case, None)
                 continue
-            code = decision.classification and decision.classification.code
+            label = decision.classification and decision.classification.label
             confirmed = decision.confirmation and decision.confirmation.acceptable
-            self._holds[decision.case] = (decision.choice or "own", code, confirmed)
+            self._holds[decision.case] = (decision.choice or "own", label, confirmed)
 
     @property
     def any(self) -> bool:
         """Whether a decision holds."""
         return bool(self._holds)
 
-    def code_of(self, outcome: Outcome) -> str | None:
-        """The code that holds for a case: a person's confirmed one, else that of the protocol."""
-        _, code, confirmed = self._holds.get(outcome.case, (None, None, None))
-        return code if confirmed and code is not None else outcome.code
+    def label_of(self, outcome: Outcome) -> Label | None:
+        """The label that holds for a case: a person's confirmed one, else that of the protocol."""
+        _, label, confirmed = self._holds.get(outcome.case, (None, None, None))
+        return label if confirmed and label is not None else outcome.label
 
     def summary(self, waiting: int) -> Json:
         """As `BatchQuality.report` describes it.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.roles import SIDES
 from raylab.annotation.statistics.aggregates import (
     Answers,
     Judgements,
@@ -23,7 +24,7 @@ from raylab.annotation.statistics.aggregates import (
 from raylab.annotation.statistics.confusion import LABELS
 from raylab.annotation.statistics.estimates import proportion
 from raylab.annotation.statistics.usage import LISTED, Durations, Usage
-from raylab.codebook import SetDistance
+from raylab.codebook import Label, SetDistance
 from raylab.llm.embedded import SMOKE_NOTICE
 
 Json = dict[str, Any]
@@ -97,23 +98,20 @@ class BatchQuality:
         Raises:
             OptCodeError: The case's gold is no code.
         """
-        reviewed = self._reviews.code_of(outcome)
+        reviewed = self._reviews.label_of(outcome)
         self._all.add(outcome, reviewed)
         self._generations.setdefault(outcome.generation, _Group()).add(outcome, reviewed)
         self._waiting += outcome.status is Status.HUMAN and reviewed is None
-        a, b = outcome.a, outcome.b
-        for side, answer, other, evaluation in (
-            ("A", a, b, outcome.evaluation_a),
-            ("B", b, a, outcome.evaluation_b),
-        ):
+        for side, other in (SIDES, SIDES[::-1]):
+            answer, evaluation = outcome.classification(side), outcome.evaluation(side)
             self._answers[side].add(answer)
             self._judgements[side].add(evaluation)
-            self._sources[side].add(answer, evaluation, other, outcome.gold)
+            self._sources[side].add(answer, evaluation, outcome.classification(other), outcome.gold)
         self._measures.add(outcome)
         self._trap_cases += outcome.trap
         self._proposed += outcome.gold is not None and outcome.meta.get("reviewed") is False
-        for name, code in _codes(outcome).items():
-            self._traps[name].add(outcome, code)
+        for name, label in _labels(outcome).items():
+            self._traps[name].add(outcome, label)
         self._settlements.add(outcome.adjudication)
         self._usage.add(outcome)
         self._durations.add((outcome.finished - outcome.started).total_seconds())
@@ -250,18 +248,17 @@ class _Group:
     def total(self) -> int:
         return self._statuses.total()
 
-    def add(self, outcome: Outcome, reviewed: str | None) -> None:
+    def add(self, outcome: Outcome, reviewed: Label | None) -> None:
         self._statuses[outcome.status] += 1
-        self.pairs.add(outcome.a and outcome.a.code, outcome.b and outcome.b.code)
+        self.pairs.add(outcome.label_of("A"), outcome.label_of("B"))
         if outcome.gold is None:
             return
         self.with_gold += 1
-        for name, answer in (("A", outcome.a), ("B", outcome.b)):
-            if answer is not None:
-                self._gold[name].add(outcome.gold, answer.code)
-        for name, code in (("final", outcome.code), (REVIEWED, reviewed)):
-            if code is not None:
-                self._gold[name].add(outcome.gold, code)
+        for side in outcome.answers:
+            self._gold[side].add(outcome.gold, outcome.label_of(side))
+        for name, label in (("final", outcome.label), (REVIEWED, reviewed)):
+            if label is not None:
+                self._gold[name].add(outcome.gold, label)
 
     def status(self) -> Json:
         return {status.value: proportion(self._statuses[status], self.total) for status in Status}
@@ -293,10 +290,6 @@ class _Group:
         }
 
 
-def _codes(outcome: Outcome) -> dict[str, str | None]:
+def _labels(outcome: Outcome) -> dict[str, Label | None]:
     """What each candidate gave."""
-    return {
-        "A": outcome.a and outcome.a.code,
-        "B": outcome.b and outcome.b.code,
-        "final": outcome.code,
-    }
+    return {**{side: outcome.label_of(side) for side in SIDES}, "final": outcome.label}

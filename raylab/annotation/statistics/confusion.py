@@ -12,18 +12,18 @@ from raylab.annotation.statistics.estimates import proportion
 from raylab.opt.code import Root
 
 Json = dict[str, Any]
-Roots = frozenset[Root]
+Roots = frozenset[str]
 """A set of roots; empty where there is no code."""
 Matrix = list[list[float]]
 
 NONE = "none"
 LABELS = (*(root.value for root in Root), NONE)
-PLACE: Mapping[Root | None, int] = {root: place for place, root in enumerate((*Root, None))}
+PLACE: Mapping[str | None, int] = {root: place for place, root in enumerate((*Root, None))}
 UNIT = math.lcm(*range(1, len(Root) + 1))
 """Parts that a case is counted in, so that the sums stay exact."""
 
 
-def primary_confusion(counts: Mapping[tuple[Root | None, Root | None], int]) -> Matrix:
+def primary_confusion(counts: Mapping[tuple[str | None, str | None], int]) -> Matrix:
     """(8, 8) numbers of cases by the primary roots of two codes, None where there is no code."""
     matrix = _empty()
     for (row, column), count in counts.items():

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from raylab.annotation.outcome import Classification, Evaluation, HumanDecision, Outcome, Status
+from raylab.annotation.roles import SIDES
 from raylab.annotation.statistics.aggregates import agreement_of, source_of
 from raylab.annotation.statistics.confusion import Roots
-from raylab.codebook import SetDistance
-from raylab.opt.code import parse
+from raylab.codebook import Label, SetDistance
 from raylab.opt.prompts import shortened
 
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ def disagreement(outcome: Outcome, distance: SetDistance) -> Disagreement | None
     agreement = agreement_of(outcome, distance)
     if agreement is None or agreement.exact:
         return None
-    reports = (outcome.evaluation_a, outcome.evaluation_b)
+    reports = [outcome.evaluation(side) for side in SIDES]
     scores = [0 if report is None else report.score for report in reports]
     return Disagreement(outcome, 1.0 - agreement.weighted, min(scores) / 100)
 
@@ -103,7 +103,7 @@ class Disagreements:
 
 def _shown(found: Disagreement, description: str, decision: HumanDecision | None) -> Json:
     outcome = found.outcome
-    a, b = _roots(outcome.a), _roots(outcome.b)
+    a, b = (_roots(outcome.label_of(side)) for side in SIDES)
     settled = outcome.adjudication
     return {
         "case": _name(outcome.case),
@@ -113,14 +113,14 @@ def _shown(found: Disagreement, description: str, decision: HumanDecision | None
         "distance": found.distance,
         "conviction": found.conviction,
         "description": _excerpt(description),
-        "a": _candidate(outcome.a, outcome.evaluation_a, a - b),
-        "b": _candidate(outcome.b, outcome.evaluation_b, b - a),
+        "a": _candidate(outcome.classification("A"), outcome.evaluation("A"), a - b),
+        "b": _candidate(outcome.classification("B"), outcome.evaluation("B"), b - a),
         "adjudicated": settled
         and {
             "choice": settled.choice,
             **_candidate(settled.classification, settled.confirmation),
         },
-        "code": outcome.code and _code(outcome.code),
+        "code": outcome.label and _code(outcome.label),
         "decision": decision and _decision(decision),
     }
 
@@ -130,7 +130,7 @@ def _candidate(
 ) -> Json:
     return {
         "model": answer and _name(source_of(answer).response_model or source_of(answer).model),
-        "code": answer and answer.code and _code(answer.code, alone),
+        "code": answer and answer.label and _code(answer.label, alone),
         "rationale": answer and _excerpt(answer.rationale),
         "report": report
         and {
@@ -153,14 +153,13 @@ def _decision(decision: HumanDecision) -> Json:
     }
 
 
-def _roots(answer: Classification | None) -> Roots:
-    return parse(answer.code).roots if answer and answer.code else NOTHING
+def _roots(label: Label | None) -> Roots:
+    return label.categories if label else NOTHING
 
 
-def _code(line: str, alone: Roots = NOTHING) -> Json:
-    code = parse(line)
+def _code(code: Label, alone: Roots = NOTHING) -> Json:
     parts = [
-        {"operator": operator, "root": root.value, "alone": root in alone}
+        {"operator": operator, "root": str(root), "alone": root in alone}
         for operator, root in code.parts
     ]
     return {"parts": parts, "fields": _name(str(code).partition("; ")[2])}

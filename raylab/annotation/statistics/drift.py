@@ -16,24 +16,24 @@ from typing import Any
 from scipy import stats
 
 from raylab.annotation.cases import Case, packaged_cases
-from raylab.annotation.outcome import Classification, Evaluation, Outcome, Side, Verdict
+from raylab.annotation.outcome import Classification, Evaluation, Outcome, Verdict
+from raylab.annotation.roles import Side
 from raylab.annotation.statistics.aggregates import (
     Pairs,
     Sources,
     has_roots,
     is_cached,
-    reading,
     source_of,
 )
 from raylab.annotation.statistics.estimates import compare_proportions, proportion
 from raylab.annotation.statistics.usage import LISTED
-from raylab.codebook import SetDistance
+from raylab.codebook import Codebook, Label, SetDistance
 
 Json = dict[str, Any]
 CanaryKey = tuple[str, str]
 """Id and SHA-256 of the description, so that a case that was reworded is another."""
-Canary = Mapping[CanaryKey, str | None]
-"""Gold line of each canary; None where there is none."""
+Canary = Mapping[CanaryKey, Label | None]
+"""Gold of each canary; None where there is none."""
 Measure = tuple[str, str]
 """Name and side."""
 
@@ -55,9 +55,9 @@ def canary_of(cases: Iterable[Case]) -> Canary:
     return {(case.id, case.description_hash): case.gold for case in cases}
 
 
-def packaged_canary() -> Canary:
+def packaged_canary(codebook: Codebook) -> Canary:
     """The canaries unless others are chosen: the packaged cases with published codes."""
-    return canary_of(packaged_cases("gold"))
+    return canary_of(packaged_cases("gold", codebook))
 
 
 class RunCounts:
@@ -97,16 +97,16 @@ class RunCounts:
         Raises:
             OptCodeError: The gold of the case or canary is no code.
         """
-        a, b, gold = outcome.a, outcome.b, outcome.gold
+        a, b, gold = outcome.classification("A"), outcome.classification("B"), outcome.gold
         self._cases += 1
-        self._sources["A"].add(a, outcome.evaluation_a, b, gold)
-        self._sources["B"].add(b, outcome.evaluation_b, a, gold)
-        self._pairs.add(a and a.code, b and b.code)
+        self._sources["A"].add(a, outcome.evaluation("A"), b, gold)
+        self._sources["B"].add(b, outcome.evaluation("B"), a, gold)
+        self._pairs.add(outcome.label_of("A"), outcome.label_of("B"))
         key = (outcome.case, outcome.description_hash)
         if key in self._canary:
             self._seen.add(key)
-            self._add_side("A", key, a, outcome.evaluation_a)
-            self._add_side("B", key, b, outcome.evaluation_b)
+            self._add_side("A", key, a, outcome.evaluation("A"))
+            self._add_side("B", key, b, outcome.evaluation("B"))
             self._add_pair(key, a, b)
 
     def _add_side(
@@ -126,18 +126,20 @@ class RunCounts:
         asked = not is_cached(answer)
         gold = self._canary[key]
         if gold is not None:
-            self._observe(("roots", side), key, has_roots(answer.code, gold), asked)
+            self._observe(("roots", side), key, has_roots(answer.label, gold), asked)
         if report is not None:
             passed = report.verdict is not Verdict.FAIL
             for call in report.calls[:1]:
-                self._tell("evaluator", response_model=call.response_model, prompt=call.prompt_hash)
+                self._tell(
+                    "evaluator", response_model=call.reply.response_model, prompt=call.prompt_hash
+                )
             asked |= bool(report.calls) and not is_cached(report)
             self._observe(("pass_rate", side), key, passed, asked)
 
     def _add_pair(self, key: CanaryKey, a: Classification | None, b: Classification | None) -> None:
-        if a is None or b is None or a.code is None or b.code is None:
+        if a is None or b is None or a.label is None or b.label is None:
             return
-        exact = reading(a.code).composition == reading(b.code).composition
+        exact = a.label.composition == b.label.composition
         asked = not (is_cached(a) and is_cached(b))
         self._observe(("exact", "A and B"), key, exact, asked)
 

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,17 +63,18 @@ class Spending:
 
     def add(self, call: Call) -> None:
         """Count a call."""
-        if call.cached:
+        reply = call.reply
+        if reply.cached:
             self.cached += 1
             return
         self.sent += 1
-        self.prompt_tokens += call.prompt_tokens
-        self.completion_tokens += call.completion_tokens
-        self.seconds.add(call.seconds)
-        if call.cost is None:
+        self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += reply.completion_tokens
+        self.seconds.add(reply.seconds)
+        if reply.cost is None:
             self.unpriced += 1
         else:
-            self.priced += call.cost
+            self.priced += reply.cost
 
     def summary(self) -> Json:
         """The counts; `cost` is None with calls that have no price, `priced` is of the others."""
@@ -99,10 +99,10 @@ class Usage:
 
     def add(self, outcome: Outcome) -> None:
         """Count the calls of a case."""
-        for call in calls_of(outcome):
-            key = (call.role, call.model, call.response_model, call.prompt, call.prompt_hash)
+        for call in outcome.calls:
+            key = (call.stage, call.model, call.reply.response_model, call.prompt, call.prompt_hash)
             if key not in self._by_source and len(self._by_source) >= LISTED:
-                key = (call.role, call.model, OTHERS, call.prompt, call.prompt_hash)
+                key = (call.stage, call.model, OTHERS, call.prompt, call.prompt_hash)
             self._all.add(call)
             self._by_source.setdefault(key, Spending()).add(call)
 
@@ -117,14 +117,3 @@ class Usage:
                 for key, spending in rows
             ],
         }
-
-
-def calls_of(outcome: Outcome) -> Iterator[Call]:
-    """Every answered call of a case."""
-    parts = [outcome.a, outcome.b, outcome.evaluation_a, outcome.evaluation_b]
-    if (adjudication := outcome.adjudication) is not None:
-        parts += [adjudication.classification, adjudication.confirmation]
-    for part in parts:
-        if part is not None:
-            yield from part.calls
-    yield from outcome.unread
