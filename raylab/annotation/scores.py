@@ -86,12 +86,12 @@ def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
         models: By role, as `LlmConfig.roles`.
     """
     chats = {side: models[role] for side, role in ANNOTATORS.items()}
-    names = {side: _file_name(chat.model) for side, chat in chats.items()}
+    names: dict[Side, str] = {side: _file_name(chat.model) for side, chat in chats.items()}
     if _differ(name.casefold() for name in names.values()):
         return names
     if _differ(chat.seed for chat in chats.values()):
-        return {side: f"{name}@seed{chats[side].seed}" for side, name in names.items()}
-    return {side: f"{name}@{side}" for side, name in names.items()}
+        return {side: f"{names[side]}@seed{chats[side].seed}" for side in SIDES}
+    return {side: f"{names[side]}@{side}" for side in SIDES}
 
 
 def _differ(values: Iterable[object]) -> bool:

@@ -18,11 +18,13 @@ from aiohttp import web
 from openai import AsyncOpenAI
 
 from raylab.annotation.cases import Case
-from raylab.annotation.protocol import Settings, annotate
+from raylab.annotation.protocol import annotate
+from raylab.annotation.settings import protocol_settings
 from raylab.config.annotation import Prompt
 from raylab.config.jobs import AnnotateConfig
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.opt.prompts import prompt_set
+from raylab.taxonomies import choose_codebook
 
 CODE = "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"
 ANSWERS: dict[str, Any] = {"opt": CODE, "issues": [], "score": 95, "verdict": "PASS"}
@@ -52,7 +54,8 @@ def write_cases(path: Path, count: int, salt: str) -> None:
 
 def protocol_calls(cases: Iterable[Case], config: AnnotateConfig) -> list[ChatRequest]:
     """Every call that the protocol makes of these cases, where the server answers as it does."""
-    recorder, settings = _Recorder(), Settings.build(config.llm, config.protocol)
+    recorder = _Recorder()
+    settings = protocol_settings(config, "", choose_codebook(config.protocol))
 
     async def run() -> None:
         for case in cases:

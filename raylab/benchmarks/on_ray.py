@@ -59,6 +59,7 @@ from raylab.errors import ConfigError
 from raylab.log import log_line, log_tables
 from raylab.quality.trees import CACHE_DIRECTORY, SETTLED_NANOSECONDS
 from raylab.runs.run import METRICS, Run
+from raylab.taxonomies import choose_codebook
 
 SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
 WARM_UP_SHAPE = (2, SMALL_BYTES)
@@ -281,7 +282,9 @@ def annotated(annotation: AnnotateConfig, total: int) -> dict[str, float]:
     """Calls a second of the job once its actors are warm, and their memory at its largest."""
     name = str(annotation.name)
     location = f"{annotation.storage}/{name}.db"
-    cases = select_cases(annotation.cases, annotation.generations)
+    cases = select_cases(
+        annotation.cases, annotation.generations, choose_codebook(annotation.protocol)
+    )
     with Archive.open(location) as archive, ExitStack() as stack:
         archive.start_run(name, {}, {})
         pool = stack.enter_context(Pool(annotation, name, location, None))
@@ -339,7 +342,9 @@ def _bare(config: BenchmarkConfig, annotation: AnnotateConfig) -> float:
     """Calls a second of the bare loop, on the calls that the protocol makes of other cases."""
     path = Path(f"{annotation.storage}/bare-{annotation.name}.jsonl")
     write_cases(path, config.cases, f"bare-{annotation.name}")
-    requests = protocol_calls(read_cases(str(path)), annotation)
+    requests = protocol_calls(
+        read_cases(str(path), choose_codebook(annotation.protocol)), annotation
+    )
     return len(requests) / bare_seconds(requests, config.concurrency)
 
 

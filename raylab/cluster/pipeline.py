@@ -151,7 +151,7 @@ def _page(config: PipelineConfig, run: Run) -> str:
             quality={f"{config.data.source} tasks": quality, **others},
             examples=[_example(item) for item in examples],
             record=run.read_json(RECORD) or {},
-            metric=config.scoring.metric.value,
+            metric=config.scoring.metric,
         )
     )
 

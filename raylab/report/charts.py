@@ -24,7 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from raylab.report.tables import COMPARED
+from raylab.grid_metrics import label_of
 
 INK = "#1b1f24"
 MUTED = "#57606a"
@@ -120,12 +120,6 @@ def quality_estimates(quality: Mapping[str, Any]) -> dict[str, Estimate]:
         metric: {"value": quality.get(metric), "interval": intervals.get(metric)}
         for metric in METRICS
     }
-
-
-def label_of(metric: str) -> str:
-    """What a metric is called in text; `val_` is left out."""
-    name = metric.removeprefix("val_")
-    return COMPARED.get(name, name.replace("_", " "))
 
 
 def shortened(text: str, length: int = LABEL_LENGTH) -> str:

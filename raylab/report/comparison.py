@@ -11,10 +11,10 @@ from typing import Any, cast
 from raylab.config.schema import flat
 from raylab.errors import RunError
 from raylab.files import places_of
+from raylab.grid_metrics import GRID_METRICS, VALIDATION, label_of
 from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
 from raylab.report.charts import METRICS as QUALITY_METRICS
-from raylab.report.charts import Estimate, History, label_of, quality_estimates
-from raylab.report.tables import COMPARED
+from raylab.report.charts import Estimate, History, quality_estimates
 from raylab.runs.measures import Measure
 from raylab.runs.run import METRICS, QUALITY, RECORD, REPORT, TRIALS, Run
 
@@ -45,8 +45,11 @@ class Figures:
 
 MODELS = {
     **{
-        f"val_{metric}": Measure(label, better=None if metric == "copy_rate" else "higher")
-        for metric, label in COMPARED.items()
+        f"{VALIDATION}{name}": Measure(
+            metric.label, better="higher" if metric.higher_is_better else None
+        )
+        for name, metric in GRID_METRICS.items()
+        if metric.compared
     },
     "train_loss": Measure("train loss", "number", "lower"),
     "epoch": Measure("best epoch", "count", None),

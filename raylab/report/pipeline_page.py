@@ -6,9 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from raylab.grid_metrics import GRID_METRICS, label_of
 from raylab.report import charts, published
 from raylab.report.page import MONITOR, counted, curves, listed, render
-from raylab.report.tables import COMPARED, percent
+from raylab.report.tables import percent
 
 Json = Mapping[str, Any]
 GridRows = Sequence[Sequence[int]]
@@ -16,8 +17,6 @@ GridRows = Sequence[Sequence[int]]
 
 SHOWN_MODELS = len(charts.SERIES)
 """Models in the pictures and bars; with more of them, the best on the chosen metric are shown."""
-ON_ITS_OWN = ("solve_rate", "shape_accuracy")
-"""Metrics of free-running decoding; all others are teacher-forced."""
 GROUP_COLUMNS = {
     "cell_accuracy": "cell",
     "grid_accuracy": "grid",
@@ -218,8 +217,9 @@ def caveats(report: PipelineReport) -> Iterator[str]:
 
 def accuracy_phrase(metric: str) -> str:
     """A metric with how its predictions were made."""
-    way = "free-running" if metric in ON_ITS_OWN else "teacher-forced"
-    label = charts.label_of(metric)
+    known = GRID_METRICS.get(metric)
+    way = "free-running" if known and known.free_running else "teacher-forced"
+    label = label_of(metric)
     return label if way in label else f"{label}, {way}"
 
 
@@ -288,12 +288,14 @@ def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
 
 def _comparison(models: Mapping[str, Json]) -> list[Row]:
     rows: list[Row] = []
-    for metric, label in COMPARED.items():
+    for metric, known in GRID_METRICS.items():
+        if not known.compared:
+            continue
         values = [_value(of, metric) for of in models.values()]
-        top = None if metric == "copy_rate" else _top(values)
+        top = _top(values) if known.higher_is_better else None
         theirs = percent(published.CHAMPION_BASELINE.get(metric))
         best = [value is not None and value == top for value in values]
-        name = accuracy_phrase(metric) if metric in ON_ITS_OWN else label
+        name = accuracy_phrase(metric) if known.free_running else known.label
         rows.append(Row(name, [percent(value) for value in values], best, theirs))
     for key, where, label, form in (
         ("epoch", "best", "best epoch", "{:g}"),

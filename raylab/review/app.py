@@ -213,7 +213,7 @@ def save_draft(
 ) -> Response:
     """Keeps what is typed and the case, and says how an own code reads."""
     opened = replace(reviews.save(case, reviewer, typed), typed=typed)
-    return _page(request, "state.html", **_state(opened, reviewer))
+    return _page(request, "state.html", **_state(reviews, opened, reviewer))
 
 
 @PAGES.post("/cases/{case}/skip", dependencies=OWN_FORM)
@@ -291,7 +291,7 @@ def _case_page(
         "case.html",
         status,
         case=opened.current.case,
-        view=case_view(opened, reviews.seed),
+        view=case_view(opened, reviews.seed, reviews.codebook),
         code=opened.current.code,
         decisions=decisions,
         refused=last if opened.waits and last.get("confirmation") else None,
@@ -303,11 +303,11 @@ def _case_page(
         unreached=unreached,
         done=done,
         page=secrets.token_urlsafe(8),
-        **_state(opened, reviewer),
+        **_state(reviews, opened, reviewer),
     )
 
 
-def _state(opened: Opened, reviewer: str) -> dict[str, Any]:
+def _state(reviews: Reviews, opened: Opened, reviewer: str) -> dict[str, Any]:
     """What changes while a reviewer types."""
     lease = opened.lease
     return {
@@ -316,7 +316,7 @@ def _state(opened: Opened, reviewer: str) -> dict[str, Any]:
         "holds": lease is not None and lease.reviewer == reviewer,
         "typed": opened.typed,
         "saved": opened.saved,
-        "reading": reading(opened.typed, opened.outcome),
+        "reading": reading(opened.typed, opened.outcome, reviews.codebook),
     }
 
 

@@ -122,7 +122,7 @@ def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
         codebook: By which was classified.
     """
     row = review_row(opened.outcome, opened.current.case.description, seed)
-    labels = {side: opened.outcome.label_of(side) for side in SIDES}
+    labels: dict[Side, Label | None] = {side: opened.outcome.label_of(side) for side in SIDES}
     adjudication = opened.outcome.adjudication
     source = is_source(opened.outcome.meta)
     return CaseView(

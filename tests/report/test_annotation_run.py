@@ -15,11 +15,11 @@ from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
-from tests.annotation.outcomes import answer, call, decision, outcome, report
+from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
 
-CANARIES = list(packaged_cases("gold"))[:10]
+CANARIES = list(packaged_cases("gold", CODEBOOK))[:10]
 
 
 def row(one: Outcome, description: str) -> CaseRow:

@@ -134,8 +134,9 @@ def human_decision(
         case=case,
         action="undo" if choice is None else "decide",
         choice=choice,
-        classification=label
-        and Classification(label=label, rationale=justification, format="strict"),
+        classification=None
+        if label is None
+        else Classification(label=label, rationale=justification, format="strict"),
         justification=justification,
         reviewer=reviewer,
         confirmation=None,
@@ -203,7 +204,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                     yield f"{path}:{number}", line
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{path} cannot be read: {error}; review=export writes the file, review_file names it"
+            f"{path} cannot be read: {error}; export= of jobs/review.py writes such a file"
         ) from error
 
 
@@ -274,7 +275,7 @@ def _choice(
     """What was chosen and its label; nothing for undo."""
     if decision.casefold() == UNDO:
         return None, None
-    choice = next((side for side in SIDES if side == decision), "own")
+    choice: Choice = next((side for side in SIDES if side == decision), "own")
     try:
         return choice, chosen_label(choice, decision, outcome, codebook)
     except LabelError as error:

@@ -130,9 +130,8 @@ class RunCounts:
         if report is not None:
             passed = report.verdict is not Verdict.FAIL
             for call in report.calls[:1]:
-                self._tell(
-                    "evaluator", response_model=call.reply.response_model, prompt=call.prompt_hash
-                )
+                served = call.reply.response_model
+                self._tell("evaluator", response_model=served, prompt=call.prompt_hash)
             asked |= bool(report.calls) and not is_cached(report)
             self._observe(("pass_rate", side), key, passed, asked)
 
