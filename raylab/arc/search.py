@@ -5,17 +5,14 @@ from typing import Any
 
 import optuna
 
+from raylab.arc.sweep import ARCHITECTURE, Drawn
 from raylab.config.arc import Domain, Search, SearchSpace
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.models import MODEL_CONFIGS
 
-ARCHITECTURE = "architecture"
 FACTORS = (0.8, 1.25)
 KEEP_PROBABILITY = 0.5
-
-Drawn = dict[str, Scalar]
-"""What a search drew: `architecture`, `<architecture>.<key>` and `training.<key>`."""
 
 
 def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
@@ -85,13 +82,6 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
     )
 
 
-def describe(drawn: Drawn) -> str:
-    """A draw on one line: the architecture, then its keys, numbers to three digits."""
-    keys = [key for key in drawn if key != ARCHITECTURE]
-    values = [f"{key.rpartition('.')[2]}={_short(drawn[key])}" for key in keys]
-    return " ".join([str(drawn[ARCHITECTURE]), *values])
-
-
 def _domains(space: SearchSpace, architecture: str) -> dict[str, Domain]:
     model = {f"{architecture}.{key}": domain for key, domain in space.model[architecture].items()}
     return model | {f"training.{key}": domain for key, domain in space.training.items()}
@@ -119,7 +109,3 @@ def _below(drawn: Drawn, section: str) -> dict[str, Any]:
     return {
         key.removeprefix(prefix): value for key, value in drawn.items() if key.startswith(prefix)
     }
-
-
-def _short(value: Scalar) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

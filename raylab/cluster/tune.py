@@ -21,9 +21,6 @@ from ray.tune.search.optuna import OptunaSearch
 
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, checkpoint_name
 from raylab.arc.search import (
-    ARCHITECTURE,
-    Drawn,
-    describe,
     draw,
     draw_population,
     first_points,
@@ -31,6 +28,7 @@ from raylab.arc.search import (
     sampler,
     trial_config,
 )
+from raylab.arc.sweep import ARCHITECTURE, Drawn, describe
 from raylab.arc.trained_models import FAILURE, trial_runs
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.session import session, trainings_at_a_time

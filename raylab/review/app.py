@@ -22,6 +22,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
 
+from raylab.annotation.archived import read_decision
 from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
 from raylab.review.access import Access, Guard
 from raylab.review.reviews import Opened, Reviews, Typed, UndecidedError
@@ -284,7 +285,9 @@ def _case_page(
     done: Any = None,
 ) -> Response:
     reviews, reviewer = _reviews(request), _reviewer(request)
-    decisions = [(row.created, row.body) for row in opened.current.decisions]
+    decisions = [
+        (row.created, read_decision(row.body, reviews.codebook)) for row in opened.current.decisions
+    ]
     last = decisions[-1][1] if decisions else {}
     return _page(
         request,
@@ -327,7 +330,10 @@ def _done(reviews: Reviews, reviewer: str, case: int) -> dict[str, Any] | None:
     opened = reviews.look(case, reviewer)
     if not opened.decided_by(reviewer):
         return None
-    return {"case": opened.current.case, "decision": opened.current.decisions[-1].body}
+    return {
+        "case": opened.current.case,
+        "decision": read_decision(opened.current.decisions[-1].body, reviews.codebook),
+    }
 
 
 def _to_next(

@@ -12,6 +12,7 @@ from rich.table import Table
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.statistics.batch_quality import batch_quality
 from raylab.annotation.statistics.drift import compare_runs, count_run
+from raylab.opt.code import parse
 from raylab.report.annotation import annotation_tables, drift_tables, shown_number, shown_share
 from raylab.report.charts import confusion_cells, confusion_maps, confusion_maps_png
 from tests.annotation.outcomes import (
@@ -115,7 +116,7 @@ def test_reviews_have_a_column_once_there_are_any():
 def test_the_tables_of_drift():
     def of(name: str, right: int) -> Any:
         cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-        canary = {(case.case, case.description_hash): "Lrn" for case in cases}
+        canary = {(case.case, case.description_hash): parse("Lrn") for case in cases}
         return count_run(name, NOON, cases, canary, DISTANCE)
 
     drift = compare_runs([of("1", 10), of("2", 1)])

@@ -10,7 +10,9 @@ from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.statistics.drift import CanaryKey, compare_runs, count_run
 from raylab.annotation.statistics.estimates import proportion
 from raylab.annotation.statistics.usage import LISTED
+from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.opt.code import parse
 from raylab.report.annotation_page import AnnotationReport, render_annotation, summary
 from tests.annotation.outcomes import (
     DISTANCE,
@@ -204,8 +206,8 @@ def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
 
 def counted(name: str, right: int) -> Any:
     cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-    canary: dict[CanaryKey, str | None] = {
-        (case.case, case.description_hash): "Lrn" for case in cases
+    canary: dict[CanaryKey, Label | None] = {
+        (case.case, case.description_hash): parse("Lrn") for case in cases
     }
     return count_run(name, NOON, cases, canary, DISTANCE)
 

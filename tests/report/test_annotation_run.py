@@ -42,9 +42,9 @@ def canaries(right: int) -> list[CaseRow]:
         row(
             outcome(
                 case.id,
-                answer(case.gold if number < right else "Swm/Prb"),
-                answer(case.gold, [call("classify-b", model="n")]),
-                gold=case.gold,
+                answer(str(case.gold) if number < right else "Swm/Prb"),
+                answer(str(case.gold), [call("classify-b", model="n")]),
+                gold=str(case.gold),
             ),
             case.description,
         )
