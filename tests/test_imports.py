@@ -21,6 +21,7 @@ LAYERS = [
     {"codebook", "llm", "archive", "runs", "entrypoint"},
     {"arc", "opt", "quality"},
     {"annotation"},
+    {"taxonomies"},
     {"report"},
     {"review"},
     {"cluster"},

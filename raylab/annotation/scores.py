@@ -85,7 +85,7 @@ def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
     Args:
         models: By role, as `LlmConfig.roles`.
     """
-    chats = {side: models[role] for side, role in ANNOTATORS.items()}
+    chats: dict[Side, ChatModel] = {side: models[role] for side, role in ANNOTATORS.items()}
     names: dict[Side, str] = {side: _file_name(chat.model) for side, chat in chats.items()}
     if _differ(name.casefold() for name in names.values()):
         return names

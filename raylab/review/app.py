@@ -288,7 +288,7 @@ def _case_page(
     decisions = [
         (row.created, read_decision(row.body, reviews.codebook)) for row in opened.current.decisions
     ]
-    last = decisions[-1][1] if decisions else {}
+    last = decisions[-1][1] if decisions else None
     return _page(
         request,
         "case.html",
@@ -297,7 +297,7 @@ def _case_page(
         view=case_view(opened, reviews.seed, reviews.codebook),
         code=opened.current.code,
         decisions=decisions,
-        refused=last if opened.waits and last.get("confirmation") else None,
+        refused=last if opened.waits and last and last.confirmation else None,
         stands=opened.decided_by(reviewer),
         seconds=reviews.lease_seconds,
         kind=kind,

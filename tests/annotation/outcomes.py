@@ -117,7 +117,7 @@ def outcome(
         "gold": None if gold is None else parse(gold),
         "label": labels[0] if status is Status.ACCEPTED and label is None else label,
         "answers": answers,
-        "agreement": compare(*labels, DISTANCE) if len(labels) == 2 else None,
+        "agreement": compare(labels[0], labels[1], DISTANCE) if labels[1:] else None,
         "started": NOON,
         "finished": NOON + timedelta(seconds=4),
     }

@@ -260,7 +260,7 @@ def test_schema_admits_full_lines_and_nothing_around_them() -> None:
 @given(text=st.from_regex(prompts.code_pattern(), fullmatch=True))
 def test_what_the_schema_admits_can_be_read(text: str) -> None:
     code = read_code(json.dumps({"rationale": "r", "opt": text})).code
-    assert code.missing == () and code.roots <= set(Root)
+    assert code.missing == () and code.categories <= set(Root)
 
 
 # The fence

@@ -275,7 +275,7 @@ def _choice(
     """What was chosen and its label; nothing for undo."""
     if decision.casefold() == UNDO:
         return None, None
-    choice: Choice = next((side for side in SIDES if side == decision), "own")
+    choice: Choice = decision if decision in SIDES else "own"
     try:
         return choice, chosen_label(choice, decision, outcome, codebook)
     except LabelError as error:
