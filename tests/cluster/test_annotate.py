@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from raylab.annotation.worker import Chunk, Tally
 from raylab.archive.store import Archive
-from raylab.cluster.annotate import Progress, run_annotate
-from raylab.cluster.annotators import Annotator, Chunk, Tally
+from raylab.cluster.annotate import run_annotate
+from raylab.cluster.annotators import Annotator
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
 from raylab.entrypoint import run_job
@@ -245,14 +246,3 @@ def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:
     assert drift["alarms"] == []
     page = (tmp_path / "later" / "report.html").read_text()
     assert "later (this run)" in page and "12 of 12" in page and "No change raises an alarm" in page
-
-
-def test_the_line_of_progress_says_how_far_and_how_fast() -> None:
-    progress = Progress(10, {"accepted": 2})
-    tally = Tally(sent=40, known=3, tokens=12345, cost=0.25)
-    tally.statuses.update({"accepted": 3, "human": 1})
-    tally.failures.update({"timeout": 2})
-    progress.tally.add(tally)
-    line = progress.line()
-    assert line.startswith("6/10 cases  5 accepted  0 adjudicated  1 human  0 failed  ")
-    assert "12,345 tokens  3 answers known  2 attempts failed  cost 0.25  ETA" in line
