@@ -10,6 +10,8 @@ from typing import Literal, get_args
 Side = Literal["A", "B"]
 SIDES: tuple[Side, ...] = get_args(Side)
 
+OTHER: Mapping[Side, Side] = {"A": "B", "B": "A"}
+
 ANNOTATORS: Mapping[Side, str] = {"A": "annotator_a", "B": "annotator_b"}
 """The configured role that answers on each side."""
 EVALUATOR = "evaluator"

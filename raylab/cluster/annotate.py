@@ -39,7 +39,7 @@ from raylab.llm.rate_limits import limited_endpoints, share_concurrency
 from raylab.log import log_line
 from raylab.opt.prompts import prompt_catalogue
 from raylab.report.annotation_progress import AnnotationProgress
-from raylab.report.annotation_run import conclude, tell_drift
+from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
 from raylab.taxonomies import choose_codebook
@@ -62,9 +62,6 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: an error the user can act on, with the ways out.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    if config.drift:
-        tell_drift(config)
-        return
     codebook, location = choose_codebook(config.protocol), archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:
