@@ -143,7 +143,7 @@ def _description_and_decision(
 def _export(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     if config.export is not None:
         path = str(run / f"cases.{config.export}")
-        written = export_run(archive.run(run.name).row(), path, config.export)
+        written = export_run(archive.run(run.name), path, config.export)
         log_line(f"{written} cases -> {path}", cases=written, uri=path)
 
 

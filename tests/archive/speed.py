@@ -103,9 +103,7 @@ def main(location: str, directory: Path) -> None:
         read_rate("verify", 11_300, archive.verify)
         for form in ("parquet", "jsonl"):
             path = directory / f"cases.{form}"
-            read_rate(
-                f"export, {form}", 11_000, lambda: export_run(archive.run("r").row(), path, form)
-            )  # noqa: B023
+            read_rate(f"export, {form}", 11_000, lambda: export_run(archive.run("r"), path, form))  # noqa: B023
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
 ):
     fill(archive)
     path = tmp_path / "deep" / f"cases.{form}"
-    assert export_run(archive.run("r").row(), path, form) == 3
+    assert export_run(archive.run("r"), path, form) == 3
     whole, bare, odd = read(path)
     assert {name: whole[name] for name in FLAT} == FLAT
     assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -137,7 +137,7 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
 def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Path, form: Any):
     fill(archive)
     path = tmp_path / f"cases.{form}"
-    export_run(archive.run("r").row(), path, form)
+    export_run(archive.run("r"), path, form)
     for row in read(path):
         names = ("case", "description", "body", "sequence")
         created = row["created"].astimezone(UTC).isoformat(timespec="microseconds")
@@ -149,10 +149,10 @@ def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Pat
 def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     description = "nul \0 lone \ud800 pair \U0001f600 é"
     archive.run("r").add_cases([case_row("a", description=description, meta={"\ud800": "\0"})])
-    export_run(archive.run("r").row(), tmp_path / "cases.jsonl", "jsonl")
+    export_run(archive.run("r"), tmp_path / "cases.jsonl", "jsonl")
     (row,) = read(tmp_path / "cases.jsonl")
     assert (row["description"], row["meta"]) == (description, {"\ud800": "\0"})
-    export_run(archive.run("r").row(), tmp_path / "cases.parquet")
+    export_run(archive.run("r"), tmp_path / "cases.parquet")
     (row,) = read(tmp_path / "cases.parquet")
     # Parquet holds no lone surrogates.
     assert row["description"] == description.replace("\ud800", "\ufffd")
@@ -168,11 +168,11 @@ def test_an_export_replaces_a_file_whole_or_not_at_all(
     path.write_text("older")
     execute(archive_url, "UPDATE cases SET body = 'no JSON' WHERE sequence = 201")
     with pytest.raises(ArchiveError, match="cannot be read"):
-        export_run(archive.run("r").row(), path, form)
+        export_run(archive.run("r"), path, form)
     assert path.read_text() == "older"
     execute(archive_url, "UPDATE cases SET body = '{}' WHERE sequence = 201")
     with path.open() as older:
-        assert export_run(archive.run("r").row(), path, form) == 250 == len(read(path))
+        assert export_run(archive.run("r"), path, form) == 250 == len(read(path))
         # Who reads the file before it, reads on.
         assert older.read() == "older"
     assert [entry.name for entry in tmp_path.iterdir() if "cases" in entry.name] == [path.name]
@@ -181,22 +181,22 @@ def test_an_export_replaces_a_file_whole_or_not_at_all(
 def test_an_export_that_cannot_be_written_says_where(archive: Archive, tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cases.parquet cannot be written: File exists: .*/file "):
-        export_run(archive.run("r").row(), tmp_path / "file" / "cases.parquet")
+        export_run(archive.run("r"), tmp_path / "file" / "cases.parquet")
     with pytest.raises(ConfigError, match=r"nowhere://.* cannot be opened"):
-        export_run(archive.run("r").row(), "nowhere://cases.parquet")
+        export_run(archive.run("r"), "nowhere://cases.parquet")
 
 
 def test_an_export_takes_a_uri(archive: Archive, tmp_path: Path):
     archive.run("r").add_cases([case_row("c")])
-    assert export_run(archive.run("r").row(), f"file://{tmp_path}/deep/cases.parquet") == 1
+    assert export_run(archive.run("r"), f"file://{tmp_path}/deep/cases.parquet") == 1
     assert [row["case"] for row in read(tmp_path / "deep" / "cases.parquet")] == ["c"]
 
 
 def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Path):
-    assert export_run(archive.run("r").row(), tmp_path / "cases.parquet") == 0
+    assert export_run(archive.run("r"), tmp_path / "cases.parquet") == 0
     table = parquet.read_table(tmp_path / "cases.parquet")
     assert table.num_rows == 0 and set(FLAT) <= set(table.column_names)
-    assert export_run(archive.run("r").row(), tmp_path / "cases.jsonl", "jsonl") == 0
+    assert export_run(archive.run("r"), tmp_path / "cases.jsonl", "jsonl") == 0
     assert (tmp_path / "cases.jsonl").read_bytes() == b""
 
 
@@ -207,7 +207,7 @@ def test_large_cases_are_exported_in_groups(
     archive.run("r").add_cases(
         [case_row(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
     )
-    assert export_run(archive.run("r").row(), tmp_path / "cases.parquet") == 24
+    assert export_run(archive.run("r"), tmp_path / "cases.parquet") == 24
     # A row has 10 KB: 17 fill a group.
     file = parquet.ParquetFile(tmp_path / "cases.parquet")
     try:
@@ -220,7 +220,7 @@ def test_large_cases_are_exported_in_groups(
 def test_what_is_added_during_an_export_is_left_out(
     archive: Archive, archive_url: str, tmp_path: Path
 ):
-    run = archive.run("r").row()
+    run = archive.run("r")
     run.add_cases([case_row(f"c{n}", "human") for n in range(3)])
     read_row = run.row
 

@@ -158,7 +158,7 @@ def test_what_waits_is_what_no_decision_settled(archive: Archive, leases: Review
     ]
     for operation in ask:
         with pytest.raises(ArchiveError, match="has no run gone"):
-            operation(archive.run("gone").row())
+            operation(archive.run("gone"))
 
 
 def test_of_threads_that_take_a_case_at_once_one_gets_it(leases: ReviewLeases) -> None:
