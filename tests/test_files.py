@@ -28,7 +28,7 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.opt.agreement import PACKAGED_DISTANCE, load_distance
+from raylab.opt.distance import PACKAGED_DISTANCE, load_distance
 from raylab.quality.trees import find_trees, read_units
 from tests.object_storage import ObjectStorage
 from tests.quality.test_measure import TWO, write

@@ -4,8 +4,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
+from raylab.codebook import Agreement
 from raylab.config.base import Strict
-from raylab.opt.agreement import Agreement
 
 PROTOCOL = "1"
 """Version of the way a case is decided, archived with each run."""

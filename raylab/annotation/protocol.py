@@ -40,10 +40,10 @@ from raylab.annotation.replies import (
     read_word,
 )
 from raylab.annotation.settings import RoleModel, Settings
+from raylab.codebook import Agreement, compare
 from raylab.config.base import AS_PUBLISHED
 from raylab.errors import CallError
 from raylab.llm.chat import Chat, Message
-from raylab.opt.agreement import Agreement, compare
 from raylab.opt.code import OptCode
 from raylab.opt.prompts import WORDS, PromptFile, neutral, shortened
 

@@ -14,10 +14,11 @@ from raylab.annotation.cases import in_generation
 from raylab.annotation.outcome import Classification, Outcome, Side
 from raylab.annotation.sources import generation_files
 from raylab.annotation.statistics.aggregates import reading
+from raylab.annotation.statistics.estimates import proportion
+from raylab.codebook import SetDistance
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
-from raylab.opt.agreement import Distance, proportion, wasserstein
 from raylab.opt.code import Root
 
 Json = dict[str, Any]
@@ -93,7 +94,7 @@ def score_files(
     outcomes: Iterable[Outcome],
     generations: Sequence[Generation],
     names: Mapping[Side, str],
-    distance: Distance,
+    distance: SetDistance,
     created: str,
     least: int = LEAST_CASES,
 ) -> ScoreFiles:
@@ -156,7 +157,7 @@ class _Sums:
 
 
 class _Counts:
-    def __init__(self, generations: Sequence[Generation], distance: Distance) -> None:
+    def __init__(self, generations: Sequence[Generation], distance: SetDistance) -> None:
         self._files = generation_files(generations)
         self._seeds = {f"seed-{g}": g for g in generations if isinstance(g, int)}
         if twice := self._files.keys() & self._seeds.keys():
@@ -205,7 +206,7 @@ class _Counts:
             float(given.composition == right.composition),
             float(given.primary == right.primary),
             len(given.roots & right.roots) / len(given.roots | right.roots),
-            1.0 - wasserstein(given.roots, right.roots, self._distance),
+            1.0 - self._distance(given.roots, right.roots),
         )
 
     def cases(self, generation: str, root: Root) -> int:

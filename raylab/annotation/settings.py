@@ -8,7 +8,7 @@ from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
 from raylab.llm.chat import ChatRequest, Json, Message
-from raylab.opt.agreement import Distance, load_distance
+from raylab.opt.distance import Distance, load_distance
 from raylab.opt.prompts import PromptSet, prompt_set
 
 

@@ -106,9 +106,13 @@ class OptCode:
         ordered = [*(key for key in FIELDS if key in self.fields), *unknown]
         object.__setattr__(self, "fields", {key: self.fields[key] for key in ordered})
 
-    @cached_property
+    @property
     def composition(self) -> str:
         """The expression in canonical notation, such as `Evo/Lrn+Ctl`; equal for equal trees."""
+        return self._composition
+
+    @cached_property
+    def _composition(self) -> str:
         return "".join(f"{operator}{root}" for operator, root in self.parts)
 
     @property
@@ -121,6 +125,11 @@ class OptCode:
     def roots(self) -> frozenset[Root]:
         """The mechanisms, however composed."""
         return frozenset(root for _, root in steps(self.expression))
+
+    @property
+    def categories(self) -> frozenset[Root]:
+        """The roots, as `raylab.codebook.Label` calls them."""
+        return self.roots
 
     @property
     def primary(self) -> Root:

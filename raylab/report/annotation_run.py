@@ -18,7 +18,7 @@ from raylab.errors import ArchiveError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
-from raylab.opt.agreement import load_distance
+from raylab.opt.distance import load_distance
 from raylab.quality.logs import score_log
 from raylab.report.annotation import annotation_tables, drift_tables
 from raylab.report.annotation_page import AnnotationReport, render_annotation

@@ -6,7 +6,7 @@ Only files that the runs left are read, so that a comparison needs neither Ray n
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from raylab.config.schema import flat
 from raylab.errors import RunError
@@ -15,6 +15,7 @@ from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
 from raylab.report.charts import METRICS as QUALITY_METRICS
 from raylab.report.charts import Estimate, History, label_of, quality_estimates
 from raylab.report.tables import COMPARED
+from raylab.runs.measures import Measure
 from raylab.runs.run import METRICS, QUALITY, RECORD, REPORT, TRIALS, Run
 
 Json = Mapping[str, Any]
@@ -23,28 +24,6 @@ Estimates = dict[str, Estimate]
 
 ALWAYS_DIFFERENT = {"storage", "name", "resume", "log"}
 """Keys of a configuration that say nothing about what a run does."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A figure that runs of a kind have.
-
-    Attributes:
-        label: What it is called.
-        form: How it is written; a share is in [0, 1].
-        better: Which end is good; None where neither is.
-    """
-
-    label: str
-    form: Literal["share", "number", "count", "seconds"] = "share"
-    better: Literal["higher", "lower"] | None = "higher"
-
-    def best(self, values: Sequence[float | None]) -> float | None:
-        """The best of several values; None where there is nothing to choose between."""
-        known = [value for value in values if value is not None]
-        if self.better is None or len(set(known)) < 2:
-            return None
-        return max(known) if self.better == "higher" else min(known)
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from raylab.config.jobs import ReportConfig
 from raylab.log import log_line, log_tables
 from raylab.report.annotation import shown_seconds
 from raylab.report.charts import SERIES, interval_plot, shortened
-from raylab.report.comparison import Comparison, Figures, Measure, compare, find_runs
+from raylab.report.comparison import Comparison, Figures, compare, find_runs
 from raylab.report.page import MONITOR, PAGE, counted, curves, listed, render, write_page
 from raylab.report.tables import percent
+from raylab.runs.measures import Measure
 from raylab.runs.run import REPORT, Run
 
 COLUMNS = 6

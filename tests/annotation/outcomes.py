@@ -18,8 +18,9 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
-from raylab.opt.agreement import compare, load_distance
+from raylab.opt.agreement import compare
 from raylab.opt.code import parse
+from raylab.opt.distance import load_distance
 
 DISTANCE = load_distance()
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,6 +9,7 @@ import yaml
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.disagreements import Disagreements
+from raylab.annotation.statistics.estimates import proportion
 from raylab.config.base import JobConfig
 from raylab.config.compose import CONFIGS
 from raylab.config.jobs import (
@@ -19,7 +20,6 @@ from raylab.config.jobs import (
     TrainConfig,
     TuneConfig,
 )
-from raylab.opt.agreement import proportion
 from raylab.runs.run import METRICS, TRIALS, Run
 from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome, report
 

@@ -8,9 +8,9 @@ import pytest
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.statistics.drift import CanaryKey, compare_runs, count_run
+from raylab.annotation.statistics.estimates import proportion
 from raylab.annotation.statistics.usage import LISTED
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.opt.agreement import proportion
 from raylab.report.annotation_page import AnnotationReport, render_annotation, summary
 from tests.annotation.outcomes import (
     DISTANCE,

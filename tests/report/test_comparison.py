@@ -3,14 +3,13 @@ import re
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from raylab.config.jobs import BenchmarkConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
-from raylab.report.comparison import Comparison, Measure, compare, find_runs
+from raylab.report.comparison import Comparison, compare, find_runs
 from raylab.report.comparison_page import (
     comparison_tables,
     figures_grid,
@@ -51,22 +50,6 @@ def test_metrics_stand_side_by_side_with_the_best_marked(tmp_path: Path):
         "value": 0.5,
         "interval": None,
     }
-
-
-@pytest.mark.parametrize(
-    ("better", "values", "best"),
-    [
-        ("higher", [0.1, None, 0.3], 0.3),
-        ("lower", [0.1, None, 0.3], 0.1),
-        (None, [0.1, 0.3], None),
-        ("higher", [0.1, 0.1], None),
-        ("higher", [0.1, None], None),
-    ],
-)
-def test_the_best_is_the_one_at_the_good_end(
-    better: Any, values: list[float | None], best: float | None
-):
-    assert Measure("m", better=better).best(values) == best
 
 
 def test_only_keys_that_differ_are_shown(tmp_path: Path):

@@ -22,6 +22,7 @@ from raylab.annotation.outcome import (
     Outcome,
     Verdict,
 )
+from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
 from raylab.annotation.statistics.confusion import (
     Matrix,
     Roots,
@@ -29,18 +30,9 @@ from raylab.annotation.statistics.confusion import (
     primary_confusion,
     set_confusion,
 )
+from raylab.annotation.statistics.estimates import DRAWS, QUANTILES, Estimate, proportion
 from raylab.annotation.statistics.usage import LISTED, OTHERS, Spending
-from raylab.opt.agreement import (
-    DRAWS,
-    QUANTILES,
-    Agreement,
-    Distance,
-    Estimate,
-    cohen_kappa,
-    compare,
-    krippendorff_alpha,
-    proportion,
-)
+from raylab.codebook import Agreement, SetDistance, compare
 from raylab.opt.code import Root, parse
 
 Json = dict[str, Any]
@@ -235,7 +227,7 @@ class Pairs:
             "primary": primary_confusion(self._primaries),
         }
 
-    def agreement(self, distance: Distance, seed: int) -> Json:
+    def agreement(self, distance: SetDistance, seed: int) -> Json:
         """Of two annotators: `exact` and `same_roots` over cases with two codes, and corrected."""
         return {
             "cases": self.cases,
@@ -262,7 +254,7 @@ class Pairs:
 class Measures:
     """The measures of agreement that the archive keeps of each case with two codes."""
 
-    def __init__(self, distance: Distance) -> None:
+    def __init__(self, distance: SetDistance) -> None:
         self._distance = distance
         self._values = {name: Counter[float]() for name in MEASURES}
 
@@ -279,7 +271,7 @@ class Measures:
         return {name: mean_estimate(values, seed) for name, values in self._values.items()}
 
 
-def agreement_of(outcome: Outcome, distance: Distance) -> Agreement | None:
+def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
     """How far A and B agree on a case; None unless both gave a code.
 
     What the archive keeps holds, unless it was computed with another table of distances.

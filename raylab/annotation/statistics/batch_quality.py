@@ -21,9 +21,10 @@ from raylab.annotation.statistics.aggregates import (
     Traps,
 )
 from raylab.annotation.statistics.confusion import LABELS
+from raylab.annotation.statistics.estimates import proportion
 from raylab.annotation.statistics.usage import LISTED, Durations, Usage
+from raylab.codebook import SetDistance
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.opt.agreement import Distance, proportion
 
 Json = dict[str, Any]
 
@@ -40,7 +41,7 @@ EXAMPLES = 200
 def batch_quality(
     outcomes: Iterable[Outcome],
     decisions: Iterable[HumanDecision],
-    distance: Distance,
+    distance: SetDistance,
     *,
     smoke: bool = False,
     warnings: Sequence[str] = (),
@@ -68,7 +69,7 @@ def batch_quality(
 class BatchQuality:
     """Counts the outcomes of a run as they come."""
 
-    def __init__(self, decisions: Iterable[HumanDecision], distance: Distance) -> None:
+    def __init__(self, decisions: Iterable[HumanDecision], distance: SetDistance) -> None:
         """Start without outcomes.
 
         Args:
@@ -283,7 +284,7 @@ class _Group:
                 found[f"gold_{name}"] = {"rows": "gold", "columns": shown, **matrices}
         return found
 
-    def summary(self, distance: Distance, seed: int, any_reviewed: bool) -> Json:
+    def summary(self, distance: SetDistance, seed: int, any_reviewed: bool) -> Json:
         return {
             "cases": self.total,
             "status": self.status(),

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raylab.opt.agreement import proportion
+from raylab.annotation.statistics.estimates import proportion
 from raylab.opt.code import Root
 
 Json = dict[str, Any]

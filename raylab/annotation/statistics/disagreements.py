@@ -11,7 +11,7 @@ from typing import Any
 from raylab.annotation.outcome import Classification, Evaluation, HumanDecision, Outcome, Status
 from raylab.annotation.statistics.aggregates import agreement_of, source_of
 from raylab.annotation.statistics.confusion import Roots
-from raylab.opt.agreement import Distance
+from raylab.codebook import SetDistance
 from raylab.opt.code import parse
 from raylab.opt.prompts import shortened
 
@@ -53,7 +53,7 @@ class Disagreement:
         return not settled, -self.distance * self.conviction, self.outcome.case
 
 
-def disagreement(outcome: Outcome, distance: Distance) -> Disagreement | None:
+def disagreement(outcome: Outcome, distance: SetDistance) -> Disagreement | None:
     """The disagreement on a case; None unless both annotators gave a code and these differ."""
     agreement = agreement_of(outcome, distance)
     if agreement is None or agreement.exact:
@@ -66,7 +66,7 @@ def disagreement(outcome: Outcome, distance: Distance) -> Disagreement | None:
 class Disagreements:
     """Counts the disagreements of a run as its outcomes come, and keeps the most instructive."""
 
-    def __init__(self, distance: Distance, kept: int = KEPT) -> None:
+    def __init__(self, distance: SetDistance, kept: int = KEPT) -> None:
         """Start without outcomes; `kept` disagreements are held at most."""
         self._distance, self._kept = distance, kept
         self._best: list[Disagreement] = []

@@ -25,8 +25,9 @@ from raylab.annotation.statistics.aggregates import (
     reading,
     source_of,
 )
+from raylab.annotation.statistics.estimates import compare_proportions, proportion
 from raylab.annotation.statistics.usage import LISTED
-from raylab.opt.agreement import Distance, compare_proportions, proportion
+from raylab.codebook import SetDistance
 
 Json = dict[str, Any]
 CanaryKey = tuple[str, str]
@@ -63,7 +64,12 @@ class RunCounts:
     """One run as it is compared: its counts, and its results on each canary."""
 
     def __init__(
-        self, name: str, started: datetime, taxonomy: str | None, canary: Canary, distance: Distance
+        self,
+        name: str,
+        started: datetime,
+        taxonomy: str | None,
+        canary: Canary,
+        distance: SetDistance,
     ) -> None:
         """Start without outcomes.
 
@@ -195,7 +201,7 @@ def count_run(
     started: datetime,
     outcomes: Iterable[Outcome],
     canary: Canary,
-    distance: Distance,
+    distance: SetDistance,
     taxonomy: str | None = None,
 ) -> RunCounts:
     """Counts the outcomes of a run, which are read once and not kept; see `RunCounts`."""

@@ -20,8 +20,8 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.opt.agreement import Distance
 from raylab.opt.code import OptCode, Root, parse
+from raylab.opt.distance import Distance
 from raylab.quality.logs import score_log
 from raylab.quality.measure import TreeScores, measure
 from raylab.quality.trees import find_trees, read_units

@@ -1,0 +1,137 @@
+"""Numbers measured on cases: proportions, their differences, and bootstrap intervals.
+
+An `Estimate` goes into JSON as it is.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypedDict, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+DRAWS = 1000
+"""Replicates of the bootstrap."""
+QUANTILES = (0.025, 0.975)
+LEAST_DEFINED = 0.8
+"""Share of the replicates that must have a value for an interval to be given."""
+CHUNK = 1 << 20
+"""Numbers of a bootstrap that are held at once."""
+
+Array = NDArray[np.float64]
+
+
+class Estimate(TypedDict):
+    """A number measured on cases.
+
+    Keys:
+        value: None if it is undefined.
+        interval: [low, high] at 95 %; None if there is none.
+        count: Cases that it rests on.
+        reason: Why the value or the interval is undefined; None if both are there.
+    """
+
+    value: float | None
+    interval: list[float] | None
+    count: int
+    reason: str | None
+
+
+class Difference(TypedDict):
+    """Two proportions compared.
+
+    Keys:
+        value: First less second, in [-1, 1]; None if one has no trials.
+        interval: [low, high] at 95 %; None if one has no trials.
+        p_value: Of the two-sided test that both are equal; None if one has no trials.
+    """
+
+    value: float | None
+    interval: list[float] | None
+    p_value: float | None
+
+
+def proportion(successes: int, trials: int) -> Estimate:
+    """A proportion with its Wilson score interval (1927).
+
+    Args:
+        successes: 0 to `trials`.
+        trials: Undefined where there are none.
+
+    Raises:
+        ValueError: More successes than trials, or fewer than none.
+    """
+    if not trials and not successes:
+        return Estimate(value=None, interval=None, count=0, reason="no cases")
+    interval = stats.binomtest(successes, trials).proportion_ci(method="wilson")
+    low, high = float(interval.low), float(interval.high)
+    return Estimate(value=successes / trials, interval=[low, high], count=trials, reason=None)
+
+
+def compare_proportions(first: tuple[int, int], second: tuple[int, int]) -> Difference:
+    """Whether two proportions differ, such as pass rates of one canary set at two times.
+
+    The p-value is of Fisher's exact test, which holds its level on sets of any size and is
+    conservative on small ones. The interval is Newcombe's (1998), made of both Wilson intervals.
+
+    Args:
+        first: Successes and trials.
+        second: Successes and trials.
+
+    Raises:
+        ValueError: More successes than trials, or fewer than none.
+    """
+    a, b = proportion(*first), proportion(*second)
+    if not (a["interval"] and b["interval"]):
+        return Difference(value=None, interval=None, p_value=None)
+    p, q = first[0] / first[1], second[0] / second[1]
+    (low_p, high_p), (low_q, high_q) = a["interval"], b["interval"]
+    low = p - q - math.hypot(p - low_p, high_q - q)
+    high = p - q + math.hypot(high_p - p, q - low_q)
+    table = [[first[0], first[1] - first[0]], [second[0], second[1] - second[0]]]
+    p_value = float(cast(Any, stats.fisher_exact(table)).pvalue)
+    return Difference(value=p - q, interval=[low, high], p_value=p_value)
+
+
+def bootstrap(
+    counts: Sequence[int], statistic: Callable[[Array], Array], draws: int, seed: int
+) -> Estimate:
+    """A statistic of two annotators' answers with its percentile bootstrap interval.
+
+    Cases with equal pairs of answers are exchangeable, so drawing the counts of the distinct pairs
+    from a multinomial draws the cases with replacement.
+
+    Args:
+        counts: Cases of each distinct pair, in an order that does not depend on the cases.
+        statistic: Takes (..., pairs) numbers of cases, returns (...) values; NaN is undefined.
+        draws: Replicates; 0 leaves the interval out.
+        seed: Of the replicates.
+    """
+    cases = np.array(counts, float)
+    total = sum(counts)
+    if not total:
+        return Estimate(value=None, interval=None, count=0, reason="no case with both answers")
+    value = float(statistic(cases))
+    if math.isnan(value):
+        reason = "no disagreement is expected: all answers are the same"
+        return Estimate(value=None, interval=None, count=total, reason=reason)
+    interval, reason = _interval(cases, statistic, draws, seed)
+    return Estimate(value=value, interval=interval, count=total, reason=reason)
+
+
+def _interval(
+    cases: Array, statistic: Callable[[Array], Array], draws: int, seed: int
+) -> tuple[list[float] | None, str | None]:
+    total = int(cases.sum())
+    if not draws or total < 2:
+        return None, "no replicates" if not draws else "one case has no spread"
+    generator = np.random.default_rng(seed)
+    at_once = max(1, CHUNK // len(cases))
+    chunks = [min(at_once, draws - start) for start in range(0, draws, at_once)]
+    drawn = (generator.multinomial(total, cases / total, size) for size in chunks)
+    values = np.concatenate([statistic(sample.astype(float)) for sample in drawn])
+    values = values[~np.isnan(values)]
+    if len(values) < LEAST_DEFINED * draws:
+        return None, f"only {len(values)} of {draws} replicates have a value: too few cases differ"
+    return np.quantile(values, QUANTILES).tolist(), None

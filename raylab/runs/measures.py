@@ -1,0 +1,52 @@
+"""Measures: how the figures of a record are called, written and judged.
+
+A field of a record that people are shown says so beside its type, and its docstring says what it
+means:
+
+    pass_rate: Annotated[Estimate, Measure("pass rate")]
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from raylab.runs.records import Part
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure that is shown to people.
+
+    Attributes:
+        label: What it is called.
+        form: How it is written; a share is in [0, 1].
+        better: Which end is good; None where neither is.
+    """
+
+    label: str
+    form: Literal["share", "number", "count", "seconds"] = "share"
+    better: Literal["higher", "lower"] | None = "higher"
+
+    def best(self, values: Sequence[float | None]) -> float | None:
+        """Returns the best of several values; None where there is nothing to choose between."""
+        known = [value for value in values if value is not None]
+        if self.better is None or len(set(known)) < 2:
+            return None
+        return max(known) if self.better == "higher" else min(known)
+
+
+def measures_of(kind: type[Part]) -> dict[str, Measure]:
+    """Returns the measures of a part by the names of their fields, in the order of the fields."""
+    return dict(_measures(kind))
+
+
+def meaning_of(kind: type[Part], name: str) -> str:
+    """Returns the docstring of a field on one line."""
+    return " ".join((kind.model_fields[name].description or "").split())
+
+
+def _measures(kind: type[Part]) -> Iterator[tuple[str, Measure]]:
+    for name, field in kind.model_fields.items():
+        for mark in field.metadata:
+            if isinstance(mark, Measure):
+                yield name, mark

@@ -1,0 +1,119 @@
+import random
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+import krippendorff
+import numpy as np
+import pytest
+
+from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
+from raylab.opt.code import Root
+from raylab.opt.distance import load_distance, wasserstein
+
+LRN, EVO, SYM, PRB, SCH, CTL, SWM = Root
+Roots = frozenset[Root]
+PACKAGED = load_distance()
+SETS: list[Roots] = [frozenset(c) for n in range(1, 8) for c in combinations(Root, n)]
+
+
+def about(value: float) -> object:
+    return pytest.approx(value, rel=0, abs=1e-9)
+
+
+def roots(*names: Root) -> Roots:
+    return frozenset(names)
+
+
+def test_kappa_by_hand():
+    # Agreed 35 of 50; by chance .5 * .6 + .5 * .4 = .5; so (.7 - .5) / .5.
+    counts = {(LRN, LRN): 20, (LRN, EVO): 5, (EVO, LRN): 10, (EVO, EVO): 15}
+    found = cohen_kappa(counts)
+    assert found["value"] == about(0.4)
+    assert (found["count"], found["reason"]) == (50, None)
+    with_missing = cohen_kappa(counts | {(None, LRN): 9, (LRN, None): 9, (None, None): 9})
+    assert with_missing == found
+    # Never agreed, with equal margins of a half: (0 - .5) / .5.
+    assert cohen_kappa({(LRN, EVO): 5, (EVO, LRN): 5})["value"] == about(-1.0)
+
+
+def test_alpha_by_hand():
+    one, other, both = roots(EVO), roots(SWM), roots(EVO, SWM)
+    # delta: .5 between one and other, .25 of either to both.
+    counts = {(one, one): 2, (one, other): 1, (other, both): 1}
+    # D_o = (.25 + .0625) / 4; values 5 x one, 2 x other, 1 x both:
+    # D_e = 2 * (5*2*.25 + 5*1*.0625 + 2*1*.0625) / (8 * 7)
+    expected = 2 * (10 * 0.25 + 5 * 0.0625 + 2 * 0.0625) / 56
+    found = krippendorff_alpha(counts, PACKAGED)
+    assert found["value"] == about(1 - (0.3125 / 4) / expected)
+    assert found["count"] == 4
+    missing = {(one, roots()): 3, (roots(), other): 2, (roots(), roots()): 1}
+    assert krippendorff_alpha(counts | missing, PACKAGED) == found
+
+
+def test_alpha_is_that_of_an_independent_implementation():
+    generator = random.Random(5)
+    some = generator.sample(SETS, 12)
+    pairs: list[tuple[Roots, Roots]] = []
+    for _ in range(150):
+        first = generator.choice(some)
+        pairs.append((first, first if generator.random() < 0.4 else generator.choice(some)))
+    squared = np.array([[wasserstein(a, b, PACKAGED) ** 2 for b in some] for a in some])
+
+    def metric(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
+        return squared[np.asarray(i1, int), np.asarray(i2, int)]
+
+    expected = krippendorff.alpha(
+        reliability_data=[[float(some.index(pair[side])) for pair in pairs] for side in (0, 1)],
+        level_of_measurement=metric,
+        value_domain=[float(place) for place in range(len(some))],
+    )
+    assert krippendorff_alpha(Counter(pairs), PACKAGED, draws=0)["value"] == about(float(expected))
+
+
+def test_nothing_is_made_up_where_agreement_is_undefined():
+    for found in (
+        cohen_kappa({(LRN, LRN): 30}),
+        krippendorff_alpha({(roots(LRN), roots(LRN)): 9}, PACKAGED),
+    ):
+        assert (found["value"], found["interval"]) == (None, None)
+        assert found["reason"] == "no disagreement is expected: all answers are the same"
+    for found in (cohen_kappa({}), krippendorff_alpha({(roots(), roots(LRN)): 2}, PACKAGED)):
+        assert (found["value"], found["interval"], found["count"]) == (None, None, 0)
+        assert found["reason"] == "no case with both answers"
+    single = krippendorff_alpha({(roots(LRN), roots(EVO)): 1}, PACKAGED)
+    # Two values that differ: D_o = D_e.
+    assert (single["value"], single["interval"]) == (about(0.0), None)
+    # Most replicates of 1 in 1,001 that differ are without a value only if it is not drawn: 37 %.
+    rare = cohen_kappa({(LRN, LRN): 1000, (LRN, EVO): 1})
+    assert rare["value"] is not None and rare["interval"] is None
+    assert rare["reason"] is not None and "replicates have a value" in rare["reason"]
+
+
+def test_the_interval_is_that_of_resampled_cases():
+    counts = {(LRN, LRN): 60, (EVO, EVO): 25, (LRN, EVO): 10, (SCH, EVO): 8, (SCH, SCH): 17}
+    found = cohen_kappa(counts, draws=4000)
+    cases = [pair for pair, n in counts.items() for _ in range(n)]
+    generator = random.Random(11)
+    values: list[float] = []
+    for _ in range(1500):
+        drawn = Counter(generator.choices(cases, k=len(cases)))
+        value = cohen_kappa(drawn, draws=0)["value"]
+        assert value is not None
+        values.append(value)
+    expected = np.quantile(values, [0.025, 0.975])
+    # The quantiles of both are drawn: about .004 of standard error each.
+    assert found["interval"] == pytest.approx(expected.tolist(), abs=0.02)
+
+
+def test_intervals_depend_on_the_seed_and_shrink_with_the_cases():
+    counts = {(roots(LRN), roots(LRN)): 30, (roots(LRN), roots(EVO)): 9, (roots(EVO),) * 2: 21}
+    found = krippendorff_alpha(counts, PACKAGED)
+    assert krippendorff_alpha(dict(reversed(counts.items())), PACKAGED) == found
+    assert krippendorff_alpha(counts, PACKAGED, seed=1)["interval"] != found["interval"]
+    many = krippendorff_alpha({pair: n * 1_000_000 for pair, n in counts.items()}, PACKAGED)
+    assert found["interval"] is not None and many["interval"] is not None
+    width, shrunk = (high - low for low, high in (found["interval"], many["interval"]))
+    # 1,000,000 times the cases: 1,000 times narrower.
+    assert shrunk == pytest.approx(width / 1000, rel=0.2)
+    assert found["interval"][0] < (found["value"] or 0) < found["interval"][1]
