@@ -1,12 +1,11 @@
 """Classify system descriptions by the OPT-Code protocol: two annotators, evaluator, adjudicator.
 
-Each case ends as one row of the archive. Calls that were answered are never sent again.
+Each case ends as one row of the archive. Answered calls are never sent again.
 
 Examples:
     python jobs/annotate.py cases.take=12
     python jobs/annotate.py --config models.yaml cases.path=systems.jsonl name=systems
     python jobs/annotate.py --config models.yaml cases.path=systems.jsonl name=systems resume=true
-    python jobs/annotate.py name=systems review=export
     python jobs/annotate.py drift=true
 """
 

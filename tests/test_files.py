@@ -23,13 +23,14 @@ from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.splits import split_tasks
 from raylab.arc.data.tasks import load_tasks
-from raylab.config.arc import DataConfig, Source
+from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
 from raylab.opt.distance import PACKAGED_DISTANCE, load_distance
-from raylab.quality.trees import find_trees, read_units
+from raylab.quality.reading import read_units
+from raylab.quality.trees import find_trees
 from tests.object_storage import ObjectStorage
 from tests.quality.test_measure import TWO, write
 
@@ -146,7 +147,7 @@ def challenges(root: Path) -> Path:
     return root / "kaggle"
 
 
-def grids(source: Source, location: str) -> list[Any]:
+def grids(source: TaskSource, location: str) -> list[Any]:
     return [
         (task.id, [(pair.input.tolist(), pair.output.tolist()) for pair in task.pairs])
         for task in load_tasks(DataConfig(source=source, path=location))
@@ -156,14 +157,14 @@ def grids(source: Source, location: str) -> list[Any]:
 @pytest.mark.parametrize(
     ("source", "make", "pairs"),
     [
-        (Source.RE_ARC, lambda root: task_directory(root / "set"), 2),
-        (Source.RE_ARC, task_zip, 2),
-        (Source.ARC_JSON, challenges, 3),
+        (TaskSource.RE_ARC, lambda root: task_directory(root / "set"), 2),
+        (TaskSource.RE_ARC, task_zip, 2),
+        (TaskSource.ARC_JSON, challenges, 3),
     ],
     ids=["directory", "zip", "challenges with solutions"],
 )
 def test_tasks_are_read_from_object_storage(
-    source: Source, make: Callable[[Path], Path], pairs: int, s3: ObjectStorage, tmp_path: Path
+    source: TaskSource, make: Callable[[Path], Path], pairs: int, s3: ObjectStorage, tmp_path: Path
 ) -> None:
     path = make(tmp_path)
     found = grids(source, uploaded(s3, path))
@@ -174,7 +175,7 @@ def test_tasks_are_read_from_object_storage(
 def test_split_taxonomy_and_distances_are_read_from_object_storage(
     s3: ObjectStorage, tmp_path: Path
 ) -> None:
-    tasks = load_tasks(DataConfig(source=Source.RE_ARC, path=task_zip(tmp_path)))
+    tasks = load_tasks(DataConfig(source=TaskSource.RE_ARC, path=task_zip(tmp_path)))
     files = {
         "split.json": {"train": TASK_IDS[:2], "val": TASK_IDS[2:]},
         "groups.json": dict.fromkeys(TASK_IDS, "flip"),
@@ -248,7 +249,7 @@ def test_a_score_tree_on_object_storage_measures_as_on_disk(
 def reading(location: str) -> dict[str, Callable[[], object]]:
     """Every way in which a job reads what a configuration names."""
     return {
-        "tasks": lambda: load_tasks(DataConfig(source=Source.RE_ARC, path=f"{location}.zip")),
+        "tasks": lambda: load_tasks(DataConfig(source=TaskSource.RE_ARC, path=f"{location}.zip")),
         "groups": lambda: group_tasks((), f"{location}.json"),
         "distances": lambda: load_distance(f"{location}.json"),
         "cases": lambda: list(read_cases(f"{location}.jsonl")),

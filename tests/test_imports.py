@@ -1,7 +1,7 @@
 """The import direction of the house.
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
--> {codebook, llm, archive, runs, entrypoint} -> config -> {files, errors, log}
+-> {codebook, llm, archive, runs, entrypoint} -> config -> {files, errors, log, grid_metrics}
 """
 
 import ast
@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
-    {"errors", "log"},
+    {"errors", "log", "grid_metrics"},
     {"files"},
     {"config"},
     {"codebook", "llm", "archive", "runs", "entrypoint"},

@@ -3,7 +3,8 @@
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ConfigError, RunError
 from raylab.files import Place
-from raylab.runs.run import RECORD, Run
+from raylab.runs.run import Run
+from raylab.runs.run_record import RunRecord
 
 ARCHIVE = "archive.db"
 
@@ -20,11 +21,11 @@ def recorded_run(storage: str, name: str, archive: str | None) -> tuple[Run, Ann
         RunError: There is no annotation run of this name.
     """
     run = Run.at(Place.at(storage) / name)
-    record = run.read_json(RECORD)
-    if record is None or record["job"] != AnnotateConfig.job:
+    record = run.read_record(RunRecord)
+    if record is None or record.job != AnnotateConfig.job:
         raise RunError(f"{run} is no annotation run: check name= and storage=")
     moved = {"storage": storage} | ({} if archive is None else {"archive": archive})
-    return run, AnnotateConfig.model_validate({**record["config"], **moved})
+    return run, AnnotateConfig.of_record(record.config, **moved)
 
 
 def archive_location(config: AnnotateConfig) -> str:

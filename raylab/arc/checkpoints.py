@@ -12,7 +12,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from raylab.arc.models.networks import GridModel
+from raylab.arc.models.base import GridModel
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, DataError
 from raylab.files import Place
@@ -31,14 +31,6 @@ READ_ERRORS = (
     zlib.error,
 )
 """What zipfile and torch raise for files that are not, or no longer, checkpoints."""
-TRAINING_KEYS = {
-    "dropout",
-    "encoder_dropout",
-    "decoder_dropout",
-    "colour_relabelling",
-    "demonstrations",
-}
-"""Keys of a model that its weights do not depend on."""
 
 
 def checkpoint_name(epoch: int) -> str:
@@ -99,9 +91,7 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
     Raises:
         CheckpointError: names what differs when the checkpoint is of another model.
     """
-    theirs, ours = (
-        c.model_dump(mode="json", exclude=TRAINING_KEYS) for c in (checkpoint.model, config)
-    )
+    theirs, ours = checkpoint.model.sizes(), config.sizes()
     differences = [
         f"{key}={theirs.get(key)} (here {ours.get(key)})"
         for key in sorted(theirs.keys() | ours.keys())

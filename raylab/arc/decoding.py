@@ -5,7 +5,7 @@ from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import PAD
-from raylab.arc.models.networks import START, GridModel
+from raylab.arc.models.base import START, GridModel
 
 
 @torch.no_grad()

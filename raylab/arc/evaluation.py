@@ -22,7 +22,7 @@ from raylab.arc.data.batching import (
 from raylab.arc.data.tasks import Task
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
-from raylab.arc.models.networks import GridModel, build_model, demonstrations_of
+from raylab.arc.models.base import GridModel, build_model
 from raylab.arc.precision import hardware_precision
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
@@ -123,7 +123,7 @@ def predicted_examples(
     for task in tasks:
         store = store_pairs([task])
         pair = np.array([len(task.demonstrations) if task.questions else 0])
-        context = demonstration_table(store, pair, demonstrations_of(checkpoint.model), None)
+        context = demonstration_table(store, pair, checkpoint.model.context_pairs, None)
         batch = BatchDataset(store)[Draw(pair, context, None)].to(device)
         with torch.inference_mode(), _autocast(device):
             prediction = _image(greedy_decode(model, batch))
@@ -166,7 +166,7 @@ def _count_pairs(
         store,
         pairs,
         batch_size=batch_size,
-        demonstrations=demonstrations_of(checkpoint.model),
+        demonstrations=checkpoint.model.context_pairs,
         shuffle=False,
     )
     dataset = BatchDataset(store)

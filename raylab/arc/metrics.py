@@ -1,8 +1,8 @@
-"""Exact grid metrics, as pure functions and as one epoch-exact torchmetrics `Metric`.
+"""The values of grid metrics, as pure functions and as one epoch-exact torchmetrics `Metric`.
 
-Formulas follow the metrics requirements of the ARC taxonomy reproduction (2025-10-27) and
-Ingram & Merrit 2025, *An Empirical Answer to re-arc*. All rest on counts summed over grids, so a
-value never depends on how grids are batched, ordered, padded or shared among workers.
+`raylab.grid_metrics` says what is counted and which ratios are metrics. All rest on counts summed
+over grids, so a value never depends on how grids are batched, ordered, padded or shared among
+workers.
 
 A (H, W) tensor is one grid, a (B, H, W) tensor a batch; `pad_token` in the target marks cells
 outside its grid.
@@ -10,36 +10,14 @@ outside its grid.
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import IntEnum, auto
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
 from raylab.arc.data.tasks import PAD
-
-
-class Count(IntEnum):
-    """The counts all metrics are ratios of."""
-
-    GRIDS = 0
-    EXACT = auto()
-    TOL_90 = auto()
-    TOL_95 = auto()
-    TOL_99 = auto()
-    CELLS = auto()
-    CORRECT_CELLS = auto()
-    ROWS = auto()
-    CORRECT_ROWS = auto()
-    COLS = auto()
-    CORRECT_COLS = auto()
-    TARGET_CHANGES = auto()
-    PREDICTED_CHANGES = auto()
-    COMMON_CHANGES = auto()
-    COPIES = auto()
-    SOLVED = auto()
-    CORRECT_SHAPES = auto()
+from raylab.grid_metrics import OBJECTIVE, RATIOS, Count, count_changes, count_grids
 
 
 def _batched(grids: Tensor) -> Tensor:
@@ -58,104 +36,16 @@ def _check_shapes(predictions: Tensor, targets: Tensor) -> None:
         )
 
 
-def _grid_counts(predictions: Tensor, targets: Tensor, pad_token: int) -> dict[Count, Tensor]:
-    """Per-grid counts, each (B,) int64, of (B, H, W) grids."""
-    valid = targets != pad_token
-    correct = valid & (predictions == targets)
-    cells, correct_cells = valid.sum((1, 2)), correct.sum((1, 2))
-    counts = {
-        Count.GRIDS: torch.ones_like(cells),
-        Count.EXACT: ((cells > 0) & (correct_cells == cells)).long(),
-        Count.CELLS: cells,
-        Count.CORRECT_CELLS: correct_cells,
-    }
-    for count, percent in ((Count.TOL_90, 90), (Count.TOL_95, 95), (Count.TOL_99, 99)):
-        counts[count] = ((cells > 0) & (100 * correct_cells >= percent * cells)).long()
-    for dim, total, right in (
-        (2, Count.ROWS, Count.CORRECT_ROWS),
-        (1, Count.COLS, Count.CORRECT_COLS),
-    ):
-        held = valid.any(dim)
-        counts[total] = held.sum(1)
-        counts[right] = (held & ~(valid & ~correct).any(dim)).sum(1)
-    return counts
-
-
-def _align(source: Tensor, like: Tensor, pad_token: int) -> Tensor:
-    """Crop or pad (B, H', W') `source` to the (H, W) of `like`: cells keep their (row, column)."""
-    height, width = like.shape[1:]
-    aligned = torch.full_like(like, pad_token)
-    common = source[:, :height, :width]
-    aligned[:, : common.shape[1], : common.shape[2]] = common
-    return aligned
-
-
-def _copy_counts(
-    source: Tensor, targets: Tensor, predictions: Tensor, pad_token: int
-) -> dict[Count, Tensor]:
-    """Per-grid change counts, each (B,) int64; a cell without a source cell counts as changed."""
-    aligned = _align(source, targets, pad_token)
-    valid = targets != pad_token
-    absent = aligned == pad_token
-    target_changes = valid & (absent | (targets != aligned))
-    predicted_changes = valid & (absent | (predictions != aligned))
-    return {
-        Count.TARGET_CHANGES: target_changes.sum((1, 2)),
-        Count.PREDICTED_CHANGES: predicted_changes.sum((1, 2)),
-        Count.COMMON_CHANGES: (target_changes & predicted_changes).sum((1, 2)),
-        Count.COPIES: (valid & ~predicted_changes).sum((1, 2)),
-    }
-
-
-class Ratio(NamedTuple):
-    """A metric as a ratio of counts, both summed over grids first."""
-
-    numerator: tuple[Count, ...]
-    denominator: tuple[Count, ...]
-    empty: float = 0.0
-    """The value where the denominator is 0."""
-
-
-def _share_of_grids(count: Count) -> Ratio:
-    return Ratio((count,), (Count.GRIDS,))
-
-
-GRID_RATIOS = {
-    "cell_accuracy": Ratio((Count.CORRECT_CELLS,), (Count.CELLS,)),
-    "grid_accuracy": _share_of_grids(Count.EXACT),
-    "grid_tol_0p90": _share_of_grids(Count.TOL_90),
-    "grid_tol_0p95": _share_of_grids(Count.TOL_95),
-    "grid_tol_0p99": _share_of_grids(Count.TOL_99),
-    "row_all_correct_rate": Ratio((Count.CORRECT_ROWS,), (Count.ROWS,)),
-    "col_all_correct_rate": Ratio((Count.CORRECT_COLS,), (Count.COLS,)),
-}
-COPY_RATIOS = {
-    "change_recall": Ratio((Count.COMMON_CHANGES,), (Count.TARGET_CHANGES,), empty=1.0),
-    "change_precision": Ratio((Count.COMMON_CHANGES,), (Count.PREDICTED_CHANGES,), empty=1.0),
-    "transformation_f1": Ratio(
-        (Count.COMMON_CHANGES, Count.COMMON_CHANGES),
-        (Count.TARGET_CHANGES, Count.PREDICTED_CHANGES),
-        empty=1.0,
-    ),
-    "copy_rate": Ratio((Count.COPIES,), (Count.CELLS,)),
-}
-FREE_RUNNING_RATIOS = {
-    "solve_rate": _share_of_grids(Count.SOLVED),
-    "shape_accuracy": _share_of_grids(Count.CORRECT_SHAPES),
-}
-RATIOS = GRID_RATIOS | COPY_RATIOS | FREE_RUNNING_RATIOS
-"""Every metric but the dense grid objective, which is a weighted sum of three of them."""
-
-
-def _ratio_values(ratios: Mapping[str, Ratio], counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
-    """The values of `ratios`, each a float32 scalar, from summed counts."""
+def _ratio_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
+    """Every ratio whose counts are known, each a float32 scalar, from summed counts."""
     return {
         name: _divided(
             torch.stack([counts[count] for count in ratio.numerator]).sum(0),
             torch.stack([counts[count] for count in ratio.denominator]).sum(0),
             ratio.empty,
         )
-        for name, ratio in ratios.items()
+        for name, ratio in RATIOS.items()
+        if ratio.counts <= counts.keys()
     }
 
 
@@ -188,8 +78,8 @@ def compute_grid_metrics(
         ValueError: if the shapes differ or are neither 2-D nor 3-D.
     """
     _check_shapes(predictions, targets)
-    counts = _grid_counts(_batched(predictions), _batched(targets), pad_token)
-    return _ratio_values(GRID_RATIOS, _total(counts))
+    counts = count_grids(_batched(predictions), _batched(targets), pad_token)
+    return _ratio_values(_total(counts))
 
 
 def compute_dense_grid_objective(
@@ -206,7 +96,7 @@ def compute_dense_grid_objective(
     In [0, 1] for accuracies in [0, 1] and weights that sum to 1.
     """
     value = w_cell * cell_accuracy + w_tol * grid_tol_0p95 + w_exact * grid_accuracy
-    return {"dense_grid_objective": torch.as_tensor(value)}
+    return {OBJECTIVE: torch.as_tensor(value)}
 
 
 def compute_copy_metrics_on_batch(
@@ -235,9 +125,7 @@ def compute_copy_metrics_on_batch(
     target, prediction, source = _batched(target), _batched(prediction), _batched(source)
     if len(source) != len(target):
         raise ValueError(f"{len(source)} source grids for {len(target)} targets")
-    counts = _copy_counts(source, target, prediction, pad_token)
-    counts[Count.CELLS] = (target != pad_token).sum((1, 2))
-    return _ratio_values(COPY_RATIOS, _total(counts))
+    return _ratio_values(_total(count_changes(source, target, prediction, pad_token)))
 
 
 def metric_values(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
@@ -247,7 +135,7 @@ def metric_values(counts: Tensor, weights: Mapping[str, float] | None = None) ->
         counts: (counts,) integers, in the order of `Count`.
         weights: keyword weights of the dense grid objective.
     """
-    values = _ratio_values(RATIOS, {count: counts[count] for count in Count})
+    values = _ratio_values({count: counts[count] for count in Count})
     return values | _objective(values, weights)
 
 
@@ -334,8 +222,8 @@ class GridMetrics(Metric):
             solved: (B,) bool, whether free-running decoding gave the exact grid.
             shape_correct: (B,) bool, whether the predicted height and width are both right.
         """
-        counts = _grid_counts(prediction, target, PAD)
-        counts |= _copy_counts(source, target, prediction, PAD)
+        counts = count_grids(prediction, target, PAD)
+        counts |= count_changes(source, target, prediction, PAD)
         counts |= {Count.SOLVED: solved.long(), Count.CORRECT_SHAPES: shape_correct.long()}
         self.counts.index_add_(0, group, torch.stack([counts[count] for count in Count], dim=1))
 

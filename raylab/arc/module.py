@@ -18,7 +18,7 @@ from raylab.arc.checkpoints import Checkpoint, load_weights
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.networks import Prediction, build_model
+from raylab.arc.models.base import Logits, build_model
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 def grid_loss(
-    prediction: Prediction, cells: Tensor, sizes: Tensor, shape_weight: float = 0.1
+    prediction: Logits, cells: Tensor, sizes: Tensor, shape_weight: float = 0.1
 ) -> Tensor:
     """Mean cross-entropy of a target cell, plus `shape_weight` times that of height and width.
 

@@ -6,7 +6,7 @@ from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.decoding import solved_grids
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.networks import GridModel
+from raylab.arc.models.base import GridModel
 
 
 def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetrics) -> None:

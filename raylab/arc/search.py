@@ -5,24 +5,20 @@ from typing import Any
 
 import optuna
 
+from raylab.arc.sweep import ARCHITECTURE, Drawn
 from raylab.config.arc import Domain, Search, SearchSpace
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.models import MODEL_CONFIGS, Architecture
+from raylab.config.models import MODEL_CONFIGS
 
-ARCHITECTURE = "architecture"
 FACTORS = (0.8, 1.25)
 KEEP_PROBABILITY = 0.5
-
-Drawn = dict[str, Scalar]
-"""What a search drew: `architecture`, `<architecture>.<key>` and `training.<key>`."""
 
 
 def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
     """Ask `trial` for an architecture, for the keys of that one alone, and for the training."""
-    names = [architecture.value for architecture in space.model]
-    architecture = Architecture(trial.suggest_categorical(ARCHITECTURE, names))
-    drawn: Drawn = {ARCHITECTURE: architecture.value}
+    architecture = str(trial.suggest_categorical(ARCHITECTURE, list(space.model)))
+    drawn: Drawn = {ARCHITECTURE: architecture}
     for name, domain in _domains(space, architecture).items():
         drawn[name] = _suggest(trial, name, domain)
     return drawn
@@ -38,7 +34,7 @@ def draw_population(config: TuneConfig) -> list[Drawn]:
 
 def first_points(space: SearchSpace) -> list[Drawn]:
     """What is fixed of the first draws: each architecture comes once before chance decides."""
-    return [{ARCHITECTURE: architecture.value} for architecture in space.model]
+    return [{ARCHITECTURE: architecture} for architecture in space.model]
 
 
 def sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
@@ -67,8 +63,8 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
     Raises:
         pydantic.ValidationError: the drawn values do not go together.
     """
-    architecture = Architecture(drawn[ARCHITECTURE])
-    model = _below(drawn, architecture.value)
+    architecture = str(drawn[ARCHITECTURE])
+    model = _below(drawn, architecture)
     training = config.training.model_dump() | _below(drawn, "training")
     if config.search is Search.POPULATION:
         # Any epoch may be taken over by another trial.
@@ -86,14 +82,7 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
     )
 
 
-def describe(drawn: Drawn) -> str:
-    """A draw on one line: the architecture, then its keys, numbers to three digits."""
-    keys = [key for key in drawn if key != ARCHITECTURE]
-    values = [f"{key.rpartition('.')[2]}={_short(drawn[key])}" for key in keys]
-    return " ".join([str(drawn[ARCHITECTURE]), *values])
-
-
-def _domains(space: SearchSpace, architecture: Architecture) -> dict[str, Domain]:
+def _domains(space: SearchSpace, architecture: str) -> dict[str, Domain]:
     model = {f"{architecture}.{key}": domain for key, domain in space.model[architecture].items()}
     return model | {f"training.{key}": domain for key, domain in space.training.items()}
 
@@ -120,7 +109,3 @@ def _below(drawn: Drawn, section: str) -> dict[str, Any]:
     return {
         key.removeprefix(prefix): value for key, value in drawn.items() if key.startswith(prefix)
     }
-
-
-def _short(value: Scalar) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

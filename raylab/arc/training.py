@@ -14,7 +14,6 @@ from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indic
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.splits import split_tasks
 from raylab.arc.data.tasks import load_tasks
-from raylab.arc.models.networks import demonstrations_of
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.config.jobs import TrainConfig
@@ -78,7 +77,7 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
             store,
             store.pairs_of(task_ids),
             batch_size=config.training.batch_size,
-            demonstrations=demonstrations_of(config.model),
+            demonstrations=config.model.context_pairs,
             shuffle=training,
             colour_relabelling=training and config.model.colour_relabelling,
             seed=config.training.seed,

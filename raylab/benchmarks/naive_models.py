@@ -16,8 +16,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from raylab.arc.data.batching import MISSING, Indices, PairStore
 from raylab.arc.data.tasks import COLOURS, PAD
+from raylab.arc.models.base import SEPARATOR, START, VOCABULARY, Logits, SizeHead
+from raylab.arc.models.encoder_decoder import Bridge
 from raylab.arc.models.layers import MAX_CELLS, Positions1D, Positions2D, Rotary
-from raylab.arc.models.networks import SEPARATOR, START, VOCABULARY, Bridge, Prediction, SizeHead
 from raylab.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,
@@ -171,7 +172,7 @@ class NaiveEncoderDecoder(nn.Module):
         self.size_head = SizeHead(width + d_context)
         self.output = nn.Linear(width, COLOURS)
 
-    def forward(self, batch: NaiveBatch) -> Prediction:
+    def forward(self, batch: NaiveBatch) -> Logits:
         """Logits of every target cell, given the true cells before it."""
         source, target = batch.source, batch.target
         memory = self.colours(source.cells[..., 0]) + self.positions(*_coordinates(source))
@@ -196,7 +197,7 @@ class NaiveEncoderDecoder(nn.Module):
             )
             if context is not None:
                 x = self.bridges[index](x, context)
-        return Prediction(self.output(self.decoder_norm(x)), self.size_head(summary, source.sizes))
+        return Logits(self.output(self.decoder_norm(x)), self.size_head(summary, source.sizes))
 
 
 class NaiveRotaryLayer(nn.Module):
@@ -240,7 +241,7 @@ class NaiveDecoderOnly(nn.Module):
         self.size_head = SizeHead(width)
         self.output = nn.Linear(width, COLOURS)
 
-    def forward(self, batch: NaiveBatch) -> Prediction:
+    def forward(self, batch: NaiveBatch) -> Logits:
         """Logits of every target cell, given the true cells before it."""
         source, target = batch.source, batch.target
         lengths = [sizes.prod(dim=1).tolist() for sizes in (source.sizes, target.sizes)]
@@ -258,7 +259,7 @@ class NaiveDecoderOnly(nn.Module):
         x = self.norm(x)
         answers = [states[s + 1 : s + 1 + t] for states, s, t in zip(x, *lengths, strict=True)]
         separators = torch.stack([states[s] for states, s in zip(x, lengths[0], strict=True)])
-        return Prediction(
+        return Logits(
             self.output(pad_sequence(answers, True)), self.size_head(separators, source.sizes)
         )
 

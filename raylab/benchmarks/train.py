@@ -28,7 +28,7 @@ from raylab.arc.data.batching import (
     store_pairs,
 )
 from raylab.arc.data.tasks import load_tasks
-from raylab.arc.models.networks import build_model, demonstrations_of
+from raylab.arc.models.base import build_model
 from raylab.arc.module import grid_loss
 from raylab.arc.precision import hardware_precision
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch
@@ -114,7 +114,7 @@ def _device() -> torch.device:
 def _pairs(store: PairStore, model: ModelConfig) -> Indices:
     """Pairs with every demonstration, which the baseline needs."""
     pairs = np.arange(len(store.task_of))
-    table = demonstration_table(store, pairs, demonstrations_of(model), None)
+    table = demonstration_table(store, pairs, model.context_pairs, None)
     return pairs[(table != MISSING).all(axis=1)]
 
 
@@ -125,7 +125,7 @@ def _raylab_steps(
         store,
         pairs,
         batch_size=config.batch_size,
-        demonstrations=demonstrations_of(model),
+        demonstrations=model.context_pairs,
         shuffle=True,
         colour_relabelling=model.colour_relabelling,
         seed=RECIPE.seed,
@@ -156,7 +156,7 @@ def _naive_steps(
 
     def step() -> tuple[Indices, Tensor]:
         drawn = rng.choice(pairs, config.batch_size, replace=False)
-        table = demonstration_table(store, drawn, demonstrations_of(model), rng)
+        table = demonstration_table(store, drawn, model.context_pairs, rng)
         batch = move_data_to_device(naive_batch(store, drawn, table), _device())
         with _device():
             prediction = network(batch)

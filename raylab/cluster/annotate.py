@@ -43,7 +43,6 @@ from raylab.log import console, log_line, structured
 from raylab.opt.prompts import prompt_catalogue
 from raylab.report.annotation_run import conclude, tell_drift
 from raylab.report.progress import duration
-from raylab.review.exchange import run_review
 from raylab.runs.run import RECORD, Json, Run
 from raylab.runs.run_record import identity_of
 
@@ -70,9 +69,6 @@ def run_annotate(config: AnnotateConfig) -> None:
     """
     if config.drift:
         tell_drift(config)
-        return
-    if config.review is not None:
-        run_review(config)
         return
     location = archive_location(config)
     run = Run.open(config, config.job)

@@ -24,13 +24,13 @@ from raylab.arc.evaluation import UnitScore, score_tasks, trained_on, unit_of_ta
 from raylab.arc.trained_models import fetch_checkpoint, file_name, find_models
 from raylab.cluster.metrics import PAIRS, TASKS, Meters
 from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
-from raylab.config.arc import DataConfig, ScoringConfig, Source
+from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
 from raylab.config.base import AS_PUBLISHED, ClusterConfig, Generation
 from raylab.config.jobs import EvaluateConfig
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.files import Place
 from raylab.log import log_line, log_tables
-from raylab.quality.logs import read_score, score_log
+from raylab.quality.logs import EvalLog, read_score
 from raylab.report.progress import duration
 from raylab.report.tables import accuracy_table, percent
 from raylab.runs.run import METRICS, SCORES, Json, Run
@@ -55,10 +55,10 @@ def run_evaluate(config: EvaluateConfig) -> None:
         accuracies = evaluate_models(
             models, config.generations, config.data, config.scoring, config.cluster, run
         )
-    run.write_json(METRICS, {"metric": config.scoring.metric.value, "models": accuracies})
+    run.write_json(METRICS, {"metric": config.scoring.metric, "models": accuracies})
     log_tables(
         accuracy_table(accuracies, config.scoring),
-        metric=config.scoring.metric.value,
+        metric=config.scoring.metric,
         models=accuracies,
     )
     scores = str(run / SCORES)
@@ -145,7 +145,7 @@ def _generation(generation: Generation, data: DataConfig) -> tuple[str, DataConf
         return AS_PUBLISHED, data
     if isinstance(generation, int):
         return f"seed-{generation}", data.model_copy(update={"generation": generation})
-    if data.source in (Source.ARC_AGI_1, Source.ARC_AGI_2):
+    if data.source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2):
         raise ConfigError(
             f"generations: {generation} is the path of an archive, but data.source={data.source} "
             f"is packaged: give seeds and {AS_PUBLISHED}, or choose data=re_arc or data=arc_json"
@@ -371,7 +371,7 @@ def _score_missing(
                 raise
             del pending[ready[0]]
             _write_scores(job, pair, scores)
-            metric = job.scoring.metric.value
+            metric = job.scoring.metric
             accuracies[pair] |= {unit: score.metrics[metric] for unit, score in scores.items()}
             meters.add(PAIRS, outcome="scored")
             meters.add(TASKS, sum(len(job.units[unit]) for unit in scores))
@@ -449,22 +449,22 @@ def _write_scores(job: _Job, pair: Pair, scores: Mapping[str, UnitScore]) -> Non
     created = datetime.now(UTC).isoformat(timespec="seconds")
 
     def write(unit: str, score: UnitScore) -> None:
-        log = score_log(
+        log = EvalLog(
             model=pair[0],
             task=unit,
             dataset=pair[1],
             samples=score.grids,
-            metrics=_logged_metrics(score, job.scoring.metric.value),
+            metrics=_logged_metrics(score, job.scoring.metric),
             created=created,
             run_id=job.tree.id,
             metadata={
-                "metric": job.scoring.metric.value,
+                "metric": job.scoring.metric,
                 "unit": job.scoring.unit,
                 "tasks": job.units[unit],
                 "checkpoint": job.models[pair[0]],
             },
         )
-        job.tree.write_json(job.file(pair, unit), log)
+        job.tree.write_record(log, job.file(pair, unit))
 
     with ThreadPoolExecutor(FILE_THREADS) as threads:
         list(threads.map(write, scores.keys(), scores.values()))

@@ -17,7 +17,7 @@ from ray.util.queue import Empty, Queue
 
 from raylab import errors
 from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, load_weights
-from raylab.arc.models.networks import build_model
+from raylab.arc.models.base import build_model
 from raylab.arc.trained_models import fetch_checkpoint
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
@@ -125,7 +125,7 @@ def fit(
                 ),
                 checkpoint_config=CheckpointConfig(
                     num_to_keep=config.training.keep_checkpoints,
-                    checkpoint_score_attribute=config.training.monitor.value,
+                    checkpoint_score_attribute=config.training.monitor,
                 ),
                 callbacks=[Forward(queue, config.cluster.max_failures)],
                 logging_config=LoggingConfig(log_level="CRITICAL"),

@@ -21,9 +21,6 @@ from ray.tune.search.optuna import OptunaSearch
 
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, checkpoint_name
 from raylab.arc.search import (
-    ARCHITECTURE,
-    Drawn,
-    describe,
     draw,
     draw_population,
     first_points,
@@ -31,6 +28,7 @@ from raylab.arc.search import (
     sampler,
     trial_config,
 )
+from raylab.arc.sweep import ARCHITECTURE, Drawn, describe
 from raylab.arc.trained_models import FAILURE, trial_runs
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.session import session, trainings_at_a_time
@@ -38,7 +36,6 @@ from raylab.cluster.train import fit
 from raylab.config.arc import Search, SearchSpace
 from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.config.models import Architecture
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.log import log_line, log_tables
@@ -114,7 +111,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
         trainable,
         param_space=drawn,
         tune_config=ray.tune.TuneConfig(
-            metric=config.training.monitor.value,
+            metric=config.training.monitor,
             mode="max",
             num_samples=1 if population else config.trials,
             max_concurrent_trials=places,
@@ -135,7 +132,7 @@ def _searcher(config: TuneConfig) -> OptunaSearch:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return OptunaSearch(
         partial(_draw, config.space),
-        metric=config.training.monitor.value,
+        metric=config.training.monitor,
         mode="max",
         sampler=sampler(config.search, config.seed),
         points_to_evaluate=first_points(config.space),
@@ -185,7 +182,7 @@ def _trial(values: Json, *, settings: Json, uri: str) -> None:
     except (RaylabError, ValidationError) as error:
         failure = {"kind": type(error).__name__, "message": str(error)}
         Run.at(Place.at(uri) / TRIALS / name).write_json(FAILURE, failure)
-        monitor = config.training.monitor.value
+        monitor = config.training.monitor
         ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, "failure": str(error)})
 
 
@@ -254,7 +251,7 @@ class _Progress(ray.tune.Callback):
 
     def __init__(self, config: TuneConfig, run: str) -> None:
         self.epochs, self.trials = config.training.epochs, config.trials
-        self.monitor = config.training.monitor.value
+        self.monitor = config.training.monitor
         self.meters = Meters(run)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -321,10 +318,10 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     chosen = TrainConfig.model_validate(cast("Json", best.read_json(RECORD))["config"])
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     run.write_bytes(BEST, yaml.encode())
-    run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor.value))
+    run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor))
     run.write_json(METRICS, {"trials": ranked})
     record = run.read_json(RECORD) or {}
-    monitor = config.training.monitor.value
+    monitor = config.training.monitor
     page = SweepReport(run.uri, _described(ranked), histories, monitor, yaml, record)
     write_page(run, render_sweep(page))
     _tell_outcome(run, ranked, config)
@@ -342,7 +339,7 @@ def _ranked(
     """Every run of the trials `ids`, best first and failed ones last, and the epochs of each."""
     rows: list[Json] = []
     histories: dict[str, list[Mapping[str, float]]] = {}
-    monitor = config.training.monitor.value
+    monitor = config.training.monitor
     for trial in trial_runs(run):
         if trial.name.partition("-")[0] not in ids:
             continue
@@ -374,10 +371,10 @@ def _rank(row: Json) -> tuple[bool, float, float, str]:
 
 def _drawn(space: SearchSpace, trained: Json) -> Drawn:
     """What was searched of a trial's configuration, as trained."""
-    architecture = Architecture(trained["model"]["architecture"])
+    architecture = trained["model"]["architecture"]
     model = {f"{architecture}.{key}": trained["model"][key] for key in space.model[architecture]}
     training = {f"training.{key}": trained["training"][key] for key in space.training}
-    return {ARCHITECTURE: architecture.value, **model, **training}
+    return {ARCHITECTURE: architecture, **model, **training}
 
 
 def _described(ranked: Sequence[Json]) -> list[Json]:
@@ -385,7 +382,7 @@ def _described(ranked: Sequence[Json]) -> list[Json]:
 
 
 def _tell_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
-    log_tables(sweep_table(_described(ranked), config.training.monitor.value), trials=ranked)
+    log_tables(sweep_table(_described(ranked), config.training.monitor), trials=ranked)
     checkpoint = ranked[0]["checkpoint"]
     log_line(
         f"best configuration {run / BEST}\n"

@@ -16,12 +16,13 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.config.base import Fraction, Location, Scalar, Strict, Text
+from raylab.config.base import Fraction, Location, OneOf, Scalar, Strict, Text
 from raylab.config.models import MODEL_CONFIGS, Architecture
 from raylab.config.schema import problems_of
+from raylab.grid_metrics import MONITORED, OBJECTIVE, SCORED, VALIDATION
 
 
-class Source(StrEnum):
+class TaskSource(StrEnum):
     """Where tasks come from."""
 
     ARC_AGI_1 = "arc_agi_1"
@@ -41,7 +42,7 @@ class Subset(StrEnum):
 class DataConfig(Strict):
     """Which tasks, how they are split and grouped."""
 
-    source: Source = Source.ARC_AGI_1
+    source: TaskSource = TaskSource.ARC_AGI_1
     path: Location | None = None
     """Directory, JSON file or zip; needed by `arc_json` and `re_arc`."""
     subset: Subset = Subset.TRAINING
@@ -65,7 +66,7 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _path_matches_source(self) -> "DataConfig":
-        packaged = self.source in (Source.ARC_AGI_1, Source.ARC_AGI_2)
+        packaged = self.source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2)
         if packaged and self.path is not None:
             raise ValueError(
                 f"source {self.source} is packaged and takes no path: remove data.path"
@@ -95,22 +96,8 @@ class ObjectiveConfig(Strict):
     """Weight of grid_accuracy."""
 
 
-class Monitor(StrEnum):
-    """Validation metrics for which more is better."""
-
-    DENSE_GRID_OBJECTIVE = "val_dense_grid_objective"
-    GRID_ACCURACY = "val_grid_accuracy"
-    SOLVE_RATE = "val_solve_rate"
-    SHAPE_ACCURACY = "val_shape_accuracy"
-    CELL_ACCURACY = "val_cell_accuracy"
-    GRID_TOL_90 = "val_grid_tol_0p90"
-    GRID_TOL_95 = "val_grid_tol_0p95"
-    GRID_TOL_99 = "val_grid_tol_0p99"
-    ROW_ALL_CORRECT_RATE = "val_row_all_correct_rate"
-    COL_ALL_CORRECT_RATE = "val_col_all_correct_rate"
-    CHANGE_RECALL = "val_change_recall"
-    CHANGE_PRECISION = "val_change_precision"
-    TRANSFORMATION_F1 = "val_transformation_f1"
+Monitor = Annotated[str, OneOf(MONITORED)]
+"""A validation metric that training selects checkpoints by."""
 
 
 class TrainingConfig(Strict):
@@ -138,7 +125,7 @@ class TrainingConfig(Strict):
     seed: NonNegativeInt = 307
     """Seed of initialisation, order and dropout."""
     objective: ObjectiveConfig = ObjectiveConfig()
-    monitor: Monitor = Monitor.DENSE_GRID_OBJECTIVE
+    monitor: Monitor = f"{VALIDATION}{OBJECTIVE}"
     """Metric (mode max) that selects checkpoints and stops early."""
     patience: PositiveInt | None = 7
     """Validations without improvement before stopping; null never stops early."""
@@ -229,28 +216,14 @@ class Search(StrEnum):
     POPULATION = "population"
 
 
-class Metric(StrEnum):
-    """Metrics of an evaluation for which more is better."""
-
-    CELL_ACCURACY = "cell_accuracy"
-    GRID_ACCURACY = "grid_accuracy"
-    SOLVE_RATE = "solve_rate"
-    SHAPE_ACCURACY = "shape_accuracy"
-    DENSE_GRID_OBJECTIVE = "dense_grid_objective"
-    GRID_TOL_90 = "grid_tol_0p90"
-    GRID_TOL_95 = "grid_tol_0p95"
-    GRID_TOL_99 = "grid_tol_0p99"
-    ROW_ALL_CORRECT_RATE = "row_all_correct_rate"
-    COL_ALL_CORRECT_RATE = "col_all_correct_rate"
-    CHANGE_RECALL = "change_recall"
-    CHANGE_PRECISION = "change_precision"
-    TRANSFORMATION_F1 = "transformation_f1"
+ScoreMetric = Annotated[str, OneOf(SCORED)]
+"""A metric that a score tree is about."""
 
 
 class ScoringConfig(Strict):
     """How a model is scored on a generation of tasks."""
 
-    metric: Metric = Metric.CELL_ACCURACY
+    metric: ScoreMetric = "cell_accuracy"
     """The metric that the score tree calls accuracy; the others ride along under their names."""
     unit: Literal["task", "group"] = "task"
     """What one file of the score tree is about."""

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -15,6 +16,7 @@ from pydantic import (
     NonNegativeInt,
     PositiveInt,
 )
+from pydantic_core import CoreSchema, core_schema
 
 
 class Strict(BaseModel):
@@ -74,6 +76,17 @@ def _no_uri(value: object) -> object:
 
 def _absolute_path(path: Path) -> Path:
     return Path(absolute_location(str(path)))
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Restricts a text to names that a registry knows, as `Literal` does to those it spells out."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        """Pydantic's schema of a literal."""
+        return core_schema.literal_schema(list(self.names))
 
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]

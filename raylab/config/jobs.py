@@ -1,8 +1,10 @@
 """The configuration of each job."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import (
+    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -16,8 +18,8 @@ from raylab.config.arc import (
     ScoringConfig,
     Search,
     SearchSpace,
-    Source,
     Subset,
+    TaskSource,
     TrainingConfig,
 )
 from raylab.config.base import (
@@ -124,7 +126,7 @@ class PipelineConfig(JobConfig):
     training: TrainingConfig = TrainingConfig()
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Generations of `data` that every model is scored on."""
-    prior: DataConfig | None = DataConfig(source=Source.ARC_AGI_2, subset=Subset.EVALUATION)
+    prior: DataConfig | None = DataConfig(source=TaskSource.ARC_AGI_2, subset=Subset.EVALUATION)
     """The earlier benchmark that novelty is measured against; null leaves novelty out."""
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()
@@ -138,6 +140,11 @@ class AnnotateConfig(JobConfig):
     """`jobs/annotate.py`."""
 
     job: ClassVar[str] = "annotate"
+    moved: ClassVar[Mapping[str, str]] = {
+        "review": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
+        "review_file": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
+        "reviewer": "python jobs/review.py name=RUN import=FILE reviewer=NAME",
+    }
 
     llm: LlmConfig
     cases: CasesConfig = CasesConfig()
@@ -152,12 +159,6 @@ class AnnotateConfig(JobConfig):
     """Processes that send calls; null takes one a CPU."""
     export: Literal["parquet", "jsonl"] | None = None
     """Write the archived cases of the run to `<run>/cases.parquet` or `.jsonl` as well."""
-    review: Literal["export", "import"] | None = None
-    """Write the cases that wait for a person to `review_file`, or take the decisions back."""
-    review_file: LocalPath | None = None
-    """JSONL; null is `<run>/review.jsonl`."""
-    reviewer: Text | None = None
-    """Name archived with decisions that carry none."""
     drift: bool = False
     """Compare the runs of the archive over time instead of annotating."""
     cluster: ClusterConfig = ClusterConfig()
@@ -175,10 +176,17 @@ class ReportConfig(JobConfig):
 class ReviewConfig(JobConfig):
     """`jobs/review.py`."""
 
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
     job: ClassVar[str] = "review"
 
     name: RunName | None = None
     """The annotation run whose open cases are settled."""
+    export: LocalPath | None = None
+    """Write the open cases to this JSONL file for people to fill in, instead of the page."""
+    import_: LocalPath | None = Field(default=None, alias="import")
+    """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
+    reviewer: Text | None = None
+    """Name archived with imported decisions that carry none."""
     archive: Location | None = None
     """Where its archive is now, as `archive` of the annotation; null is where it was."""
     host: Text = "127.0.0.1"
@@ -196,6 +204,14 @@ class ReviewConfig(JobConfig):
     def _names_a_run(self) -> "ReviewConfig":
         if self.name is None:
             raise ValueError("needs name=, the annotation run whose cases are reviewed")
+        return self
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> "ReviewConfig":
+        if self.export is not None and self.import_ is not None:
+            raise ValueError("takes export= or import=, not both")
+        if self.reviewer is not None and self.import_ is None:
+            raise ValueError("reviewer= goes with import=; the page asks for a name itself")
         return self
 
 

@@ -1,7 +1,11 @@
-"""The configuration of each architecture."""
+"""The configuration of each architecture.
 
-from enum import StrEnum
-from typing import Annotated, Literal
+An architecture is added as a configuration class in the `ModelConfig` union below, and as a network
+in `raylab/arc/models/` that names that class.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -12,25 +16,22 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.config.base import Probability, Strict
+from raylab.config.base import OneOf, Probability, Strict
 
-
-class Architecture(StrEnum):
-    """The three architectures."""
-
-    CHAMPION = "champion"
-    ENCODER_DECODER = "encoder_decoder"
-    DECODER_ONLY = "decoder_only"
-
+TRAINING_ONLY = "training only"
+"""Marks a key that the weights of a model do not depend on."""
 
 Width = Annotated[PositiveInt, Field(description="Width of the tokens.")]
 FeedForwardWidth = Annotated[PositiveInt, Field(description="Width inside the feed-forwards.")]
 Heads = Annotated[PositiveInt, Field(description="Attention heads; a divisor of d_model.")]
 EncoderLayers = Annotated[PositiveInt, Field(description="Layers over the input grid.")]
 DecoderLayers = Annotated[PositiveInt, Field(description="Layers over the output grid.")]
-Dropout = Annotated[Probability, Field(description="Share of activations dropped in training.")]
+Dropout = Annotated[
+    Probability, TRAINING_ONLY, Field(description="Share of activations dropped in training.")
+]
 ColourRelabelling = Annotated[
     bool,
+    TRAINING_ONLY,
     Field(
         description="In training, relabel the colours of context, source and target by one random "
         "permutation."
@@ -38,13 +39,24 @@ ColourRelabelling = Annotated[
 ]
 
 
-class TransformerConfig(Strict):
-    """What all three architectures share."""
+class TransformerConfig(Strict, ABC):
+    """The keys that all architectures share."""
 
     d_model: Width
     d_ff: FeedForwardWidth
     heads: Heads
     colour_relabelling: ColourRelabelling
+
+    @property
+    @abstractmethod
+    def context_pairs(self) -> int:
+        """Demonstration pairs that the model reads with each query."""
+
+    def sizes(self) -> dict[str, Any]:
+        """The keys that the weights depend on."""
+        fields = type(self).model_fields.items()
+        exclude = {name for name, field in fields if TRAINING_ONLY in field.metadata}
+        return self.model_dump(mode="json", exclude=exclude)
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "TransformerConfig":
@@ -66,7 +78,7 @@ class ChampionConfig(TransformerConfig):
     decoder_layers: DecoderLayers = 3
     encoder_dropout: Dropout = 0.1
     decoder_dropout: Dropout = 0.015
-    demonstrations: PositiveInt = 2
+    demonstrations: Annotated[PositiveInt, TRAINING_ONLY] = 2
     """Demonstration pairs in the context."""
     d_context: PositiveInt = 32
     """Width of the context encoder."""
@@ -77,6 +89,11 @@ class ChampionConfig(TransformerConfig):
     pair_d_ff: PositiveInt = 512
     """Width inside the feed-forward after the attention between output and input of a pair."""
     colour_relabelling: ColourRelabelling = True
+
+    @property
+    def context_pairs(self) -> int:
+        """Demonstration pairs in the context."""
+        return self.demonstrations
 
     @model_validator(mode="after")
     def _context_heads_divide_width(self) -> "ChampionConfig":
@@ -100,6 +117,11 @@ class EncoderDecoderConfig(TransformerConfig):
     dropout: Dropout = 0.167
     colour_relabelling: ColourRelabelling = False
 
+    @property
+    def context_pairs(self) -> int:
+        """None: it reads the query alone."""
+        return 0
+
 
 class DecoderOnlyConfig(TransformerConfig):
     """Causal decoder with rotary positions.
@@ -117,21 +139,26 @@ class DecoderOnlyConfig(TransformerConfig):
     dropout: Dropout = 0.167
     rope_theta: PositiveFloat = 10_000.0
     """Base of the rotary frequencies."""
-    demonstrations: NonNegativeInt = 0
+    demonstrations: Annotated[NonNegativeInt, TRAINING_ONLY] = 0
     """Demonstration pairs prefixed to the source; 0 is the published form."""
     colour_relabelling: ColourRelabelling = False
+
+    @property
+    def context_pairs(self) -> int:
+        """Demonstration pairs prefixed to the source."""
+        return self.demonstrations
 
 
 ModelConfig = Annotated[
     ChampionConfig | EncoderDecoderConfig | DecoderOnlyConfig, Field(discriminator="architecture")
 ]
-
-
-MODEL_CONFIGS: dict[Architecture, type[TransformerConfig]] = {
-    Architecture.CHAMPION: ChampionConfig,
-    Architecture.ENCODER_DECODER: EncoderDecoderConfig,
-    Architecture.DECODER_ONLY: DecoderOnlyConfig,
+MODEL_CONFIGS: dict[str, type[ModelConfig]] = {
+    kind.model_fields["architecture"].default: kind for kind in get_args(get_args(ModelConfig)[0])
 }
+"""The configuration class of every architecture, by its name."""
+Architecture = Annotated[str, OneOf(tuple(MODEL_CONFIGS))]
+ALL_MODELS: tuple[ModelConfig, ...] = tuple(kind() for kind in MODEL_CONFIGS.values())
+"""Every architecture as it is published."""
 
 
 def _architecture_as_model(value: object) -> object:
@@ -142,4 +169,3 @@ Models = Annotated[
     tuple[Annotated[ModelConfig, BeforeValidator(_architecture_as_model)], ...],
     Field(min_length=1),
 ]
-ALL_MODELS = (ChampionConfig(), EncoderDecoderConfig(), DecoderOnlyConfig())

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raylab.report.charts import SERIES, History, label_of
+from raylab.grid_metrics import label_of
+from raylab.report.charts import SERIES, History
 from raylab.report.page import counted, curves, render
 
 Json = Mapping[str, Any]

@@ -6,20 +6,8 @@ from typing import Any
 from rich.table import Table
 
 from raylab.config.arc import ScoringConfig
+from raylab.grid_metrics import COMPARED
 from raylab.report.published import CHAMPION_BASELINE
-
-COMPARED = {
-    "dense_grid_objective": "dense grid objective",
-    "grid_accuracy": "grid accuracy",
-    "grid_tol_0p95": "grids with >= 95 % right",
-    "cell_accuracy": "cell accuracy",
-    "change_recall": "change recall",
-    "change_precision": "change precision",
-    "transformation_f1": "transformation F1",
-    "copy_rate": "copy rate",
-    "solve_rate": "solve rate (free-running)",
-    "shape_accuracy": "shape accuracy",
-}
 
 
 def percent(value: float | None) -> str:
@@ -92,26 +80,10 @@ def sweep_table(trials: Sequence[Mapping[str, Any]], monitor: str) -> Table:
 
 def accuracy_table(accuracies: Mapping[str, Mapping[str, float]], scoring: ScoringConfig) -> Table:
     """Mean accuracy, in [0, 1], by model and generation; every model has the same generations."""
-    table = Table(title=f"Mean {scoring.metric.value} of a {scoring.unit}")
+    table = Table(title=f"Mean {scoring.metric} of a {scoring.unit}")
     table.add_column("model")
     for generation in next(iter(accuracies.values()), {}):
         table.add_column(generation, justify="right")
     for model, by_generation in accuracies.items():
         table.add_row(model, *map(percent, by_generation.values()))
-    return table
-
-
-def quality_table(quality: Mapping[str, Any]) -> Table:
-    """The metrics of a `quality.json` with their 95 % intervals."""
-    table = Table(title="Benchmark quality")
-    for label in ("metric", "value", "95 % interval", "why not"):
-        table.add_column(label, justify="right" if label == "value" else "left")
-    for name, interval in quality["intervals"].items():
-        value, reasons = quality[name], quality["reasons"]
-        table.add_row(
-            name,
-            "-" if value is None else f"{value:.4f}",
-            "-" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}",
-            reasons.get(name) or reasons.get("intervals", ""),
-        )
     return table

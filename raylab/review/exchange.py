@@ -1,9 +1,10 @@
-"""The human path of an annotation: open cases to a file for people, and their decisions back."""
+"""Open cases of an annotation run to a file for people to fill in, and their decisions back."""
 
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from raylab.annotation.calls import ArchiveJournal
@@ -13,39 +14,48 @@ from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.run import archive_location, recorded_run
 from raylab.annotation.settings import settings_of
 from raylab.archive.store import Archive
-from raylab.config.jobs import AnnotateConfig
-from raylab.errors import ConfigError, RunError
+from raylab.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.errors import RunError
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
 from raylab.runs.run import Json, Run
 
-REVIEW = "review.jsonl"
 
-
-def run_review(config: AnnotateConfig) -> None:
-    """Write the open cases of a run to its review file, or take the decisions in it back.
+def export_cases(config: ReviewConfig, path: Path) -> None:
+    """Writes the open cases of a run to a file, a row a case, for people to fill in.
 
     Raises:
-        RaylabError: what a user can act on, with the way out.
+        RunError: There is no annotation run of this name, the file holds decisions, or cannot be
+            written.
+        ArchiveError: The run's archive cannot be opened or read.
     """
-    if config.name is None:
-        raise ConfigError("review= needs name=, the run whose cases are reviewed")
+    with _opened(config) as (made, run, archive):
+        _export(made, run, archive, path)
+
+
+def import_decisions(config: ReviewConfig, path: Path) -> None:
+    """Has the evaluator confirm the decisions in a file, archives them and reports the run anew.
+
+    Raises:
+        RunError: There is no annotation run of this name.
+        DataError: The file cannot be read, or has rows that cannot be used; none is imported.
+        ConfigError: The evaluator's key is missing.
+        LlmError: The evaluator could not be asked, or cases of the run failed.
+        ArchiveError: The run's archive cannot be opened, read or written.
+    """
+    with _opened(config) as (made, run, archive):
+        _import(made, run, archive, path, config.reviewer)
+
+
+@contextmanager
+def _opened(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archive]]:
+    assert config.name is not None
     run, made = recorded_run(config.storage, config.name, config.archive)
     bind_run(run.name, run.id)
-    path = config.review_file or _file_of(run)
     with Archive.open(archive_location(made), create=False) as archive:
-        if config.review == "export":
-            _export(made, run, archive, path)
-        else:
-            _import(made, run, archive, path, config.reviewer)
-
-
-def _file_of(run: Run) -> Path:
-    if not run.is_local:
-        raise ConfigError(f"run {run} is in remote storage: name a local file in review_file=")
-    return Path(run.path) / REVIEW
+        yield made, run, archive
 
 
 def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
@@ -56,14 +66,17 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
     rows = list(review_rows(waiting, config.protocol.seed))
     if path.exists() and _has_decisions(path):
         raise RunError(
-            f"{path} holds decisions: take them back first with review=import, or name another "
-            "file in review_file="
+            f"{path} holds decisions: archive them first by import={path}, or give export= "
+            "another file"
         )
-    path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
+    try:
+        path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
     log_line(
         f"{len(rows)} cases wait for a person -> {path}\n"
         "fill in decision (A, B or an OPT-Code line), justification and reviewer, then "
-        f"python jobs/annotate.py name={run.name} review=import",
+        f"python jobs/review.py name={run.name} import={path}",
         waiting=len(rows),
         uri=str(path),
     )

@@ -17,7 +17,7 @@ from raylab.arc.data.batching import (
     demonstration_table,
 )
 from raylab.arc.data.tasks import Grid, Pair, Task
-from raylab.arc.models.networks import GridModel, build_model
+from raylab.arc.models.base import GridModel, build_model
 from raylab.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.data.tasks import MAX_SIDE, PAD, Grid, Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode, solved_grids
-from raylab.arc.models.networks import GridModel, demonstrations_of
+from raylab.arc.models.base import GridModel
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, small_model
 
@@ -58,7 +58,7 @@ def model(small_config: ModelConfig, batch: Batch) -> GridModel:
 
 @pytest.fixture
 def batch(store: PairStore, small_config: ModelConfig) -> Batch:
-    return batch_of(store, QUERIES, demonstrations_of(small_config))
+    return batch_of(store, QUERIES, small_config.context_pairs)
 
 
 def empty_grid(height: int, width: int) -> Grids:
@@ -113,7 +113,7 @@ def test_decoding_with_a_cache_equals_decoding_without(
     assert len({output.tobytes() for output in decoded}) == len(QUERIES)
     assert max(len(np.unique(output)) for output in decoded) > 3
     for pair, output in zip(QUERIES, decoded, strict=True):
-        alone = batch_of(store, [pair], demonstrations_of(small_config))
+        alone = batch_of(store, [pair], small_config.context_pairs)
         np.testing.assert_array_equal(output, slow_decode(model, alone))
 
 
@@ -146,7 +146,7 @@ def test_largest_grids_are_decoded(small_config: ModelConfig) -> None:
     store = store_pairs([Task("t", tuple(Pair(source, target) for source, target in grids))])
     model = small_model(small_config)
     fix_sides(model, MAX_SIDE, MAX_SIDE)
-    batch = batch_of(store, [0], demonstrations_of(small_config))
+    batch = batch_of(store, [0], small_config.context_pairs)
     (decoded,) = images(greedy_decode(model, batch))
     with torch.no_grad():
         forced = model(batch._replace(target=as_targets([decoded]))).cells.argmax(dim=-1)
@@ -202,16 +202,14 @@ def candidates_of(model: GridModel, batch: Batch) -> Tensor:
 def test_candidates_alone_give_the_answer_for_all(
     model: GridModel, store: PairStore, small_config: ModelConfig
 ) -> None:
-    outputs = images(
-        greedy_decode(model, batch_of(store, QUERIES, demonstrations_of(small_config)))
-    )
+    outputs = images(greedy_decode(model, batch_of(store, QUERIES, small_config.context_pairs)))
     cases = [
         (pair, target, solved)
         for pair, output in zip(QUERIES, outputs, strict=True)
         for target, solved in variants_of(output)
     ]
     expected = [solved for _, _, solved in cases]
-    batch = batch_of(store, [pair for pair, _, _ in cases], demonstrations_of(small_config))
+    batch = batch_of(store, [pair for pair, _, _ in cases], small_config.context_pairs)
     batch = batch._replace(target=as_targets([target for _, target, _ in cases]))
     everything = exact_matches(greedy_decode(model, batch), batch.target)
     assert everything.tolist() == expected

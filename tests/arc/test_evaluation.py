@@ -10,7 +10,7 @@ from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.evaluation import UnitScore, predicted_examples, score_tasks, trained_on
 from raylab.arc.metrics import Count, metric_values, standard_errors
-from raylab.arc.models.networks import GridModel, demonstrations_of
+from raylab.arc.models.base import GridModel
 from raylab.arc.module import ArcModule
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig
@@ -127,7 +127,7 @@ def test_evaluation_is_the_validation_of_training(
         store,
         np.arange(len(store.task_of)),
         batch_size=4,
-        demonstrations=demonstrations_of(checkpoint.model),
+        demonstrations=checkpoint.model.context_pairs,
         shuffle=False,
     )
     with torch.inference_mode():
@@ -200,7 +200,7 @@ def test_examples_show_the_first_test_pair(checkpoint: Checkpoint, tasks: tuple[
         assert example["input"] == task.questions[0].input.tolist()
         assert example["target"] == task.questions[0].output.tolist()
         model = small_model(checkpoint.model, noise=0.3)
-        batch = batch_of(store_pairs([task]), [4], demonstrations_of(checkpoint.model))
+        batch = batch_of(store_pairs([task]), [4], checkpoint.model.context_pairs)
         decoded = greedy_decode(model, batch)
         assert np.array(example["prediction"]).shape == tuple(decoded.sizes[0].tolist())
         assert np.array(example["prediction"]).ravel().tolist() == decoded.cells[0].tolist()

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
+from raylab.arc.models.base import GridModel, Logits, build_model
 from raylab.arc.models.layers import Dropout
-from raylab.arc.models.networks import GridModel, Prediction, build_model, demonstrations_of
 from raylab.config.models import (
     ChampionConfig,
     DecoderOnlyConfig,
@@ -39,11 +39,11 @@ def model(small_config: ModelConfig) -> GridModel:
 
 @pytest.fixture
 def batch(store: PairStore, small_config: ModelConfig) -> Batch:
-    return batch_of(store, QUERIES, demonstrations_of(small_config))
+    return batch_of(store, QUERIES, small_config.context_pairs)
 
 
 @torch.no_grad()
-def predicted(model: GridModel, batch: Batch) -> Prediction:
+def predicted(model: GridModel, batch: Batch) -> Logits:
     return model(batch)
 
 
@@ -117,7 +117,7 @@ def test_sizes_are_predicted_without_the_target(
     model: GridModel, batch: Batch, store: PairStore, small_config: ModelConfig
 ) -> None:
     others = [pair + 1 for pair in QUERIES]
-    other = batch_of(store, others, demonstrations_of(small_config)).target
+    other = batch_of(store, others, small_config.context_pairs).target
     assert not torch.equal(other.sizes, batch.target.sizes)
     sizes = predicted(model, batch).sizes
     assert close(predicted(model, batch._replace(target=other)).sizes, sizes)
@@ -171,7 +171,7 @@ def test_a_sample_alone_is_predicted_as_in_a_batch(
 ) -> None:
     together = predicted(model, batch)
     for query, (pair, length) in enumerate(zip(QUERIES, lengths_of(batch.target), strict=True)):
-        own = batch_of(store, [pair], demonstrations_of(small_config))
+        own = batch_of(store, [pair], small_config.context_pairs)
         assert not own.source.padded and not own.target.padded
         alone = predicted(model, own)
         assert close(together.cells[query, :length], alone.cells[0])
@@ -181,7 +181,7 @@ def test_a_sample_alone_is_predicted_as_in_a_batch(
 def test_the_other_samples_do_not_matter(
     model: GridModel, store: PairStore, small_config: ModelConfig
 ) -> None:
-    count = demonstrations_of(small_config)
+    count = small_config.context_pairs
     first = predicted(model, batch_of(store, [0, 8, 12], count))
     second = predicted(model, batch_of(store, [35, 27, 31, 0], count))
     length = int(store.lengths[0, 1])
@@ -310,7 +310,7 @@ def test_outputs_of_one_cell_are_predicted(small_config: ModelConfig) -> None:
     pairs = tuple(Pair(grid, one.view(1, 1).numpy()) for grid in grids)
     store = store_pairs([Task("a", pairs)])
     prediction = predicted(
-        small_model(small_config), batch_of(store, [0, 1], demonstrations_of(small_config))
+        small_model(small_config), batch_of(store, [0, 1], small_config.context_pairs)
     )
     assert prediction.cells.shape == (2, 1, 10)
     assert differ(prediction.cells[0], prediction.cells[1])
@@ -351,7 +351,7 @@ def test_every_parameter_has_a_gradient_without_any_demonstration(
     random_tasks: RandomTasks, small_config: ModelConfig
 ) -> None:
     store = store_pairs(random_tasks(3, demonstrations=1, questions=0))
-    batch = batch_of(store, range(3), demonstrations_of(small_config))
+    batch = batch_of(store, range(3), small_config.context_pairs)
     assert len(batch.demo_inputs.cells) == 0
     reached = gradients(small_model(small_config), batch)
     assert [name for name, gradient in reached.items() if gradient is None] == []

@@ -5,14 +5,13 @@ import pytest
 from pydantic import ValidationError
 
 from raylab.arc.search import (
-    Drawn,
-    describe,
     draw,
     draw_population,
     first_points,
     perturb,
     trial_config,
 )
+from raylab.arc.sweep import Drawn, describe
 from raylab.config.arc import SearchSpace
 from raylab.config.jobs import TuneConfig
 from raylab.config.models import DecoderOnlyConfig

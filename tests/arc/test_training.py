@@ -17,11 +17,11 @@ from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.tasks import Pair, Task, load_tasks
 from raylab.arc.decoding import exact_matches, greedy_decode
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.networks import build_model, demonstrations_of
+from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
-from raylab.config.arc import DataConfig, Monitor, Precision, TrainingConfig
+from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import (
     ChampionConfig,
@@ -30,6 +30,7 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
+from raylab.grid_metrics import MONITORED
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
 
 Fit = tuple[pl.Trainer, ArcModule]
@@ -59,7 +60,7 @@ def plan_of(config: TrainConfig, store: PairStore, *, training: bool) -> BatchPl
         store,
         np.arange(len(store.task_of)),
         batch_size=config.training.batch_size,
-        demonstrations=demonstrations_of(config.model),
+        demonstrations=config.model.context_pairs,
         shuffle=training,
         colour_relabelling=training and config.model.colour_relabelling,
         seed=config.training.seed,
@@ -198,7 +199,7 @@ def test_a_resumed_run_repeats_an_unbroken_one(
 ) -> None:
     # Restarts come after epochs 3 and 6, so that the learning rate is inside a cosine at 2.
     config = settings(
-        small_config, epochs=4, restart_epochs=3, patience=7, monitor=Monitor.GRID_ACCURACY
+        small_config, epochs=4, restart_epochs=3, patience=7, monitor="val_grid_accuracy"
     )
     (tmp_path / "broken").mkdir()
     unbroken, broken = Checkpoints(tmp_path), Checkpoints(tmp_path / "broken", killed_in_epoch=2)
@@ -371,7 +372,7 @@ def epoch(tasks: tuple[Task, ...]) -> Fit:
         "val_dense_grid_objective",
         "val_solve_rate",
         "val_shape_accuracy",
-        *Monitor,
+        *MONITORED,
     ],
 )
 def test_an_epoch_reports(epoch: Fit, name: str) -> None:
@@ -452,7 +453,7 @@ def test_training_stops_after_validations_without_improvement(
         SMALL_MODELS["encoder_decoder"],
         epochs=6,
         patience=patience,
-        monitor=Monitor.GRID_ACCURACY,
+        monitor="val_grid_accuracy",
     )
     module = module_of(config, store_pairs(tasks[:2]))
     module.metrics = Scripted(accuracies)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import BatchDataset, Draw, demonstration_table, store_pairs
 from raylab.arc.data.tasks import PAD
-from raylab.arc.models.networks import build_model, demonstrations_of
+from raylab.arc.models.base import build_model
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import SMALL_MODELS, RandomTasks
@@ -84,7 +84,7 @@ def test_same_weights_give_the_same_logits(name: str, random_tasks: RandomTasks)
     config: ModelConfig = SMALL_MODELS[name]
     store = store_pairs(random_tasks(4, longest_side=5))
     pairs = np.arange(len(store.task_of))
-    table = demonstration_table(store, pairs, demonstrations_of(config), None)
+    table = demonstration_table(store, pairs, config.context_pairs, None)
     complete = (table >= 0).all(axis=1)
     pairs, table = pairs[complete], table[complete]
     assert len(pairs) > 4

@@ -142,36 +142,6 @@ def test_case_files_are_generations_of_the_score_tree(annotated: Path) -> None:
     assert report(annotated)["generations"].keys() == {"published", "reworded"}
 
 
-def test_people_settle_cases_and_the_evaluator_confirms(
-    tmp_path: Path, chat: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl", AGREED, REFUSED, REFUSED)
-    run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
-    assert statuses(tmp_path) == {"accepted": 1, "human": 2}
-    review = load_config(
-        AnnotateConfig, [f"storage={tmp_path}", "name=run", "review=export", "reviewer=ada"]
-    )
-    run_annotate(review)
-    path = tmp_path / "run" / "review.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {row["case"] for row in rows} == {"c1", "c2"}
-    # The evaluator is content with A's code and not with B's.
-    for row, choice in zip(rows, "AB", strict=True):
-        row |= {"decision": choice, "justification": "I know the system."}
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    take_back = review.model_copy(update={"review": "import"})
-    run_annotate(take_back)
-    assert statuses(tmp_path, now=True) == {"accepted": 2, "human": 1}
-    assert "stays open, the evaluator refuses the code (FAIL 40)" in capsys.readouterr().out
-    decisions = report(tmp_path)["decisions"]
-    assert (decisions["confirmed"], decisions["refused"], decisions["waiting"]) == (1, 1, 1)
-    run_annotate(take_back)
-    with Archive.open(tmp_path / "archive.db") as archive:
-        made = list(archive.decisions("run"))
-        assert [row.reviewer for row in made] == ["ada", "ada"]
-        assert archive.verify() == []
-
-
 def test_a_key_that_the_workers_lack_stops_the_run(tmp_path: Path, chat: str) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", AGREED)
     keyed = [f"cases.path={cases}", f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"]

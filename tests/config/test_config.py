@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from raylab.config.arc import Domain, Metric, Monitor
+from raylab.config.arc import Domain
 from raylab.config.base import ClusterConfig, JobConfig
 from raylab.config.compose import CONFIGS, as_yaml, config_groups, load_config
 from raylab.config.jobs import (
@@ -23,7 +23,7 @@ from raylab.config.jobs import (
     TrainConfig,
     TuneConfig,
 )
-from raylab.config.models import Architecture, ChampionConfig, DecoderOnlyConfig
+from raylab.config.models import MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.errors import ConfigError
 
 JOBS: list[type[JobConfig]] = [
@@ -182,12 +182,25 @@ REVIEW_MISTAKES = [
     ("port=8700", "needs name=, the annotation run whose cases are reviewed"),
     ("port=65536", "less than or equal to 65535"),
     ("lease_minutes=0.5", "greater than or equal to 1"),
+    ("name=a export=a.jsonl import=a.jsonl", "takes export= or import=, not both"),
+    ("name=a reviewer=Ada", "reviewer= goes with import="),
 ]
 
 
-@pytest.mark.parametrize(("override", "message"), REVIEW_MISTAKES)
-def test_a_review_that_cannot_be_served_is_refused(override: str, message: str) -> None:
-    assert message in refusal(ReviewConfig, override)
+@pytest.mark.parametrize(("overrides", "message"), REVIEW_MISTAKES)
+def test_a_review_that_cannot_be_done_is_refused(overrides: str, message: str) -> None:
+    assert message in refusal(ReviewConfig, *overrides.split())
+
+
+def test_a_key_that_is_a_python_keyword_is_typed_and_printed_as_it_is() -> None:
+    config = load_config(ReviewConfig, ["name=a", "import=/a.jsonl"])
+    assert config.import_ == Path("/a.jsonl")
+    assert yaml.safe_load(as_yaml(config))["import"] == "/a.jsonl"
+
+
+@pytest.mark.parametrize("key", AnnotateConfig.moved)
+def test_a_key_that_moved_is_refused_with_the_command_that_has_it_now(key: str) -> None:
+    assert f"  {key}: has moved: python jobs/" in refusal(AnnotateConfig, f"{key}=1")
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
@@ -303,9 +316,10 @@ def test_a_fragment_that_would_be_dropped_is_refused() -> None:
 
 
 def test_what_people_edit_is_no_uri() -> None:
-    assert "review_file: should be the path of a local file" in refusal(
-        AnnotateConfig, "review_file='s3://bucket/review.jsonl'"
-    )
+    for key in ("export", "import"):
+        assert f"{key}: should be the path of a local file" in refusal(
+            ReviewConfig, f"{key}='s3://bucket/review.jsonl'"
+        )
 
 
 def test_configurations_are_frozen() -> None:
@@ -434,8 +448,8 @@ def test_broken_yaml_is_told_with_its_file(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_every_architecture_is_a_group_option_and_a_pipeline_default() -> None:
-    assert set(config_groups(TrainConfig)["model"]) == set(Architecture)
-    assert [model.architecture for model in PipelineConfig().models] == list(Architecture)
+    assert set(config_groups(TrainConfig)["model"]) == set(MODEL_CONFIGS)
+    assert [model.architecture for model in PipelineConfig().models] == list(MODEL_CONFIGS)
 
 
 def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,5 +459,8 @@ def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_training_monitors_what_an_evaluation_measures() -> None:
-    assert {*Monitor} == {f"val_{metric}" for metric in Metric}
+def test_a_metric_that_is_none_is_told_with_those_there_are() -> None:
+    message = refusal(TrainConfig, "training.monitor=val_grid_acuracy")
+    assert 'training.monitor: given "val_grid_acuracy", should be \'val_dense_' in message
+    assert "'val_grid_accuracy'" in message and "copy_rate" not in message
+    assert "'solve_rate'" in refusal(EvaluateConfig, "models=[x]", "scoring.metric=val_solve_rate")

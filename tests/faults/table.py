@@ -1,4 +1,4 @@
-"""The table of README.md that the fault tests fill."""
+"""The table of deploy/README.md that the fault tests fill."""
 
 import re
 from collections.abc import Sequence

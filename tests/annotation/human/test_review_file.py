@@ -224,7 +224,7 @@ def test_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None
     file = tmp_path / "review.jsonl"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(DataError, match=r"review\.jsonl cannot be read.*review=export"):
+    with pytest.raises(DataError, match=r"review\.jsonl cannot be read.*export="):
         read_decisions(file, OUTCOMES.get)
 
 

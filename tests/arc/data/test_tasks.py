@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raylab.arc.data.tasks import Task, load_tasks
-from raylab.config.arc import DataConfig, Source, Subset
+from raylab.config.arc import DataConfig, Subset, TaskSource
 from raylab.errors import DataError
 
 Json = Any
@@ -26,11 +26,11 @@ def write(path: Path, content: Json) -> Path:
 
 
 def arc_json(path: Path, **options: Json) -> DataConfig:
-    return DataConfig(source=Source.ARC_JSON, path=path, **options)
+    return DataConfig(source=TaskSource.ARC_JSON, path=path, **options)
 
 
 def re_arc(path: Path, **options: Json) -> DataConfig:
-    return DataConfig(source=Source.RE_ARC, path=path, **options)
+    return DataConfig(source=TaskSource.RE_ARC, path=path, **options)
 
 
 def pair(colour: int) -> Json:
@@ -67,14 +67,14 @@ def zip_of(path: Path, members: dict[str, Json]) -> Path:
 @pytest.mark.parametrize(
     ("source", "subset", "count"),
     [
-        (Source.ARC_AGI_1, Subset.TRAINING, 400),
-        (Source.ARC_AGI_1, Subset.ALL, 800),
-        (Source.ARC_AGI_2, Subset.TRAINING, 1000),
-        (Source.ARC_AGI_2, Subset.EVALUATION, 120),
+        (TaskSource.ARC_AGI_1, Subset.TRAINING, 400),
+        (TaskSource.ARC_AGI_1, Subset.ALL, 800),
+        (TaskSource.ARC_AGI_2, Subset.TRAINING, 1000),
+        (TaskSource.ARC_AGI_2, Subset.EVALUATION, 120),
     ],
 )
 def test_packaged_sources_hold_the_published_numbers_of_tasks(
-    source: Source, subset: Subset, count: int
+    source: TaskSource, subset: Subset, count: int
 ) -> None:
     ids = [task.id for task in load_tasks(DataConfig(source=source, subset=subset))]
     assert len(ids) == len(set(ids)) == count

@@ -1,0 +1,110 @@
+"""The decoder-only architecture."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from raylab.arc.data.batching import Batch
+from raylab.arc.data.tasks import COLOURS, PAD
+from raylab.arc.models.base import (
+    SEPARATOR,
+    VOCABULARY,
+    Decoding,
+    GridModel,
+    Logits,
+    SizeHead,
+    network_of,
+    shifted,
+)
+from raylab.arc.models.layers import MAX_CELLS, Layer, Rotary, Stack
+from raylab.config.models import DecoderOnlyConfig
+
+
+@network_of(DecoderOnlyConfig)
+class DecoderOnly(GridModel):
+    """One causal sequence: demonstrations if asked for, source, `SEPARATOR`, `START`, output.
+
+    A sample's tokens lie next to one another, padding after the last, so that positions are its
+    own and causal attention needs no mask.
+    """
+
+    def __init__(self, config: DecoderOnlyConfig) -> None:
+        """Build the model."""
+        super().__init__()
+        width, heads = config.d_model, config.heads
+        longest = 2 * (MAX_CELLS + 1) * (config.demonstrations + 1)
+        self.colours = nn.Embedding(VOCABULARY, width)
+        self.rotary = Rotary(width // heads, longest, config.rope_theta)
+        self.layers = Stack(
+            Layer(width, heads, config.d_ff, config.dropout, rotary=self.rotary)
+            for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.size_head = SizeHead(width)
+        self.output = nn.Linear(width, COLOURS)
+
+    def forward(self, batch: Batch) -> Logits:
+        """Logits of every target cell, given the true cells before it."""
+        prefix = _prefix(batch)
+        target = shifted(batch.target).masked_fill(batch.target.cells == PAD, PAD)
+        x = self.colours(_left_aligned(torch.cat((prefix, target), dim=1)))
+        positions = torch.arange(x.shape[1], device=x.device)
+        for layer in self.layers:
+            x = layer(x, causal=True, positions=positions)
+        x = self.norm(x)
+        known = (prefix != PAD).sum(1)
+        steps = torch.arange(target.shape[1], device=x.device)
+        places = (known[:, None] + steps).clamp(max=x.shape[1] - 1)
+        cells = x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+        return Logits(self.output(cells), self._sizes(x, known, batch))
+
+    def start(self, batch: Batch) -> Decoding:
+        """Read source and demonstrations and predict the output's size."""
+        prefix = _left_aligned(_prefix(batch))
+        x, caches = self.colours(prefix), []
+        positions = torch.arange(x.shape[1], device=x.device)
+        for layer in self.layers:
+            x, cache = layer.prefill(x, positions)
+            caches.append(cache)
+        known = (prefix != PAD).sum(1)
+        sizes = self._sizes(self.norm(x), known, batch)
+        return Decoding(sizes, caches, known, prefix.shape[1], [], None)
+
+    def step(
+        self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
+    ) -> Tensor:
+        """(B, 10) logits of cell t."""
+        x = self.colours(before[:, None])
+        positions = decoding.prefix + t
+        places = torch.arange(decoding.capacity + t + 1, device=x.device)
+        seen = (places <= positions[:, None])[:, None, None, :]
+        for layer, cache in zip(self.layers, decoding.caches, strict=True):
+            x = layer.step(x, positions, cache, seen)
+        return self.output(self.norm(x))[:, 0]
+
+    def _sizes(self, x: Tensor, known: Tensor, batch: Batch) -> Tensor:
+        """Size logits, read at the separator after the source."""
+        separator = x[torch.arange(len(x), device=x.device), known - 1]
+        return self.size_head(separator, batch.source.sizes)
+
+
+def _prefix(batch: Batch) -> Tensor:
+    """(B, L) tokens before `START`, with padding between the grids."""
+    inputs, outputs, index = batch.demo_inputs.cells, batch.demo_outputs.cells, batch.demo_index
+    tokens: list[Tensor] = []
+    for demo in index.unbind(1):
+        tokens += [
+            _segment(F.pad(side, (0, 0, 0, 1), value=PAD)[demo]) for side in (inputs, outputs)
+        ]
+    return torch.cat((*tokens, _segment(batch.source.cells)), dim=1)
+
+
+def _segment(cells: Tensor) -> Tensor:
+    """(B, L + 1): cells and a `SEPARATOR`; all padding where there is no cell."""
+    present = (cells[:, :1] != PAD).long()
+    return torch.cat((cells, PAD + present * (SEPARATOR - PAD)), dim=1)
+
+
+def _left_aligned(tokens: Tensor) -> Tensor:
+    """Move the padding of (B, L) `tokens` behind the last token."""
+    return tokens.gather(1, (tokens == PAD).long().argsort(dim=1, stable=True))

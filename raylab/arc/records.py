@@ -1,0 +1,179 @@
+"""The records that training, scoring and picturing leave; reports read them without torch."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from raylab.grid_metrics import VALIDATION
+from raylab.runs.records import Part, Record
+from raylab.runs.run import METRICS
+
+GridRows = tuple[tuple[int, ...], ...]
+"""The rows of an ARC grid, colours 0..9."""
+
+
+class GroupMetrics(Part):
+    """The metrics of a group of validation tasks."""
+
+    grids: int
+    """Grids of the group, at least 1."""
+    metrics: Mapping[str, float]
+    """Every grid metric, and `compositional_gap`: cell accuracy minus grid accuracy."""
+
+
+class Epoch(Part):
+    """One epoch of a training."""
+
+    epoch: int
+    """Counted from 1."""
+    step: int
+    """Optimiser steps since the start."""
+    train_loss: float
+    """Mean loss of the epoch."""
+    learning_rate: float
+    """During the epoch."""
+    samples_per_second: float
+    """In training, over all workers."""
+    train_seconds: float
+    """Duration of training."""
+    validation_seconds: float
+    """Duration of validation."""
+    validation: Mapping[str, float]
+    """Every grid metric of the validation tasks, by its name in `raylab.grid_metrics`."""
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """The epoch of a flat row, as `row` returns it."""
+        return cls.model_validate(_nested(row))
+
+    def row(self) -> dict[str, float]:
+        """All values in one mapping, metrics with the prefix `val_`, as curves and logs take it."""
+        own = self.model_dump(include=set(Epoch.model_fields) - {"validation"})
+        return own | {f"{VALIDATION}{name}": value for name, value in self.validation.items()}
+
+
+class BestEpoch(Epoch):
+    """The epoch with the highest monitored metric; among equals the latest."""
+
+    groups: Mapping[str, GroupMetrics]
+    """Metrics by group of the validation tasks."""
+    checkpoint: str
+    """The checkpoint file, relative to the run directory."""
+
+
+class TrainingMetrics(Record):
+    """What a training measured so far, in its `metrics.json`."""
+
+    file: ClassVar[str] = METRICS
+
+    parameters: int
+    """Parameters of the model."""
+    best: BestEpoch
+    last: Epoch
+    history: tuple[Epoch, ...]
+    """All epochs, in order."""
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Nests the flat rows of files from before schema versions."""
+        return _nested_training(content) if version == 0 else None
+
+
+class PipelineMetrics(Record):
+    """What the trainings of a pipeline measured, in its `metrics.json`."""
+
+    file: ClassVar[str] = METRICS
+
+    models: Mapping[str, TrainingMetrics]
+    """Those trained so far, by name."""
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Nests the flat rows of files from before schema versions."""
+        if version != 0:
+            return None
+        models = content.get("models", {}).items()
+        return {"models": {name: _nested_training(metrics) for name, metrics in models}}
+
+
+class EvaluationMetrics(Record):
+    """Mean scores of an evaluation, in its `metrics.json`."""
+
+    file: ClassVar[str] = METRICS
+
+    metric: str
+    """The metric that the score tree calls accuracy."""
+    models: Mapping[str, Mapping[str, float]]
+    """Mean over the units, in [0, 1], by model and generation."""
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Keeps files from before schema versions as they are."""
+        return content if version == 0 else None
+
+
+class Answer(Part):
+    """What a model, decoding on its own, answered to a task."""
+
+    grid: GridRows
+    solved: bool
+
+
+class Example(Part):
+    """A question of a task, its answer, and each model's answer to it."""
+
+    task: str
+    """Id of the task."""
+    input: GridRows
+    target: GridRows
+    predictions: Mapping[str, Answer]
+    """By model."""
+
+
+class Examples(Record):
+    """The tasks that the report of a pipeline pictures."""
+
+    file: ClassVar[str] = "examples.json"
+
+    examples: tuple[Example, ...]
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Keeps files from before schema versions as they are."""
+        return content if version == 0 else None
+
+
+def _nested_training(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `TrainingMetrics`, of one whose epochs are flat rows."""
+    history: list[Mapping[str, Any]] = content.get("history", [])
+    return {
+        **content,
+        "best": _nested_best(content.get("best", {})),
+        "last": _nested(content.get("last", {})),
+        "history": [_nested(row) for row in history],
+    }
+
+
+def _nested_best(row: Mapping[str, Any]) -> dict[str, Any]:
+    groups: Mapping[str, Mapping[str, Any]] = row.get("groups", {})
+    return _nested(row) | {
+        "checkpoint": row.get("checkpoint"),
+        "groups": {
+            name: {
+                "grids": values.get("grids"),
+                "metrics": {key: value for key, value in values.items() if key != "grids"},
+            }
+            for name, values in groups.items()
+        },
+    }
+
+
+def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `Epoch`, of a flat row whose metrics begin with `val_`."""
+    own = Epoch.model_fields.keys() & row.keys()
+    return {key: row[key] for key in own} | {
+        "validation": {
+            key.removeprefix(VALIDATION): value
+            for key, value in row.items()
+            if key.startswith(VALIDATION)
+        }
+    }

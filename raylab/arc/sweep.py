@@ -1,0 +1,191 @@
+"""What a sweep leaves: its trials, why some failed, and how they rank."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from raylab.arc.records import Epoch, TrainingMetrics
+from raylab.config.arc import SearchSpace
+from raylab.config.base import Scalar
+from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.grid_metrics import VALIDATION
+from raylab.runs.records import Part, Record
+from raylab.runs.run import METRICS, TRIALS, Run
+from raylab.runs.run_record import RunRecord
+
+ARCHITECTURE = "architecture"
+
+Drawn = dict[str, Scalar]
+"""The values that a search drew: `architecture`, `<architecture>.<key>` and `training.<key>`."""
+
+
+def describe(drawn: Drawn) -> str:
+    """A draw on one line: the architecture, then its keys, numbers to three digits."""
+    keys = [key for key in drawn if key != ARCHITECTURE]
+    values = [f"{key.rpartition('.')[2]}={_short(drawn[key])}" for key in keys]
+    return " ".join([str(drawn[ARCHITECTURE]), *values])
+
+
+class TrialFailure(Record):
+    """Why a trial could not be trained."""
+
+    file: ClassVar[str] = "failure.json"
+
+    kind: str
+    """Name of the error."""
+    message: str
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Keeps files from before schema versions as they are."""
+        return content if version == 0 else None
+
+
+class Origin(Part):
+    """The checkpoint of another trial that a run starts from."""
+
+    checkpoint: str
+    """Its file."""
+    epoch: int
+    """Epochs that its weights have seen."""
+
+
+class TrialPointer(Origin):
+    """Where the weights of a trial lie after an epoch, which Ray Tune hands to other trials."""
+
+    run: str
+    """Name of the run, below the sweep's trials."""
+    drawn: Drawn
+    origin: Origin | None
+    """The checkpoint that the run itself started from."""
+
+
+class Trained(Part):
+    """What the training of a trial came to."""
+
+    score: float
+    """The highest value of the monitored metric."""
+    epoch: int
+    """The epoch of that."""
+    cell_accuracy: float
+    """At the same epoch."""
+    epochs: int
+    """Epochs trained."""
+    parameters: int
+    checkpoint: str
+    """The checkpoint file of the best epoch."""
+
+
+class Trial(Part):
+    """A trial of a sweep."""
+
+    trial: str
+    """Name of its run, below the sweep's trials."""
+    drawn: Drawn | None
+    """None where it was not begun."""
+    trained: Trained | None
+    """None where it failed or finished no epoch."""
+    failure: str | None
+    """Why it failed."""
+
+    @property
+    def description(self) -> str:
+        """What was drawn, on one line."""
+        return describe(self.drawn) if self.drawn else "-"
+
+
+class SweepMetrics(Record):
+    """The trials of a sweep, in its `metrics.json`."""
+
+    file: ClassVar[str] = METRICS
+
+    trials: tuple[Trial, ...]
+    """Best first, failed ones last."""
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Nests what a training came to, which files from before schema versions have flat."""
+        if version != 0:
+            return None
+        rows: list[Mapping[str, Any]] = content.get("trials", [])
+        return {"trials": [_nested(row) for row in rows]}
+
+
+def trial_runs(run: Run) -> list[Run]:
+    """The training runs of a sweep, by name."""
+    trials = run / TRIALS
+    return [Run.at(trials / name) for name in trials.names()]
+
+
+def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetrics:
+    """Every run of the trials `ids`, best first and failed ones last.
+
+    Raises:
+        RunError: A file of a trial cannot be used.
+        DataError: A file cannot be read.
+    """
+    wanted = set(ids)
+    runs = [trial for trial in trial_runs(run) if trial.name.partition("-")[0] in wanted]
+    return SweepMetrics(trials=tuple(sorted((_trial(config, trial) for trial in runs), key=_rank)))
+
+
+def history_of(run: Run, trial: Trial) -> tuple[Epoch, ...]:
+    """The epochs of a trial of the sweep `run`; none where it failed."""
+    metrics = Run.at(run / TRIALS / trial.trial).read_record(TrainingMetrics)
+    return () if metrics is None or trial.trained is None else metrics.history
+
+
+def _trial(config: TuneConfig, run: Run) -> Trial:
+    record, failure = run.read_record(RunRecord), run.read_record(TrialFailure)
+    metrics = run.read_record(TrainingMetrics)
+    return Trial(
+        trial=run.name,
+        drawn=None if record is None else _drawn(config.space, record),
+        trained=None
+        if failure is not None or metrics is None
+        else _trained(run, metrics, config.training.monitor),
+        failure=None if failure is None else failure.message,
+    )
+
+
+def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
+    best = metrics.best
+    return Trained(
+        score=best.validation[monitor.removeprefix(VALIDATION)],
+        epoch=best.epoch,
+        cell_accuracy=best.validation["cell_accuracy"],
+        epochs=metrics.last.epoch,
+        parameters=metrics.parameters,
+        checkpoint=str(run / best.checkpoint),
+    )
+
+
+def _rank(trial: Trial) -> tuple[bool, float, float, str]:
+    """Best score first; among equals, such as the zeros of a short sweep, by cell accuracy."""
+    if trial.trained is None:
+        return True, 0.0, 0.0, trial.trial
+    return False, -trial.trained.score, -trial.trained.cell_accuracy, trial.trial
+
+
+def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:
+    """What was searched of a trial's configuration, as trained."""
+    config = TrainConfig.model_validate(record.config)
+    architecture = config.model.architecture
+    model, training = (part.model_dump(mode="json") for part in (config.model, config.training))
+    return {
+        ARCHITECTURE: architecture,
+        **{f"{architecture}.{key}": model[key] for key in space.model[architecture]},
+        **{f"training.{key}": training[key] for key in space.training},
+    }
+
+
+def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `Trial`, of a flat row."""
+    trained = {key: value for key, value in row.items() if key in Trained.model_fields}
+    return {
+        **{key: value for key, value in row.items() if key not in trained},
+        "trained": None if row.get("score") is None else trained,
+    }
+
+
+def _short(value: Scalar) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

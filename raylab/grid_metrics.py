@@ -1,0 +1,229 @@
+"""The grid metrics: what is counted of predicted grids, and every metric as a ratio of counts.
+
+A metric is added here and nowhere else: configuration, tables, charts and score files follow.
+Formulas follow the metrics requirements of the ARC taxonomy reproduction (2025-10-27) and
+Ingram & Merrit 2025, *An Empirical Answer to re-arc*.
+
+Counts are methods of the tensors they are given, so that the command line knows the metrics
+without importing torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OBJECTIVE = "dense_grid_objective"
+"""The metric that is no ratio but a weighted sum of three."""
+VALIDATION = "val_"
+"""Prefix of a metric that training measures on the validation tasks."""
+
+
+class Count(IntEnum):
+    """What is counted of a grid."""
+
+    GRIDS = 0
+    EXACT = auto()
+    TOL_90 = auto()
+    TOL_95 = auto()
+    TOL_99 = auto()
+    CELLS = auto()
+    CORRECT_CELLS = auto()
+    ROWS = auto()
+    CORRECT_ROWS = auto()
+    COLS = auto()
+    CORRECT_COLS = auto()
+    TARGET_CHANGES = auto()
+    PREDICTED_CHANGES = auto()
+    COMMON_CHANGES = auto()
+    COPIES = auto()
+    SOLVED = auto()
+    CORRECT_SHAPES = auto()
+
+
+FREE_RUNNING = {Count.SOLVED, Count.CORRECT_SHAPES}
+"""Counted of what a model writes on its own; all others are counted under teacher forcing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridMetric:
+    """How a metric is called and shown.
+
+    Attributes:
+        label: Its name in tables and charts.
+        compared: Shown where models are compared.
+        higher_is_better: Whether training may monitor it and a score tree may be about it.
+    """
+
+    label: str
+    compared: bool = True
+    higher_is_better: bool = True
+
+    @property
+    def free_running(self) -> bool:
+        """Measured on what the model writes on its own."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio(GridMetric):
+    """A metric as a ratio of counts, both summed over grids first.
+
+    Attributes:
+        numerator: Counts that are added up above the line.
+        denominator: Counts that are added up below it.
+        empty: The value where the denominator is 0.
+    """
+
+    numerator: tuple[Count, ...]
+    denominator: tuple[Count, ...] = (Count.GRIDS,)
+    empty: float = 0.0
+
+    @property
+    def counts(self) -> set[Count]:
+        """All counts that it needs."""
+        return {*self.numerator, *self.denominator}
+
+    @property
+    def free_running(self) -> bool:
+        """Measured on what the model writes on its own."""
+        return bool(self.counts & FREE_RUNNING)
+
+
+GRID_METRICS: dict[str, GridMetric] = {
+    OBJECTIVE: GridMetric(label="dense grid objective"),
+    "grid_accuracy": Ratio(label="grid accuracy", numerator=(Count.EXACT,)),
+    "grid_tol_0p95": Ratio(label="grids with >= 95 % right", numerator=(Count.TOL_95,)),
+    "cell_accuracy": Ratio(
+        label="cell accuracy", numerator=(Count.CORRECT_CELLS,), denominator=(Count.CELLS,)
+    ),
+    "change_recall": Ratio(
+        label="change recall",
+        numerator=(Count.COMMON_CHANGES,),
+        denominator=(Count.TARGET_CHANGES,),
+        empty=1.0,
+    ),
+    "change_precision": Ratio(
+        label="change precision",
+        numerator=(Count.COMMON_CHANGES,),
+        denominator=(Count.PREDICTED_CHANGES,),
+        empty=1.0,
+    ),
+    "transformation_f1": Ratio(
+        label="transformation F1",
+        numerator=(Count.COMMON_CHANGES, Count.COMMON_CHANGES),
+        denominator=(Count.TARGET_CHANGES, Count.PREDICTED_CHANGES),
+        empty=1.0,
+    ),
+    "copy_rate": Ratio(
+        label="copy rate",
+        numerator=(Count.COPIES,),
+        denominator=(Count.CELLS,),
+        higher_is_better=False,
+    ),
+    "solve_rate": Ratio(label="solve rate (free-running)", numerator=(Count.SOLVED,)),
+    "shape_accuracy": Ratio(label="shape accuracy", numerator=(Count.CORRECT_SHAPES,)),
+    "grid_tol_0p90": Ratio(label="grid tol 0p90", numerator=(Count.TOL_90,), compared=False),
+    "grid_tol_0p99": Ratio(label="grid tol 0p99", numerator=(Count.TOL_99,), compared=False),
+    "row_all_correct_rate": Ratio(
+        label="row all correct rate",
+        numerator=(Count.CORRECT_ROWS,),
+        denominator=(Count.ROWS,),
+        compared=False,
+    ),
+    "col_all_correct_rate": Ratio(
+        label="col all correct rate",
+        numerator=(Count.CORRECT_COLS,),
+        denominator=(Count.COLS,),
+        compared=False,
+    ),
+}
+"""Every metric by its name, in the order in which they are shown."""
+RATIOS = {name: metric for name, metric in GRID_METRICS.items() if isinstance(metric, Ratio)}
+COMPARED = {name: metric.label for name, metric in GRID_METRICS.items() if metric.compared}
+"""Labels of the metrics that comparisons show."""
+SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is_better)
+"""Metrics that a model can be chosen and scored by."""
+MONITORED = tuple(f"{VALIDATION}{name}" for name in SCORED)
+"""The same as training names them."""
+
+
+def label_of(name: str) -> str:
+    """The label of a metric, with or without `val_`; of another name, its words."""
+    name = name.removeprefix(VALIDATION)
+    return GRID_METRICS[name].label if name in GRID_METRICS else name.replace("_", " ")
+
+
+def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Tensor]:
+    """Counts how right each grid is.
+
+    Args:
+        prediction: (B, H, W) integers.
+        target: (B, H, W) integers, `pad` outside each grid.
+        pad: The value of cells outside a grid.
+
+    Returns:
+        (B,) int64 by count.
+    """
+    valid = target != pad
+    correct = valid & (prediction == target)
+    cells, correct_cells = valid.sum((1, 2)), correct.sum((1, 2))
+    counts = {
+        Count.GRIDS: cells.new_ones(cells.shape),
+        Count.EXACT: ((cells > 0) & (correct_cells == cells)).long(),
+        Count.CELLS: cells,
+        Count.CORRECT_CELLS: correct_cells,
+    }
+    for count, percent in ((Count.TOL_90, 90), (Count.TOL_95, 95), (Count.TOL_99, 99)):
+        counts[count] = ((cells > 0) & (100 * correct_cells >= percent * cells)).long()
+    for dim, total, right in (
+        (2, Count.ROWS, Count.CORRECT_ROWS),
+        (1, Count.COLS, Count.CORRECT_COLS),
+    ):
+        held = valid.any(dim)
+        counts[total] = held.sum(1)
+        counts[right] = (held & ~(valid & ~correct).any(dim)).sum(1)
+    return counts
+
+
+def count_changes(
+    source: Tensor, target: Tensor, prediction: Tensor, pad: int
+) -> dict[Count, Tensor]:
+    """Counts the cells that change from the source, by (row, column).
+
+    A target cell without a source cell counts as changed, whatever is predicted.
+
+    Args:
+        source: (B, H', W') integers, `pad` outside each grid.
+        target: (B, H, W), likewise.
+        prediction: (B, H, W).
+        pad: The value of cells outside a grid.
+
+    Returns:
+        (B,) int64 by count; of `Count.CELLS` those of the target.
+    """
+    aligned = _aligned(source, target, pad)
+    valid = target != pad
+    absent = aligned == pad
+    target_changes = valid & (absent | (target != aligned))
+    predicted_changes = valid & (absent | (prediction != aligned))
+    return {
+        Count.CELLS: valid.sum((1, 2)),
+        Count.TARGET_CHANGES: target_changes.sum((1, 2)),
+        Count.PREDICTED_CHANGES: predicted_changes.sum((1, 2)),
+        Count.COMMON_CHANGES: (target_changes & predicted_changes).sum((1, 2)),
+        Count.COPIES: (valid & ~predicted_changes).sum((1, 2)),
+    }
+
+
+def _aligned(source: Tensor, like: Tensor, pad: int) -> Tensor:
+    """(B, H', W') `source` cropped or padded to (H, W) of `like`; cells keep their place."""
+    height, width = like.shape[1:]
+    aligned = like.new_full(like.shape, pad)
+    common = source[:, :height, :width]
+    aligned[:, : common.shape[1], : common.shape[2]] = common
+    return aligned
