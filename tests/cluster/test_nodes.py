@@ -83,9 +83,10 @@ def test_a_job_started_directly_joins_the_cluster_that_it_is_given(
 
 
 def test_a_model_is_trained_scored_and_measured_on_object_storage(
-    nodes: Nodes, s3: ObjectStorage
+    nodes: Nodes, s3: ObjectStorage, run_script: RunScript
 ) -> None:
     runs = Place.at(s3.uri) / "arc"
+    evaluation = f"storage={runs} name=scores models=[two] generations=[1,2] data.every=40"
     done = nodes.submit(
         "sh",
         "-c",
@@ -93,9 +94,7 @@ def test_a_model_is_trained_scored_and_measured_on_object_storage(
         set -e
         python jobs/train.py {" ".join(TINY)} training.epochs=2 storage={runs} name=two \
             cluster.workers=2 cluster.cpus_per_worker=1
-        evaluate="jobs/evaluate.py storage={runs} name=scores models=[two] data.every=40"
-        python $evaluate generations=[1]
-        python $evaluate generations=[1,2] resume=true
+        python jobs/evaluate.py {evaluation}
         BASE_ARTIFACTS_DIR={runs} python jobs/quality.py storage={runs} name=quality \
             run_id=scores log=json
         """,
@@ -111,7 +110,8 @@ def test_a_model_is_trained_scored_and_measured_on_object_storage(
     (best,) = re.findall(rf"best checkpoint {runs}/(\S+)", done.stdout)
     assert (runs / best).exists() and (runs / "two/tensorboard").is_directory()
     assert f"score tree {runs}/scores/scores" in done.stdout
-    assert "1 of 2 pairs of model and generation" in done.stdout
+    again = run_script("evaluate", *evaluation.split(), "resume=true")
+    assert "2 of 2 pairs of model and generation" in again.stdout, again.stderr
 
     scores = json.loads((runs / "scores/metrics.json").read())["models"]["two"]
     assert scores.keys() == {"seed-1", "seed-2"}
