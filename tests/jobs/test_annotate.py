@@ -29,6 +29,7 @@ from raylab.errors import StoppedError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.wire import encode_request
 from raylab.opt.code import parse
+from tests.annotation.outcomes import CODEBOOK
 from tests.archive.postgres import PostgresServer
 from tests.conftest import RunScript
 from tests.llm.scripted_server import server_process
@@ -278,7 +279,7 @@ def test_kills_lose_nothing_and_pay_nothing_twice(
         start_new_session=True,
     )  # fmt: skip
     settings = settings_for(order)
-    all_cases = list(read_cases(str(cases)))
+    all_cases = list(read_cases(str(cases), CODEBOOK))
 
     def kill_annotator() -> None:
         actor_of(driver, "Annotator").kill()
@@ -335,7 +336,7 @@ def test_a_stopped_run_keeps_every_answer_and_goes_on(
         assert "Traceback" not in errors
         with Archive.open(store.location) as archive:
             assert 20 <= sum(archive.counts("run").values()) < 200
-        kept = cached(store, list(read_cases(str(cases))), settings)
+        kept = cached(store, list(read_cases(str(cases), CODEBOOK)), settings)
         assert kept == whole_answers(log).keys()
 
         done = run_script("annotate", *order, "actors=1", "resume=true")
