@@ -25,7 +25,7 @@ from raylab.config.jobs import (
 from raylab.quality.record import Quality
 from raylab.runs.records import Record
 from raylab.runs.run import METRICS, TRIALS, Run
-from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome
+from tests.annotation.outcomes import CODEBOOK, DISTANCE, adjudication, answer, outcome
 from tests.annotation.outcomes import report as judgement
 from tests.quality.qualities import figure, quality
 
@@ -62,7 +62,7 @@ def content(
     smoke: bool = False,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
-    quality, disagreements = BatchQuality(decisions, DISTANCE), Disagreements(DISTANCE)
+    quality, disagreements = BatchQuality(decisions, CODEBOOK), Disagreements(DISTANCE)
     for case in cases:
         quality.add(case)
         disagreements.add(case)
