@@ -29,7 +29,8 @@ from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
 from raylab.opt.distance import PACKAGED_DISTANCE, load_distance
-from raylab.quality.trees import find_trees, read_units
+from raylab.quality.reading import read_units
+from raylab.quality.trees import find_trees
 from tests.object_storage import ObjectStorage
 from tests.quality.test_measure import TWO, write
 

@@ -57,7 +57,9 @@ from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.config.models import ModelConfig
 from raylab.errors import ConfigError
 from raylab.log import log_line, log_tables
-from raylab.quality.trees import CACHE_DIRECTORY, SETTLED_NANOSECONDS
+from raylab.quality.cache import CACHE_DIRECTORY
+from raylab.quality.reading import SETTLED_NANOSECONDS
+from raylab.quality.record import TreeQuality
 from raylab.runs.run import METRICS, Run
 
 SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
@@ -119,12 +121,12 @@ def quality_round(root: Path, storage: Path) -> dict[str, float]:
     plain, means = _timed(lambda: plain_means(root))
     first, quality = _timed(lambda: _measure(root, storage))
     second, again = _timed(lambda: _measure(root, storage))
-    assert again["files"]["cached"] and not quality["files"]["cached"]
-    assert all(abs(quality["models"][name] - mean) < AGREEMENT for name, mean in means.items())
+    assert again.files.cached and not quality.files.cached
+    assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
     return {"plain": plain, "first": first, "second": second}
 
 
-def _measure(root: Path, storage: Path) -> Mapping[str, Any]:
+def _measure(root: Path, storage: Path) -> TreeQuality:
     with contextlib.redirect_stdout(io.StringIO()):
         return measure_trees(str(root), (), QualityConfig(), str(storage), "benchmark")
 

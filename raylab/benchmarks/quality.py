@@ -5,7 +5,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from raylab.quality.logs import score_log
+from raylab.quality.logs import EvalLog
 
 MODELS = 50
 GENERATIONS = 5
@@ -56,7 +56,7 @@ def plain_means(root: Path) -> dict[str, float]:
 
 
 def _log(model: str, task: str, accuracy: float, created: str, size: int) -> str:
-    log = score_log(
+    log = EvalLog(
         model=model,
         task=task,
         dataset="benchmark",
@@ -64,7 +64,7 @@ def _log(model: str, task: str, accuracy: float, created: str, size: int) -> str
         metrics={"accuracy": accuracy, "stderr": 0.01},
         created=created,
         metadata={"prompt": "p" * (SMALL_BYTES - 900)},
-    )
+    ).content()
     samples = max(size - SMALL_BYTES, 0) // SAMPLE_BYTES
     if samples:
         log["samples"] = [_sample(index) for index in range(samples)]

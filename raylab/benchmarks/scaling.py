@@ -22,7 +22,7 @@ from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig
 from raylab.log import log_line, log_tables
-from raylab.quality.trees import SETTLED_NANOSECONDS
+from raylab.quality.reading import SETTLED_NANOSECONDS
 from raylab.runs.run import METRICS, Run
 
 NODES = (1, 2, 4)

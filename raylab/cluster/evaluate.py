@@ -30,7 +30,7 @@ from raylab.config.jobs import EvaluateConfig
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.files import Place
 from raylab.log import log_line, log_tables
-from raylab.quality.logs import read_score, score_log
+from raylab.quality.logs import EvalLog, read_score
 from raylab.report.progress import duration
 from raylab.report.tables import accuracy_table, percent
 from raylab.runs.run import METRICS, SCORES, Json, Run
@@ -449,7 +449,7 @@ def _write_scores(job: _Job, pair: Pair, scores: Mapping[str, UnitScore]) -> Non
     created = datetime.now(UTC).isoformat(timespec="seconds")
 
     def write(unit: str, score: UnitScore) -> None:
-        log = score_log(
+        log = EvalLog(
             model=pair[0],
             task=unit,
             dataset=pair[1],
@@ -464,7 +464,7 @@ def _write_scores(job: _Job, pair: Pair, scores: Mapping[str, UnitScore]) -> Non
                 "checkpoint": job.models[pair[0]],
             },
         )
-        job.tree.write_json(job.file(pair, unit), log)
+        job.tree.write_record(log, job.file(pair, unit))
 
     with ThreadPoolExecutor(FILE_THREADS) as threads:
         list(threads.map(write, scores.keys(), scores.values()))

@@ -16,7 +16,7 @@ from raylab.arc.data.tasks import load_tasks
 from raylab.arc.evaluation import predicted_examples
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
-from raylab.cluster.quality import measure_trees, tell_quality
+from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit
 from raylab.config.base import AS_PUBLISHED
@@ -24,11 +24,12 @@ from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
 from raylab.log import log_line, log_tables
-from raylab.quality.measure import Quality
+from raylab.quality.record import Quality, TreeQuality
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import Example, PipelineReport, Prediction, render_pipeline
+from raylab.report.quality import log_quality
 from raylab.report.tables import comparison_table
-from raylab.runs.run import METRICS, QUALITY, RECORD, SCORES, Json, Run
+from raylab.runs.run import METRICS, RECORD, SCORES, Json, Run
 
 PRIOR = "prior"
 EXAMPLES = "examples.json"
@@ -56,7 +57,7 @@ def run_pipeline(config: PipelineConfig) -> None:
         _score(config, run, models)
         if not (run / EXAMPLES).exists():
             run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
-        run.write_json(QUALITY, _measure(config, run))
+        run.write_record(_measure(config, run))
     write_page(run, _page(config, run))
     run.finish()
     _tell_outcome(run)
@@ -98,12 +99,12 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     log_line("\nquality")
     settings = QualityConfig(storage=config.storage)
 
-    def measure(root: str, priors: Sequence[str] = ()) -> Quality:
+    def measure(root: str, priors: Sequence[str] = ()) -> TreeQuality:
         return measure_trees(root, priors, settings, config.storage, run.name)
 
     priors = [] if config.prior is None else [str(run / PRIOR)]
     quality = measure(str(run / SCORES), priors)
-    return {**quality, "others": {uri: measure(uri) for uri in config.score_trees}}
+    return Quality.of(quality, {uri: measure(uri) for uri in config.score_trees})
 
 
 def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> list[Json]:
@@ -140,20 +141,26 @@ def _predict(checkpoint: Checkpoint, data: Any) -> list[Json]:
 
 
 def _page(config: PipelineConfig, run: Run) -> str:
-    quality = run.read_json(QUALITY) or {}
-    others = cast("dict[str, Json]", quality.pop("others", {}))
+    quality = _quality(run)
     examples = cast("list[Json]", (run.read_json(EXAMPLES) or {})["examples"])
     return render_pipeline(
         PipelineReport(
             title=f"raylab pipeline {run.name}",
             uri=run.uri,
             models=(run.read_json(METRICS) or {})["models"],
-            quality={f"{config.data.source} tasks": quality, **others},
+            quality={f"{config.data.source} tasks": quality, **quality.others},
             examples=[_example(item) for item in examples],
             record=run.read_json(RECORD) or {},
             metric=config.scoring.metric,
         )
     )
+
+
+def _quality(run: Run) -> Quality:
+    quality = run.read_record(Quality)
+    if quality is None:
+        raise RunError(f"run {run} has no {Quality.file} that can be read: give another name=")
+    return quality
 
 
 def _example(item: Json) -> Example:
@@ -162,13 +169,13 @@ def _example(item: Json) -> Example:
 
 
 def _tell_outcome(run: Run) -> None:
-    quality = run.read_json(QUALITY) or {}
+    quality = _quality(run)
     models = (run.read_json(METRICS) or {})["models"]
     log_tables(comparison_table(models), models={name: m["best"] for name, m in models.items()})
-    tell_quality(quality)
-    for uri, other in quality["others"].items():
+    log_quality(quality)
+    for uri, other in quality.others.items():
         log_line(f"\n{uri}")
-        tell_quality(other)
+        log_quality(other)
     log_line(f"\nreport {run / PAGE}", uri=str(run / PAGE))
 
 

@@ -1,4 +1,4 @@
-"""One Inspect AI eval log: its accuracy read without its samples, and a log of ours built.
+"""Inspect AI eval logs: the accuracy of any, read without its samples, and logs of ours.
 
 A JSON log holds `status`, `results` and `error` before its samples, and an `.eval` log is a zip
 with all but the samples in `header.json`. So the cost of reading does not grow with the samples.
@@ -13,10 +13,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import msgspec
 import zstandard
+from pydantic import model_validator
+
+from raylab.runs.records import Record
 
 PREFIX = 1 << 13
 """Bytes of a JSON log that are read first; as often as these do not reach, 8 times as many."""
@@ -61,10 +64,10 @@ _DECODER = msgspec.json.Decoder(_Log)
 
 
 def read_score(file: BinaryIO, name: str) -> float | str:
-    """The accuracy in [0, 1] that an eval log reports, or why it has none.
+    """Reads the accuracy in [0, 1] that an eval log reports, or why it has none.
 
     A log without a status, as other tools write, counts if it has a score. A JSON log that breaks
-    off within its samples counts, since what is behind the header is not read.
+    off within its samples counts, since nothing behind the header is read.
 
     Args:
         file: The log, at its start.
@@ -76,20 +79,12 @@ def read_score(file: BinaryIO, name: str) -> float | str:
     return _score(_read_eval(file) if name.endswith(".eval") else _read_json(file))
 
 
-def score_log(
-    *,
-    model: str,
-    task: str,
-    dataset: str,
-    samples: int,
-    metrics: Mapping[str, float],
-    created: str,
-    run_id: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The content of an Inspect AI eval log (version 2) without samples.
+class EvalLog(Record):
+    """A log of ours, which is written as an Inspect AI eval log (version 2) without samples.
 
-    Args:
+    Equal logs have equal contents: all other identifiers are hashes of the fields.
+
+    Attributes:
         model: Model name.
         task: Task name.
         dataset: Name of what was scored.
@@ -99,50 +94,72 @@ def score_log(
         run_id: Id of the run that made it; None makes one of model and time.
         metadata: What else to keep, as JSON values.
 
-    Returns:
-        The same for the same arguments: all other identifiers are hashes of them.
-
     Raises:
         ValueError: A metric is not finite, or accuracy is missing or outside [0, 1].
     """
-    for name, value in metrics.items():
-        if not math.isfinite(value):
-            raise ValueError(f"metric {name} of {model} on {task} is {value}")
-    if not 0.0 <= metrics.get("accuracy", -1.0) <= 1.0:
-        raise ValueError(f"{model} on {task} needs an accuracy in [0, 1]: {dict(metrics)}")
-    ordered = {"accuracy": metrics["accuracy"], **metrics}
-    return {
-        "version": 2,
-        "status": "success",
-        "eval": {
-            "eval_id": _identifier("eval", model, task, dataset, created),
-            "run_id": run_id or _identifier("run", model, created),
-            "created": created,
-            "task": task,
-            "task_id": _identifier("task", task, dataset),
-            "dataset": {"name": dataset, "samples": samples},
-            "model": model,
-            "config": {},
-            "metadata": dict(metadata or {}),
-        },
-        "plan": {"name": "plan", "steps": [], "config": {}},
-        "results": {
-            "total_samples": samples,
-            "completed_samples": samples,
-            "scores": [
-                {
-                    "name": "raylab",
-                    "scorer": "raylab",
-                    "params": {},
-                    "metrics": {
-                        name: {"name": name, "value": float(value), "params": {}}
-                        for name, value in ordered.items()
-                    },
-                }
-            ],
-        },
-        "stats": {"started_at": created, "completed_at": created, "model_usage": {}},
-    }
+
+    model: str
+    task: str
+    dataset: str
+    samples: int
+    metrics: Mapping[str, float]
+    created: str
+    run_id: str | None = None
+    metadata: Mapping[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _check_metrics(self) -> Self:
+        for name, value in self.metrics.items():
+            if not math.isfinite(value):
+                raise ValueError(f"metric {name} of {self.model} on {self.task} is {value}")
+        if not 0.0 <= self.metrics.get("accuracy", -1.0) <= 1.0:
+            raise ValueError(
+                f"{self.model} on {self.task} needs an accuracy in [0, 1]: {dict(self.metrics)}"
+            )
+        return self
+
+    def content(self) -> dict[str, Any]:
+        """Returns the log in Inspect's format, with `accuracy` first of the metrics."""
+        task_id = _identifier("task", self.task, self.dataset)
+        return {
+            "version": 2,
+            "status": "success",
+            "eval": {
+                "eval_id": _identifier("eval", self.model, self.task, self.dataset, self.created),
+                "run_id": self.run_id or _identifier("run", self.model, self.created),
+                "created": self.created,
+                "task": self.task,
+                "task_id": task_id,
+                "dataset": {"name": self.dataset, "samples": self.samples},
+                "model": self.model,
+                "config": {},
+                "metadata": dict(self.metadata),
+            },
+            "plan": {"name": "plan", "steps": [], "config": {}},
+            "results": {
+                "total_samples": self.samples,
+                "completed_samples": self.samples,
+                "scores": [
+                    {
+                        "name": "raylab",
+                        "scorer": "raylab",
+                        "params": {},
+                        "metrics": {
+                            name: {"name": name, "value": value, "params": {}}
+                            for name, value in self._ordered_metrics().items()
+                        },
+                    }
+                ],
+            },
+            "stats": {
+                "started_at": self.created,
+                "completed_at": self.created,
+                "model_usage": {},
+            },
+        }
+
+    def _ordered_metrics(self) -> dict[str, float]:
+        return {"accuracy": self.metrics["accuracy"], **self.metrics}
 
 
 def _identifier(*parts: str) -> str:
@@ -194,7 +211,7 @@ def _checked(log: _Log | str) -> _Log | str:
 
 
 def _headers(content: bytes) -> Iterator[bytes]:
-    """What comes before each key that may start the samples, closed to one object.
+    """Yields the bytes before each key that may start the samples, closed to one object.
 
     It is JSON only if the key is on top level: anywhere else a bracket or a quote stays open.
     """
@@ -218,7 +235,7 @@ def _decode(content: bytes) -> _Log | str:
 
 
 def _decode_leniently(content: bytes) -> _Log | str:
-    """Takes NaN and infinity, which Inspect writes and JSON does not have."""
+    """Decodes NaN and infinity too, which Inspect writes and JSON does not have."""
     try:
         return msgspec.convert(json.loads(content), _Log)
     except msgspec.ValidationError as error:

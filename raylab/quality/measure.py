@@ -1,8 +1,7 @@
-"""The four metrics of a benchmark with their intervals, from what was read of its score tree."""
+"""The metrics of a benchmark with their intervals, from what was read of its score tree."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +9,11 @@ from numpy.typing import NDArray
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.errors import DataError
-from raylab.quality import metrics
-from raylab.quality.trees import ScoreTree, Skipped, UnitScores
+from raylab.quality.metrics import METRICS, MeanAccuracies, model_difference
+from raylab.quality.reading import UnitScores
+from raylab.quality.record import FileCounts, QualityFigure, SkippedFile, TreeQuality
+from raylab.quality.trees import ScoreTree
 
-METRICS = ("difficulty", "separability", "consistency", "novelty")
 QUANTILES = (0.025, 0.975)
 LEAST_REPLICATES = 0.5
 """Share of the replicates that must draw a file of every unit for intervals to be given."""
@@ -21,7 +21,7 @@ LISTED_FILES = 1000
 NAMED_FILES = 3
 
 Array = NDArray[np.float64]
-Quality = dict[str, Any]
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class _Table:
 
 def measure_groups(
     trees: Sequence[ScoreTree], config: QualityConfig, *groups: Sequence[UnitScores]
-) -> Quality:
+) -> TreeQuality:
     """`measure` for units that were read in groups, those of the benchmark's tree first.
 
     Raises:
@@ -72,8 +72,10 @@ def measure_groups(
     return measure(read[0], read[1:], config)
 
 
-def measure(current: TreeScores, priors: Sequence[TreeScores], config: QualityConfig) -> Quality:
-    """The content of `quality.json`.
+def measure(
+    current: TreeScores, priors: Sequence[TreeScores], config: QualityConfig
+) -> TreeQuality:
+    """Computes every metric of a benchmark with its interval.
 
     A model's accuracy is the mean over its generations of the mean over files. Intervals are
     of 95 %, over the bootstrap replicates that draw a file of every unit.
@@ -82,12 +84,6 @@ def measure(current: TreeScores, priors: Sequence[TreeScores], config: QualityCo
         current: The benchmark.
         priors: Earlier benchmarks, which novelty is against.
         config: What to do with missing generations and unusable files.
-
-    Returns:
-        The four metrics, null where not computed; `intervals` [low, high] or null of each;
-        `reasons` of what is null; `models`, `generations` and `priors` with their accuracies in
-        [0, 1]; `layout` and `layout_reason`; `files` counted as read, cached and skipped;
-        `skipped` files with their reasons, of which at most 1000; `warnings`.
 
     Raises:
         DataError: A model has no usable file, models or generations differ, or files are unusable
@@ -99,49 +95,47 @@ def measure(current: TreeScores, priors: Sequence[TreeScores], config: QualityCo
     tables = [_table(scores, config) for scores in everything]
     table = tables[0]
     for scores, other in zip(priors, tables[1:], strict=True):
-        if difference := metrics.model_difference(table.models, other.models):
+        if difference := model_difference(table.models, other.models):
             raise DataError(
                 f"prior {scores.tree.location} has other models than {current.tree.location}: "
                 f"{difference}; novelty needs the same models everywhere: add their scores, or "
                 "take the prior out of quality_eval_cfg.prior_datasets"
             )
-    reasons = _reasons_without(table, tables[1:])
-    values = _metrics_of([t.means for t in tables], reasons)
-    intervals, reason = _intervals(everything, tables, reasons, config)
-    return {
-        **{name: None if name in reasons else float(values[name]) for name in METRICS},
-        "intervals": intervals,
-        "reasons": reasons | ({"intervals": reason} if reason else {}),
-        "models": _accuracies(table),
-        "generations": _generations(current.tree.layout, table),
-        "priors": {
-            scores.tree.location: _accuracies(other)
+    accuracies = _accuracies([t.means for t in tables], table.generations)
+    values = {name: float(of) for name, of in _computed(accuracies).items()}
+    intervals, no_intervals = _intervals(everything, tables, values, config)
+    return TreeQuality(
+        figures={
+            name: QualityFigure(
+                value=values.get(name),
+                interval=intervals.get(name),
+                reason=metric.why_not(accuracies) or None,
+            )
+            for name, metric in METRICS.items()
+        },
+        no_intervals=no_intervals,
+        models=_by_model(table),
+        generations=_by_generation(current.tree.layout, table),
+        priors={
+            scores.tree.location: _by_model(other)
             for scores, other in zip(priors, tables[1:], strict=True)
         },
-        "layout": current.tree.layout.value,
-        "layout_reason": current.tree.reason,
-        "files": {
-            name: sum(getattr(unit, name) for scores in everything for unit in scores.units)
-            for name in ("read", "cached", "skipped")
-        },
-        "skipped": [
-            {"path": file.path, "reason": file.reason}
-            for file in list(_skipped(everything))[:LISTED_FILES]
-        ],
-        "warnings": list(_warnings(everything, tables)),
-    }
+        layout=current.tree.layout,
+        layout_reason=current.tree.reason,
+        files=count_files(unit for scores in everything for unit in scores.units),
+        skipped=tuple(_skipped(everything))[:LISTED_FILES],
+        warnings=(*_warnings(everything, tables), *_warnings_of_metrics(accuracies)),
+    )
 
 
-def log_lines(quality: Mapping[str, Any]) -> Iterator[str]:
-    """The lines that users search the log of the job for."""
-    for model, accuracy in quality["models"].items():
-        generations = quality["generations"].get(model)
-        over = f" over {len(generations)} generations" if generations else ""
-        yield f"Model '{model}' mean accuracy{over}: {accuracy:.4f}"
-    for name in METRICS:
-        value = quality[name]
-        shown = f"not computed, {quality['reasons'][name]}" if value is None else f"{value:.4f}"
-        yield f"Benchmark {name}: {shown}"
+def count_files(units: Iterable[UnitScores]) -> FileCounts:
+    """Adds up the files of units by what became of them."""
+    units = list(units)
+    return FileCounts(
+        read=sum(unit.read for unit in units),
+        cached=sum(unit.cached for unit in units),
+        skipped=sum(unit.skipped for unit in units),
+    )
 
 
 def _table(scores: TreeScores, config: QualityConfig) -> _Table:
@@ -204,73 +198,58 @@ def _common_generations(
     return common
 
 
-def _reasons_without(table: _Table, priors: Sequence[_Table]) -> dict[str, str]:
-    """Why consistency or novelty is not computed."""
-    reasons: dict[str, str] = {}
-    if table.generations == ("",):
-        reasons["consistency"] = "the tree has no generations"
-    elif len(table.generations) < 2:
-        only = ", ".join(table.generations)
-        reasons["consistency"] = f"{only} is the only generation, it needs two"
-    if not priors:
-        reasons["novelty"] = "no prior_datasets are configured"
-    return reasons
+def _accuracies(means: Sequence[Array], generations: Sequence[str]) -> MeanAccuracies:
+    """The accuracies of (..., models, generations) means of each tree, the benchmark's first."""
+    return MeanAccuracies(means[0], [prior.mean(axis=-1) for prior in means[1:]], generations)
 
 
-def _metrics_of(means: Sequence[Array], without: Mapping[str, str]) -> dict[str, Array]:
-    """Metrics, with any leading axes, of (..., models, generations) means of each tree."""
-    accuracies = [mean.mean(axis=-1) for mean in means]
-    values = {
-        "difficulty": metrics.difficulty(accuracies[0]),
-        "separability": metrics.separability(accuracies[0]),
+def _computed(accuracies: MeanAccuracies) -> dict[str, Array]:
+    """The metrics that can be computed, with the leading axes of the accuracies."""
+    return {
+        name: metric.compute(accuracies)
+        for name, metric in METRICS.items()
+        if not metric.why_not(accuracies)
     }
-    if "consistency" not in without:
-        values["consistency"] = metrics.consistency(means[0])
-    if "novelty" not in without:
-        values["novelty"] = metrics.novelty(accuracies[0], np.stack(accuracies[1:], axis=-1))
-    return values
 
 
 def _intervals(
     everything: Sequence[TreeScores],
     tables: Sequence[_Table],
-    without: Mapping[str, str],
+    values: Mapping[str, float],
     config: QualityConfig,
-) -> tuple[dict[str, list[float] | None], str]:
-    """Intervals of the metrics, or why there are none."""
-    none: dict[str, list[float] | None] = dict.fromkeys(METRICS)
+) -> tuple[dict[str, Interval], str | None]:
+    """Intervals of the metrics, or none and why."""
     if not config.bootstrap:
-        return none, "bootstrap=0"
+        return {}, "bootstrap=0"
     for unit in (unit for scores in everything for unit in scores.units):
         if unit.count == 1:
-            return none, f"{unit.unit.path} has one usable file, intervals need two"
+            return {}, f"{unit.unit.path} has one usable file, intervals need two"
     kept = np.logical_and.reduce([(t.weights > 0).all(axis=(1, 2)) for t in tables])
     if kept.sum() < LEAST_REPLICATES * config.bootstrap:
-        return none, (
+        return {}, (
             f"only {kept.sum()} of {config.bootstrap} replicates draw a file of every directory: "
             "the directories hold too few files"
         )
     means = [t.weighted[kept] / t.weights[kept] for t in tables]
-    values = _metrics_of(means, without)
-    actual = _metrics_of([t.means for t in tables], without)
-    found = {name: _interval(float(actual[name]), drawn) for name, drawn in values.items()}
-    return none | found, ""
+    drawn = _computed(_accuracies(means, tables[0].generations))
+    return {name: _interval(values[name], of) for name, of in drawn.items()}, None
 
 
-def _interval(value: float, drawn: Array) -> list[float]:
-    """Percentiles about the median, moved to the value and kept in [0, 1].
+def _interval(value: float, drawn: Array) -> Interval:
+    """Percentile interval recentred on the value and kept in [0, 1].
 
     The best and the spread of resampled accuracies lie above those measured, so plain percentiles
     could leave the value itself out.
     """
-    return np.clip(value + np.quantile(drawn, QUANTILES) - np.median(drawn), 0.0, 1.0).tolist()
+    ends = np.clip(value + np.quantile(drawn, QUANTILES) - np.median(drawn), 0.0, 1.0)
+    return float(ends[0]), float(ends[1])
 
 
-def _accuracies(table: _Table) -> dict[str, float]:
+def _by_model(table: _Table) -> dict[str, float]:
     return dict(zip(table.models, table.means.mean(axis=-1).tolist(), strict=True))
 
 
-def _generations(layout: Layout, table: _Table) -> dict[str, dict[str, float]]:
+def _by_generation(layout: Layout, table: _Table) -> dict[str, dict[str, float]]:
     if layout is Layout.FLAT:
         return {}
     return {
@@ -288,13 +267,13 @@ def _refuse_skipped(everything: Sequence[TreeScores]) -> None:
         )
 
 
-def _skipped(everything: Iterable[TreeScores]) -> Iterator[Skipped]:
+def _skipped(everything: Iterable[TreeScores]) -> Iterator[SkippedFile]:
     for scores in everything:
         for unit in sorted(scores.units, key=lambda unit: unit.unit.path):
             yield from unit.listed
 
 
-def _named(files: Sequence[Skipped]) -> str:
+def _named(files: Sequence[SkippedFile]) -> str:
     lines = [f"\n  {file.path}: {file.reason}" for file in files[:NAMED_FILES]]
     return f", for example{''.join(lines)}\n" if lines else ""
 
@@ -317,7 +296,9 @@ def _warnings(everything: Sequence[TreeScores], tables: Sequence[_Table]) -> Ite
                 f"generations of {location} left out, because not every model has usable scores in "
                 f"them: {_first(sorted(dropped))}"
             )
-    if len(tables) > 1 and (
-        warning := metrics.exact_fit_warning(len(tables[0].models), len(tables) - 1)
-    ):
-        yield warning
+
+
+def _warnings_of_metrics(accuracies: MeanAccuracies) -> Iterator[str]:
+    for metric in METRICS.values():
+        if not metric.why_not(accuracies) and (warning := metric.warning(accuracies)):
+            yield warning

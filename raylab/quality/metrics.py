@@ -1,14 +1,17 @@
-"""The four metrics of a benchmark's quality, from accuracies that models reached on it.
+"""The metrics of a benchmark's quality, from accuracies that models reached on it.
 
-Difficulty, separability and novelty are those of AutoBencher (arXiv 2407.08351), consistency is
-that of Data Swarms (arXiv 2506.00741). Each formula is written once, over arrays with any leading
-axes, so that replicates of a bootstrap go through the same code as the measured accuracies.
+A metric is a formula and an entry in `METRICS`; the measurement, the tables and the pages take all
+they know of it from there. Difficulty, separability and novelty are those of AutoBencher
+(arXiv 2407.08351), consistency is that of Data Swarms (arXiv 2506.00741). Each formula is written
+once, over arrays with any leading axes, so that replicates of a bootstrap go through the same code
+as the measured accuracies.
 """
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,47 @@ LOGGER = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 Accuracies = Mapping[str, float] | Iterable[float]
+
+
+@dataclass(frozen=True)
+class MeanAccuracies:
+    """What the metrics are computed from, with any leading axes.
+
+    Attributes:
+        benchmark: (..., models, generations) accuracies in [0, 1].
+        priors: (..., models) for each earlier benchmark.
+        generations: Names; one empty name where the benchmark has no generations.
+    """
+
+    benchmark: Array
+    priors: Sequence[Array]
+    generations: Sequence[str]
+
+    @property
+    def models(self) -> Array:
+        """(..., models) means over the generations."""
+        return self.benchmark.mean(axis=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QualityMetric:
+    """A figure of the quality of a benchmark.
+
+    Attributes:
+        compute: Returns the figure, with the leading axes of the accuracies.
+        why_not: Returns why it cannot be computed; empty if it can.
+        warning: Returns why it says nothing although it can be computed; empty if it does.
+        better: The good end of its scale; None if neither is.
+        meaning: What the figure says, for a reader of the report.
+        computation: The formula in words.
+    """
+
+    compute: Callable[[MeanAccuracies], Array]
+    why_not: Callable[[MeanAccuracies], str] = lambda _: ""
+    warning: Callable[[MeanAccuracies], str] = lambda _: ""
+    better: Literal["higher", "lower"] | None = "higher"
+    meaning: str
+    computation: str
 
 
 def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
@@ -85,7 +129,7 @@ def compute_benchmark_consistency(accuracies: Mapping[str, Sequence[float]]) -> 
 def compute_benchmark_novelty(
     current: Mapping[str, float], priors: Sequence[Mapping[str, float]]
 ) -> float:
-    """How badly accuracies on earlier benchmarks rank the models on this one, in [0, 1].
+    """One minus how well accuracies on earlier benchmarks rank the models here, in [0, 1].
 
     Ordinary least squares with intercept predicts the current accuracies from the prior ones; the
     novelty is one minus Spearman's correlation of predictions and actual accuracies, and 1 where
@@ -113,14 +157,14 @@ def compute_benchmark_novelty(
 
 
 def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
-    """Which of the current models a prior lacks and which it has beside them; empty if none."""
+    """Names the current models that a prior lacks and those it has beside them; empty if none."""
     ours, theirs = set(current), set(prior)
     parts = {"missing": sorted(ours - theirs), "extra": sorted(theirs - ours)}
     return "; ".join(f"{kind} {', '.join(names)}" for kind, names in parts.items() if names)
 
 
 def exact_fit_warning(models: int, priors: int) -> str:
-    """Why a novelty says nothing, or an empty string if it does."""
+    """Tells that a novelty against so many priors says nothing; empty if it does."""
     if priors < models - 1:
         return ""
     return (
@@ -154,6 +198,57 @@ def novelty(current: Array, priors: Array) -> Array:
     weights = inverse @ (actual - centre)[..., None]
     predicted = _rounded((columns @ weights)[..., 0] + centre)
     return np.clip(1.0 - _rank_correlation(predicted, actual), 0.0, 1.0)
+
+
+def _why_no_consistency(accuracies: MeanAccuracies) -> str:
+    match accuracies.generations:
+        case ("",):
+            return "the tree has no generations"
+        case (only,):
+            return f"{only} is the only generation, it needs two"
+        case _:
+            return ""
+
+
+def _why_no_novelty(accuracies: MeanAccuracies) -> str:
+    return "" if accuracies.priors else "no prior_datasets are configured"
+
+
+METRICS = {
+    "difficulty": QualityMetric(
+        compute=lambda accuracies: difficulty(accuracies.models),
+        better=None,
+        meaning="How much the best model leaves undone: 0 if one model gets all right, 1 if none "
+        "gets anything right.",
+        computation="1 - the highest accuracy of a model",
+    ),
+    "separability": QualityMetric(
+        compute=lambda accuracies: separability(accuracies.models),
+        meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
+        "0.5.",
+        computation="mean over models of |accuracy - mean accuracy|",
+    ),
+    "consistency": QualityMetric(
+        compute=lambda accuracies: consistency(accuracies.benchmark),
+        why_not=_why_no_consistency,
+        meaning="How steady a model's accuracy stays when the tasks are drawn anew: 1 if it never "
+        "moves.",
+        computation="1 - mean over models of the sample standard deviation (n - 1) over "
+        "generations",
+    ),
+    "novelty": QualityMetric(
+        compute=lambda accuracies: novelty(accuracies.models, np.stack(accuracies.priors, axis=-1)),
+        why_not=_why_no_novelty,
+        warning=lambda accuracies: exact_fit_warning(
+            accuracies.benchmark.shape[-2], len(accuracies.priors)
+        ),
+        meaning="How little earlier benchmarks say about the order of the models on this one: 0 "
+        "if they give it away, 1 if they say nothing.",
+        computation="1 - Spearman's rank correlation of the accuracies with their least-squares "
+        "prediction from the prior benchmarks, clamped to [0, 1]",
+    ),
+}
+"""Every metric by its name, in the order in which they are shown."""
 
 
 def _rank_correlation(left: Array, right: Array) -> Array:

@@ -19,7 +19,7 @@ from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
 from raylab.opt.distance import load_distance
-from raylab.quality.logs import score_log
+from raylab.quality.logs import EvalLog
 from raylab.report.annotation import annotation_tables, drift_tables
 from raylab.report.annotation_page import AnnotationReport, render_annotation
 from raylab.report.charts import confusion_maps_png
@@ -92,7 +92,7 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> Json:
         (head.finished or head.started).isoformat(),
     )
     for file in scores.files:
-        run.write_json(f"{SCORES}/{file.path}", score_log(**file.log, run_id=run.id))
+        run.write_record(EvalLog(**file.log, run_id=run.id), f"{SCORES}/{file.path}")
     chain = {"place": archive.place, "records": head.records, "head_hash": head.head_hash}
     report: Json = {
         "run": run.name,

@@ -99,8 +99,6 @@ PANEL_WIDTH, PANEL_HEIGHT = 4.1, 4.3
 """Of a confusion matrix, in inches."""
 LABEL_LENGTH = 22
 INTERVAL_LABEL_LENGTH = 32
-METRICS = ("difficulty", "separability", "consistency", "novelty")
-"""The four figures of the quality of a benchmark, in the order in which they are shown."""
 _MARKERS = "osD^vPX*"
 _REFERENCE = re.compile(r"#([\w-]+)")
 _FONT_FAMILY = re.compile(r"font-family: [^;]*;? ?")
@@ -111,15 +109,6 @@ Estimate = Mapping[str, Any]
 """`value` and its 95 % `interval` [low, high], each None where there is none."""
 Groups = Mapping[str, Mapping[str, Any]]
 """Metrics of each group of tasks."""
-
-
-def quality_estimates(quality: Mapping[str, Any]) -> dict[str, Estimate]:
-    """The four figures of a `quality.json` as estimates, by metric."""
-    intervals: Mapping[str, Sequence[float] | None] = quality.get("intervals") or {}
-    return {
-        metric: {"value": quality.get(metric), "interval": intervals.get(metric)}
-        for metric in METRICS
-    }
 
 
 def shortened(text: str, length: int = LABEL_LENGTH) -> str:

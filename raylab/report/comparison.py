@@ -12,11 +12,13 @@ from raylab.config.schema import flat
 from raylab.errors import RunError
 from raylab.files import places_of
 from raylab.grid_metrics import GRID_METRICS, VALIDATION, label_of
+from raylab.quality.metrics import METRICS as QUALITY_METRICS
+from raylab.quality.record import QUALITY, Quality
 from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
-from raylab.report.charts import METRICS as QUALITY_METRICS
-from raylab.report.charts import Estimate, History, quality_estimates
+from raylab.report.charts import Estimate, History
+from raylab.report.quality_section import quality_estimates
 from raylab.runs.measures import Measure
-from raylab.runs.run import METRICS, QUALITY, RECORD, REPORT, TRIALS, Run
+from raylab.runs.run import METRICS, RECORD, REPORT, TRIALS, Run
 
 Json = Mapping[str, Any]
 Estimates = dict[str, Estimate]
@@ -57,10 +59,8 @@ MODELS = {
     "parameters": Measure("parameters", "count", None),
 }
 BENCHMARKS = {
-    metric: Measure(metric, "number", None if metric == "difficulty" else "higher")
-    for metric in QUALITY_METRICS
+    name: Measure(name, "number", metric.better) for name, metric in QUALITY_METRICS.items()
 }
-"""A benchmark that is hard is not better for it; one that tells models apart is."""
 
 
 def _annotation_measures() -> Iterator[tuple[str, Measure]]:
@@ -284,10 +284,10 @@ def _read_pipeline(found: Comparison, label: str, run: Run, record: Json) -> str
     models = (run.read_json(METRICS) or {}).get("models") or {}
     for name, metrics in models.items():
         _add_model(found, f"{label}/{name}", metrics)
-    if (quality := run.read_json(QUALITY)) is not None:
-        found.benchmarks[label] = quality_estimates(quality)
+    if (quality := run.read_record(Quality)) is not None:
+        found.benchmarks[label] = dict(quality_estimates(quality))
         metric = record.get("config", {}).get("scoring", {}).get("metric", "accuracy")
-        _add_scores(found, label, metric, quality.get("generations") or {})
+        _add_scores(found, label, metric, quality.generations)
     return None if models or quality else "no model is trained yet"
 
 
@@ -309,10 +309,10 @@ def _read_evaluation(found: Comparison, label: str, run: Run, record: Json) -> s
 
 
 def _read_quality(found: Comparison, label: str, run: Run, record: Json) -> str | None:
-    quality = run.read_json(QUALITY)
+    quality = run.read_record(Quality)
     if quality is None:
         return f"it has no {QUALITY} yet"
-    found.benchmarks[label] = quality_estimates(quality)
+    found.benchmarks[label] = dict(quality_estimates(quality))
     return None
 
 

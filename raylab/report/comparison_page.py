@@ -11,6 +11,7 @@ from rich.text import Text
 
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line, log_tables
+from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.annotation import shown_seconds
 from raylab.report.charts import SERIES, interval_plot, shortened
 from raylab.report.comparison import Comparison, Figures, compare, find_runs
@@ -26,7 +27,7 @@ LONGEST_VALUE = 60
 LONGEST_FACT = 26
 """Characters of a fact about a run that are shown: a time whole, of a commit the first."""
 PLOTTED = {
-    "benchmarks": ("difficulty", "separability", "consistency", "novelty"),
+    "benchmarks": tuple(QUALITY_METRICS),
     "annotations": (
         "annotators.A.evaluation.pass_rate",
         "annotators.B.evaluation.pass_rate",

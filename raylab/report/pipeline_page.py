@@ -7,8 +7,10 @@ from typing import Any
 from markupsafe import Markup
 
 from raylab.grid_metrics import GRID_METRICS, label_of
+from raylab.quality.record import TreeQuality
 from raylab.report import charts, published
 from raylab.report.page import MONITOR, counted, curves, listed, render
+from raylab.report.quality_section import quality_section
 from raylab.report.tables import percent
 
 Json = Mapping[str, Any]
@@ -17,6 +19,8 @@ GridRows = Sequence[Sequence[int]]
 
 SHOWN_MODELS = len(charts.SERIES)
 """Models in the pictures and bars; with more of them, the best on the chosen metric are shown."""
+QUALITY_TILES = 2
+"""Figures of the quality that stand at the top of the page."""
 GROUP_COLUMNS = {
     "cell_accuracy": "cell",
     "grid_accuracy": "grid",
@@ -24,27 +28,6 @@ GROUP_COLUMNS = {
     "change_recall": "change recall",
     "solve_rate": "solved, free-running",
     "shape_accuracy": "shape, free-running",
-}
-EXPLAINED = {
-    "difficulty": (
-        "How much the best model leaves undone: 0 if one model gets all right, 1 if none gets "
-        "anything right.",
-        "1 - the highest accuracy of a model",
-    ),
-    "separability": (
-        "How far apart the models lie: 0 if the benchmark cannot tell them apart, at most 0.5.",
-        "mean over models of |accuracy - mean accuracy|",
-    ),
-    "consistency": (
-        "How steady a model's accuracy stays when the tasks are drawn anew: 1 if it never moves.",
-        "1 - mean over models of the sample standard deviation (n - 1) over generations",
-    ),
-    "novelty": (
-        "How little earlier benchmarks say about the order of the models on this one: 0 if they "
-        "give it away, 1 if they say nothing.",
-        "1 - Spearman's rank correlation of the accuracies with their least-squares prediction "
-        "from the prior benchmarks, clamped to [0, 1]",
-    ),
 }
 
 
@@ -75,7 +58,7 @@ class PipelineReport:
         uri: The run directory.
         models: Content of `metrics.json` by model: `parameters`, `best` (with `groups`), `last`
             and `history`.
-        quality: Content of `quality.json` by the name of the score tree.
+        quality: Quality by the name of the score tree.
         examples: Tasks to picture.
         record: Content of `record.json`.
         metric: The metric that this run's score tree calls accuracy.
@@ -84,7 +67,7 @@ class PipelineReport:
     title: str
     uri: str
     models: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    quality: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    quality: Mapping[str, TreeQuality] = field(default_factory=dict[str, TreeQuality])
     examples: Sequence[Example] = ()
     record: Json = field(default_factory=dict[str, Any])
     metric: str = "cell_accuracy"
@@ -98,31 +81,6 @@ class Row:
     cells: Sequence[str]
     best: Sequence[bool]
     published: str = "-"
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One of the four quality figures in words."""
-
-    metric: str
-    value: str
-    interval: str
-    meaning: str
-    computation: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Tree:
-    """What is shown of the quality of a score tree."""
-
-    name: str
-    heat: Markup | None
-    intervals: Markup
-    figures: Sequence[Figure]
-    accuracies: Mapping[str, float | None]
-    skipped: int
-    content: Json
 
 
 @dataclass(frozen=True)
@@ -158,7 +116,7 @@ def render_pipeline(report: PipelineReport) -> str:
         bars=_bars(models),
         groups=_group_rows(report.models),
         group_columns=GROUP_COLUMNS,
-        trees=[_tree(i, *item) for i, item in enumerate(report.quality.items())],
+        trees=[quality_section(i, *item) for i, item in enumerate(report.quality.items())],
         tasks=[(example.task, list(_pictures(example, shown))) for example in report.examples],
         accuracy=accuracy_phrase(report.metric),
         published=published,
@@ -184,7 +142,11 @@ def summary(report: PipelineReport) -> Iterator[str]:
         else:
             yield "No solve rate was measured, so nothing here says what the models solve."
     for name, quality in report.quality.items():
-        named = [f"{m} {quality[m]:.3f}" for m in charts.METRICS if quality.get(m) is not None]
+        named = [
+            f"{metric} {figure.value:.3f}"
+            for metric, figure in quality.figures.items()
+            if figure.value is not None
+        ]
         yield f"Quality of {name}: {listed(named) if named else 'no figure could be computed'}."
 
 
@@ -211,7 +173,7 @@ def caveats(report: PipelineReport) -> Iterator[str]:
             "give the order of magnitude, not a comparison."
         )
     for name, quality in report.quality.items():
-        if skipped := _skipped(quality):
+        if skipped := quality.files.skipped:
             yield f"{counted(skipped, 'file')} of {name} could not be used; the list is below."
 
 
@@ -225,11 +187,6 @@ def accuracy_phrase(metric: str) -> str:
 
 def _config(report: PipelineReport) -> dict[str, Any]:
     return report.record.get("config") or {}
-
-
-def _skipped(quality: Json) -> int:
-    """Files that could not be used, of which `skipped` may list only the first."""
-    return (quality.get("files") or {}).get("skipped") or len(quality.get("skipped") or ())
 
 
 def _value(result: Json, metric: str) -> float | None:
@@ -281,9 +238,9 @@ def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
             note = "" if theirs is None else f"; published champion {percent(theirs)}"
             yield percent(found[1]), accuracy_phrase(metric), f"{found[0]}{note}"
     for name, quality in list(report.quality.items())[:1]:
-        for metric in ("difficulty", "separability"):
-            if quality.get(metric) is not None:
-                yield f"{quality[metric]:.3f}", metric, f"of {name}"
+        for metric, figure in list(quality.figures.items())[:QUALITY_TILES]:
+            if figure.value is not None:
+                yield f"{figure.value:.3f}", metric, f"of {name}"
 
 
 def _comparison(models: Mapping[str, Json]) -> list[Row]:
@@ -332,47 +289,6 @@ def _group_rows(models: Mapping[str, Json]) -> dict[str, list[tuple[str, Json]]]
         for group, metrics in _groups_of(of).items():
             rows.setdefault(group, []).append((name, metrics))
     return rows
-
-
-def _tree(number: int, name: str, quality: Json) -> Tree:
-    generations: Mapping[str, Mapping[str, float | None]] = quality.get("generations") or {}
-    known = any(generations.values())
-    heat = charts.heat_map(generations, prefix=f"heat-{number}") if known else None
-    intervals = charts.interval_plot(
-        {metric: {"": figure} for metric, figure in charts.quality_estimates(quality).items()},
-        "The four quality figures with their 95 % intervals",
-        prefix=f"interval-{number}",
-    )
-    return Tree(
-        name=name,
-        heat=None if heat is None else Markup(heat),
-        intervals=Markup(intervals),
-        figures=[_figure(metric, quality) for metric in charts.METRICS],
-        accuracies=quality.get("models") or {},
-        skipped=_skipped(quality),
-        content={"priors": {}, "files": {}, "skipped": [], "warnings": []} | dict(quality),
-    )
-
-
-def _figure(metric: str, quality: Json) -> Figure:
-    value = quality.get(metric)
-    interval = (quality.get("intervals") or {}).get(metric)
-    meaning, computation = EXPLAINED[metric]
-    reasons = quality.get("reasons") or {}
-    return Figure(
-        metric=metric,
-        value="-" if value is None else f"{value:.4f}",
-        interval=_interval(interval, reasons.get("intervals")),
-        meaning=meaning,
-        computation=computation,
-        reason=(reasons.get(metric) or "no reason was given") if value is None else "",
-    )
-
-
-def _interval(interval: Sequence[float] | None, reason: str | None) -> str:
-    if interval is None:
-        return f"no interval: {reason}" if reason else "no interval"
-    return f"95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
 
 
 def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:

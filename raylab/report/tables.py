@@ -87,19 +87,3 @@ def accuracy_table(accuracies: Mapping[str, Mapping[str, float]], scoring: Scori
     for model, by_generation in accuracies.items():
         table.add_row(model, *map(percent, by_generation.values()))
     return table
-
-
-def quality_table(quality: Mapping[str, Any]) -> Table:
-    """The metrics of a `quality.json` with their 95 % intervals."""
-    table = Table(title="Benchmark quality")
-    for label in ("metric", "value", "95 % interval", "why not"):
-        table.add_column(label, justify="right" if label == "value" else "left")
-    for name, interval in quality["intervals"].items():
-        value, reasons = quality[name], quality["reasons"]
-        table.add_row(
-            name,
-            "-" if value is None else f"{value:.4f}",
-            "-" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}",
-            reasons.get(name) or reasons.get("intervals", ""),
-        )
-    return table

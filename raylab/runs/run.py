@@ -20,7 +20,6 @@ from raylab.runs.records import VERSION_KEY, Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
 
 METRICS = "metrics.json"
-QUALITY = "quality.json"
 REPORT = "report.json"
 SCORES = "scores"
 TRIALS = "trials"

@@ -13,7 +13,9 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.quality import QualityEvalConfig
 from raylab.entrypoint import run_job
 from raylab.errors import ConfigError, DataError
-from raylab.quality.logs import score_log
+from raylab.quality.logs import EvalLog
+from raylab.quality.record import FileCounts, Quality
+from raylab.runs.run import Run
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of
 
@@ -32,7 +34,7 @@ def write(root: Path, scores: dict[str, dict[str, list[float]]]) -> Path:
             for index, accuracy in enumerate(accuracies):
                 path = root / model / generation / f"{index}.json"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                log = score_log(
+                log = EvalLog(
                     model=model,
                     task="t",
                     dataset="d",
@@ -40,7 +42,7 @@ def write(root: Path, scores: dict[str, dict[str, list[float]]]) -> Path:
                     metrics={"accuracy": accuracy},
                     created="2026-01-02T03:04:05+00:00",
                 )
-                path.write_text(json.dumps(log))
+                path.write_text(json.dumps(log.content()))
                 os.utime(path, (YEAR_2020, YEAR_2020))
     return root
 
@@ -64,13 +66,16 @@ def test_a_tree_is_measured_from_end_to_end(
     )
     run_quality(config)
     directory = tmp_path / "runs" / "q"
-    quality = json.loads((directory / "quality.json").read_text())
-    assert quality["models"] == {"m1": pytest.approx(0.8), "m2": pytest.approx(0.3)}
-    assert quality["difficulty"] == pytest.approx(0.2, abs=1e-12)
-    assert quality["separability"] == pytest.approx(0.25, abs=1e-12)
-    assert quality["consistency"] == pytest.approx(1 - 0.3 / 2**0.5, abs=1e-12)
-    assert quality["novelty"] == 0.0
-    assert quality["files"] == {"read": 17, "cached": 0, "skipped": 1}
+    quality = Run.at(str(directory)).read_record(Quality)
+    assert quality is not None
+    assert quality.models == {"m1": pytest.approx(0.8), "m2": pytest.approx(0.3)}
+    assert {name: figure.value for name, figure in quality.figures.items()} == {
+        "difficulty": pytest.approx(0.2, abs=1e-12),
+        "separability": pytest.approx(0.25, abs=1e-12),
+        "consistency": pytest.approx(1 - 0.3 / 2**0.5, abs=1e-12),
+        "novelty": 0.0,
+    }
+    assert quality.files == FileCounts(read=17, cached=0, skipped=1)
     assert json.loads((directory / "record.json").read_text())["finished"]
     lines = capsys.readouterr().out.splitlines()
     for line in (
@@ -83,8 +88,8 @@ def test_a_tree_is_measured_from_end_to_end(
         assert line in lines
 
     again = measure_trees(str(root), [str(prior)], config, config.storage, "again")
-    assert again["files"] == {"read": 0, "cached": 17, "skipped": 1}
-    assert {**again, "files": None} == {**quality, "files": None}
+    assert again.files == FileCounts(read=0, cached=17, skipped=1)
+    assert Quality.of(again.model_copy(update={"files": quality.files})) == quality
 
 
 @pytest.mark.usefixtures("ray_cluster")
@@ -117,7 +122,7 @@ def test_the_job_tells_in_json_and_ray_exports_what_was_read(
     assert {(line["run"], line["job"]) for line in lines} == {("measured", "quality")}
     (table,) = (line for line in lines if line["message"] == "Benchmark quality")
     quality = json.loads((tmp_path / "measured" / "quality.json").read_text())
-    assert all(table[key] == quality[key] for key in ("difficulty", "novelty", "models", "reasons"))
+    assert all(table[key] == quality[key] for key in ("figures", "models"))
 
     files, left = "ray_raylab_quality_files_total", "ray_raylab_quality_directories_left"
     assert quality["files"] == {"read": 9, "cached": 0, "skipped": 1}

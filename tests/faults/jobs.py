@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from raylab.archive.store import Archive
 from raylab.benchmarks.quality import write_tree
-from raylab.quality.trees import SHARDS
+from raylab.quality.cache import SHARDS
 from raylab.runs.run import Json, Run
 from tests.cluster.test_evaluate import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases

@@ -51,7 +51,7 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(tmp_p
     # 3 tasks of the prior, as published.
     assert len(list(run.glob("prior/*/published/*.json"))) == 3 * 3
     quality = json.loads((run / "quality.json").read_text())
-    assert f"Benchmark difficulty: {quality['difficulty']:.4f}" in first
+    assert f"Benchmark difficulty: {quality['figures']['difficulty']['value']:.4f}" in first
     accuracies = {}
     for model in ("champion", "encoder_decoder", "decoder_only"):
         means = []
@@ -63,9 +63,14 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(tmp_p
             means.append(sum(scores) / len(scores))
         accuracies[model] = sum(means) / len(means)
     assert quality["models"] == pytest.approx(accuracies, abs=1e-12)
-    assert quality["difficulty"] == pytest.approx(1 - max(accuracies.values()), abs=1e-12)
+    assert quality["figures"]["difficulty"]["value"] == pytest.approx(
+        1 - max(accuracies.values()), abs=1e-12
+    )
     page = (run / "report.html").read_text()
-    assert f"{quality['separability']:.3f}" in page and "published champion" in page
+    assert (
+        f"{quality['figures']['separability']['value']:.3f}" in page
+        and "published champion" in page
+    )
 
     record = json.loads((run / "record.json").read_text())
     (run / "record.json").write_text(json.dumps(record | {"finished": None}))

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from raylab.quality.logs import PREFIX, read_score, score_log
+from raylab.quality.logs import PREFIX, EvalLog, read_score
 
 CREATED = "2026-01-02T03:04:05+00:00"
 
 
 def log(**changes: Any) -> dict[str, Any]:
-    built = score_log(
+    built = EvalLog(
         model="raylab/champion",
         task="cell_accuracy",
         dataset="0a1b2c",
@@ -21,7 +21,7 @@ def log(**changes: Any) -> dict[str, Any]:
         created=CREATED,
         metadata={"seed": 1},
     )
-    return built | changes
+    return built.content() | changes
 
 
 def scored(value: Any) -> dict[str, Any]:
@@ -94,17 +94,17 @@ def test_our_logs_are_read_and_the_same_again():
 )
 def test_a_log_needs_finite_metrics_and_an_accuracy(metrics: dict[str, float]):
     with pytest.raises(ValueError, match=r"m on t|of m"):
-        score_log(model="m", task="t", dataset="d", samples=1, metrics=metrics, created=CREATED)
+        EvalLog(model="m", task="t", dataset="d", samples=1, metrics=metrics, created=CREATED)
 
 
 def test_a_log_names_the_run_that_made_it():
     def run_id(task: str, id_: str | None) -> str:
         metrics = {"accuracy": 1.0}
-        made = score_log(
+        made = EvalLog(
             model="m", task=task, dataset="d", samples=1, metrics=metrics, created=CREATED,
             run_id=id_,
         )  # fmt: skip
-        return made["eval"]["run_id"]
+        return made.content()["eval"]["run_id"]
 
     assert run_id("t", "0a1b") == "0a1b"
     # One for all tasks, and as long as the id of a run.

@@ -8,8 +8,10 @@ import pytest
 
 from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
-from raylab.quality.measure import Quality, TreeScores, log_lines, measure, measure_groups
-from raylab.quality.trees import find_trees, groups_of, read_units
+from raylab.quality.measure import TreeScores, measure, measure_groups
+from raylab.quality.reading import groups_of, read_units
+from raylab.quality.record import FileCounts, Quality, SkippedFile, TreeQuality
+from raylab.quality.trees import find_trees
 
 Scores = dict[str, Any]
 """Model to generation to accuracies, or model to accuracies; None is a failed evaluation."""
@@ -29,7 +31,7 @@ def write(root: Path, scores: Scores) -> None:
             (directory / f"task{index}.json").write_text(json.dumps(log))
 
 
-def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> Quality:
+def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> TreeQuality:
     roots = [tmp_path / "root", *(tmp_path / f"prior{i}" for i, _ in enumerate(priors))]
     for root, content in zip(roots, (scores, *priors), strict=True):
         write(root, content)
@@ -37,6 +39,17 @@ def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> 
     trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
     read = [TreeScores(t, read_units(t.units, None, config.bootstrap)) for t in trees]
     return measure(read[0], read[1:], config)
+
+
+def values(found: TreeQuality) -> dict[str, float | None]:
+    return {name: figure.value for name, figure in found.figures.items()}
+
+
+def interval(found: TreeQuality, metric: str) -> tuple[float, float, float]:
+    """The low end, the value and the high end."""
+    figure = found.figures[metric]
+    assert figure.value is not None and figure.interval is not None
+    return figure.interval[0], figure.value, figure.interval[1]
 
 
 def exactly(value: float) -> object:
@@ -49,37 +62,39 @@ TWO = {"m1": {"g1": [0.5, 0.7], "g2": [1.0]}, "m2": {"g1": [0.2], "g2": [0.4, 0.
 
 def test_a_model_is_the_mean_over_its_generations_means(tmp_path: Path):
     found = quality(tmp_path, TWO)
-    assert found["models"] == {"m1": exactly(0.8), "m2": exactly(0.3)}
-    assert found["generations"]["m1"] == {"g1": exactly(0.6), "g2": exactly(1.0)}
-    assert found["difficulty"] == exactly(0.2)
-    assert found["separability"] == exactly(0.25)
-    # Deviations .4 / sqrt 2 and .2 / sqrt 2, mean .3 / sqrt 2.
-    assert found["consistency"] == exactly(1 - 0.3 / 2**0.5)
-    assert found["novelty"] is None and "prior_datasets" in found["reasons"]["novelty"]
-    assert found["files"] == {"read": 7, "cached": 0, "skipped": 0}
-    assert (found["layout"], found["warnings"]) == ("generations", [])
-    assert json.loads(json.dumps(found)) == found
+    assert found.models == {"m1": exactly(0.8), "m2": exactly(0.3)}
+    assert found.generations["m1"] == {"g1": exactly(0.6), "g2": exactly(1.0)}
+    assert values(found) == {
+        "difficulty": exactly(0.2),
+        "separability": exactly(0.25),
+        # Deviations .4 / sqrt 2 and .2 / sqrt 2, mean .3 / sqrt 2.
+        "consistency": exactly(1 - 0.3 / 2**0.5),
+        "novelty": None,
+    }
+    assert "prior_datasets" in (found.figures["novelty"].reason or "")
+    assert found.files == FileCounts(read=7, cached=0, skipped=0)
+    assert (found.layout, found.warnings) == ("generations", ())
+    whole = Quality.of(found, {"/elsewhere": found})
+    assert Quality.of_content(json.loads(json.dumps(whole.content()))) == whole
 
 
 def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
     scores = {"m1": [0.5, 0.7, None], "m2": {"any": {"depth": [0.2]}, "x": [0.4, 0.9]}}
     found = quality(tmp_path, scores)
-    assert found["models"] == {"m1": exactly(0.6), "m2": exactly(0.5)}
-    assert (found["layout"], found["generations"]) == ("flat", {})
-    assert found["consistency"] is None and "no generations" in found["reasons"]["consistency"]
-    assert found["files"]["skipped"] == 1
-    assert found["skipped"] == [
-        {
-            "path": str(tmp_path / "root" / "m1" / "task2.json"),
-            "reason": "status is error, not success",
-        }
-    ]
+    assert found.models == {"m1": exactly(0.6), "m2": exactly(0.5)}
+    assert (found.layout, found.generations) == ("flat", {})
+    consistency = found.figures["consistency"]
+    assert consistency.value is None and "no generations" in (consistency.reason or "")
+    assert found.files.skipped == 1
+    path = str(tmp_path / "root" / "m1" / "task2.json")
+    assert found.skipped == (SkippedFile(path=path, reason="status is error, not success"),)
 
 
 def test_one_generation_has_no_consistency(tmp_path: Path):
     found = quality(tmp_path, {"m1": {"g1": [0.5]}})
-    assert found["consistency"] is None and "g1 is the only" in found["reasons"]["consistency"]
-    assert (found["difficulty"], found["separability"]) == (0.5, 0.0)
+    consistency = found.figures["consistency"]
+    assert consistency.value is None and "g1 is the only" in (consistency.reason or "")
+    assert (values(found)["difficulty"], values(found)["separability"]) == (0.5, 0.0)
 
 
 def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
@@ -88,25 +103,14 @@ def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
     current["c"] = {"g1": [0.6], "g2": [0.6]}
     prior = {"a": [0.2, 0.4], "b": [0.5], "c": [0.7]}
     found = quality(tmp_path, current, prior)
-    assert found["novelty"] == exactly(0.5)
-    assert found["priors"] == {
+    assert values(found)["novelty"] == exactly(0.5)
+    assert found.priors == {
         str(tmp_path / "prior0"): {"a": exactly(0.3), "b": exactly(0.5), "c": exactly(0.7)}
     }
-    assert found["warnings"] == []
+    assert found.warnings == ()
     again = quality(tmp_path / "two", current, prior, prior)
-    assert again["novelty"] == exactly(0.5)
-    assert "says nothing" in again["warnings"][0]
-
-
-def test_log_lines(tmp_path: Path):
-    assert list(log_lines(quality(tmp_path, TWO))) == [
-        "Model 'm1' mean accuracy over 2 generations: 0.8000",
-        "Model 'm2' mean accuracy over 2 generations: 0.3000",
-        "Benchmark difficulty: 0.2000",
-        "Benchmark separability: 0.2500",
-        "Benchmark consistency: 0.7879",
-        "Benchmark novelty: not computed, no prior_datasets are configured",
-    ]
+    assert values(again)["novelty"] == exactly(0.5)
+    assert "says nothing" in again.warnings[0]
 
 
 MISSING = {
@@ -119,8 +123,8 @@ def test_missing_generations_are_refused_or_dropped(tmp_path: Path):
     with pytest.raises(DataError, match=r"model m2 has 2 of 3, without usable scores in g3"):
         quality(tmp_path, MISSING)
     found = quality(tmp_path, MISSING, on_missing_generation="drop")
-    assert found["models"] == {"m1": exactly(0.6), "m2": exactly(0.2)}
-    assert "left out" in found["warnings"][0] and "g3" in found["warnings"][0]
+    assert found.models == {"m1": exactly(0.6), "m2": exactly(0.2)}
+    assert "left out" in found.warnings[0] and "g3" in found.warnings[0]
 
 
 def test_dropping_every_generation_is_refused(tmp_path: Path):
@@ -147,7 +151,7 @@ def test_wrong_trees(
 
 def test_files_beside_generations_are_warned_of(tmp_path: Path):
     write(tmp_path / "root", {"m1": [0.9, 0.9]})
-    assert "2 score files" in quality(tmp_path, TWO)["warnings"][0]
+    assert "2 score files" in quality(tmp_path, TWO).warnings[0]
 
 
 def test_measuring_groups_is_measuring_all(tmp_path: Path):
@@ -194,16 +198,16 @@ def test_intervals_agree_with_a_plain_bootstrap_over_tasks(tmp_path: Path):
                 1 - statistics.fmean(statistics.stdev(row) for row in rows),
             )
         )
-    for name, values in zip(
+    for name, replicates in zip(
         ("difficulty", "separability", "consistency"), zip(*drawn, strict=True), strict=True
     ):
-        low, high = found["intervals"][name]
-        ordered = sorted(values)
-        median, width = statistics.median(values), ordered[1949] - ordered[49]
-        assert abs(found[name] - low - (median - ordered[49])) < 0.1 * width
-        assert abs(high - found[name] - (ordered[1949] - median)) < 0.1 * width
-    assert found["intervals"]["novelty"] is None
-    assert "intervals" not in found["reasons"]
+        low, value, high = interval(found, name)
+        ordered = sorted(replicates)
+        median, width = statistics.median(replicates), ordered[1949] - ordered[49]
+        assert abs(value - low - (median - ordered[49])) < 0.1 * width
+        assert abs(high - value - (ordered[1949] - median)) < 0.1 * width
+    assert found.figures["novelty"].interval is None
+    assert found.no_intervals is None
 
 
 def test_intervals_hold_the_value_where_models_are_alike(tmp_path: Path):
@@ -212,15 +216,15 @@ def test_intervals_hold_the_value_where_models_are_alike(tmp_path: Path):
     scores = {f"m{i}": {g: [draw.random() for _ in range(8)] for g in "ab"} for i in range(6)}
     found = quality(tmp_path, scores, bootstrap=500)
     for name in ("difficulty", "separability", "consistency"):
-        low, high = found["intervals"][name]
-        assert 0 <= low < found[name] < high <= 1
+        low, value, high = interval(found, name)
+        assert 0 <= low < value < high <= 1
 
 
 def test_novelty_has_an_interval_that_holds_it(tmp_path: Path):
     current, prior = accuracies(20, 2), accuracies(30, 2)
     found = quality(tmp_path, current, prior, bootstrap=200)
-    low, high = found["intervals"]["novelty"]
-    assert 0 <= low <= found["novelty"] <= high <= 1
+    low, value, high = interval(found, "novelty")
+    assert 0 <= low <= value <= high <= 1
 
 
 @pytest.mark.parametrize(
@@ -235,5 +239,28 @@ def test_novelty_has_an_interval_that_holds_it(tmp_path: Path):
 )
 def test_why_there_are_no_intervals(tmp_path: Path, scores: Scores, replicates: int, reason: str):
     found = quality(tmp_path, scores, bootstrap=replicates, layout="flat")
-    assert reason in found["reasons"]["intervals"]
-    assert set(found["intervals"].values()) == {None}
+    assert reason in (found.no_intervals or "")
+    assert {figure.interval for figure in found.figures.values()} == {None}
+
+
+def test_a_quality_of_before_schema_versions_is_read():
+    old = {
+        "difficulty": 0.2,
+        "novelty": None,
+        "intervals": {"difficulty": [0.1, 0.3], "novelty": None},
+        "reasons": {"novelty": "no prior_datasets are configured"},
+        "models": {"m": 0.8},
+        "generations": {},
+        "priors": {},
+        "layout": "flat",
+        "layout_reason": "as configured",
+        "files": {"read": 1, "cached": 0, "skipped": 0},
+        "skipped": [],
+        "warnings": ["w"],
+    }
+    found = Quality.of_content({**old, "others": {"/a": old}})
+    assert found is not None
+    assert values(found) == values(found.others["/a"]) == {"difficulty": 0.2, "novelty": None}
+    assert interval(found, "difficulty") == (0.1, 0.2, 0.3)
+    assert found.figures["novelty"].reason == "no prior_datasets are configured"
+    assert (found.no_intervals, found.models) == (None, {"m": 0.8})

@@ -9,15 +9,9 @@ import pytest
 
 from raylab.config.quality import Layout
 from raylab.errors import ConfigError, DataError
-from raylab.quality.trees import (
-    CACHE_DIRECTORY,
-    LISTED_FILES,
-    ScoreTree,
-    UnitScores,
-    find_trees,
-    groups_of,
-    read_units,
-)
+from raylab.quality.cache import CACHE_DIRECTORY
+from raylab.quality.reading import LISTED_FILES, UnitScores, groups_of, read_units
+from raylab.quality.trees import ScoreTree, find_trees
 
 YEAR_2020 = 1_577_836_800
 

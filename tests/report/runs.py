@@ -20,8 +20,11 @@ from raylab.config.jobs import (
     TrainConfig,
     TuneConfig,
 )
+from raylab.quality.record import Quality
+from raylab.runs.records import Record
 from raylab.runs.run import METRICS, TRIALS, Run
 from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome, report
+from tests.quality.qualities import figure, quality
 
 LLM = yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())
 SPACE = yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]
@@ -74,23 +77,27 @@ def epochs(grid: float, loss: float = 0.5, **more: Any) -> dict[str, Any]:
     return {"parameters": 1234567, "best": row, "last": row, "history": history}
 
 
-def quality(difficulty: float) -> dict[str, Any]:
-    return {
-        "difficulty": difficulty,
-        "separability": 0.25,
-        "consistency": None,
-        "novelty": None,
-        "intervals": {"difficulty": [difficulty - 0.1, difficulty + 0.1], "separability": None},
-        "reasons": {"consistency": "it is flat", "novelty": "no prior"},
-        "generations": {"champion": {"published": 0.5, "seed-1": 0.75}},
-    }
+def benchmark(difficulty: float) -> Quality:
+    """A benchmark of which difficulty and separability are known, one of them with an interval."""
+    return quality(
+        figures={
+            "difficulty": figure(difficulty, (difficulty - 0.1, difficulty + 0.1)),
+            "separability": figure(0.25),
+            "consistency": figure(None, reason="it is flat"),
+            "novelty": figure(None, reason="no prior"),
+        },
+        generations={"champion": {"published": 0.5, "seed-1": 0.75}},
+    )
 
 
-def left(config: JobConfig, finished: bool = True, **files: dict[str, Any]) -> Run:
+def left(config: JobConfig, finished: bool = True, **files: Record | dict[str, Any]) -> Run:
     """A run with a record and JSON files, by their name without its ending."""
     run = Run.open(config, config.job)
     for name, content in files.items():
-        run.write_json(f"{name}.json", content)
+        if isinstance(content, Record):
+            run.write_record(content)
+        else:
+            run.write_json(f"{name}.json", content)
     if finished:
         run.finish()
     return run
@@ -124,10 +131,10 @@ def every_kind(storage: Path, content: dict[str, Any]) -> list[str]:
         metrics={"metric": "cell_accuracy", "models": {"trained": {"published": 0.625}}},
     )
     annotate(storage, "annotated", content)
-    left(QualityConfig(**place, name="measured"), quality=quality(0.25))
+    left(QualityConfig(**place, name="measured"), quality=benchmark(0.25))
     left(
         PipelineConfig(**place, name="piped"),
         metrics={"models": {"champion": epochs(0.75)}},
-        quality=quality(0.5),
+        quality=benchmark(0.5),
     )
     return ["trained", "swept", "scored", "annotated", "measured", "piped"]

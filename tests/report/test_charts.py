@@ -17,7 +17,6 @@ from raylab.report.charts import (
     interval_plot,
     learning_curves,
     learning_curves_png,
-    quality_estimates,
     shortened,
 )
 
@@ -151,9 +150,9 @@ def test_a_heat_map_of_one_accuracy_has_a_shade():
 
 
 def test_a_figure_that_is_null_is_not_drawn_as_zero():
-    figures = quality_estimates({"difficulty": 0.25, "novelty": None, "intervals": None})
-    svg = interval_plot({metric: {"": figure} for metric, figure in figures.items()}, "Quality")
-    assert texts(svg).count("not computed") == 3
+    figures = {"difficulty": {"": estimate(0.25)}, "novelty": {"": estimate(None)}}
+    svg = interval_plot(figures, "Quality")
+    assert texts(svg).count("not computed") == 1
     assert "0.250" in texts(svg)
     assert "0.000" not in texts(svg)
 

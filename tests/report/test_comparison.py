@@ -100,7 +100,7 @@ def test_every_kind_is_read(tmp_path: Path):
         "scored/trained": ["published"],
         "piped/champion": ["published", "seed-1"],
     }
-    assert comparison.benchmarks["measured"]["difficulty"]["interval"] == [0.15, 0.35]
+    assert comparison.benchmarks["measured"]["difficulty"]["interval"] == (0.15, 0.35)
     assert list(figures["benchmarks"].measures) == ["difficulty", "separability"]
     # Kinds of which there is one run have nothing to differ from.
     assert comparison.differences == {}

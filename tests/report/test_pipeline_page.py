@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raylab.quality.record import FileCounts, SkippedFile
 from raylab.report.pipeline_page import (
     SHOWN_MODELS,
     Example,
@@ -15,6 +16,7 @@ from raylab.report.pipeline_page import (
     render_pipeline,
     summary,
 )
+from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
 
 GROUP = {
@@ -45,23 +47,6 @@ def metrics(grid: float = 0.031, **more: Any) -> dict[str, Any]:
         "last": row,
         "history": history,
     }
-
-
-def quality(**more: Any) -> dict[str, Any]:
-    return {
-        "difficulty": 0.1415,
-        "separability": 0.0213,
-        "consistency": 0.9911,
-        "novelty": None,
-        "intervals": {"difficulty": [0.1111, 0.1818], "novelty": None},
-        "reasons": {"novelty": "no prior benchmark was given"},
-        "models": {"champion": 0.8585, "small": 0.8159},
-        "generations": {"champion": {"published": 0.86, "1": 0.857}, "small": {"1": 0.8159}},
-        "priors": {"/runs/earlier": {"champion": 0.4321, "small": 0.4}},
-        "files": {"read": 1270, "cached": 6, "skipped": 1},
-        "skipped": [{"path": "scores/champion/1/ab.json", "reason": "status is error"}],
-        "warnings": ["only two models"],
-    } | more
 
 
 def report(**more: Any) -> PipelineReport:
@@ -145,8 +130,7 @@ def test_a_null_figure_gives_its_reason_and_no_number(usual: Page):
 
 
 def test_figures_without_an_interval_say_why():
-    reasons = {"novelty": "no prior", "intervals": "bootstrap=0"}
-    text = page_of(report(quality={"ours": quality(reasons=reasons, intervals={})})).text
+    text = page_of(report(quality={"ours": quality(no_intervals="bootstrap=0")})).text
     assert "separability 0.0213 no interval: bootstrap=0" in text
 
 
@@ -161,7 +145,7 @@ def test_skipped_files_are_listed_with_the_reason(usual: Page):
 
 
 def test_a_tree_without_generations_says_so():
-    flat = quality(generations={}, consistency=None, reasons={"consistency": "it is flat"})
+    flat = quality(generations={}, figures={"consistency": figure(None, reason="it is flat")})
     text = page_of(report(quality={"ours": flat})).text
     assert "no generations" in text
     assert "not computed: it is flat" in text
@@ -227,7 +211,7 @@ def test_caveats_are_those_that_hold(config: Mapping[str, Any], expected: list[s
 @pytest.mark.parametrize(("skipped", "text"), [(1, "1 file of"), (5000, "5,000 files of")])
 def test_files_left_out_are_a_caveat(skipped: int, text: str):
     # The list of skipped files ends early; their count does not.
-    tree = quality(files={"read": 9, "cached": 0, "skipped": skipped})
+    tree = quality(files=FileCounts(read=9, cached=0, skipped=skipped))
     found = list(caveats(report(quality={"ours": tree})))
     assert f"{text} ours could not be used; the list is below." in found
 
@@ -241,9 +225,9 @@ def test_names_and_messages_are_escaped():
         models={evil: metrics()},
         quality={
             evil: quality(
-                reasons={"novelty": evil},
-                warnings=[evil],
-                skipped=[{"path": evil, "reason": evil}],
+                figures={"novelty": figure(None, reason=evil)},
+                warnings=(evil,),
+                skipped=(SkippedFile(path=evil, reason=evil),),
                 models={evil: 0.5},
                 generations={evil: {evil: 0.5}},
                 priors={evil: {evil: 0.5}},

@@ -3,7 +3,7 @@ from io import StringIO
 from rich.console import Console
 
 from raylab.config.arc import ScoringConfig
-from raylab.report.tables import accuracy_table, comparison_table, group_table, quality_table
+from raylab.report.tables import accuracy_table, comparison_table, group_table
 
 
 def text_of(table: object) -> list[list[str]]:
@@ -50,17 +50,3 @@ def test_accuracies_stand_by_model_and_generation():
     assert ["model", "published", "seed-1"] in rows
     assert ["base", "50.00 %", "25.00 %"] in rows
     assert ["big", "100.00 %", "0.00 %"] in rows
-
-
-def test_quality_that_was_not_computed_says_why():
-    quality = {
-        "difficulty": 0.125,
-        "novelty": None,
-        "intervals": {"difficulty": [0.0625, 0.25], "novelty": None},
-        "reasons": {"novelty": "no prior"},
-    }
-    rows = text_of(quality_table(quality))
-    assert ["difficulty", "0.1250", "0.0625 to 0.2500", ""] in rows
-    assert ["novelty", "-", "-", "no prior"] in rows
-    without = {"intervals": {"difficulty": None}, "reasons": {"intervals": "bootstrap=0"}}
-    assert ["difficulty", "0.1250", "-", "bootstrap=0"] in text_of(quality_table(quality | without))

@@ -22,9 +22,10 @@ from raylab.errors import ConfigError
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import OptCode, Root, parse
 from raylab.opt.distance import Distance
-from raylab.quality.logs import score_log
+from raylab.quality.logs import EvalLog
 from raylab.quality.measure import TreeScores, measure
-from raylab.quality.trees import find_trees, read_units
+from raylab.quality.reading import read_units
+from raylab.quality.trees import find_trees
 from tests.annotation.outcomes import (
     DISTANCE,
     adjudication,
@@ -609,17 +610,17 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
     for file in found.files:
         path = tmp_path / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(score_log(**file.log)))
+        path.write_text(json.dumps(EvalLog(**file.log).content()))
     config = QualityConfig(bootstrap=200)
     (tree,) = find_trees(str(tmp_path), [], config.layout)
     measured = measure(TreeScores(tree, read_units(tree.units, None, 200)), [], config)
-    assert set(measured["generations"]["good"]) == {"published", "seed-1", "seed-2"}
-    assert measured["models"]["good"] == 1.0
+    assert set(measured.generations["good"]) == {"published", "seed-1", "seed-2"}
+    assert measured.models["good"] == 1.0
     # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
-    assert measured["generations"]["poor"]["published"] == pytest.approx(4 / 7)
-    assert measured["difficulty"] == 0.0
-    assert measured["consistency"] is not None
-    assert measured["intervals"]["separability"] is not None
+    assert measured.generations["poor"]["published"] == pytest.approx(4 / 7)
+    assert measured.figures["difficulty"].value == 0.0
+    assert measured.figures["consistency"].value is not None
+    assert measured.figures["separability"].interval is not None
 
 
 def test_score_files_hold_accuracy_its_error_and_the_other_measures():

@@ -1,0 +1,95 @@
+"""The section of a page about the quality of one benchmark."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from raylab.quality.metrics import METRICS
+from raylab.quality.record import QualityFigure, TreeQuality
+from raylab.report.charts import Estimate, heat_map, interval_plot
+
+
+@dataclass(frozen=True)
+class ExplainedFigure:
+    """A figure in words.
+
+    Attributes:
+        metric: Its name.
+        value: As text; empty where it was not computed.
+        interval: Its ends, or why it has none.
+        reason: Why it was not computed; empty where it was.
+        meaning: What the metric says.
+        computation: Its formula.
+    """
+
+    metric: str
+    value: str
+    interval: str
+    reason: str
+    meaning: str
+    computation: str
+
+
+@dataclass(frozen=True)
+class QualitySection:
+    """What the section shows.
+
+    Attributes:
+        name: Of the score tree.
+        quality: What was measured.
+        intervals: Plot of the figures.
+        heat: Map of accuracies by model and generation; None without generations.
+        figures: In words.
+    """
+
+    name: str
+    quality: TreeQuality
+    intervals: Markup
+    heat: Markup | None
+    figures: list[ExplainedFigure]
+
+
+def quality_section(number: int, name: str, quality: TreeQuality) -> QualitySection:
+    """Returns what to show of a tree; `number` keeps its ids apart from those of other trees."""
+    rows = {metric: {"": of} for metric, of in quality_estimates(quality).items()}
+    intervals = interval_plot(
+        rows, "The quality figures with their 95 % intervals", prefix=f"interval-{number}"
+    )
+    known = any(quality.generations.values())
+    heat = heat_map(quality.generations, prefix=f"heat-{number}") if known else None
+    return QualitySection(
+        name=name,
+        quality=quality,
+        intervals=Markup(intervals),
+        heat=None if heat is None else Markup(heat),
+        figures=list(_explained(quality)),
+    )
+
+
+def quality_estimates(quality: TreeQuality) -> Mapping[str, Estimate]:
+    """Returns the figures that this raylab knows as estimates, in the order of the metrics."""
+    return {
+        name: {"value": figure.value, "interval": figure.interval}
+        for name in METRICS
+        if (figure := quality.figures.get(name)) is not None
+    }
+
+
+def _explained(quality: TreeQuality) -> Iterator[ExplainedFigure]:
+    for name, metric in METRICS.items():
+        if (figure := quality.figures.get(name)) is not None:
+            yield ExplainedFigure(
+                metric=name,
+                value="" if figure.value is None else f"{figure.value:.4f}",
+                interval=_interval(figure, quality.no_intervals),
+                reason=(figure.reason or "no reason was given") if figure.value is None else "",
+                meaning=metric.meaning,
+                computation=metric.computation,
+            )
+
+
+def _interval(figure: QualityFigure, reason: str | None) -> str:
+    if figure.interval is None:
+        return f"no interval: {reason}" if reason else "no interval"
+    return f"95 % interval {figure.interval[0]:.4f} to {figure.interval[1]:.4f}"
