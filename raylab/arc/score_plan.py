@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.tasks import load_tasks
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation import trained_on, unit_of_tasks
 from raylab.arc.trained_models import fetch_checkpoint, file_name
 from raylab.config.arc import DataConfig, ScoringConfig, TaskSource

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indices, store_pairs
 from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
-from raylab.arc.data.tasks import load_tasks
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
