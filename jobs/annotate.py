@@ -1,6 +1,6 @@
 """Classify system descriptions by the OPT-Code protocol: two annotators, evaluator, adjudicator.
 
-Each case ends as one row of the archive. Calls that were answered are never sent again.
+Each case ends as one row of the archive. Answered calls are never sent again.
 
 Examples:
     python jobs/annotate.py cases.take=12

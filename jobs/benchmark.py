@@ -1,4 +1,4 @@
-"""Measure the speed of training, score trees, annotation, a sweep's overhead, or scaling.
+"""Measure the speed of training, score trees or annotation, a sweep's overhead, or scaling.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5

@@ -1,6 +1,6 @@
 """Train architectures, score them on generations of tasks, measure the benchmark, and report.
 
-Ends with `report.html`, one file to look at. What is finished is not done again.
+Leaves `report.html`, one self-contained page. Finished work is not repeated.
 
 Examples:
     python jobs/pipeline.py scale=demo

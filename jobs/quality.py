@@ -1,7 +1,7 @@
 """Measure the quality of a benchmark from the scores of models on it.
 
-Difficulty, separability, consistency and novelty over a tree of Inspect AI eval logs,
-`<root>/<model>/<generation>/*.json`, with 95 % intervals, into `quality.json`.
+Writes difficulty, separability, consistency and novelty, with 95 % intervals, to `quality.json`.
+Reads a tree of Inspect AI eval logs, `<root>/<model>/<generation>/*.json`.
 
 Examples:
     python jobs/quality.py quality_eval_cfg.scores_root_dir=scores

@@ -1,6 +1,6 @@
 """Compare any runs side by side: metrics, configurations, learning curves, quality, annotation.
 
-Prints tables and leaves `report.html`, one file to look at, and `report.json`. Needs no Ray.
+Prints tables and leaves `report.html`, one self-contained page, and `report.json`. Needs no Ray.
 
 Examples:
     python jobs/report.py 'runs=[monday,tuesday]' name=comparison

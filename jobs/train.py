@@ -1,6 +1,6 @@
 """Train one architecture on ARC tasks with Ray Train.
 
-Each validation reports `val_dense_grid_objective` with a checkpoint into the run directory.
+Each validation reports `val_dense_grid_objective` and saves a checkpoint in the run directory.
 
 Examples:
     python jobs/train.py

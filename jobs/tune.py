@@ -1,6 +1,6 @@
 """Search architectures and hyperparameters with Ray Tune; every trial is a Ray Train run.
 
-Ends with a ranked table, `best.yaml` for jobs/train.py, and the learning curves as a picture.
+Leaves a ranked table, `best.yaml` for jobs/train.py, and the learning curves as a picture.
 
 Examples:
     python jobs/tune.py name=sweep trials=50 cluster.workers=2

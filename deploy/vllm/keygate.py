@@ -1,7 +1,7 @@
-"""Lets only requests with the endpoint's key through to Ray Serve, which checks none by itself.
+"""Admits only requests with the endpoint's key to Ray Serve, which checks none by itself.
 
-Ray Serve's proxies put what `middlewares` returns before every application, because the
-environment variable RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names it.
+The environment variable RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `middlewares`, so Ray
+Serve's proxies put what it returns before every application.
 """
 
 import hmac
@@ -14,11 +14,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 KEY_VARIABLE = "RAYLAB_LLM_KEY"
 PROBES = ("/-/healthz", "/-/routes")
-"""Answered by the proxy itself; Kubernetes and KubeRay ask for them without a key."""
+"""Paths that the proxy answers itself; Kubernetes and KubeRay request them without a key."""
 
 
 class KeyGate:
-    """Answers 401 to whatever does not carry the key as a bearer token."""
+    """Answers 401 to requests that do not carry the key as a bearer token."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app = app
@@ -37,10 +37,10 @@ class KeyGate:
 
 
 def middlewares() -> list[Middleware]:
-    """What Ray Serve calls when a proxy starts.
+    """Returns the middleware; Ray Serve calls this when a proxy starts.
 
     Raises:
-        RuntimeError: there is no key; the proxy does not start then, rather than let all through.
+        RuntimeError: There is no key; the proxy then does not start, rather than admit everybody.
     """
     key = os.environ.get(KEY_VARIABLE, "")
     if not key:

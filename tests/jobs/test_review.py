@@ -1,7 +1,6 @@
 """The review page as people use it: `python jobs/review.py` and a real browser."""
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,13 +15,11 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from raylab.annotation.outcome import HumanDecision
 from raylab.archive.store import Archive
+from tests.chromium import CHROMIUM
 from tests.llm.scripted_server import server_process
 from tests.review.runs import NEITHER, ONE, UNCONFIRMED, annotation, make_run
 
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
 WCAG = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 SIZES = {"desktop": (1280, 800), "phone": (375, 740)}
 HOSTILE = "<h1>Free</h1><script>document.title = 'taken'</script><img src='//evil.example/x'>"

@@ -1,0 +1,83 @@
+"""Takes the pictures of README.md: the report of a pipeline, and a case on the review page.
+
+python -m tests.pictures
+
+Both runs are small and stay in `runs/`, so that a second call finds them finished.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+from tests.chromium import CHROMIUM
+
+ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "jobs" / "pictures"
+WIDTH = 1280
+REPORT_HEIGHT, REVIEW_HEIGHT = 1000, 900
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PIPELINE = ("pipeline", "name=pictures", "scale=demo", "data.every=8", "prior.every=20")
+ANNOTATION = ("annotate", "name=pictures-annotation", "cases.take=6")
+
+
+def take_pictures() -> None:
+    """Writes both pictures.
+
+    Raises:
+        subprocess.CalledProcessError: A job failed; its message is on stderr.
+    """
+    for job, *arguments in (PIPELINE, ANNOTATION):
+        subprocess.run(command(job, *arguments, "resume=true"), cwd=ROOT, check=True)
+    PICTURES.mkdir(exist_ok=True)
+    with sync_playwright() as playwright, review_page() as address:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
+        page = browser.new_page(viewport={"width": WIDTH, "height": REPORT_HEIGHT})
+        page.goto((ROOT / "runs" / "pictures" / "report.html").as_uri())
+        page.screenshot(path=PICTURES / "report.png")
+        page.set_viewport_size({"width": WIDTH, "height": REVIEW_HEIGHT})
+        open_first_case(page, address)
+        page.screenshot(path=PICTURES / "review.png")
+        browser.close()
+
+
+def open_first_case(page: Page, address: str) -> None:
+    page.goto(address)
+    page.get_by_label("Your name").fill("Ada")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Open cases", level=1).wait_for()
+    page.wait_for_load_state()
+    page.keyboard.press("n")
+    page.get_by_label("Why?").wait_for()
+    page.wait_for_load_state()
+
+
+@contextmanager
+def review_page() -> Iterator[str]:
+    """Address of the page of the annotation while it is served."""
+    served = command("review", ANNOTATION[1], "port=0")
+    with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield re.findall(r"http://\S+", process.stdout.readline())[0]
+        finally:
+            process.terminate()
+
+
+def command(job: str, *arguments: str) -> list[str]:
+    return [sys.executable, f"jobs/{job}.py", *arguments]
+
+
+if __name__ == "__main__":
+    take_pictures()
