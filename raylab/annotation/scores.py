@@ -32,7 +32,7 @@ SIDES: tuple[Side, Side] = ("A", "B")
 
 
 class ScoreLog(TypedDict):
-    """The arguments of `raylab.quality.logs.score_log`."""
+    """The arguments of `raylab.runs.eval_logs.score_log`."""
 
     model: str
     task: str

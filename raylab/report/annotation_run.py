@@ -19,11 +19,11 @@ from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
 from raylab.opt.distance import load_distance
-from raylab.quality.logs import EvalLog
 from raylab.report.annotation import annotation_tables, drift_tables
 from raylab.report.annotation_page import AnnotationReport, render_annotation
 from raylab.report.charts import confusion_maps_png
 from raylab.report.page import PAGE, write_page
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import RECORD, REPORT, SCORES, Json, Run
 
 CONFUSION = "confusion.png"

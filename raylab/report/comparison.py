@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
+from raylab.arc.sweep import SweepMetrics
 from raylab.config.schema import flat
 from raylab.errors import RunError
 from raylab.files import places_of
@@ -18,7 +20,7 @@ from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
 from raylab.report.charts import Estimate, History
 from raylab.report.quality_section import quality_estimates
 from raylab.runs.measures import Measure
-from raylab.runs.run import METRICS, RECORD, REPORT, TRIALS, Run
+from raylab.runs.run import RECORD, REPORT, TRIALS, Run
 
 Json = Mapping[str, Any]
 Estimates = dict[str, Estimate]
@@ -277,11 +279,12 @@ def _longer(run: Run) -> str:
 
 
 def _read_training(found: Comparison, label: str, run: Run, record: Json) -> str | None:
-    return _add_model(found, label, run.read_json(METRICS))
+    return _add_model(found, label, run.read_record(TrainingMetrics))
 
 
 def _read_pipeline(found: Comparison, label: str, run: Run, record: Json) -> str | None:
-    models = (run.read_json(METRICS) or {}).get("models") or {}
+    pipeline = run.read_record(PipelineMetrics)
+    models = {} if pipeline is None else pipeline.models
     for name, metrics in models.items():
         _add_model(found, f"{label}/{name}", metrics)
     if (quality := run.read_record(Quality)) is not None:
@@ -292,19 +295,19 @@ def _read_pipeline(found: Comparison, label: str, run: Run, record: Json) -> str
 
 
 def _read_sweep(found: Comparison, label: str, run: Run, record: Json) -> str | None:
-    trials = (run.read_json(METRICS) or {}).get("trials")
-    if not trials:
+    sweep = run.read_record(SweepMetrics)
+    if sweep is None or not sweep.trials:
         return "its trials are not ranked yet"
-    best = trials[0]["trial"]
-    metrics = Run.at(run / TRIALS / best).read_json(METRICS)
+    best = sweep.trials[0].trial
+    metrics = Run.at(run / TRIALS / best).read_record(TrainingMetrics)
     return _add_model(found, f"{label}/{best}", metrics)
 
 
 def _read_evaluation(found: Comparison, label: str, run: Run, record: Json) -> str | None:
-    metrics = run.read_json(METRICS)
+    metrics = run.read_record(EvaluationMetrics)
     if metrics is None:
         return "not every model is scored yet"
-    _add_scores(found, label, metrics["metric"], metrics["models"])
+    _add_scores(found, label, metrics.metric, metrics.models)
     return None
 
 
@@ -335,13 +338,16 @@ READERS: dict[str, Callable[[Comparison, str, Run, Json], str | None]] = {
 """Each adds what a run left to the comparison, and tells why that is nothing."""
 
 
-def _add_model(found: Comparison, label: str, metrics: Json | None) -> str | None:
-    if not metrics or not metrics.get("best"):
+def _add_model(found: Comparison, label: str, metrics: TrainingMetrics | None) -> str | None:
+    if metrics is None:
         return "no epoch is finished yet"
-    row = {**metrics.get("last", {}), **metrics["best"], "parameters": metrics.get("parameters")}
-    row["samples_per_second"] = metrics.get("last", {}).get("samples_per_second")
+    row = {
+        **metrics.best.row(),
+        "parameters": metrics.parameters,
+        "samples_per_second": metrics.last.samples_per_second,
+    }
     found.models[label] = {key: _estimate(row.get(key)) for key in MODELS}
-    found.histories[label] = metrics.get("history") or []
+    found.histories[label] = metrics.rows
     return None
 
 

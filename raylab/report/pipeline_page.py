@@ -6,6 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from raylab.arc.records import Example, GridRows, GroupMetrics, TrainingMetrics
 from raylab.grid_metrics import GRID_METRICS, label_of
 from raylab.quality.record import TreeQuality
 from raylab.report import charts, published
@@ -14,9 +15,6 @@ from raylab.report.quality_section import quality_section
 from raylab.report.tables import percent
 
 Json = Mapping[str, Any]
-GridRows = Sequence[Sequence[int]]
-"""Rows of an ARC grid, colours 0..9."""
-
 SHOWN_MODELS = len(charts.SERIES)
 """Models in the pictures and bars; with more of them, the best on the chosen metric are shown."""
 QUALITY_TILES = 2
@@ -32,32 +30,13 @@ GROUP_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a model, decoding on its own, answered to a task."""
-
-    grid: GridRows
-    solved: bool
-
-
-@dataclass(frozen=True)
-class Example:
-    """A question of a task, its answer, and each model's prediction of it."""
-
-    task: str
-    input: GridRows
-    target: GridRows
-    predictions: Mapping[str, Prediction]
-
-
-@dataclass(frozen=True)
 class PipelineReport:
     """What the page shows.
 
     Attributes:
         title: Heading of the page.
         uri: The run directory.
-        models: Content of `metrics.json` by model: `parameters`, `best` (with `groups`), `last`
-            and `history`.
+        models: Metrics by model.
         quality: Quality by the name of the score tree.
         examples: Tasks to picture.
         record: Content of `record.json`.
@@ -66,7 +45,7 @@ class PipelineReport:
 
     title: str
     uri: str
-    models: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    models: Mapping[str, TrainingMetrics] = field(default_factory=dict[str, TrainingMetrics])
     quality: Mapping[str, TreeQuality] = field(default_factory=dict[str, TreeQuality])
     examples: Sequence[Example] = ()
     record: Json = field(default_factory=dict[str, Any])
@@ -101,7 +80,7 @@ def render_pipeline(report: PipelineReport) -> str:
     """
     shown = _shown_models(report)
     models = {name: report.models[name] for name in shown if name in report.models}
-    histories = {name: of["history"] for name, of in report.models.items()}
+    histories = {name: of.rows for name, of in report.models.items()}
     monitor = _config(report).get("training", {}).get("monitor", MONITOR)
     return render(
         "pipeline.html",
@@ -126,7 +105,7 @@ def render_pipeline(report: PipelineReport) -> str:
 def summary(report: PipelineReport) -> Iterator[str]:
     """What was done and found, in sentences."""
     if report.models:
-        epochs = sorted({len(of["history"]) for of in report.models.values()})
+        epochs = sorted({len(of.history) for of in report.models.values()})
         span = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         yield (
             f"{counted(len(report.models), 'model')} trained for {span} "
@@ -154,7 +133,7 @@ def caveats(report: PipelineReport) -> Iterator[str]:
     """What keeps the figures from being read as more than they are."""
     config = _config(report)
     planned = config.get("training", {}).get("epochs") or max(
-        (len(of["history"]) for of in report.models.values()), default=published.EPOCHS
+        (len(of.history) for of in report.models.values()), default=published.EPOCHS
     )
     if report.models and planned < published.EPOCHS:
         yield (
@@ -189,11 +168,11 @@ def _config(report: PipelineReport) -> dict[str, Any]:
     return report.record.get("config") or {}
 
 
-def _value(result: Json, metric: str) -> float | None:
-    return result["best"].get(f"val_{metric}")
+def _value(result: TrainingMetrics, metric: str) -> float | None:
+    return result.best.validation.get(metric)
 
 
-def _leading(models: Mapping[str, Json], metric: str) -> tuple[str, float] | None:
+def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
     """The model that is best on a metric, and its value."""
     values = {name: _value(of, metric) for name, of in models.items()}
     known = {name: value for name, value in values.items() if value is not None}
@@ -220,7 +199,7 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
     if report.models:
         yield "metrics", "Metrics"
         yield "curves", "Learning curves"
-    if any(_groups_of(of) for of in report.models.values()):
+    if any(of.best.groups for of in report.models.values()):
         yield "groups", "Categories"
     if report.examples:
         yield "tasks", "Tasks"
@@ -243,7 +222,7 @@ def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
                 yield f"{figure.value:.3f}", metric, f"of {name}"
 
 
-def _comparison(models: Mapping[str, Json]) -> list[Row]:
+def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
     rows: list[Row] = []
     for metric, known in GRID_METRICS.items():
         if not known.compared:
@@ -254,16 +233,14 @@ def _comparison(models: Mapping[str, Json]) -> list[Row]:
         best = [value is not None and value == top for value in values]
         name = accuracy_phrase(metric) if known.free_running else known.label
         rows.append(Row(name, [percent(value) for value in values], best, theirs))
-    for key, where, label, form in (
-        ("epoch", "best", "best epoch", "{:g}"),
-        ("train_loss", "best", "train loss", "{:.4f}"),
-        ("samples_per_second", "last", "samples/s in training", "{:.1f}"),
+    results = models.values()
+    for label, cells in (
+        ("best epoch", [str(of.best.epoch) for of in results]),
+        ("train loss", [f"{of.best.train_loss:.4f}" for of in results]),
+        ("samples/s in training", [f"{of.last.samples_per_second:.1f}" for of in results]),
+        ("parameters", [f"{of.parameters:,}" for of in results]),
     ):
-        values = [of[where].get(key) for of in models.values()]
-        cells = ["-" if value is None else form.format(value) for value in values]
         rows.append(Row(label, cells, [False] * len(cells)))
-    sizes = [f"{of['parameters']:,}" for of in models.values()]
-    rows.append(Row("parameters", sizes, [False] * len(sizes)))
     return rows
 
 
@@ -273,20 +250,21 @@ def _top(values: Sequence[float | None]) -> float | None:
     return max(known) if len(known) > 1 and len(set(known)) > 1 else None
 
 
-def _groups_of(result: Json) -> Mapping[str, Json]:
-    return result["best"].get("groups") or {}
-
-
-def _bars(models: Mapping[str, Json]) -> Markup | None:
-    groups = {name: _groups_of(of) for name, of in models.items()}
+def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
+    groups = {
+        name: {group: found.metrics for group, found in of.best.groups.items()}
+        for name, of in models.items()
+    }
     return Markup(charts.group_bars(groups, prefix="bars")) if any(groups.values()) else None
 
 
-def _group_rows(models: Mapping[str, Json]) -> dict[str, list[tuple[str, Json]]]:
+def _group_rows(
+    models: Mapping[str, TrainingMetrics],
+) -> dict[str, list[tuple[str, GroupMetrics]]]:
     """The metrics of each model by group."""
-    rows: dict[str, list[tuple[str, Json]]] = {}
+    rows: dict[str, list[tuple[str, GroupMetrics]]] = {}
     for name, of in models.items():
-        for group, metrics in _groups_of(of).items():
+        for group, metrics in of.best.groups.items():
             rows.setdefault(group, []).append((name, metrics))
     return rows
 

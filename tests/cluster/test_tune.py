@@ -1,6 +1,5 @@
 """Trials without a cluster: Tune's session and the training itself are stood in for."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +8,15 @@ from typing import Any
 import pytest
 from ray.tune import Checkpoint
 
+from raylab.arc.records import TrainingMetrics
+from raylab.arc.sweep import TrialFailure
 from raylab.cluster import tune as tune_module
 from raylab.cluster.train import EpochListener
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
 from raylab.runs.run import Json, Run
+from tests.arc.measured import epoch as epoch_of
+from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
 
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
@@ -53,20 +56,22 @@ class Session:
             shutil.copytree(checkpoint.path, kept)
             self.checkpoints.append(Checkpoint.from_directory(kept))
 
-    def fit(self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run) -> Json:
+    def fit(
+        self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run
+    ) -> TrainingMetrics:
         if self.error is not None:
             raise self.error
         self.trained.append(config)
         for epoch in range(1, config.training.epochs + 1):
-            on_epoch({"last": {"epoch": epoch}})
-        return {}
+            on_epoch(training_metrics(epoch_of(epoch, {"dense_grid_objective": 0.5})))
+        return training_metrics()
 
     def run(self, trial: str, drawn: Json, start: Checkpoint | None = None) -> list[int]:
         """Run a trial as Tune does, from `start`; returns the epochs that it reported."""
         self.trial, self.checkpoint = trial, start
         before = len(self.reports)
-        settings = TuneConfig.model_validate(SETTINGS).model_dump(mode="json")
-        tune_module._trial({"drawn": drawn}, settings=settings, uri=str(self.path / "sweep"))
+        config = TuneConfig.model_validate(SETTINGS)
+        tune_module._trial({"drawn": drawn}, config=config, uri=str(self.path / "sweep"))
         return [report["epoch"] for report in self.reports[before:]]
 
 
@@ -113,8 +118,8 @@ def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Ses
     assert session.run("aa_01", DRAWN) == [4]
     assert session.reports[0]["failure"] == "loss is nan"
     assert session.reports[0]["val_dense_grid_objective"] == 0.0
-    failure = json.loads((session.path / "sweep/trials/aa_01/failure.json").read_text())
-    assert failure == {"kind": "NonFiniteLossError", "message": "loss is nan"}
+    failure = Run.at(f"{session.path}/sweep/trials/aa_01").read_record(TrialFailure)
+    assert failure == TrialFailure(kind="NonFiniteLossError", message="loss is nan")
 
 
 def test_a_trial_that_lost_its_workers_is_no_result(session: Session):

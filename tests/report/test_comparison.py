@@ -18,7 +18,7 @@ from raylab.report.comparison_page import (
 )
 from raylab.runs.run import RECORD, Run
 from tests.report.pages import Page
-from tests.report.runs import annotate, content, every_kind, left, train
+from tests.report.runs import annotate, content, epochs, every_kind, left, train
 
 
 def of(storage: Path, *names: str) -> Comparison:
@@ -83,7 +83,7 @@ def test_runs_on_other_data_are_no_comparison(tmp_path: Path):
     config = TrainConfig.model_validate(
         {"storage": str(tmp_path), "name": "b", "data": {"every": 8}}
     )
-    left(config, metrics={"best": {"val_grid_accuracy": 0.5}})
+    left(config, metrics=epochs(0.5))
     (caveat,) = of(tmp_path, "a", "b").caveats
     assert "The models are on different data (data.every)" in caveat
 
