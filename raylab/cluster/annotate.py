@@ -38,7 +38,7 @@ from raylab.llm.rate_limits import limited_endpoints, share_concurrency
 from raylab.log import log_line
 from raylab.opt.prompts import prompt_catalogue
 from raylab.report.annotation_progress import AnnotationProgress
-from raylab.report.annotation_run import conclude, tell_drift
+from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
 
@@ -60,9 +60,6 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: an error the user can act on, with the ways out.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    if config.drift:
-        tell_drift(config)
-        return
     location = archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:

@@ -141,6 +141,7 @@ class AnnotateConfig(JobConfig):
 
     job: ClassVar[str] = "annotate"
     moved: ClassVar[Mapping[str, str]] = {
+        "drift": "python jobs/report.py drift=true (storage= and archive= as here)",
         "review": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "review_file": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "reviewer": "python jobs/review.py name=RUN import=FILE reviewer=NAME",
@@ -159,8 +160,6 @@ class AnnotateConfig(JobConfig):
     """Processes that send calls; null takes one per CPU."""
     export: Literal["parquet", "jsonl"] | None = None
     """Also write the archived cases of the run to `<run>/cases.parquet` or `.jsonl`."""
-    drift: bool = False
-    """Compare the runs of the archive over time instead of annotating."""
     cluster: ClusterConfig = ClusterConfig()
 
 
@@ -169,8 +168,20 @@ class ReportConfig(JobConfig):
 
     job: ClassVar[str] = "report"
 
-    runs: Annotated[tuple[Text, ...], Field(min_length=1)]
+    runs: tuple[Text, ...] = ()
     """Names under `storage`, directories or URIs of runs of any jobs."""
+    drift: bool = False
+    """Compare the annotation runs of an archive over time instead."""
+    archive: Location | None = None
+    """Of the annotation runs for `drift`, as `archive` of the annotation."""
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> "ReportConfig":
+        if bool(self.runs) == self.drift:
+            raise ValueError("needs either runs=[...], to compare these, or drift=true")
+        if self.archive is not None and not self.drift:
+            raise ValueError("archive= goes with drift=true")
+        return self
 
 
 class ReviewConfig(JobConfig):

@@ -14,7 +14,7 @@ from raylab.archive.store import Archive
 from raylab.cluster.annotate import run_annotate
 from raylab.cluster.annotators import Annotator
 from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.entrypoint import run_job
 from raylab.errors import (
     ArchiveError,
@@ -24,6 +24,7 @@ from raylab.errors import (
     EndpointError,
     LlmError,
 )
+from raylab.report.drift import report_drift
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
 from tests.llm.scripted_server import server_process
@@ -238,11 +239,11 @@ def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:
     packaged = ["cases.packaged=gold", "cases.take=12", "fresh=true"]
     run_annotate(config(tmp_path, chat, *packaged))
     run_annotate(config(tmp_path, chat, *packaged, "name=later"))
-    run_annotate(load_config(AnnotateConfig, [f"storage={tmp_path}", "drift=true"]))
+    report_drift(ReportConfig(storage=str(tmp_path), drift=True))
     drift = json.loads((tmp_path / "drift.json").read_text())
     assert [run["run"] for run in drift["runs"]] == ["run", "later"]
     compared = [row for row in drift["comparisons"] if row["cases"]]
-    assert compared and all(row["cases"] == 12 and not row["lost"] for row in compared)
+    assert compared and all(row["cases"] == 12 and not row["result"]["lost"] for row in compared)
     assert drift["alarms"] == []
     page = (tmp_path / "later" / "report.html").read_text()
     assert "later (this run)" in page and "12 of 12" in page and "No change raises an alarm" in page
