@@ -46,7 +46,7 @@ from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.log import log_line, log_tables
-from raylab.report.charts import learning_curves_png
+from raylab.report.charts.curves import learning_curves_png
 from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep

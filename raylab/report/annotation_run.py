@@ -23,7 +23,7 @@ from raylab.log import log_line, log_tables
 from raylab.opt.distance import load_distance
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
-from raylab.report.charts import confusion_maps_png
+from raylab.report.charts.confusion import confusion_maps_png
 from raylab.report.page import PAGE, write_page
 from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import SCORES, Run

@@ -18,7 +18,8 @@ from raylab.files import places_of
 from raylab.grid_metrics import GRID_METRICS, VALIDATION, label_of
 from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.quality.record import QUALITY, Quality
-from raylab.report.charts import History, Measured
+from raylab.report.charts.curves import History
+from raylab.report.charts.intervals import Measured
 from raylab.report.quality_section import known_figures
 from raylab.runs.measures import Measure
 from raylab.runs.run import RECORD, REPORT, TRIALS, Run

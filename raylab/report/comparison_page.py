@@ -13,7 +13,8 @@ from raylab.config.jobs import ReportConfig
 from raylab.log import log_line, log_tables
 from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.annotation import shown_seconds
-from raylab.report.charts import SERIES, interval_plot, shortened
+from raylab.report.charts.intervals import interval_plot
+from raylab.report.charts.theme import SERIES, shortened
 from raylab.report.comparison import Comparison, Figures, compare, find_runs
 from raylab.report.page import MONITOR, PAGE, counted, curves, listed, render, write_page
 from raylab.report.tables import percent

@@ -12,7 +12,8 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from raylab.report.charts import History, learning_curves, shortened
+from raylab.report.charts.curves import History, learning_curves
+from raylab.report.charts.theme import shortened
 from raylab.report.tables import percent
 from raylab.runs.run import Run
 

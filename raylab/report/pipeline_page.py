@@ -9,13 +9,16 @@ from markupsafe import Markup
 from raylab.arc.records import Example, GridRows, GroupMetrics, TrainingMetrics
 from raylab.grid_metrics import GRID_METRICS, label_of
 from raylab.quality.record import TreeQuality
-from raylab.report import charts, published
+from raylab.report import published
+from raylab.report.charts.bars import group_bars
+from raylab.report.charts.grids import grid_svg
+from raylab.report.charts.theme import SERIES
 from raylab.report.page import MONITOR, counted, curves, listed, render
 from raylab.report.quality_section import quality_section
 from raylab.report.tables import percent
 
 Json = Mapping[str, Any]
-SHOWN_MODELS = len(charts.SERIES)
+SHOWN_MODELS = len(SERIES)
 """Models in the pictures and bars; with more of them, the best on the chosen metric are shown."""
 QUALITY_TILES = 2
 """Figures of the quality that stand at the top of the page."""
@@ -255,7 +258,7 @@ def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
         name: {group: found.metrics for group, found in of.best.groups.items()}
         for name, of in models.items()
     }
-    return Markup(charts.group_bars(groups, prefix="bars")) if any(groups.values()) else None
+    return Markup(group_bars(groups, prefix="bars")) if any(groups.values()) else None
 
 
 def _group_rows(
@@ -272,12 +275,12 @@ def _group_rows(
 def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:
     """Input and target, then the prediction of each model that is shown."""
     for label, grid in (("input", example.input), ("target", example.target)):
-        svg = Markup(charts.grid_svg(grid, f"{label} of task {example.task}, {_size(grid)}"))
+        svg = Markup(grid_svg(grid, f"{label} of task {example.task}, {_size(grid)}"))
         yield Picture(svg, label, _size(grid))
     for name in shown:
         if prediction := example.predictions.get(name):
             title = f"prediction of {name} for task {example.task}"
-            svg = Markup(charts.grid_svg(prediction.grid, title, target=example.target))
+            svg = Markup(grid_svg(prediction.grid, title, target=example.target))
             note = _score(prediction.grid, example.target)
             yield Picture(svg, name, note, prediction.solved)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from raylab.arc.sweep import Trial
 from raylab.grid_metrics import label_of
-from raylab.report.charts import SERIES, History
+from raylab.report.charts.curves import History
+from raylab.report.charts.theme import SERIES
 from raylab.report.page import counted, curves, render
 
 Json = Mapping[str, Any]

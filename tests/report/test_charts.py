@@ -7,18 +7,13 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from raylab.report.charts import (
-    ARC_PALETTE,
-    SERIES,
-    confusion_maps,
-    grid_svg,
-    group_bars,
-    heat_map,
-    interval_plot,
-    learning_curves,
-    learning_curves_png,
-    shortened,
-)
+from raylab.report.charts.bars import group_bars
+from raylab.report.charts.confusion import confusion_maps
+from raylab.report.charts.curves import learning_curves, learning_curves_png
+from raylab.report.charts.grids import ARC_PALETTE, grid_svg
+from raylab.report.charts.heat import heat_map
+from raylab.report.charts.intervals import interval_plot
+from raylab.report.charts.theme import SERIES, shortened
 
 SVG = "{http://www.w3.org/2000/svg}"
 METRIC = "val_grid_accuracy"
