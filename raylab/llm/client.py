@@ -240,7 +240,7 @@ class Client:
     async def _admit(self, connection: Connection, tokens: int, cost: float) -> Permit | None:
         """Waits until limits allow to send; returns the permit, if one is needed."""
         connection.check()
-        while (wait := connection.quiet) > 0:
+        while (wait := connection.throttled) > 0:
             await connection.pause(wait)
         if connection.name not in self._limited:
             return None

@@ -114,7 +114,7 @@ class Connection:
         self._not_before = max(self._not_before, self._timing.clock() + seconds)
 
     @property
-    def quiet(self) -> float:
+    def throttled(self) -> float:
         """Seconds left of the throttling; 0 or less if a call may be sent."""
         return self._not_before - self._timing.clock()
 

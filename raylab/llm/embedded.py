@@ -6,7 +6,6 @@
 import hashlib
 import http.client
 import importlib.util
-import json
 import os
 import secrets
 import select
@@ -24,6 +23,7 @@ from pydantic import SecretStr
 
 import raylab
 from raylab.config.annotation import LlmConfig
+from raylab.config.base import Strict
 from raylab.errors import ConfigError, EndpointError
 
 EMBEDDED = "SmolLM2-135M-Instruct"
@@ -49,6 +49,17 @@ END_SECONDS = 10.0
 SHOWN_LINES = 8
 WARNINGS = 2
 """Log level of llama.cpp."""
+
+
+class ServerOrder(Strict):
+    """The line that the server process reads before it starts."""
+
+    weights: str
+    """Path of the weights."""
+    key: str
+    """Key that clients must send."""
+    parent: int
+    """Process whose end ends the server."""
 
 
 @dataclass(frozen=True)
@@ -133,9 +144,9 @@ def _python_path() -> str:
 def _await_start(process: subprocess.Popen[bytes], weights: Path, key: str, log: IO[bytes]) -> str:
     """Returns the base URL once the server answers."""
     assert process.stdin is not None and process.stdout is not None
-    order = {"weights": str(weights), "key": key, "parent": os.getpid()}
+    order = ServerOrder(weights=str(weights), key=key, parent=os.getpid())
     try:
-        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.write(order.model_dump_json().encode() + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
         _fail("ended before it started", log)
@@ -181,13 +192,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _serve() -> None:
     """Serves until the parent closes the pipe or is gone."""
-    order = json.loads(sys.stdin.readline())
+    order = ServerOrder.model_validate_json(sys.stdin.readline())
     # The stub of this compiled package is empty, so importlib imports it.
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
-    params.model.path = order["weights"]
+    params.model.path = order.weights
     params.model_alias = {EMBEDDED}
-    params.api_keys = [order["key"]]
+    params.api_keys = [order.key]
     params.n_ctx = SLOTS * CONTEXT
     params.n_parallel = SLOTS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
@@ -202,7 +213,7 @@ def _serve() -> None:
     sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()
     # A fork of the parent may hold the pipe open, so the parent is watched as well.
-    while os.getppid() == order["parent"]:
+    while os.getppid() == order.parent:
         closed, _, _ = select.select([sys.stdin], [], [], WATCH_SECONDS)
         if closed:
             break
