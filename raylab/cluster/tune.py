@@ -52,7 +52,6 @@ from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import sweep_table
 from raylab.runs.run import TRIALS, Run
-from raylab.runs.run_record import RECORD
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -320,8 +319,7 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     run.write_bytes(BEST, yaml.encode())
     run.write_bytes(CURVES, learning_curves_png(histories, monitor))
     run.write_record(metrics)
-    record = run.read_json(RECORD) or {}
-    page = SweepReport(run.uri, metrics.trials, histories, monitor, yaml, record)
+    page = SweepReport(run.uri, metrics.trials, histories, monitor, yaml, run.record)
     write_page(run, render_sweep(page))
     _tell_outcome(run, metrics, config)
     if results.errors:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
@@ -29,6 +28,7 @@ from raylab.report.charts.intervals import interval_plot
 from raylab.report.charts.theme import shortened
 from raylab.report.page import counted, listed, render
 from raylab.runs.measures import Measure, meaning_of, measures_of
+from raylab.runs.run_record import RunRecord
 
 PLOTTED = ("exact", "same_roots", "jaccard", "weighted", "composition", "kappa", "alpha")
 """Measures of agreement that are better the nearer they are to 1."""
@@ -101,13 +101,13 @@ class AnnotationPage:
         uri: The run directory.
         report: Of the run.
         over_time: The runs of the archive.
-        record: Content of `record.json`.
+        record: Of the run.
     """
 
     uri: str
     report: AnnotationReport
     over_time: OverTime
-    record: Mapping[str, Any]
+    record: RunRecord
 
 
 @dataclass(frozen=True)

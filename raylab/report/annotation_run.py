@@ -49,9 +49,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, run, archive)
     over_time = _over_time(config, archive, report)
-    write_page(
-        run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record.content()))
-    )
+    write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):

@@ -2,11 +2,11 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import matplotlib as mpl
 import pytest
 
+from raylab.quality.record import QualityFigure
 from raylab.report.charts.bars import group_bars
 from raylab.report.charts.confusion import confusion_maps
 from raylab.report.charts.curves import learning_curves, learning_curves_png
@@ -27,8 +27,8 @@ def history(*values: float | None) -> list[Mapping[str, float | None]]:
     return [{"epoch": epoch, METRIC: value} for epoch, value in enumerate(values, start=1)]
 
 
-def estimate(value: float | None, interval: list[float] | None = None) -> dict[str, Any]:
-    return {"value": value, "interval": interval}
+def estimate(value: float | None, interval: tuple[float, float] | None = None) -> QualityFigure:
+    return QualityFigure(value=value, interval=interval, reason=None)
 
 
 def all_charts(prefix: str) -> list[str]:
@@ -38,7 +38,7 @@ def all_charts(prefix: str) -> list[str]:
         learning_curves({"a": history(0.1, 0.2)}, METRIC, f"{prefix}-1"),
         group_bars({"a": groups}, f"{prefix}-2"),
         heat_map({"a": {"1": 0.5, "2": None}}, f"{prefix}-3"),
-        interval_plot({"a": {"A": estimate(0.25, [0.2, 0.3])}}, "Figures", f"{prefix}-4"),
+        interval_plot({"a": {"A": estimate(0.25, (0.2, 0.3))}}, "Figures", f"{prefix}-4"),
         confusion_maps({"labels": ["Lrn", "none"], "panels": {"a_b": panel}}, f"{prefix}-5"),
     ]
 
@@ -154,7 +154,7 @@ def test_a_figure_that_is_null_is_not_drawn_as_zero():
 
 def test_intervals_of_several_series_are_named_and_reach_as_far_as_they_do():
     rows = {
-        "alpha": {"A": estimate(-0.25, [-0.75, 0.5]), "B": estimate(0.5)},
+        "alpha": {"A": estimate(-0.25, (-0.75, 0.5)), "B": estimate(0.5)},
         "kappa": {"A": estimate(0.125)},
     }
     found = texts(interval_plot(rows, "Agreement"))
