@@ -6,6 +6,7 @@ from itertools import pairwise
 import matplotlib as mpl
 import pytest
 
+from raylab.annotation.statistics.confusion import Confusion, ConfusionPanel
 from raylab.quality.record import QualityFigure
 from raylab.report.charts.bars import group_bars
 from raylab.report.charts.confusion import confusion_maps
@@ -23,8 +24,11 @@ def texts(svg: str) -> list[str]:
     return ["".join(node.itertext()) for node in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
-def history(*values: float | None) -> list[Mapping[str, float | None]]:
-    return [{"epoch": epoch, METRIC: value} for epoch, value in enumerate(values, start=1)]
+def history(*values: float | None) -> list[Mapping[str, float]]:
+    return [
+        {"epoch": epoch} | ({} if value is None else {METRIC: value})
+        for epoch, value in enumerate(values, start=1)
+    ]
 
 
 def estimate(value: float | None, interval: tuple[float, float] | None = None) -> QualityFigure:
@@ -33,13 +37,14 @@ def estimate(value: float | None, interval: tuple[float, float] | None = None) -
 
 def all_charts(prefix: str) -> list[str]:
     groups = {"C1": {"cell_accuracy": 0.9, "grid_accuracy": 0.25, "compositional_gap": 0.65}}
-    panel = {"rows": "A", "columns": "B", "sets": [[3, 0.5], [0, 1]]}
+    panel = ConfusionPanel(rows="A", columns="B", sets=((3, 0.5), (0, 1)), primary=())
+    confusion = Confusion(labels=("Lrn", "none"), panels={"a_b": panel})
     return [
         learning_curves({"a": history(0.1, 0.2)}, METRIC, f"{prefix}-1"),
         group_bars({"a": groups}, f"{prefix}-2"),
         heat_map({"a": {"1": 0.5, "2": None}}, f"{prefix}-3"),
         interval_plot({"a": {"A": estimate(0.25, (0.2, 0.3))}}, "Figures", f"{prefix}-4"),
-        confusion_maps({"labels": ["Lrn", "none"], "panels": {"a_b": panel}}, f"{prefix}-5"),
+        confusion_maps(confusion, f"{prefix}-5"),
     ]
 
 
