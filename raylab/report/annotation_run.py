@@ -21,11 +21,11 @@ from raylab.errors import ArchiveError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
-from raylab.quality.logs import EvalLog
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
-from raylab.report.charts import confusion_maps_png
+from raylab.report.charts.confusion import confusion_maps_png
 from raylab.report.page import PAGE, write_page
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import SCORES, Run
 from raylab.taxonomies import choose_codebook
 
@@ -51,9 +51,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, run, archive)
     over_time = _over_time(config, codebook, archive, report)
-    write_page(
-        run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record.content()))
-    )
+    write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):

@@ -22,7 +22,7 @@ from raylab.report.annotation import (
     shown_number,
     shown_share,
 )
-from raylab.report.charts import confusion_cells, confusion_maps, confusion_maps_png
+from raylab.report.charts.confusion import confusion_cells, confusion_maps, confusion_maps_png
 from tests.annotation.outcomes import (
     CODEBOOK,
     NOON,

@@ -31,10 +31,10 @@ from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import Root
 from raylab.opt.codebook import OptCodebook
 from raylab.opt.distance import Distance
-from raylab.quality.logs import EvalLog
 from raylab.quality.measure import TreeScores, measure
 from raylab.quality.reading import read_units
 from raylab.quality.trees import find_trees
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.records import Part
 from tests.annotation.outcomes import (
     CODEBOOK,
