@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.records import TrainingMetrics
 from raylab.cluster.train import fit
 from raylab.cluster.train_worker import _prepare
 from raylab.config.arc import DataConfig, TrainingConfig
@@ -22,7 +23,7 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import ChampionConfig, EncoderDecoderConfig
 from raylab.errors import CheckpointError, DataError, NonFiniteLossError, WorkersLostError
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of, told_in_json
 
@@ -46,12 +47,18 @@ def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> Tr
     return TrainConfig(**(fields | changes))
 
 
-def run(settings: TrainConfig) -> Json:
+def run(settings: TrainConfig) -> TrainingMetrics:
     return fit(settings, Run.open(settings, "train"))
 
 
-def losses(metrics: Json) -> list[tuple[int, float, float]]:
-    return [(r["epoch"], r["train_loss"], r["val_cell_accuracy"]) for r in metrics["history"]]
+def metrics_in(directory: Path) -> TrainingMetrics:
+    metrics = Run.at(str(directory)).read_record(TrainingMetrics)
+    assert metrics is not None
+    return metrics
+
+
+def losses(metrics: TrainingMetrics) -> list[tuple[int, float, float]]:
+    return [(e.epoch, e.train_loss, e.validation["cell_accuracy"]) for e in metrics.history]
 
 
 def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
@@ -95,23 +102,23 @@ def directory_of(settings: TrainConfig) -> Path:
 
 def test_run_directory_holds_what_a_run_leaves(finished: TrainConfig):
     directory = directory_of(finished)
-    metrics = json.loads((directory / "metrics.json").read_text())
+    metrics = metrics_in(directory)
     assert json.loads((directory / "record.json").read_text())["finished"]
-    assert [row["epoch"] for row in metrics["history"]] == [1, 2, 3, 4, 5, 6]
+    assert [epoch.epoch for epoch in metrics.history] == [1, 2, 3, 4, 5, 6]
     assert list((directory / "tensorboard").iterdir())
-    best = max(metrics["history"], key=lambda r: (r["val_dense_grid_objective"], r["epoch"]))
-    assert metrics["best"]["epoch"] == best["epoch"]
+    best = max(metrics.history, key=lambda e: (e.validation["dense_grid_objective"], e.epoch))
+    assert metrics.best.epoch == best.epoch
     # The drawn split validates on 2 of the 10 tasks, which have 9 pairs: each is counted once.
-    assert sum(group["grids"] for group in metrics["best"]["groups"].values()) == 9
-    best_checkpoint = read_checkpoint(directory / metrics["best"]["checkpoint"])
+    assert sum(group.grids for group in metrics.best.groups.values()) == 9
+    best_checkpoint = read_checkpoint(directory / metrics.best.checkpoint)
     assert (best_checkpoint.model, best_checkpoint.run_id) == (SMALL, id_in(directory))
     # The best and, where it is another, the latest.
     kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
-    assert kept == {f"epoch-{epoch:04d}" for epoch in {best["epoch"], EPOCHS}}
+    assert kept == {f"epoch-{epoch:04d}" for epoch in {best.epoch, EPOCHS}}
 
 
 def test_ray_exports_the_last_epoch(finished: TrainConfig):
-    last = json.loads((directory_of(finished) / "metrics.json").read_text())["last"]
+    last = metrics_in(directory_of(finished)).last.row()
     expected = {
         "ray_raylab_training_epoch": EPOCHS,
         "ray_raylab_training_objective": last["val_dense_grid_objective"],
@@ -124,7 +131,7 @@ def test_ray_exports_the_last_epoch(finished: TrainConfig):
 def test_finished_run_is_not_trained_again(
     finished: TrainConfig, capsys: pytest.CaptureFixture[str]
 ):
-    before = json.loads((directory_of(finished) / "metrics.json").read_text())
+    before = metrics_in(directory_of(finished))
     assert run(finished.model_copy(update={"resume": True})) == before
     assert "epoch" not in capsys.readouterr().out
 
@@ -132,13 +139,13 @@ def test_finished_run_is_not_trained_again(
 def test_killed_worker_costs_at_most_the_epoch_in_flight(
     tmp_path: Path, finished: TrainConfig, capsys: pytest.CaptureFixture[str]
 ):
-    unbroken = json.loads((directory_of(finished) / "metrics.json").read_text())
+    unbroken = metrics_in(directory_of(finished))
     target = tmp_path / "killed" / "metrics.json"
     seen: list[int] = []
 
     def two_epochs_are_stored() -> bool:
         if target.exists():
-            seen[:] = [row["epoch"] for row in json.loads(target.read_text())["history"]]
+            seen[:] = [epoch.epoch for epoch in metrics_in(target.parent).history]
         return len(seen) >= 2
 
     def kill() -> None:
@@ -204,8 +211,7 @@ def test_non_finite_loss_stops_the_run_without_retries(
 
 def test_fine_tuning_starts_from_the_best_checkpoint(finished: TrainConfig, tmp_path: Path):
     base = directory_of(finished)
-    best = json.loads((base / "metrics.json").read_text())["best"]["checkpoint"]
-    parent = read_checkpoint(base / best)
+    parent = read_checkpoint(base / metrics_in(base).best.checkpoint)
     # Adam moves a weight by about lr a step at most: with 1e-12 nothing moves to be seen.
     training = {"epochs": 1, "lr": 1e-12, "lr_min": 0.0}
     data = DATA.model_copy(update={"split_seed": 1})
