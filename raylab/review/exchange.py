@@ -68,7 +68,7 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
         (read_outcome(case.case.body, codebook), case.case.description)
         for case in archive.run(run.name).open_cases()
     )
-    rows = list(review_rows(waiting, config.protocol.seed))
+    rows = [row.model_dump(mode="json") for row in review_rows(waiting, config.protocol.seed)]
     if path.exists() and _has_decisions(path):
         raise RunError(
             f"{path} holds decisions: archive them first by import={path}, or give export= "

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup, escape
 from pygments import highlight
@@ -10,7 +9,12 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from raylab.annotation.cases import is_source
-from raylab.annotation.human.review_file import chosen_label, review_row
+from raylab.annotation.human.review_file import (
+    ShownAnswer,
+    ShownReport,
+    chosen_label,
+    review_row,
+)
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import SIDES, Side
 from raylab.codebook import Codebook, Label
@@ -28,8 +32,6 @@ KINDS = {
     "unreadable": "Reply unreadable",
 }
 """Why a case is open, in words."""
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerView:
     """A code with what was said for it and of it.
 
     Attributes:
@@ -78,7 +80,7 @@ class Answer:
     fields: Sequence[Field]
     rationale: str
     problem: str | None
-    report: Json | None
+    report: ShownReport | None
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,9 @@ class CaseView:
     kind: str
     description: Markup
     source: bool
-    answers: Sequence[Answer]
+    answers: Sequence[AnswerView]
     differences: Sequence[str]
-    proposal: Answer | None
+    proposal: AnswerView | None
 
 
 def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
@@ -123,25 +125,17 @@ def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
     """
     row = review_row(opened.outcome, opened.current.case.description, seed)
     labels: dict[Side, Label | None] = {side: opened.outcome.label_of(side) for side in SIDES}
-    adjudication = opened.outcome.adjudication
     source = is_source(opened.outcome.meta)
     return CaseView(
-        reason=row["reason"] or "",
+        reason=row.reason or "",
         kind=kind_in_words(opened.kind),
-        description=shown_description(row["description"], source),
+        description=shown_description(row.description, source),
         source=source,
         answers=[
-            _answer(one, labels[one["name"]], _other(labels, one["name"]), codebook)
-            for one in row["candidates"]
+            _answer(one.name, one, _other(labels, one.name), codebook) for one in row.candidates
         ],
         differences=list(differences(labels["A"], labels["B"])),
-        proposal=adjudication
-        and _answer(
-            {"name": "proposal", **row["adjudicated"]},
-            adjudication.classification.label,
-            None,
-            codebook,
-        ),
+        proposal=row.adjudicated and _answer("proposal", row.adjudicated, None, codebook),
     )
 
 
@@ -204,18 +198,19 @@ def _other(labels: Mapping[Side, Label | None], name: Side) -> Label | None:
     return next(label for side, label in labels.items() if side != name)
 
 
-def _answer(row: Json, code: Label | None, other: Label | None, codebook: Codebook) -> Answer:
+def _answer(name: str, shown: ShownAnswer, other: Label | None, codebook: Codebook) -> AnswerView:
     """An answer, marked against the other one."""
+    code = shown.opt
     fields = code.fields if code else {}
-    return Answer(
-        name=row["name"],
-        line=row["opt"],
+    return AnswerView(
+        name=name,
+        line=None if code is None else str(code),
         chips=chips(code, codebook, other) if code else (),
         fields=[
             Field(key, value, other is not None and other.fields.get(key) != value)
             for key, value in fields.items()
         ],
-        rationale=row["rationale"] or "",
-        problem=row["problem"],
-        report=row["report"],
+        rationale=shown.rationale or "",
+        problem=shown.problem,
+        report=shown.report,
     )

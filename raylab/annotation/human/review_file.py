@@ -1,4 +1,4 @@
-"""The cases that wait for a person: what the person is shown, and what comes back.
+"""A review file: the cases that wait for a person as a person sees them, and the decisions back.
 
 A review file is JSONL, a case a row. The person fills in three of its keys: `decision` with A, B
 or an OPT-Code line, `justification` and `reviewer`; `undo` takes an earlier decision back. Rows
@@ -18,32 +18,72 @@ from raylab.annotation.outcome import (
     Classification,
     Evaluation,
     HumanDecision,
+    Issue,
+    LabelField,
     Outcome,
     Status,
+    Verdict,
 )
 from raylab.annotation.protocol import shown_order
-from raylab.annotation.roles import SIDES
+from raylab.annotation.roles import SIDES, Side
 from raylab.codebook import Codebook, Label
+from raylab.config.base import Strict
 from raylab.errors import DataError, LabelError
 
 Json = dict[str, Any]
 Choice = Literal["A", "B", "own"]
 
-KEYS = (
-    "case",
-    "reason",
-    "description",
-    "candidates",
-    "adjudicated",
-    "decision",
-    "justification",
-    "reviewer",
-)
-FILLED = ("decision", "justification", "reviewer")
-"""The keys that a person fills in."""
 UNDO = "undo"
 SHOWN_PROBLEMS = 50
 QUOTED = 60
+
+
+class ShownReport(Strict):
+    """The part of an evaluator's report that a person sees."""
+
+    verdict: Verdict
+    score: int
+    issues: tuple[Issue, ...]
+    summary: str
+    contradictory: bool
+    caps: tuple[str, ...]
+
+
+class _Named(Strict):
+    name: Side
+
+
+class ShownAnswer(Strict):
+    """An answer as a person sees it, without the name of its model."""
+
+    opt: LabelField | None
+    """Its label; None if none could be read."""
+    rationale: str | None
+    problem: str | None
+    """Why no label could be read."""
+    report: ShownReport | None
+
+
+class Candidate(ShownAnswer, _Named):
+    """The answer of an annotator, which a person can choose."""
+
+
+class ReviewRow(Strict):
+    """An open case as a person sees it; the last three keys are for the person to fill in."""
+
+    case: str
+    reason: str | None
+    description: str
+    candidates: tuple[Candidate, ...]
+    """In an order drawn by seed and case."""
+    adjudicated: ShownAnswer | None
+    """The adjudicator's proposal, which was not confirmed."""
+    decision: str = ""
+    justification: str = ""
+    reviewer: str = ""
+
+
+KEYS = tuple(ReviewRow.model_fields)
 
 
 class _ProblemError(Exception):
@@ -67,8 +107,8 @@ class _Row:
         return value.strip()
 
 
-def review_rows(waiting: Iterable[tuple[Outcome, str]], seed: int) -> Iterator[Json]:
-    """The rows of a review file.
+def review_rows(waiting: Iterable[tuple[Outcome, str]], seed: int) -> Iterator[ReviewRow]:
+    """Yields the rows of a review file.
 
     The candidates come in an order drawn by seed and case and without the models' names, so that
     neither place nor name leads to a choice. A gold code is not shown.
@@ -83,22 +123,21 @@ def review_rows(waiting: Iterable[tuple[Outcome, str]], seed: int) -> Iterator[J
             yield review_row(outcome, description, seed)
 
 
-def review_row(outcome: Outcome, description: str, seed: int) -> Json:
-    """What a person is shown of a case; see `review_rows`."""
-    order = shown_order(seed, outcome.case)
+def review_row(outcome: Outcome, description: str, seed: int) -> ReviewRow:
+    """Returns what a person is shown of a case; see `review_rows`."""
     adjudication = outcome.adjudication
-    return {
-        "case": outcome.case,
-        "reason": outcome.reason,
-        "description": description,
-        "candidates": [
-            {"name": side, **_candidate(outcome.classification(side), outcome.evaluation(side))}
-            for side in order
-        ],
-        "adjudicated": adjudication
-        and _candidate(adjudication.classification, adjudication.confirmation),
-        **dict.fromkeys(FILLED, ""),
-    }
+    return ReviewRow(
+        case=outcome.case,
+        reason=outcome.reason,
+        description=description,
+        candidates=tuple(
+            Candidate(name=side, **_shown(outcome.classification(side), outcome.evaluation(side)))
+            for side in shown_order(seed, outcome.case)
+        ),
+        adjudicated=None
+        if adjudication is None
+        else ShownAnswer(**_shown(adjudication.classification, adjudication.confirmation)),
+    )
 
 
 def chosen_label(choice: Choice, text: str, outcome: Outcome, codebook: Codebook) -> Label:
@@ -185,13 +224,14 @@ def read_decisions(
     return decisions
 
 
-def _candidate(classification: Classification | None, evaluation: Evaluation | None) -> Json:
-    shown = {"verdict", "score", "issues", "summary", "contradictory", "caps"}
+def _shown(classification: Classification | None, evaluation: Evaluation | None) -> dict[str, Any]:
+    """The fields of `ShownAnswer`."""
+    report = evaluation and evaluation.model_dump(include=set(ShownReport.model_fields))
     return {
-        "opt": classification and classification.label and str(classification.label),
+        "opt": classification and classification.label,
         "rationale": classification and classification.rationale,
         "problem": classification and classification.problem,
-        "report": evaluation and evaluation.model_dump(mode="json", include=shown),
+        "report": report and ShownReport(**report),
     }
 
 

@@ -48,7 +48,7 @@ ACCEPTED = outcome_of(AGREED)
 
 def row_of(outcome: Outcome, **filled: Any) -> dict[str, Any]:
     (row,) = review_rows([(outcome, CASE.description)], 307)
-    return row | filled
+    return row.model_dump(mode="json") | filled
 
 
 def file_of(path: Path, *rows: object) -> Path:
@@ -109,7 +109,7 @@ def test_candidates_stand_in_the_order_drawn() -> None:
 def test_only_waiting_cases_are_exported() -> None:
     failed = OUTCOMES["case-0"].model_copy(update={"status": Status.FAILED})
     pairs = [(one, CASE.description) for one in (ACCEPTED, failed, OUTCOMES["case-1"])]
-    assert [row["case"] for row in review_rows(pairs, 307)] == ["case-1"]
+    assert [row.case for row in review_rows(pairs, 307)] == ["case-1"]
 
 
 def test_decisions_come_back(tmp_path: Path) -> None:
