@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from raylab.annotation.outcome import BODY_VERSION, HumanDecision, Outcome
+from raylab.annotation.outcome import BODY_VERSION, HumanDecision, Outcome, Status
 from raylab.annotation.roles import SIDES
-from raylab.codebook import Codebook
+from raylab.archive.records import CurrentCase
+from raylab.codebook import Codebook, Label
 
 Body = dict[str, Any]
 
@@ -50,6 +51,17 @@ def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
             "confirmation": _with_calls(body["confirmation"]),
         }
     return HumanDecision.model_validate(body, context={"codebook": codebook})
+
+
+def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
+    """Returns the label that holds now; None while a person must decide, or if there is none."""
+    if current.status == Status.HUMAN:
+        return None
+    if current.decisions:
+        decision = read_decision(current.decisions[-1].body, codebook)
+        if decision.classification is not None:
+            return decision.classification.label
+    return read_outcome(current.case.body, codebook).label
 
 
 def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:

@@ -9,11 +9,14 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 from pyarrow import parquet
 
-from raylab.annotation.outcome import Status
+from raylab.annotation.archived import current_label, read_outcome
+from raylab.annotation.outcome import Outcome
+from raylab.annotation.roles import SIDES, Side
 from raylab.archive.chain import canonical
 from raylab.archive.records import CurrentCase, StoredDecision
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import utc_text
+from raylab.codebook import Codebook
 from raylab.files import Place
 
 Json = dict[str, Any]
@@ -73,69 +76,25 @@ COLUMNS: dict[str, pa.DataType] = {
     "body": TEXT,
 }
 """The columns of an export in their order; `status` and `code` are those that hold now."""
-SAME_PATHS: dict[str, tuple[str | int, ...]] = {
-    "gold": ("gold",),
-    "generation": ("generation",),
-    "trap": ("trap",),
-    "reason": ("reason",),
-    "exact": ("agreement", "exact"),
-    "jaccard": ("agreement", "jaccard"),
-    "levenshtein": ("agreement", "levenshtein"),
-    "levenshtein_normalised": ("agreement", "levenshtein_normalised"),
-    "weighted": ("agreement", "weighted"),
-    "composition": ("agreement", "composition"),
-    "choice": ("adjudication", "choice"),
-    "confirmation_verdict": ("adjudication", "confirmation", "verdict"),
-    "confirmation_score": ("adjudication", "confirmation", "score"),
-    "prompt_tokens": ("prompt_tokens",),
-    "completion_tokens": ("completion_tokens",),
-    "cost": ("cost",),
-}
-PATHS: dict[str, tuple[str | int, ...]] = {
-    **SAME_PATHS,
-    "run_code": ("label",),
-    "code_a": ("answers", "A", "classification", "label"),
-    "code_b": ("answers", "B", "classification", "label"),
-    "format_a": ("answers", "A", "classification", "format"),
-    "format_b": ("answers", "B", "classification", "format"),
-    "model_a": ("answers", "A", "classification", "calls", -1, "reply", "response_model"),
-    "model_b": ("answers", "B", "classification", "calls", -1, "reply", "response_model"),
-    "verdict_a": ("answers", "A", "evaluation", "verdict"),
-    "verdict_b": ("answers", "B", "evaluation", "verdict"),
-    "score_a": ("answers", "A", "evaluation", "score"),
-    "score_b": ("answers", "B", "evaluation", "score"),
-    "acceptable_a": ("answers", "A", "evaluation", "acceptable"),
-    "acceptable_b": ("answers", "B", "evaluation", "acceptable"),
-    "adjudicated_code": ("adjudication", "classification", "label"),
-}
-"""Where in the body a column's value stands."""
-PATHS_OF_VERSION_1: dict[str, tuple[str | int, ...]] = {
-    **SAME_PATHS,
-    "run_code": ("code",),
-    "code_a": ("a", "code"),
-    "code_b": ("b", "code"),
-    "format_a": ("a", "format"),
-    "format_b": ("b", "format"),
-    "model_a": ("a", "calls", -1, "response_model"),
-    "model_b": ("b", "calls", -1, "response_model"),
-    "verdict_a": ("evaluation_a", "verdict"),
-    "verdict_b": ("evaluation_b", "verdict"),
-    "score_a": ("evaluation_a", "score"),
-    "score_b": ("evaluation_b", "score"),
-    "acceptable_a": ("evaluation_a", "acceptable"),
-    "acceptable_b": ("evaluation_b", "acceptable"),
-    "adjudicated_code": ("adjudication", "classification", "code"),
-}
-"""The same in a body without a version."""
-KINDS: dict[pa.DataType, tuple[type, ...]] = {
-    TEXT: (str,),
-    WHOLE: (int,),
-    REAL: (float, int),
-    TRUTH: (bool,),
-}
+MEASURES = ("exact", "jaccard", "levenshtein", "levenshtein_normalised", "weighted", "composition")
+"""The fields of an agreement that are columns."""
+SAME_NAME = (
+    "generation",
+    "trap",
+    "reason",
+    "meta",
+    "prompt_tokens",
+    "completion_tokens",
+    "cost",
+    "started",
+    "finished",
+)
+"""The fields of an outcome that are columns as they are."""
 
 
-def export_run(run: RunArchive, path: str | os.PathLike[str], format: Format = "parquet") -> int:
+def export_run(
+    run: RunArchive, path: str | os.PathLike[str], codebook: Codebook, format: Format = "parquet"
+) -> int:
     """Writes the cases of a run with the decisions on them into one file, whole or not at all.
 
     A row has the case, its numbers as columns, and body, meta and decisions whole: as JSON values
@@ -144,6 +103,7 @@ def export_run(run: RunArchive, path: str | os.PathLike[str], format: Format = "
     Args:
         run: The run.
         path: The file, or a URI that pyarrow's filesystems open; one that exists is replaced.
+        codebook: Of the run.
         format: parquet or jsonl.
 
     Returns:
@@ -154,74 +114,70 @@ def export_run(run: RunArchive, path: str | os.PathLike[str], format: Format = "
         ConfigError: No filesystem opens the URI.
         ArchiveError: There is no such run, or it cannot be read.
     """
-    rows = (_row(case) for case in run.current_cases(until=run.row().records))
+    rows = (_row(case, codebook) for case in run.current_cases(until=run.row().records))
     with Place.at(path).replaced() as file:
         return _write_parquet(rows, file) if format == "parquet" else _write_lines(rows, file)
 
 
-def _row(current: CurrentCase) -> Json:
+def _row(current: CurrentCase, codebook: Codebook) -> Json:
     case, last = current.case, current.decisions[-1] if current.decisions else None
-    paths = PATHS if "version" in case.body else PATHS_OF_VERSION_1
-    found = {name: _fit(_at(case.body, keys), COLUMNS[name]) for name, keys in paths.items()}
+    outcome = read_outcome(case.body, codebook)
+    label = current_label(current, codebook)
     return {
-        **found,
+        **_outcome_columns(outcome),
         "run": case.run,
         "case": case.case,
         "sequence": case.sequence,
         "status": current.status,
         "run_status": case.status,
-        "code": current_code(current),
+        "code": label and str(label),
         "reviewer": None if last is None else last.reviewer,
-        "started": _time(case.body.get("started")),
-        "finished": _time(case.body.get("finished")),
         "created": case.created,
         "description_hash": case.description_hash,
         "description": case.description,
         "previous_hash": case.previous_hash,
         "hash": case.hash,
-        "meta": case.body.get("meta"),
         "decisions": [_decision(decision) for decision in current.decisions],
         "body": case.body,
     }
 
 
-def current_code(current: CurrentCase) -> str | None:
-    """Returns the code that holds now; None while a person must decide."""
-    if current.status == Status.HUMAN:
-        return None
-    if current.decisions and current.decisions[-1].action == "decide":
-        classification = current.decisions[-1].body.get("classification") or {}
-        return classification.get("label", classification.get("code"))
-    return current.case.body.get("label", current.case.body.get("code"))
+def _outcome_columns(outcome: Outcome) -> Json:
+    adjudication, agreement = outcome.adjudication, outcome.agreement
+    proposal = adjudication and adjudication.classification.label
+    confirmation = adjudication and adjudication.confirmation
+    columns: Json = {
+        "run_code": outcome.label and str(outcome.label),
+        "gold": outcome.gold and str(outcome.gold),
+        "choice": adjudication and adjudication.choice,
+        "adjudicated_code": proposal and str(proposal),
+        "confirmation_verdict": confirmation and confirmation.verdict,
+        "confirmation_score": confirmation and confirmation.score,
+        **{name: agreement and getattr(agreement, name) for name in MEASURES},
+        **{name: getattr(outcome, name) for name in SAME_NAME},
+    }
+    for side in SIDES:
+        columns |= _side_columns(outcome, side)
+    return columns
+
+
+def _side_columns(outcome: Outcome, side: Side) -> Json:
+    label, evaluation = outcome.label_of(side), outcome.evaluation(side)
+    classification = outcome.classification(side)
+    calls = classification.calls if classification else ()
+    columns: Json = {
+        "code": label and str(label),
+        "format": classification and classification.format,
+        "model": calls[-1].reply.response_model if calls else None,
+        "verdict": evaluation and evaluation.verdict,
+        "score": evaluation and evaluation.score,
+        "acceptable": evaluation and evaluation.acceptable,
+    }
+    return {f"{name}_{side.lower()}": value for name, value in columns.items()}
 
 
 def _decision(decision: StoredDecision) -> Json:
     return {**vars(decision), "created": utc_text(decision.created)}
-
-
-def _at(body: Any, keys: tuple[str | int, ...]) -> Any:
-    value = body
-    for key in keys:
-        try:
-            value = value[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
-
-
-def _fit(value: Any, kind: pa.DataType) -> Any:
-    """The value, or None if it is not of the column's kind, as in a body of another version."""
-    if isinstance(value, bool) != (kind == TRUTH):
-        return None
-    return value if isinstance(value, KINDS[kind]) else None
-
-
-def _time(value: Any) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return None
-    return time if time.tzinfo else None
 
 
 def _write_lines(rows: Iterator[Json], file: BinaryIO) -> int:

@@ -50,7 +50,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     report = _report(config, codebook, run, archive)
     run.write_record(report)
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
-    _export(config, run, archive)
+    _export(config, codebook, run, archive)
     over_time = _over_time(config, codebook, archive, report)
     write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
@@ -138,10 +138,10 @@ def _description_and_decision(
     return stored.description, latest
 
 
-def _export(config: AnnotateConfig, run: Run, archive: Archive) -> None:
+def _export(config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive) -> None:
     if config.export is not None:
         path = str(run / f"cases.{config.export}")
-        written = export_run(archive.run(run.name), path, config.export)
+        written = export_run(archive.run(run.name), path, codebook, config.export)
         log_line(f"{written} cases -> {path}", cases=written, uri=path)
 
 

@@ -9,12 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from raylab.annotation.export import export_run
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
+from tests.annotation.outcomes import CODEBOOK
 from tests.archive.postgres import postgres_server
 from tests.archive.rows import call_row, case_row, decision_row, sha256
 
@@ -103,7 +105,11 @@ def main(location: str, directory: Path) -> None:
         read_rate("verify", 11_300, archive.verify)
         for form in ("parquet", "jsonl"):
             path = directory / f"cases.{form}"
-            read_rate(f"export, {form}", 11_000, lambda: export_run(archive.run("r"), path, form))  # noqa: B023
+            read_rate(
+                f"export, {form}",
+                11_000,
+                partial(export_run, archive.run("r"), path, CODEBOOK, form),
+            )
 
 
 if __name__ == "__main__":

@@ -7,45 +7,50 @@ import pytest
 from pyarrow import parquet
 
 from raylab.annotation.export import export_run
-from raylab.archive.records import RunRow
+from raylab.annotation.human.review_file import human_decision
+from raylab.annotation.outcome import Status
+from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
+from raylab.codebook import Agreement
 from raylab.errors import ArchiveError, ConfigError, RunError
-from tests.archive.rows import canonical, case_row, decision_row, execute, sha256
+from raylab.opt.code import bare
+from tests.annotation.outcomes import CODEBOOK, adjudication, answer, call, outcome, report
+from tests.archive.rows import NOON, canonical, execute, sha256
 
-WHOLE = {
-    "code": None,
-    "gold": "OPT=Evo",
-    "generation": "published",
-    "trap": True,
-    "reason": "unlike codes",
-    "meta": {"source": "é\0", "n": [1, None]},
-    "a": {
-        "code": "OPT=Lrn",
-        "format": "strict",
-        "calls": [{"response_model": "old"}, {"response_model": "m-1"}],
-    },
-    "b": {"code": "OPT=Evo", "format": "repaired", "calls": [{"response_model": "m-2"}]},
-    "evaluation_a": {"verdict": "PASS", "score": 90, "acceptable": True},
-    "evaluation_b": {"verdict": "WEAK_PASS", "score": 72, "acceptable": True},
-    "agreement": {
-        "exact": False,
-        "jaccard": 0.0,
-        "levenshtein": 3,
-        "levenshtein_normalised": 0.5,
-        "weighted": 0.2,
-        "composition": 0,
-    },
-    "adjudication": {
-        "choice": "B",
-        "classification": {"code": "OPT=Evo"},
-        "confirmation": {"verdict": "FAIL", "score": 40},
-    },
-    "prompt_tokens": 100,
-    "completion_tokens": 20,
-    "cost": 0.125,
-    "started": "2026-03-01T12:00:00Z",
-    "finished": "2026-03-01T14:00:01.5+02:00",
-}
+WHOLE = outcome(
+    "whole",
+    answer("Lrn", [call(response_model="old"), call(response_model="m-1")]),
+    answer("Evo", [call(response_model="m-2")], format="repaired"),
+    status=Status.HUMAN,
+    gold="Evo",
+    trap=True,
+    reason="unlike codes",
+    meta={"source": "é\0", "n": [1, None]},
+    evaluation_b=report("WEAK_PASS", 72),
+    agreement=Agreement(
+        exact=False,
+        jaccard=0.0,
+        levenshtein=3,
+        levenshtein_normalised=0.5,
+        weighted=0.2,
+        composition=0.0,
+        distance="test",
+    ),
+    adjudication=adjudication(("A", "B"), "B", "Evo", report("FAIL", 40)),
+    prompt_tokens=100,
+    completion_tokens=20,
+    cost=0.125,
+    started=datetime(2026, 3, 1, 12, tzinfo=UTC),
+    finished=datetime.fromisoformat("2026-03-01T14:00:01.5+02:00"),
+)
+SYSTEM = sha256("a system")
+FAILED = CaseRow(
+    "failed",
+    SYSTEM,
+    "a system",
+    "failed",
+    outcome("failed", None, None, status=Status.FAILED).model_dump(mode="json"),
+)
 FLAT = {
     "run": "r",
     "case": "whole",
@@ -89,13 +94,23 @@ FLAT = {
 }
 
 
+def row_of(case: str, description: str = "a system", **changes: Any) -> CaseRow:
+    made = outcome(case, "Lrn", "Lrn", **changes)
+    body = made.model_dump(mode="json")
+    return CaseRow(case, sha256(description), description, made.status, body)
+
+
+def decided(case: str, code: str) -> DecisionRow:
+    made = human_decision(case, "own", bare(code), "since", "ada", NOON)
+    return DecisionRow(case, "decide", "ada", "accepted", made.model_dump(mode="json"))
+
+
 def fill(archive: Archive) -> None:
-    archive.run("r").add_cases([case_row("whole", "human", **WHOLE), case_row("bare")])
-    archive.run("r").add_cases(
-        [case_row("odd", "failed", a="no object", agreement=None, score=1.5)]
-    )
-    archive.run("r").add_decision(decision_row("whole", "OPT=Sym"))
-    archive.run("r").add_decision(decision_row("whole", "OPT=Swm"))
+    whole = CaseRow("whole", SYSTEM, "a system", "human", WHOLE.model_dump(mode="json"))
+    archive.run("r").add_cases([whole, row_of("bare")])
+    archive.run("r").add_cases([FAILED])
+    archive.run("r").add_decision(decided("whole", "Sym"))
+    archive.run("r").add_decision(decided("whole", "Swm"))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -117,27 +132,27 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
 ):
     fill(archive)
     path = tmp_path / "deep" / f"cases.{form}"
-    assert export_run(archive.run("r"), path, form) == 3
-    whole, bare, odd = read(path)
+    assert export_run(archive.run("r"), path, CODEBOOK, form) == 3
+    whole, plain, failed = read(path)
     assert {name: whole[name] for name in FLAT} == FLAT
     assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert whole["finished"] == datetime(2026, 3, 1, 12, 0, 1, 500_000, tzinfo=UTC)
     stored = archive.run("r").case("whole")
     assert stored is not None and whole["created"] == stored.created
-    assert (whole["meta"], whole["body"]) == (WHOLE["meta"], stored.body)
-    assert [decision["body"]["classification"]["code"] for decision in whole["decisions"]] == [
+    assert (whole["meta"], whole["body"]) == (WHOLE.meta, stored.body)
+    assert [decision["body"]["classification"]["label"] for decision in whole["decisions"]] == [
         "OPT=Sym",
         "OPT=Swm",
     ]
-    assert (bare["status"], bare["code"], bare["decisions"]) == ("accepted", "OPT=Lrn", [])
-    assert (odd["status"], odd["code_a"], odd["jaccard"]) == ("failed", None, None)
+    assert (plain["status"], plain["code"], plain["decisions"]) == ("accepted", "OPT=Lrn", [])
+    assert (failed["status"], failed["code_a"], failed["jaccard"]) == ("failed", None, None)
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Path, form: Any):
     fill(archive)
     path = tmp_path / f"cases.{form}"
-    export_run(archive.run("r"), path, form)
+    export_run(archive.run("r"), path, CODEBOOK, form)
     for row in read(path):
         names = ("case", "description", "body", "sequence")
         created = row["created"].astimezone(UTC).isoformat(timespec="microseconds")
@@ -148,31 +163,32 @@ def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Pat
 
 def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     description = "nul \0 lone \ud800 pair \U0001f600 é"
-    archive.run("r").add_cases([case_row("a", description=description, meta={"\ud800": "\0"})])
-    export_run(archive.run("r"), tmp_path / "cases.jsonl", "jsonl")
+    archive.run("r").add_cases([row_of("a", description=description, meta={"é": "\0"})])
+    export_run(archive.run("r"), tmp_path / "cases.jsonl", CODEBOOK, "jsonl")
     (row,) = read(tmp_path / "cases.jsonl")
-    assert (row["description"], row["meta"]) == (description, {"\ud800": "\0"})
-    export_run(archive.run("r"), tmp_path / "cases.parquet")
+    assert (row["description"], row["meta"]) == (description, {"é": "\0"})
+    export_run(archive.run("r"), tmp_path / "cases.parquet", CODEBOOK)
     (row,) = read(tmp_path / "cases.parquet")
     # Parquet holds no lone surrogates.
     assert row["description"] == description.replace("\ud800", "\ufffd")
-    assert row["meta"] == {"\ud800": "\0"}
+    assert row["meta"] == {"é": "\0"}
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_an_export_replaces_a_file_whole_or_not_at_all(
     archive: Archive, archive_url: str, tmp_path: Path, form: Any
 ):
-    archive.run("r").add_cases([case_row(f"c{n}") for n in range(250)])
+    archive.run("r").add_cases([row_of(f"c{n}") for n in range(250)])
     path = tmp_path / f"cases.{form}"
     path.write_text("older")
+    (whole,) = execute(archive_url, "SELECT body FROM cases WHERE sequence = 201")
     execute(archive_url, "UPDATE cases SET body = 'no JSON' WHERE sequence = 201")
     with pytest.raises(ArchiveError, match="cannot be read"):
-        export_run(archive.run("r"), path, form)
+        export_run(archive.run("r"), path, CODEBOOK, form)
     assert path.read_text() == "older"
-    execute(archive_url, "UPDATE cases SET body = '{}' WHERE sequence = 201")
+    execute(archive_url, "UPDATE cases SET body = :body WHERE sequence = 201", body=whole[0])
     with path.open() as older:
-        assert export_run(archive.run("r"), path, form) == 250 == len(read(path))
+        assert export_run(archive.run("r"), path, CODEBOOK, form) == 250 == len(read(path))
         # Who reads the file before it, reads on.
         assert older.read() == "older"
     assert [entry.name for entry in tmp_path.iterdir() if "cases" in entry.name] == [path.name]
@@ -181,22 +197,22 @@ def test_an_export_replaces_a_file_whole_or_not_at_all(
 def test_an_export_that_cannot_be_written_says_where(archive: Archive, tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cases.parquet cannot be written: File exists: .*/file "):
-        export_run(archive.run("r"), tmp_path / "file" / "cases.parquet")
+        export_run(archive.run("r"), tmp_path / "file" / "cases.parquet", CODEBOOK)
     with pytest.raises(ConfigError, match=r"nowhere://.* cannot be opened"):
-        export_run(archive.run("r"), "nowhere://cases.parquet")
+        export_run(archive.run("r"), "nowhere://cases.parquet", CODEBOOK)
 
 
 def test_an_export_takes_a_uri(archive: Archive, tmp_path: Path):
-    archive.run("r").add_cases([case_row("c")])
-    assert export_run(archive.run("r"), f"file://{tmp_path}/deep/cases.parquet") == 1
+    archive.run("r").add_cases([row_of("c")])
+    assert export_run(archive.run("r"), f"file://{tmp_path}/deep/cases.parquet", CODEBOOK) == 1
     assert [row["case"] for row in read(tmp_path / "deep" / "cases.parquet")] == ["c"]
 
 
 def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Path):
-    assert export_run(archive.run("r"), tmp_path / "cases.parquet") == 0
+    assert export_run(archive.run("r"), tmp_path / "cases.parquet", CODEBOOK) == 0
     table = parquet.read_table(tmp_path / "cases.parquet")
     assert table.num_rows == 0 and set(FLAT) <= set(table.column_names)
-    assert export_run(archive.run("r"), tmp_path / "cases.jsonl", "jsonl") == 0
+    assert export_run(archive.run("r"), tmp_path / "cases.jsonl", CODEBOOK, "jsonl") == 0
     assert (tmp_path / "cases.jsonl").read_bytes() == b""
 
 
@@ -205,33 +221,33 @@ def test_large_cases_are_exported_in_groups(
 ):
     monkeypatch.setattr("raylab.annotation.export.ROW_GROUP_BYTES", 165_000)
     archive.run("r").add_cases(
-        [case_row(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
+        [row_of(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
     )
-    assert export_run(archive.run("r"), tmp_path / "cases.parquet") == 24
-    # A row has 10 KB: 17 fill a group.
+    assert export_run(archive.run("r"), tmp_path / "cases.parquet", CODEBOOK) == 24
+    # A row has 12 KB: 14 fill a group.
     file = parquet.ParquetFile(tmp_path / "cases.parquet")
     try:
         groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     finally:
         file.close()
-    assert groups == [17, 7]
+    assert groups == [14, 10]
 
 
 def test_what_is_added_during_an_export_is_left_out(
     archive: Archive, archive_url: str, tmp_path: Path
 ):
     run = archive.run("r")
-    run.add_cases([case_row(f"c{n}", "human") for n in range(3)])
+    run.add_cases([row_of(f"c{n}", status=Status.HUMAN) for n in range(3)])
     read_row = run.row
 
     def read_row_and_write() -> RunRow:
         found = read_row()
-        run.add_cases([case_row("late")])
-        run.add_decision(decision_row("c0"))
+        run.add_cases([row_of("late")])
+        run.add_decision(decided("c0", "Evo"))
         return found
 
     run.row = read_row_and_write
-    assert export_run(run, tmp_path / "cases.jsonl", "jsonl") == 3
+    assert export_run(run, tmp_path / "cases.jsonl", CODEBOOK, "jsonl") == 3
     rows = read(tmp_path / "cases.jsonl")
     assert [row["case"] for row in rows] == ["c0", "c1", "c2"]
     assert rows[0]["status"] == "human" and rows[0]["decisions"] == []

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.archived import read_decision
-from raylab.annotation.export import current_code
+from raylab.annotation.archived import current_label, read_decision
 from raylab.annotation.outcome import HumanDecision
 from raylab.annotation.protocol import shown_order
 from raylab.archive.records import HUMAN
@@ -304,7 +303,7 @@ def test_a_decision_is_confirmed_archived_and_leads_on(office: Office) -> None:
     assert made.confirmation is not None and made.confirmation.score == 90
     assert made.confirmation.acceptable and made.confirmation.calls[0].stage == "confirm"
     (case,) = office.archive.run("systems").cases_at([1])
-    assert (case.status, current_code(case)) == ("accepted", EVO)
+    assert (case.status, str(current_label(case, CODEBOOK))) == ("accepted", EVO)
     assert office.archive.verify() == [] and held(office) == {2: "Ada"}
     browser.follow(answer)
     assert f"pool is settled: {EVO}, confirmed" in browser.page.within["notice"]
