@@ -21,11 +21,11 @@ from raylab.errors import ArchiveError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
-from raylab.quality.logs import EvalLog
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
-from raylab.report.charts import confusion_maps_png
+from raylab.report.charts.confusion import confusion_maps_png
 from raylab.report.page import PAGE, write_page
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import SCORES, Run
 from raylab.taxonomies import choose_codebook
 
@@ -51,9 +51,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, run, archive)
     over_time = _over_time(config, codebook, archive, report)
-    write_page(
-        run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record.content()))
-    )
+    write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
     counts = archive.counts(run.name, now=True)
     if waiting := counts.get(Status.HUMAN, 0):
@@ -87,7 +85,7 @@ def _report(
     """Returns the report of all outcomes, which are read once, and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
     decisions = (read_decision(row.body, codebook) for row in archive.decisions(run.name))
-    quality = BatchQuality(decisions, codebook.distance)
+    quality = BatchQuality(decisions, codebook)
     disagreements = Disagreements(codebook.distance)
     head = archive.run(run.name)
     scores = score_files(
@@ -189,7 +187,7 @@ def count_archived(
 ) -> RunCounts:
     """Counts some outcomes of an archived run for the comparison of runs."""
     taxonomy = row.versions.get("taxonomy")
-    return count_run(row.name, row.started, outcomes, canary, codebook.distance, taxonomy)
+    return count_run(row.name, row.started, outcomes, canary, codebook, taxonomy)
 
 
 def _canary_outcomes(

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.calls import ArchiveJournal
@@ -22,7 +23,7 @@ from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
 
@@ -86,7 +87,7 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
     )
 
 
-def _line(row: Json) -> str:
+def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
