@@ -32,7 +32,7 @@ UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
 
 @dataclass(frozen=True)
 class ScoreLog:
-    """The arguments of `raylab.quality.logs.EvalLog`."""
+    """The arguments of `raylab.runs.eval_logs.EvalLog`."""
 
     model: str
     task: str
