@@ -6,7 +6,6 @@ Examples:
     python jobs/annotate.py cases.take=12
     python jobs/annotate.py --config models.yaml cases.path=systems.jsonl name=systems
     python jobs/annotate.py --config models.yaml cases.path=systems.jsonl name=systems resume=true
-    python jobs/annotate.py drift=true
 """
 
 from raylab.config.jobs import AnnotateConfig

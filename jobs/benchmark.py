@@ -13,12 +13,9 @@ from raylab.entrypoint import run_job
 
 
 def run(config: BenchmarkConfig) -> None:
-    # The training part runs where ray is not installed.
-    if config.part == "train":
-        from raylab.benchmarks.train import run_benchmark as measure
-    else:
-        from raylab.benchmarks.parts import measure_part as measure
-    measure(config)
+    from raylab.benchmarks.parts import run_benchmark
+
+    run_benchmark(config)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Compare any runs side by side: metrics, configurations, learning curves, quality, annotation.
 
 Prints tables and leaves `report.html`, one self-contained page, and `report.json`. Needs no Ray.
+With `drift=true` it compares the annotation runs of an archive over time and leaves `drift.json`.
 
 Examples:
     python jobs/report.py 'runs=[monday,tuesday]' name=comparison
     python jobs/report.py 'runs=[sweep,/data/runs/champion-100,s3://bucket/runs/pipeline]'
     python jobs/report.py 'runs=[january,march]' name=annotations resume=true
+    python jobs/report.py drift=true
 """
 
 from raylab.config.jobs import ReportConfig
@@ -13,9 +15,14 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReportConfig) -> None:
-    from raylab.report.comparison_page import report_runs
+    if config.drift:
+        from raylab.report.drift import report_drift
 
-    report_runs(config)
+        report_drift(config)
+    else:
+        from raylab.report.comparison_page import report_runs
+
+        report_runs(config)
 
 
 if __name__ == "__main__":

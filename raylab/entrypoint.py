@@ -21,37 +21,40 @@ from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
 from raylab.log import JsonLines, log_line, structured
 
-C = TypeVar("C", bound=JobConfig)
+Config = TypeVar("Config", bound=JobConfig)
 
 INTERRUPTED = 130
 LOG_JSON = "log=json"
 
 
 def run_job(
-    kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str] | None = None
+    kind: type[Config],
+    doc: str | None,
+    run: Callable[[Config], object],
+    argv: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Runs a job as the command line asks and exits the process.
+    """Runs a job as the command line asks, and exits the process.
 
-    The exit status is 0 when all of it worked, 2 when the configuration cannot be used, 1 for any
-    other `RaylabError` and 130 after an interrupt. These print their message alone; an error that
-    is no `RaylabError` is a fault of raylab and keeps its traceback. A reader of the output that
-    goes away, as `head` does, ends it with 1 and no message.
+    The exit status is 0 after success, 2 for a configuration that cannot be used, 1 for any other
+    `RaylabError` and 130 after an interrupt. These print only their message; any other error is a
+    fault of raylab and keeps its traceback. If the reader of the output is gone, as after `head`,
+    the status is 1 without a message.
 
     Args:
-        kind: Configuration of the job.
-        doc: The job's module docstring, which `--help` shows.
-        run: Called with the validated configuration; imports what is heavy.
+        kind: Configuration class of the job.
+        doc: Module docstring of the job, for `--help`.
+        run: Function that takes the validated configuration; heavy imports belong inside it.
         argv: Arguments; None takes those of the process.
     """
     argv = sys.argv[1:] if argv is None else argv
     lines = JsonLines(kind.job)
 
-    def run_telling(config: C) -> None:
+    def run_telling(config: Config) -> None:
         if config.log == "json":
             lines.start()
         run(config)
 
-    # Looked for here as well, for a configuration that cannot be used never says it.
+    # An unusable configuration does not reach run_telling, but its errors must be JSON as well.
     if LOG_JSON in argv:
         lines.start()
     try:
@@ -61,7 +64,7 @@ def run_job(
 
 
 def help_text(kind: type[JobConfig], doc: str | None) -> str:
-    """What `--help` prints: the job, its flags, config groups and every key."""
+    """Returns the text of `--help`: the job, its flags, config groups and every key."""
     groups = config_groups(kind)
     sections = [
         f"usage: python jobs/{kind.job}.py [--help] [--cfg job] [--config FILE] [key=value ...]",
@@ -83,8 +86,10 @@ class _Parser(argparse.ArgumentParser):
         )
 
 
-def _status(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str]) -> int:
-    """The exit status of a job, after it was run."""
+def _status(
+    kind: type[Config], doc: str | None, run: Callable[[Config], object], argv: Sequence[str]
+) -> int:
+    """Runs the job; returns its exit status."""
     try:
         _run(kind, doc, run, argv)
         sys.stdout.flush()
@@ -94,7 +99,7 @@ def _status(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Se
         return _failed("interrupted; the same command with resume=true goes on", INTERRUPTED)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            # What is left of the output would fail once more when Python flushes it at exit.
+            # Otherwise Python's flush at exit would fail once more.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         if not structured():
@@ -108,7 +113,9 @@ def _failed(message: str, status: int, **fields: str) -> int:
     return status
 
 
-def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Sequence[str]) -> None:
+def _run(
+    kind: type[Config], doc: str | None, run: Callable[[Config], object], argv: Sequence[str]
+) -> None:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job"])
@@ -126,14 +133,14 @@ def _run(kind: type[C], doc: str | None, run: Callable[[C], object], argv: Seque
 
 
 def _local_file(given: str | None) -> Path | None:
-    """The file of --config, which is read before anything that could open a URI is imported."""
+    """Returns the path of --config, which is read before the packages that open URIs load."""
     if given is not None and "://" in given:
         raise ConfigError("--config takes a local file, no URI: copy it to this machine first")
     return None if given is None else Path(given)
 
 
 def _reader_is_gone() -> bool:
-    """Whether it is the standard output that is broken, and not a connection of the job's."""
+    """Returns whether the standard output is broken, and not some connection of the job."""
     watch = select.poll()
     watch.register(sys.stdout, 0)
     return bool(watch.poll(0))

@@ -1,29 +1,29 @@
-"""Every error that raylab raises on purpose.
+"""The errors that raylab raises on purpose.
 
 RaylabError
 ├── ConfigError          a configuration that cannot be used
 ├── DataError            an input file, task or pair that cannot be used
-├── RunError             a run that is used, missing, not to be written or of another configuration
+├── RunError             a run that exists, is missing, is not writable or has another configuration
 ├── CheckpointError      a checkpoint that is corrupt, truncated or of another model
 ├── TrainingError        a training run that cannot go on
 │   ├── NonFiniteLossError   the loss became NaN or infinite
-│   └── WorkersLostError     its workers died, or found no place, too often
-├── OptCodeError         a text that holds no OPT-Code
-├── LlmError             a call to a language model without an answer
+│   └── WorkersLostError     its workers died, or were not placed, too often
+├── OptCodeError         a text without an OPT-Code
+├── LlmError             a language model that gives no answer
 │   ├── CallError            this call failed, after its retries
-│   ├── EndpointError        the endpoint refuses or answers nothing: every call would fail
+│   ├── EndpointError        every call to the endpoint would fail
 │   ├── BudgetError          the budget is used up
 │   └── StoppedError         the run is stopping
 └── ArchiveError         an archive that cannot be reached, read or trusted
-    └── LeaseError           a case that another reviewer works on by now
+    └── LeaseError           a case that another reviewer has taken over
 
-Each message names the file and the value at fault and the ways out. Jobs print it without a
-traceback and exit with status 1 (2 for `ConfigError`).
+Each message names the file and value at fault, and the ways out. Jobs print it without a traceback
+and exit with status 1 (2 for `ConfigError`).
 """
 
 
 class RaylabError(Exception):
-    """Base of all errors a user can act on."""
+    """Base of all errors that a user can act on."""
 
 
 class ConfigError(RaylabError):
@@ -35,7 +35,7 @@ class DataError(RaylabError):
 
 
 class RunError(RaylabError):
-    """A run that is used, missing, not to be written or of another configuration."""
+    """A run that exists, is missing, is not writable or has another configuration."""
 
 
 class CheckpointError(RaylabError):
@@ -51,15 +51,15 @@ class NonFiniteLossError(TrainingError):
 
 
 class WorkersLostError(TrainingError):
-    """The workers of a training died, or found no place, more often than is tried."""
+    """The workers of a training died, or were not placed, more often than it may retry."""
 
 
 class OptCodeError(RaylabError):
-    """A text that holds no OPT-Code."""
+    """A text without an OPT-Code."""
 
 
 class LlmError(RaylabError):
-    """A call to a language model without an answer."""
+    """A language model that gives no answer."""
 
 
 class CallError(LlmError):
@@ -67,7 +67,7 @@ class CallError(LlmError):
 
 
 class EndpointError(LlmError):
-    """An endpoint that refuses or answers nothing, so that every call would fail."""
+    """An endpoint to which every call would fail."""
 
 
 class BudgetError(LlmError):
@@ -83,4 +83,4 @@ class ArchiveError(RaylabError):
 
 
 class LeaseError(ArchiveError):
-    """A case that another reviewer works on by now."""
+    """A case that another reviewer has taken over."""

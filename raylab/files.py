@@ -1,4 +1,4 @@
-"""Files and directories on any filesystem that pyarrow opens, local ones among them."""
+"""Files and directories on any filesystem that pyarrow opens, local ones included."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ from raylab.errors import ConfigError, DataError, RunError
 
 OPENED_URIS = 256
 REQUEST_BYTES = 1 << 20
-"""Read at once of a file that is read in parts, for every read of an object is a request."""
+"""Least part of a file that is read at once, because every read of an object is a request."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Place:
     """A file or directory, which need not exist.
 
     Attributes:
-        uri: As users and Ray name it: an absolute path or a URI.
-        filesystem: Where it lies.
-        path: It within `filesystem`.
+        uri: Its name for users and Ray: an absolute path or a URI.
+        filesystem: The filesystem that holds it.
+        path: Its path within `filesystem`.
     """
 
     uri: str
@@ -40,7 +40,7 @@ class Place:
 
     @classmethod
     def at(cls, location: "str | os.PathLike[str] | Place") -> Self:
-        """The place at a path or URI, or at another place.
+        """Returns the place of a path or URI.
 
         Raises:
             ConfigError: No filesystem opens the URI.
@@ -56,7 +56,7 @@ class Place:
         return cls(uri, *_opened(uri))
 
     def __truediv__(self, name: str) -> "Place":
-        """The place of a relative name, with `/` between directories."""
+        """Returns the place of a relative name, with `/` between directories."""
         path = posixpath.join(self.path, name)
         if "://" not in self.uri:
             return Place(path, self.filesystem, path)
@@ -78,92 +78,92 @@ class Place:
 
     @property
     def parent(self) -> "Place":
-        """The directory that it lies in."""
+        """The directory above."""
         base, mark, query = self.uri.partition("?") if "://" in self.uri else (self.uri, "", "")
         uri = f"{posixpath.dirname(base)}{mark}{query}"
         return Place(uri, self.filesystem, posixpath.dirname(self.path))
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on the filesystem of this machine."""
+        """True on the filesystem of this machine."""
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def info(self) -> fs.FileInfo:
-        """What is there, if anything: its type, size and time of change.
+        """Returns the type, size and time of change; the type of a missing place is `NotFound`.
 
         Raises:
-            DataError: That cannot be told.
+            DataError: It cannot be read.
         """
-        with self._told("read", DataError):
+        with self._errors_as("read", DataError):
             return self.filesystem.get_file_info(self.path)
 
     def exists(self) -> bool:
-        """Whether there is such a file or directory.
+        """Returns whether there is such a file or directory.
 
         Raises:
-            DataError: That cannot be told.
+            DataError: It cannot be read.
         """
         return self.info().type != fs.FileType.NotFound
 
     def is_directory(self) -> bool:
-        """Whether there is such a directory.
+        """Returns whether there is such a directory.
 
         Raises:
-            DataError: That cannot be told.
+            DataError: It cannot be read.
         """
         return self.info().type == fs.FileType.Directory
 
     def names(self) -> list[str]:
-        """The names in the directory, sorted; none where there is no directory.
+        """Returns the names in the directory, sorted; none if it does not exist.
 
         Raises:
             DataError: It cannot be listed.
         """
-        with self._told("listed", DataError):
+        with self._errors_as("listed", DataError):
             selector = fs.FileSelector(self.path, allow_not_found=True)
             return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def files(self, pattern: str) -> list["Place"]:
-        """The files below the directory, by path, less those whose name starts with a dot.
+        """Returns the files below the directory, sorted by path, without hidden ones.
 
         Args:
-            pattern: Of their path below the directory, as `Path.glob` takes it; `**/` may lead.
+            pattern: Glob of the path below the directory, as of `Path.glob`; may begin with `**/`.
 
         Raises:
             DataError: It cannot be listed.
         """
-        with self._told("listed", DataError):
+        with self._errors_as("listed", DataError):
             paths = self._local_paths(pattern) if self.is_local else self._remote_paths(pattern)
         names = (posixpath.relpath(path, self.path) for path in sorted(paths))
         return [self / name for name in names if not posixpath.basename(name).startswith(".")]
 
     def read(self) -> bytes:
-        """The content of the file.
+        """Returns the content of the file.
 
         Raises:
             DataError: It is missing or cannot be read.
         """
-        with self._told("read", DataError), self.filesystem.open_input_file(self.path) as file:
+        with self._errors_as("read", DataError), self.filesystem.open_input_file(self.path) as file:
             return file.readall()
 
     @contextmanager
     def opened(self) -> Generator[BinaryIO]:
-        """The file, to be read in parts and at any position.
+        """Opens the file for reading at any position.
 
         Raises:
             DataError: It is missing or cannot be read.
         """
-        with self._told("read", DataError):
+        with self._errors_as("read", DataError):
             file = cast(Any, self.filesystem.open_input_file(self.path))
         with io.BufferedReader(file, REQUEST_BYTES) as reader:
             yield cast(BinaryIO, reader)
 
     def write(self, content: bytes, durable: bool = True) -> None:
-        """Writes the file whole or not at all, with the directories that it lies in.
+        """Writes the file atomically, and creates the directories above it.
 
         Args:
-            content: All of it.
-            durable: Wait until a local disk has it, so that no power cut leaves it torn.
+            content: The whole content.
+            durable: Wait until a local disk has it, so that a power cut leaves no torn file.
 
         Raises:
             RunError: It cannot be written.
@@ -173,7 +173,7 @@ class Place:
 
     @contextmanager
     def replaced(self, durable: bool = True) -> Generator[BinaryIO]:
-        """A file to write that takes this place when the block ends well, and else leaves no trace.
+        """Opens a new file that replaces this one when the block ends without an error.
 
         Args:
             durable: As in `write`.
@@ -182,12 +182,12 @@ class Place:
             RunError: It cannot be written.
         """
         write = _renamed(Path(self.path), durable) if self.is_local else self._uploaded()
-        with self._told("written", RunError), write as file:
+        with self._errors_as("written", RunError), write as file:
             yield file
 
     @contextmanager
     def _uploaded(self) -> Generator[BinaryIO]:
-        # A stream to an object store that is closed early leaves what was written as the object.
+        # A stream to an object store that is closed early leaves a truncated object.
         with tempfile.NamedTemporaryFile() as file:
             yield cast(BinaryIO, file)
             file.flush()
@@ -195,7 +195,7 @@ class Place:
             fs.copy_files(file.name, self.path, fs.LocalFileSystem(), self.filesystem)
 
     def _local_paths(self, pattern: str) -> list[str]:
-        # pyarrow follows links to directories above them without end.
+        # pyarrow follows links to parent directories for ever.
         return [str(path) for path in Path(self.path).glob(pattern) if path.is_file()]
 
     def _remote_paths(self, pattern: str) -> list[str]:
@@ -206,8 +206,8 @@ class Place:
         return [path for path in found if PurePosixPath(path).match(pattern.removeprefix("**/"))]
 
     @contextmanager
-    def _told(self, verb: str, kind: type[DataError] | type[RunError]) -> Generator[None]:
-        """Turns errors of the filesystem into one that names the place."""
+    def _errors_as(self, verb: str, kind: type[DataError] | type[RunError]) -> Generator[None]:
+        """Turns errors of the filesystem into a `RaylabError` that names the place."""
         try:
             yield
         except (OSError, ArrowException) as error:
@@ -216,9 +216,9 @@ class Place:
 
 
 def places_of(text: str, storage: str) -> list[Place]:
-    """Where what a user names may lie: below the storage, or else at the path itself.
+    """Returns the places that a user may mean: below the storage first, then the path itself.
 
-    A URI and an absolute path name one place alone.
+    A URI or an absolute path has one place only.
 
     Raises:
         ConfigError: No filesystem opens the URI, or the storage.

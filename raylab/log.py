@@ -1,6 +1,6 @@
-"""What a job tells its user: text for people, or with `log=json` one JSON object a line.
+"""The output of a job: text for people, or with `log=json` one JSON object a line.
 
-All of it goes through `log_line` and `log_tables`, or is a warning of Python's logging.
+All output goes through `log_line` and `log_tables`, or is a warning of Python's logging.
 """
 
 import io
@@ -21,12 +21,12 @@ LOGGER = logging.getLogger(__name__)
 
 
 def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
-    """Tells a message, at once.
+    """Prints a message at once.
 
     Args:
-        message: For people; text prints it as it is, on stderr if it is an error.
-        level: Of `logging`.
-        fields: What the message is about, as JSON values; text leaves them out.
+        message: Text for people; errors go to stderr.
+        level: A level of `logging`.
+        **fields: The data behind the message, as JSON values; printed with `log=json` only.
     """
     if structured():
         LOGGER.log(level, message, extra={"fields": fields})
@@ -35,7 +35,7 @@ def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
 
 
 def log_tables(*tables: Table, **fields: Any) -> None:
-    """Tells tables; JSON has the data behind them, as `fields`, below their titles."""
+    """Prints tables; with `log=json` their titles, and the data behind them as `fields`."""
     if structured():
         log_line("; ".join(str(table.title) for table in tables), **fields)
         return
@@ -44,34 +44,34 @@ def log_tables(*tables: Table, **fields: Any) -> None:
 
 
 def console() -> Console:
-    """A console that keeps tables whole where the output is no terminal."""
+    """Returns a console that does not wrap tables where the output is no terminal."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=NO_TERMINAL_WIDTH)
 
 
 def structured() -> bool:
-    """Whether this process tells in JSON."""
+    """Returns whether this process prints JSON."""
     return bool(_active())
 
 
 def bind_run(run: str, run_id: str | None) -> None:
-    """Has the lines to come name a run; the first one stands, since later ones are parts of it."""
+    """Tags later lines with the run. The first run stays, because later ones are parts of it."""
     for lines in _active():
         if lines.run is None:
             lines.run, lines.run_id = run, run_id
 
 
 class JsonLines(logging.Handler):
-    """Makes all that this process tells JSON objects, one a line, between `start` and `stop`.
+    """Turns all output of this process into JSON, one object a line, between `start` and `stop`.
 
-    Each has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
-    run), `message` and the fields of `log_line`; a warning or error of any library has `logger`,
-    and `exception` where it carries a traceback; what others print has `stream`, stdout or stderr.
-    From warnings on they go to stderr.
+    Each line has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
+    run), `message` and the fields of `log_line`. A warning or error of any library has `logger`,
+    and `exception` if it carries a traceback; other output has `stream`, stdout or stderr. Warnings
+    and errors go to stderr.
     """
 
     def __init__(self, job: str) -> None:
-        """Takes the kind of job, which every line names."""
+        """Takes the name of the job, which every line carries."""
         super().__init__()
         self.job = job
         self.run: str | None = None
@@ -79,7 +79,7 @@ class JsonLines(logging.Handler):
         self._thread_hook = threading.excepthook
 
     def start(self) -> None:
-        """Takes over; again does nothing."""
+        """Starts printing JSON; does nothing if it has started."""
         if self in _active():
             return
         sys.stdout = _Strays(sys.stdout, "stdout", logging.INFO)
@@ -87,10 +87,10 @@ class JsonLines(logging.Handler):
         LOGGER.setLevel(logging.INFO)
         logging.root.addHandler(self)
         logging.captureWarnings(True)
-        threading.excepthook = _tell_of_thread
+        threading.excepthook = _log_thread_failure
 
     def stop(self) -> None:
-        """Gives back to text; again does nothing."""
+        """Returns to text; does nothing if it has stopped."""
         if self not in _active():
             return
         for name in ("stdout", "stderr"):
@@ -121,7 +121,7 @@ class JsonLines(logging.Handler):
 
 
 class _Strays(io.TextIOBase):
-    """Stands for a standard stream, and tells what is printed there line by line."""
+    """Replaces a standard stream, and logs line by line what is printed there."""
 
     def __init__(self, behind: TextIO, name: str, level: int) -> None:
         self.behind = behind
@@ -136,7 +136,7 @@ class _Strays(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Tell what has no end of line yet."""
+        """Logs a last line without an end."""
         self.write("\n")
 
     def flush(self) -> None:
@@ -152,9 +152,9 @@ def _active() -> list[JsonLines]:
 
 def _json(entry: dict[str, Any]) -> str:
     text = json.dumps(entry, default=str)
-    # Python writes NaN and infinity, which JSON has not.
+    # Python writes NaN and infinity, which JSON does not have.
     return json.dumps(json.loads(text, parse_constant=lambda _: None))
 
 
-def _tell_of_thread(failed: threading.ExceptHookArgs) -> None:
+def _log_thread_failure(failed: threading.ExceptHookArgs) -> None:
     LOGGER.error("a thread failed: %s", failed.exc_value, exc_info=failed.exc_value)

@@ -7,7 +7,10 @@ jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, qual
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,8 @@ MOVING = {
     "raylab/opt/prompts.py": {"annotation"},
     "raylab/archive/store.py": {"annotation"},
 }
+MOVING_NAMES = {"Answer", "Example", "Line", "Reading", "Reviews", "Step"}
+MOVING_MODULES = {"raylab.cluster.train_messages", "raylab.arc.data.generations"}
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 WITHOUT_TORCH = {"annotation", "opt", "quality", "llm", "review", "codebook"}
 MODULES = sorted(path for root in ("raylab", "jobs") for path in (ROOT / root).rglob("*.py"))
@@ -44,14 +49,31 @@ def home(path: Path) -> str:
     return "" if name == "__init__" else name
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(path: Path) -> Iterator[str]:
     """Dotted names of everything a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """The modules of raylab that a file imports, those of imported functions and classes too."""
+    return {
+        name if name in modules else name.rpartition(".")[0] for name in imports(path)
+    } & modules
 
 
 def raylab_imports(path: Path) -> set[str]:
@@ -64,11 +86,7 @@ def outside_imports(path: Path) -> set[str]:
 
 
 def modules_below(*names: str) -> list[str]:
-    found: list[str] = []
-    for path in (p for p in MODULES if home(p) in names):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found.append(".".join(parts).removesuffix(".__init__"))
-    return found
+    return [module_name(path) for path in MODULES if home(path) in names]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -84,6 +102,32 @@ def test_imports_go_downward_only(path: Path) -> None:
         if LEVEL.get(name, len(LAYERS)) >= LEVEL[place]
     }
     assert not wrong - MOVING.get(str(path.relative_to(ROOT)), set())
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    modules = {module_name(path) for path in MODULES}
+    modules -= MOVING_MODULES
+    graph = {module_name(path): imported_modules(path, modules) for path in MODULES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"imported in a circle: {' -> '.join(reversed(error.args[1]))}")
+
+
+def test_only_the_benchmark_job_imports_benchmarks() -> None:
+    importing = {path for path in MODULES if "benchmarks" in raylab_imports(path)}
+    outside = {path for path in importing if home(path) != "benchmarks"}
+    assert outside == {ROOT / "jobs" / "benchmark.py"}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(ROOT)))
+    shared = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert shared.keys() <= MOVING_NAMES, shared
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -126,11 +170,12 @@ def test_importing_brings_nothing_forbidden_along(names: tuple[str, ...], absent
     [
         (["raylab.cluster.pipeline", "raylab.cluster.tune"], {"pytorch_lightning"}),
         (["raylab.cluster.train_messages"], {"pytorch_lightning", "torch"}),
+        (["raylab.benchmarks.parts", "raylab.benchmarks.train"], {"ray"}),
     ],
-    ids=["drivers", "messages"],
+    ids=["drivers", "messages", "benchmark of training"],
 )
 def test_processes_load_only_what_they_need(modules: list[str], absent: set[str]) -> None:
-    """Importing torch and Lightning takes seconds in every process that a job starts."""
+    """Importing torch and Lightning takes seconds; the benchmark of training runs without Ray."""
     assert not brought_along(modules, absent)
 
 

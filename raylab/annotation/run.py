@@ -1,6 +1,6 @@
 """An annotation run that was made: its configuration and its archive, found by its name."""
 
-from raylab.config.jobs import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.errors import ConfigError, RunError
 from raylab.files import Place
 from raylab.runs.run import Run
@@ -28,11 +28,11 @@ def recorded_run(storage: str, name: str, archive: str | None) -> tuple[Run, Ann
     return run, AnnotateConfig.of_record(record.config, **moved)
 
 
-def archive_location(config: AnnotateConfig) -> str:
-    """Where the archive is: as configured, or a file in the storage.
+def archive_location(config: AnnotateConfig | ReportConfig) -> str:
+    """Returns where the archive is: as configured, or a file in the storage.
 
     Raises:
-        ConfigError: runs are in remote storage, where no SQLite file can be.
+        ConfigError: Runs are in remote storage, where no SQLite file can be.
     """
     if config.archive is not None:
         return config.archive

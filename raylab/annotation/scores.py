@@ -1,4 +1,4 @@
-"""What the score tree of a run holds: how often each annotator finds the roots of gold.
+"""The score tree of a run: how often each annotator finds the roots of gold.
 
 `<annotator>/<generation>/<root>.json` is the accuracy of one annotator on the cases of one
 generation whose gold code begins with that root.
@@ -8,31 +8,32 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 from raylab.annotation.cases import in_generation
 from raylab.annotation.outcome import Classification, Outcome, Side
 from raylab.annotation.sources import generation_files
-from raylab.annotation.statistics.aggregates import reading
-from raylab.annotation.statistics.estimates import proportion
+from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.pairs import reading
 from raylab.codebook import SetDistance
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
 from raylab.opt.code import Root
-
-Json = dict[str, Any]
+from raylab.runs.records import Part
 
 DATASET = "opt-code"
 LEAST_CASES = 1
 """Cases of a file; more would cost roots of the packaged cases, of whose halves some have one."""
-METRICS = ("accuracy", "exact", "primary", "jaccard", "weighted")
+ACCURACY = "accuracy"
+METRICS = (ACCURACY, "exact", "primary", "jaccard", "weighted")
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
 SIDES: tuple[Side, Side] = ("A", "B")
 
 
-class ScoreLog(TypedDict):
-    """The arguments of `raylab.runs.eval_logs.score_log`."""
+@dataclass(frozen=True)
+class ScoreLog:
+    """The arguments of `raylab.runs.eval_logs.EvalLog`."""
 
     model: str
     task: str
@@ -40,7 +41,25 @@ class ScoreLog(TypedDict):
     samples: int
     metrics: dict[str, float]
     created: str
-    metadata: Json
+    metadata: dict[str, Any]
+
+
+class RootAccuracy(Part):
+    """The accuracy of one annotator on a generation's cases whose gold begins with a root."""
+
+    annotator: str
+    generation: str
+    root: str
+    accuracy: Estimate
+
+
+class ScoreTree(Part):
+    """The score tree of a run, as its report has it."""
+
+    files: int
+    left_out: tuple[str, ...]
+    """Sentences on what is not in the tree, and why."""
+    scores: tuple[RootAccuracy, ...]
 
 
 @dataclass(frozen=True)
@@ -49,22 +68,24 @@ class ScoreFile:
 
     Attributes:
         path: Below the tree's directory.
-        log: What `score_log` makes its content of.
+        generation: Of its cases.
+        log: Its content.
     """
 
     path: str
+    generation: str
     log: ScoreLog
 
     @property
-    def accuracy(self) -> Json:
-        """`annotator`, `generation`, `root` and the estimated accuracy."""
-        cases = self.log["samples"]
-        return {
-            "annotator": self.log["model"],
-            "generation": self.log["metadata"]["generation"],
-            "root": self.log["task"],
-            "accuracy": proportion(round(self.log["metrics"]["accuracy"] * cases), cases),
-        }
+    def accuracy(self) -> RootAccuracy:
+        """Its accuracy with an interval."""
+        right = round(self.log.metrics[ACCURACY] * self.log.samples)
+        return RootAccuracy(
+            annotator=self.log.model,
+            generation=self.generation,
+            root=self.log.task,
+            accuracy=proportion(right, self.log.samples),
+        )
 
 
 @dataclass(frozen=True)
@@ -78,6 +99,12 @@ class ScoreFiles:
 
     files: tuple[ScoreFile, ...]
     left_out: tuple[str, ...]
+
+    @property
+    def summary(self) -> ScoreTree:
+        """The tree as the report has it."""
+        accuracies = tuple(file.accuracy for file in self.files)
+        return ScoreTree(files=len(self.files), left_out=self.left_out, scores=accuracies)
 
 
 def annotator_names(a: ChatModel, b: ChatModel) -> dict[Side, str]:
@@ -125,6 +152,7 @@ def score_files(
     files = [
         ScoreFile(
             f"{names[side]}/{generation}/{root}.json",
+            generation,
             counts.log(side, generation, root, names[side], created),
         )
         for side in SIDES
@@ -151,7 +179,7 @@ class _Sums:
         means = [min(1.0, value / self.cases) for value in self.values]
         found: dict[str, float] = {n: mean for n, mean in zip(METRICS, means, strict=True)}
         if self.cases > 1:
-            share = found["accuracy"]
+            share = found[ACCURACY]
             found["stderr"] = math.sqrt(share * (1 - share) / (self.cases - 1))
         return found
 

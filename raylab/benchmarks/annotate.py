@@ -1,173 +1,198 @@
-"""What annotation is timed against: a chat server of fixed latency, and a bare loop of calls.
+"""Speed of annotation, against a bare loop that makes the same calls."""
 
-`python -m raylab.benchmarks.annotate LATENCY` serves until its standard input is closed, and
-prints its address.
-"""
-
-import asyncio
-import json
-import subprocess
-import sys
-import time
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+import contextlib
+import os
+import statistics
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from aiohttp import web
-from openai import AsyncOpenAI
+import psutil
+from rich.table import Table
 
-from raylab.annotation.cases import Case
-from raylab.annotation.protocol import Settings, annotate
-from raylab.config.annotation import Prompt
-from raylab.config.jobs import AnnotateConfig
-from raylab.llm.chat import ChatRequest, Reply
-from raylab.opt.prompts import prompt_set
+from raylab.annotation.cases import read_cases
+from raylab.annotation.sources import select_cases
+from raylab.annotation.worker import chunks_of
+from raylab.archive.store import Archive
+from raylab.benchmarks.bare_calls import bare_seconds, protocol_calls
+from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, chat_server, write_cases
+from raylab.benchmarks.figures import local_directory, timed, told
+from raylab.cluster.annotate import Pool, drive
+from raylab.cluster.session import session
+from raylab.config.annotation import CasesConfig, LlmConfig
+from raylab.config.base import ClusterConfig
+from raylab.config.jobs import AnnotateConfig, BenchmarkConfig
+from raylab.config.llm import ChatModel, Endpoint, Limits
+from raylab.log import log_line, log_tables
+from raylab.report.annotation_progress import AnnotationProgress
+from raylab.runs.records import Part, Record
+from raylab.runs.run import METRICS, Run
 
-CODE = "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"
-ANSWERS: dict[str, Any] = {"opt": CODE, "issues": [], "score": 95, "verdict": "PASS"}
-TEXTS = {
-    "rationale": "Parameters of a fixed model follow the gradient of a loss.",
-    "summary": "The code names the mechanism.",
+WARM_UP_CASES = 64
+CALLS_OF_A_CASE = 4
+HEADS = {
+    "calls_per_second": "calls/s",
+    "bare_calls_per_second": "bare loop, calls/s",
+    "ratio": "times as fast",
+    "milliseconds_per_case": "ms a case",
+    "memory_mb": "memory, MB",
 }
-"""By the keys of the replies: both annotators agree, each in words of its own, and the evaluator is
-content, so that a case makes four calls."""
-ANNOTATORS = ("benchmark-a", "benchmark-b")
-EVALUATOR = "benchmark-judge"
-DESCRIPTION = (
-    "System {number} fits the weights of a regression by stochastic gradient descent on shuffled "
-    "mini-batches; workers compute gradients in parallel and a server averages them. "
-)
-REPEATS = 4
-"""Of the sentence: about 600 characters, a short paragraph."""
 
 
-def write_cases(path: Path, count: int, salt: str) -> None:
-    """Write a JSONL file of so many cases; another salt makes other descriptions."""
-    with path.open("w", encoding="utf-8") as file:
-        for number in range(count):
-            description = DESCRIPTION.format(number=f"{salt}-{number}") * REPEATS
-            file.write(json.dumps({"id": str(number), "description": description}) + "\n")
+class AnnotationRound(Part):
+    """Figures of one round, once the actors are warm."""
+
+    cases: int
+    seconds: float
+    calls_per_second: float
+    milliseconds_per_case: float
+    memory_mb: float
+    """Largest memory of this process and the actors, in MiB."""
+    bare_calls_per_second: float | None = None
+    """None where the bare loop is left out."""
+    ratio: float | None = None
+    """Calls per second to those of the bare loop."""
 
 
-def protocol_calls(cases: Iterable[Case], config: AnnotateConfig) -> list[ChatRequest]:
-    """Every call that the protocol makes of these cases, where the server answers as it does."""
-    recorder, settings = _Recorder(), Settings.build(config.llm, config.protocol)
+class AnnotateBenchmark(Record):
+    """The rounds, in order."""
 
-    async def run() -> None:
-        for case in cases:
-            await annotate(case, recorder, settings)
-
-    asyncio.run(run())
-    return recorder.requests
+    file: ClassVar[str] = METRICS
+    annotate: list[AnnotationRound]
 
 
-class _Recorder:
-    """A chat that answers at once, and keeps what it was asked."""
+def benchmark_annotate(config: BenchmarkConfig) -> None:
+    """Times annotation against a bare loop that makes the same calls, and writes `metrics.json`.
+
+    Both are answered by a chat server in a process of its own on this machine. Before a clock runs,
+    Ray's actors have imported what they need and run a few cases. Each round has new cases, so that
+    nothing is answered from the archive.
+
+    Raises:
+        RaylabError: the run's name is taken, or its storage is not a local directory.
+    """
+    run = Run.open(config, config.job)
+    local_directory(run, "annotation")
+    rounds: list[AnnotationRound] = []
+    with chat_server(config.latency) as url, session(ClusterConfig()):
+        for number in range(config.rounds):
+            annotation = annotation_of(config, run, url, str(number))
+            figures = annotate_cases(annotation, config.cases)
+            if config.bare_loop:
+                bare = _bare_calls_per_second(config, annotation)
+                ratio = figures.calls_per_second / bare
+                figures = figures.model_copy(update={"bare_calls_per_second": bare, "ratio": ratio})
+            rounds.append(figures)
+            message = f"round {number + 1}/{config.rounds}: {told(figures)}"
+            log_line(message, **figures.model_dump(exclude_none=True))
+            run.write_record(AnnotateBenchmark(annotate=rounds))
+    log_tables(
+        _table(config, rounds), rounds=[figures.model_dump(exclude_none=True) for figures in rounds]
+    )
+    run.finish()
+
+
+def annotation_of(config: BenchmarkConfig, run: Run, url: str, number: str) -> AnnotateConfig:
+    """Writes new cases into the run; returns their annotation by the chat server at `url`."""
+    path = Path(run.path) / f"cases-{number}.jsonl"
+    write_cases(path, config.cases + WARM_UP_CASES, number)
+    limits = Limits(concurrency=config.concurrency)
+    a, b, judge = (ChatModel(model=model) for model in (*ANNOTATORS, EVALUATOR))
+    return AnnotateConfig(
+        storage=run.uri,
+        name=f"round-{number}",
+        cases=CasesConfig(path=str(path)),
+        llm=LlmConfig(
+            endpoints={"default": Endpoint(base_url=url, limits=limits)},
+            annotator_a=a,
+            annotator_b=b,
+            evaluator=judge,
+            adjudicator=judge,
+        ),
+    )
+
+
+def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
+    """Annotates so many cases once the actors are warm; returns their speed and memory."""
+    name = str(annotation.name)
+    location = f"{annotation.storage}/{name}.db"
+    cases = select_cases(annotation.cases, annotation.generations)
+    with Archive.open(location) as archive, ExitStack() as stack:
+        archive.start_run(name, {}, {})
+        pool = stack.enter_context(Pool(annotation, name, location, None))
+        warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
+        drive(pool, warm_up, AnnotationProgress(WARM_UP_CASES))
+        memory = stack.enter_context(_Memory())
+        progress = AnnotationProgress(total)
+        seconds, _ = timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
+        statuses = archive.counts(name)
+    tally = progress.tally
+    assert statuses == {"accepted": total + WARM_UP_CASES}
+    assert tally.sent == CALLS_OF_A_CASE * total
+    ended = tally.statuses.total()
+    return AnnotationRound(
+        cases=ended,
+        seconds=seconds,
+        calls_per_second=tally.sent / seconds,
+        milliseconds_per_case=1000 * seconds / ended,
+        memory_mb=memory.most / 2**20,
+    )
+
+
+class _Memory:
+    """The largest memory of this process and Ray's workers below it, read every second."""
 
     def __init__(self) -> None:
-        self.requests: list[ChatRequest] = []
+        self.most = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
-        self.requests.append(request)
-        text = _answer(tuple((request.schema or {})["properties"]), request.model)
-        return Reply(request.key, text, "benchmark", "stop", 1000, 50, None, 0.0, 1)
+    def __enter__(self) -> "_Memory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(1.0):
+            self.most = max(self.most, _resident_bytes())
 
 
-@contextmanager
-def chat_server(latency: float) -> Generator[str]:
-    """The server in a process of its own, while in use; its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "raylab.benchmarks.annotate", str(latency)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
+def _resident_bytes() -> int:
+    """Returns the memory of this process and of the actors, shared pages counted once."""
+    total = 0
+    for process in (own := psutil.Process(), *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process == own or process.cmdline()[0].startswith(
+                ("ray::Annotator", "ray::ArchiveWriter")
+            ):
+                total += process.memory_full_info().uss
+    return total
+
+
+def _bare_calls_per_second(config: BenchmarkConfig, annotation: AnnotateConfig) -> float:
+    """Times the bare loop on the calls that the protocol makes of other cases."""
+    path = Path(f"{annotation.storage}/bare-{annotation.name}.jsonl")
+    write_cases(path, config.cases, f"bare-{annotation.name}")
+    requests = protocol_calls(read_cases(str(path)), annotation)
+    return len(requests) / bare_seconds(requests, config.concurrency)
+
+
+def _table(config: BenchmarkConfig, rounds: Sequence[AnnotationRound]) -> Table:
+    table = Table(
+        title=f"Annotation of {config.cases:,} cases, {config.concurrency} calls in flight, "
+        f"{1000 * config.latency:g} ms a call, on {os.cpu_count()} CPUs with the server"
     )
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()
-        process.wait()
-        process.stdout.close()
-
-
-def bare_seconds(requests: Sequence[ChatRequest], concurrency: int) -> float:
-    """Seconds in which one process makes calls with asyncio and the openai SDK, and no more."""
-    return asyncio.run(_bare_loop(requests, concurrency))
-
-
-async def _bare_loop(requests: Sequence[ChatRequest], concurrency: int) -> float:
-    slots = asyncio.Semaphore(concurrency)
-    async with AsyncOpenAI(api_key="none", base_url=requests[0].base_url, max_retries=0) as sdk:
-
-        async def call(request: ChatRequest) -> str | None:
-            messages: Any = [{"role": m.role, "content": m.content} for m in request.messages]
-            schema = {"name": "reply", "strict": True, "schema": request.schema}
-            form: Any = {"type": "json_schema", "json_schema": schema}
-            async with slots:
-                completion = await sdk.chat.completions.create(
-                    model=request.model,
-                    messages=messages,
-                    response_format=form,
-                    seed=request.seed,
-                    **request.parameters,
-                )
-            return completion.choices[0].message.content
-
-        await call(requests[0])
-        since = time.perf_counter()
-        await asyncio.gather(*map(call, requests))
-        return time.perf_counter() - since
-
-
-async def _serve(latency: float) -> None:
-    prompts = prompt_set(Prompt.MAXIMAL)
-    bodies = {
-        f'"{model}"'.encode(): _completion(prompt.keys, model)
-        for model, prompt in {
-            ANNOTATORS[0]: prompts.classify,
-            ANNOTATORS[1]: prompts.classify,
-            EVALUATOR: prompts.evaluate,
-        }.items()
-    }
-
-    async def complete(request: web.Request) -> web.Response:
-        content = await request.read()
-        body = next(body for model, body in bodies.items() if model in content)
-        await asyncio.sleep(latency)
-        return web.Response(body=body, content_type="application/json")
-
-    application = web.Application(client_max_size=1 << 24)
-    application.router.add_post("/v1/chat/completions", complete)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-    sys.stdout.write(f"http://127.0.0.1:{runner.addresses[0][1]}/v1\n")
-    sys.stdout.flush()
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    await runner.cleanup()
-
-
-def _answer(keys: Sequence[str], model: str) -> str:
-    return json.dumps(
-        {key: f"{model}: {TEXTS[key]}" if key in TEXTS else ANSWERS[key] for key in keys}
-    )
-
-
-def _completion(keys: Sequence[str], model: str) -> bytes:
-    message = {"role": "assistant", "content": _answer(keys, model)}
-    return json.dumps(
-        {
-            "id": "chatcmpl-0",
-            "object": "chat.completion",
-            "created": 1_700_000_000,
-            "model": "benchmark",
-            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050},
-        }
-    ).encode()
-
-
-if __name__ == "__main__":
-    asyncio.run(_serve(float(sys.argv[1])))
+    table.add_column("over the rounds")
+    for head in HEADS.values():
+        table.add_column(head, justify="right")
+    over: dict[str, Callable[[list[Any]], float]] = {"minimum": min, "median": statistics.median}
+    for name, summarise in over.items():
+        found = [[getattr(r, key) for r in rounds if getattr(r, key) is not None] for key in HEADS]
+        table.add_row(name, *(f"{summarise(values):.4g}" if values else "-" for values in found))
+    return table

@@ -1,4 +1,4 @@
-"""A Ray cluster of real nodes on this machine, each a `ray start` of its own with one CPU."""
+"""A Ray cluster on this machine, of nodes that are each a `ray start` with one CPU."""
 
 import os
 import secrets
@@ -22,13 +22,13 @@ SECONDS_TO_STOP = 5.0
 
 @dataclass
 class Nodes:
-    """A head and workers that ask for a token.
+    """A head and workers that demand a token.
 
     Attributes:
         directory: Ray's files and the nodes' logs.
-        address: where nodes and drivers join.
-        dashboard: where jobs are submitted.
-        token: the secret that all who join or submit must have.
+        address: address that nodes and drivers join.
+        dashboard: address that jobs are submitted to.
+        token: the secret of all who join or submit.
         processes: the head, then the workers in the order in which they were started.
     """
 
@@ -40,15 +40,15 @@ class Nodes:
 
     @property
     def authentication(self) -> dict[str, str]:
-        """Environment variables of whoever has the token."""
+        """Environment variables that hold the token."""
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
 
     def join(self, before: Sequence[str] = ()) -> None:
-        """Start a worker node; `before` is a command that starts the rest of its command line."""
+        """Starts a worker node; `before` is a command that runs the rest of the command line."""
         self._start(f"--address={self.address}", before=before)
 
     def start_head(self) -> None:
-        """Start the head.
+        """Starts the head.
 
         Raises:
             RuntimeError: `ray start` fails.
@@ -61,7 +61,7 @@ class Nodes:
         )
 
     def stop(self) -> None:
-        """End all nodes."""
+        """Ends all nodes."""
         families = [process for node in self.processes for process in family(node.pid)]
         for node in reversed(self.processes):
             node.send_signal(signal.SIGTERM)
@@ -75,9 +75,9 @@ class Nodes:
         command = [*before, RAY, "start", *arguments, "--num-cpus=1", "--block"]
         command += ["--node-ip-address=127.0.0.1", "--disable-usage-stats"]
         command += [f"--dashboard-agent-listen-port={_free_port()}"]
-        # Nodes that share a directory replace each other's copy of a job's working directory.
+        # Nodes that share a directory overwrite each other's copy of a job's working directory.
         command += [f"--temp-dir={self.directory}/{len(self.processes)}"]
-        # The interpreter of the nodes' workers is the first in PATH.
+        # Workers run the first Python in PATH.
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
         environment = {**os.environ, **self.authentication, "PATH": path}
         environment.pop("RAY_ADDRESS", None)
@@ -99,7 +99,7 @@ class Nodes:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process with all below it, if there is one."""
+    """Returns a process and all of its descendants; nothing if it has ended."""
     try:
         process = psutil.Process(pid)
         return [*process.children(recursive=True), process]
@@ -109,8 +109,11 @@ def family(pid: int) -> list[psutil.Process]:
 
 @contextmanager
 def local_nodes(workers: int) -> Generator[Nodes]:
-    """A head and so many workers while in use; nothing listens without asking for the token."""
-    # The path of Ray's sockets must be short.
+    """Starts a head and so many workers, and ends them after use.
+
+    All that listens demands the token.
+    """
+    # Paths of sockets have a maximal length.
     with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
         gcs, dashboard = f"127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
         nodes = Nodes(Path(directory), gcs, dashboard, secrets.token_hex(32))

@@ -1,9 +1,9 @@
-"""The three networks as one would first write them: the baseline of the speed benchmark.
+"""The three networks in their plainest form: the baseline of the training benchmark.
 
-The same networks from `torch.nn` layers in float32: batches padded to their longest, collated
-sample by sample, with materialised masks, and demonstrations encoded anew for every sample. Like
-raylab's they do not drop out attention probabilities, though `torch.nn` would: with it the
-baseline is several times slower still.
+They are the same networks from `torch.nn` layers in float32: batches padded to their longest
+sample, collated sample by sample, with materialised masks, and demonstrations encoded anew for
+every sample. Like raylab's they use no dropout on attention probabilities, which is the default of
+`torch.nn` and would make the baseline several times slower still.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class NaiveGrids(NamedTuple):
 
 
 class NaiveBatch(NamedTuple):
-    """A batch without anything shared among its samples."""
+    """A batch whose samples share nothing."""
 
     source: NaiveGrids
     target: NaiveGrids
@@ -52,7 +52,7 @@ class NaiveBatch(NamedTuple):
 
 
 def naive_batch(store: PairStore, pairs: Indices, demonstrations: Indices) -> NaiveBatch:
-    """Collate `pairs` with their (B, K) `demonstrations`, sample by sample."""
+    """Collates `pairs` with their (B, K) `demonstrations`, sample by sample."""
     if (demonstrations == MISSING).any():
         raise ValueError("the baseline needs every demonstration")
     demos = demonstrations.flatten().tolist()
@@ -109,7 +109,7 @@ class NaiveContext(nn.Module):
     """The champion's context, encoded for every sample."""
 
     def __init__(self, config: ChampionConfig) -> None:
-        """Build the encoder."""
+        """Builds the encoder."""
         super().__init__()
         width, heads, dropout = config.d_context, config.context_heads, config.encoder_dropout
         self.demonstrations = config.demonstrations
@@ -127,7 +127,7 @@ class NaiveContext(nn.Module):
         self.weight = nn.Linear(width, 1)
 
     def forward(self, batch: NaiveBatch, colours: nn.Embedding) -> Tensor:
-        """(B, D) contexts."""
+        """Returns (B, D) contexts."""
         inputs = self._cells(batch.demo_inputs, colours)
         outputs = self._cells(batch.demo_outputs, colours)
         pooled = _masked_mean(outputs, batch.demo_outputs.padding)
@@ -149,7 +149,7 @@ class NaiveEncoderDecoder(nn.Module):
     """Champion or encoder-decoder."""
 
     def __init__(self, config: ChampionConfig | EncoderDecoderConfig) -> None:
-        """Build the model."""
+        """Builds the model."""
         super().__init__()
         champion = isinstance(config, ChampionConfig)
         width, heads, d_ff = config.d_model, config.heads, config.d_ff
@@ -173,7 +173,7 @@ class NaiveEncoderDecoder(nn.Module):
         self.output = nn.Linear(width, COLOURS)
 
     def forward(self, batch: NaiveBatch) -> Logits:
-        """Logits of every target cell, given the true cells before it."""
+        """Returns the logits of every target cell, given the true cells before it."""
         source, target = batch.source, batch.target
         memory = self.colours(source.cells[..., 0]) + self.positions(*_coordinates(source))
         for layer in self.encoder:
@@ -204,7 +204,7 @@ class NaiveRotaryLayer(nn.Module):
     """A causal layer with rotary positions, which `torch.nn` does not have."""
 
     def __init__(self, config: DecoderOnlyConfig, rotary: Rotary) -> None:
-        """Build the layer."""
+        """Builds the layer."""
         super().__init__()
         width = config.d_model
         self.heads, self.rotary = config.heads, rotary
@@ -214,7 +214,7 @@ class NaiveRotaryLayer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """(B, L, D) to (B, L, D); `mask` (B, 1, L, L) is True where a key may be seen."""
+        """Maps (B, L, D) to (B, L, D); `mask` (B, 1, L, L) is True where a key may be seen."""
         normed, places = self.attention_norm(x), torch.arange(x.shape[1])
         query, key, value = (
             linear(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -231,7 +231,7 @@ class NaiveDecoderOnly(nn.Module):
     """Decoder-only, without demonstrations."""
 
     def __init__(self, config: DecoderOnlyConfig) -> None:
-        """Build the model."""
+        """Builds the model."""
         super().__init__()
         width = config.d_model
         rotary = Rotary(width // config.heads, 2 * (MAX_CELLS + 1), config.rope_theta)
@@ -242,7 +242,7 @@ class NaiveDecoderOnly(nn.Module):
         self.output = nn.Linear(width, COLOURS)
 
     def forward(self, batch: NaiveBatch) -> Logits:
-        """Logits of every target cell, given the true cells before it."""
+        """Returns the logits of every target cell, given the true cells before it."""
         source, target = batch.source, batch.target
         lengths = [sizes.prod(dim=1).tolist() for sizes in (source.sizes, target.sizes)]
         sequences = [
@@ -265,7 +265,7 @@ class NaiveDecoderOnly(nn.Module):
 
 
 def build_naive_model(config: ModelConfig) -> nn.Module:
-    """The baseline of `config`.
+    """Returns the baseline of an architecture.
 
     Raises:
         ValueError: for decoder-only with demonstrations.

@@ -1,17 +1,25 @@
-"""The parts of `jobs/benchmark.py` that need Ray."""
+"""The parts of the benchmark, by name."""
 
-from raylab.benchmarks.on_ray import benchmark_annotate, benchmark_quality, benchmark_tune
-from raylab.benchmarks.scaling import benchmark_scaling
 from raylab.config.jobs import BenchmarkConfig
 
-PARTS = {
-    "quality": benchmark_quality,
-    "tune": benchmark_tune,
-    "annotate": benchmark_annotate,
-    "scaling": benchmark_scaling,
-}
 
+def run_benchmark(config: BenchmarkConfig) -> None:
+    """Runs the part that `config` names.
 
-def measure_part(config: BenchmarkConfig) -> None:
-    """Run the part of `config`; see its function."""
-    PARTS[config.part](config)
+    A part is imported when it runs, because `train` also runs where Ray is not installed.
+
+    Raises:
+        RaylabError: the data cannot be used, or the run's name is taken.
+    """
+    match config.part:
+        case "train":
+            from raylab.benchmarks.train import benchmark_train as measure
+        case "quality":
+            from raylab.benchmarks.quality import benchmark_quality as measure
+        case "tune":
+            from raylab.benchmarks.tune import benchmark_tune as measure
+        case "annotate":
+            from raylab.benchmarks.annotate import benchmark_annotate as measure
+        case "scaling":
+            from raylab.benchmarks.scaling import benchmark_scaling as measure
+    measure(config)

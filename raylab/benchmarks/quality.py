@@ -1,84 +1,141 @@
-"""Trees to time the reading of scores on, and the plain loop that it is compared with."""
+"""Speed of reading score trees on Ray, against a plain loop over the same files."""
 
-import json
-import os
-from datetime import UTC, datetime
+import contextlib
+import io
+import shutil
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
-from raylab.runs.eval_logs import EvalLog
+from raylab.benchmarks.figures import Spread, local_directory, spread_table, timed
+from raylab.benchmarks.score_trees import (
+    GENERATIONS,
+    LARGE_BYTES,
+    LARGE_FILES,
+    MODELS,
+    SMALL_BYTES,
+    SMALL_FILES,
+    plain_means,
+    write_tree,
+)
+from raylab.cluster.quality import measure_trees
+from raylab.cluster.session import session
+from raylab.config.base import ClusterConfig
+from raylab.config.jobs import BenchmarkConfig, QualityConfig
+from raylab.log import log_line, log_tables
+from raylab.quality.cache import CACHE_DIRECTORY
+from raylab.quality.reading import SETTLED_NANOSECONDS
+from raylab.quality.record import TreeQuality
+from raylab.runs.records import Part, Record
+from raylab.runs.run import METRICS, Run
 
-MODELS = 50
-GENERATIONS = 5
-SMALL_FILES = 400
-"""Files a generation without samples, about 2 kB each."""
-LARGE_FILES = 8
-"""Files a generation with samples, about 200 kB each."""
-SMALL_BYTES = 2_000
-LARGE_BYTES = 200_000
-SAMPLE_BYTES = 2_000
+SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
+"""Files a generation and bytes of a file."""
+WARM_UP_SHAPE = (2, SMALL_BYTES)
+AGREEMENT = 1e-12
+COLUMNS = {
+    "plain loop, s": ("plain_seconds", "{:.2f}"),
+    "first run, s": ("first_seconds", "{:.2f}"),
+    "second run, s": ("second_seconds", "{:.2f}"),
+    "first, times as fast": ("first_ratio", "{:.1f}"),
+    "second, times as fast": ("second_ratio", "{:.1f}"),
+}
 
 
-def write_tree(root: Path, files: int, size: int) -> int:
-    """Write score logs of every model and generation; returns how many files.
+class QualityRound(Part):
+    """Seconds of one round."""
 
-    Args:
-        root: directory of the tree, which must not exist.
-        files: files a generation.
-        size: bytes of a file, about; what a header leaves of them is samples.
+    plain: float
+    """The plain loop."""
+    first: float
+    """A measurement that reads every file."""
+    second: float
+    """The same again, with every file in the score cache."""
+
+
+class ReadingSpeeds(Part):
+    """Seconds of each way to read a tree, and how many times as fast as the plain loop it is."""
+
+    files: int
+    plain_seconds: Spread
+    first_seconds: Spread
+    second_seconds: Spread
+    first_ratio: Spread
+    second_ratio: Spread
+
+    @classmethod
+    def of(cls, files: int, rounds: Sequence[QualityRound]) -> "ReadingSpeeds":
+        """Summarises rounds on a tree of so many files."""
+        return cls(
+            files=files,
+            plain_seconds=Spread.of([r.plain for r in rounds]),
+            first_seconds=Spread.of([r.first for r in rounds]),
+            second_seconds=Spread.of([r.second for r in rounds]),
+            first_ratio=Spread.of([r.plain / r.first for r in rounds]),
+            second_ratio=Spread.of([r.plain / r.second for r in rounds]),
+        )
+
+
+class QualityBenchmark(Record):
+    """Speeds by the size of the files."""
+
+    file: ClassVar[str] = METRICS
+    quality: dict[str, ReadingSpeeds]
+
+
+def benchmark_quality(config: BenchmarkConfig) -> None:
+    """Times both ways on two trees, prints the ratios and writes `metrics.json`.
+
+    Before a clock runs, the files are in the page cache and Ray's workers have imported what they
+    need. The time on Ray is that of a whole measurement by `jobs/quality.py`, with intervals and
+    score cache; the plain loop only averages.
+
+    Raises:
+        RaylabError: the run's name is taken, or its storage is not a local directory.
     """
-    created = datetime.now(UTC).isoformat()
-    for model in range(MODELS):
-        for generation in range(GENERATIONS):
-            directory = root / f"model-{model:02d}" / f"generation-{generation}"
-            directory.mkdir(parents=True)
-            for task in range(files):
-                accuracy = (7 * model + 3 * generation + 11 * task) % 101 / 100
-                text = _log(f"model-{model:02d}", f"task-{task:04d}", accuracy, created, size)
-                (directory / f"task-{task:04d}.json").write_text(text, encoding="utf-8")
-    return MODELS * GENERATIONS * files
+    run = Run.open(config, config.job)
+    base = local_directory(run, "quality")
+    results: dict[str, ReadingSpeeds] = {}
+    with session(ClusterConfig()):
+        write_tree(base / "warm-up", *WARM_UP_SHAPE)
+        for _ in range(2):
+            _measure(base / "warm-up", base)
+        for size, shape in SHAPES.items():
+            files = write_tree(base / size, *shape)
+            log_line(f"{size}: {files:,} files in {MODELS * GENERATIONS} directories")
+            time.sleep(SETTLED_NANOSECONDS / 1e9)
+            plain_means(base / size)
+            rounds: list[QualityRound] = []
+            for number in range(config.rounds):
+                rounds.append(quality_round(base / size, base))
+                seconds = rounds[-1].model_dump()
+                listed = "  ".join(f"{way} {value:.3f} s" for way, value in seconds.items())
+                log_line(f"{size} round {number + 1}/{config.rounds}: {listed}", **seconds)
+            results[size] = ReadingSpeeds.of(files, rounds)
+            run.write_record(QualityBenchmark(quality=results))
+            shutil.rmtree(base / size)
+    rows = {f"{speeds.files:,} {size}": speeds for size, speeds in results.items()}
+    log_tables(
+        spread_table(
+            "Reading scores on Ray, minimum and median of the rounds", "files", COLUMNS, rows
+        ),
+        quality={size: speeds.model_dump() for size, speeds in results.items()},
+    )
+    run.finish()
 
 
-def plain_means(root: Path) -> dict[str, float]:
-    """Mean accuracy of each model by one process that loads every file with `json.load`."""
-    means: dict[str, float] = {}
-    for model in sorted(os.listdir(root)):
-        generations: list[float] = []
-        for generation in sorted(os.listdir(root / model)):
-            accuracies: list[float] = []
-            for directory, _, names in os.walk(root / model / generation):
-                for name in names:
-                    with open(os.path.join(directory, name), encoding="utf-8") as file:
-                        log = json.load(file)
-                    accuracies.append(log["results"]["scores"][0]["metrics"]["accuracy"]["value"])
-            generations.append(sum(accuracies) / len(accuracies))
-        means[model] = sum(generations) / len(generations)
-    return means
+def quality_round(root: Path, storage: Path) -> QualityRound:
+    """Times the plain loop, a first measurement and a second one; all must agree."""
+    shutil.rmtree(storage / CACHE_DIRECTORY, ignore_errors=True)
+    plain, means = timed(lambda: plain_means(root))
+    first, quality = timed(lambda: _measure(root, storage))
+    second, again = timed(lambda: _measure(root, storage))
+    assert again.files.cached and not quality.files.cached
+    assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
+    return QualityRound(plain=plain, first=first, second=second)
 
 
-def _log(model: str, task: str, accuracy: float, created: str, size: int) -> str:
-    log = EvalLog(
-        model=model,
-        task=task,
-        dataset="benchmark",
-        samples=100,
-        metrics={"accuracy": accuracy, "stderr": 0.01},
-        created=created,
-        metadata={"prompt": "p" * (SMALL_BYTES - 900)},
-    ).content()
-    samples = max(size - SMALL_BYTES, 0) // SAMPLE_BYTES
-    if samples:
-        log["samples"] = [_sample(index) for index in range(samples)]
-    return json.dumps(log, indent=2)
-
-
-def _sample(index: int) -> dict[str, object]:
-    """A question, the conversation about it and its score, of about SAMPLE_BYTES."""
-    messages = [{"role": "user", "content": "word " * 28, "source": "input"} for _ in range(8)]
-    return {
-        "id": index,
-        "epoch": 1,
-        "input": f"question {index}",
-        "target": "42",
-        "messages": messages,
-        "scores": {"match": {"value": "C", "answer": "42", "metadata": {"samples": [1, 2]}}},
-    }
+def _measure(root: Path, storage: Path) -> TreeQuality:
+    with contextlib.redirect_stdout(io.StringIO()):
+        return measure_trees(str(root), (), QualityConfig(), str(storage), "benchmark")

@@ -1,4 +1,4 @@
-"""How annotation and quality scale with the nodes of a cluster, as far as one machine shows it."""
+"""Scaling of annotation and quality with the nodes of a cluster, all on one machine."""
 
 import os
 import shutil
@@ -9,35 +9,53 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 from rich.table import Table
 
-from raylab.benchmarks.annotate import chat_server
+from raylab.benchmarks.annotate import annotate_cases, annotation_of
+from raylab.benchmarks.chat_server import chat_server
+from raylab.benchmarks.figures import local_directory, told
 from raylab.benchmarks.local_nodes import Nodes, local_nodes
-from raylab.benchmarks.on_ray import annotated, annotation_of, local_directory, quality_round
-from raylab.benchmarks.quality import SMALL_BYTES, SMALL_FILES, write_tree
+from raylab.benchmarks.quality import quality_round
+from raylab.benchmarks.score_trees import SMALL_BYTES, SMALL_FILES, write_tree
 from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig
 from raylab.log import log_line, log_tables
 from raylab.quality.reading import SETTLED_NANOSECONDS
+from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
 NODES = (1, 2, 4)
 """Nodes of one CPU each, whatever CPUs the machine has."""
 
-Figures = dict[str, float]
+
+class ScalingRound(Part):
+    """Figures of one cluster in one round."""
+
+    calls_per_second: float
+    busy_percent: float
+    """Use of all of the machine's CPUs while annotating."""
+    quality_seconds: float
+    """Of a first measurement."""
+
+
+class ScalingBenchmark(Record):
+    """The rounds of each cluster, by its number of nodes."""
+
+    file: ClassVar[str] = METRICS
+    scaling: dict[int, list[ScalingRound]]
 
 
 def benchmark_scaling(config: BenchmarkConfig) -> None:
-    """Time annotation and quality on clusters of 1, 2 and 4 nodes of one CPU, all on this machine.
+    """Times annotation and quality on clusters of 1, 2 and 4 nodes of one CPU, on this machine.
 
-    Every node is a `ray start` of its own. The work is the same on all of them: `config.cases`
-    cases with `config.concurrency` calls in flight on each node, and a first measurement of
-    100,000 small score files. The chat server, the driver and the archive share the machine's CPUs
-    with the nodes. Each round measures all clusters.
+    Every node is a `ray start` of its own. All clusters do the same work: `config.cases` cases with
+    `config.concurrency` calls in flight on each node, and a first measurement of 100,000 small
+    score files. The chat server, the driver and the archive share the machine's CPUs with the
+    nodes. Each round measures all clusters.
 
     Raises:
         RaylabError: the run's name is taken, or its storage is not a local directory.
@@ -46,25 +64,23 @@ def benchmark_scaling(config: BenchmarkConfig) -> None:
     base = local_directory(run, "scaling")
     files = write_tree(base / "scores", SMALL_FILES, SMALL_BYTES)
     time.sleep(SETTLED_NANOSECONDS / 1e9)
-    rounds: dict[int, list[Figures]] = {nodes: [] for nodes in NODES}
+    rounds: dict[int, list[ScalingRound]] = {nodes: [] for nodes in NODES}
     with chat_server(config.latency) as url:
         for number in range(config.rounds):
             for nodes in NODES:
                 figures = _on_nodes(nodes, _measure, config, run, url, f"{number}-{nodes}")
                 rounds[nodes].append(figures)
-                told = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-                message = f"round {number + 1}/{config.rounds}, {nodes} nodes: {told}"
-                log_line(message, nodes=nodes, **figures)
-                run.write_json(METRICS, {"scaling": {str(n): rounds[n] for n in NODES}})
+                message = f"round {number + 1}/{config.rounds}, {nodes} nodes: {told(figures)}"
+                log_line(message, nodes=nodes, **figures.model_dump())
+                run.write_record(ScalingBenchmark(scaling=rounds))
     shutil.rmtree(base / "scores")
-    log_tables(
-        _table(config, files, rounds), rounds={str(n): figures for n, figures in rounds.items()}
-    )
+    fields = ScalingBenchmark(scaling=rounds).model_dump(mode="json")
+    log_tables(_table(config, files, rounds), rounds=fields["scaling"])
     run.finish()
 
 
-def _on_nodes(count: int, work: Callable[..., Figures], *arguments: Any) -> Figures:
-    """What `work` returns as the driver of a new cluster of so many nodes."""
+def _on_nodes(count: int, work: Callable[..., ScalingRound], *arguments: Any) -> ScalingRound:
+    """Returns the result of `work`, run as the driver of a new cluster of so many nodes."""
     with local_nodes(count - 1) as nodes, _environment(nodes):
         # Ray reads how to authenticate when it is imported, so the driver is a process of its own.
         with ProcessPoolExecutor(1, get_context("spawn")) as driver:
@@ -82,24 +98,24 @@ def _environment(nodes: Nodes) -> Generator[None]:
         os.environ.update(before)
 
 
-def _measure(nodes: int, config: BenchmarkConfig, run: Run, url: str, name: str) -> Figures:
+def _measure(nodes: int, config: BenchmarkConfig, run: Run, url: str, name: str) -> ScalingRound:
     wide = config.model_copy(update={"concurrency": config.concurrency * nodes})
     base = Path(run.path)
     with session(ClusterConfig()):
         psutil.cpu_percent()
-        annotation = annotated(annotation_of(wide, run, url, name), config.cases)
+        annotation = annotate_cases(annotation_of(wide, run, url, name), config.cases)
         busy = psutil.cpu_percent()
-        # Has Ray's workers import what they need.
+        # Makes Ray's workers import what they need.
         quality_round(base / "scores", base)
         quality = quality_round(base / "scores", base)
-    return {
-        "calls_per_second": annotation["calls_per_second"],
-        "busy_percent": busy,
-        "quality_seconds": quality["first"],
-    }
+    return ScalingRound(
+        calls_per_second=annotation.calls_per_second,
+        busy_percent=busy,
+        quality_seconds=quality.first,
+    )
 
 
-def _table(config: BenchmarkConfig, files: int, rounds: Mapping[int, list[Figures]]) -> Table:
+def _table(config: BenchmarkConfig, files: int, rounds: Mapping[int, list[ScalingRound]]) -> Table:
     table = Table(
         title=f"Nodes of one CPU on {os.cpu_count()} CPUs: {config.cases:,} cases, "
         f"{config.concurrency} calls in flight a node, {1000 * config.latency:g} ms a call; "
@@ -107,18 +123,17 @@ def _table(config: BenchmarkConfig, files: int, rounds: Mapping[int, list[Figure
     )
     for label in ("nodes", "calls/s", "times", "CPUs busy", "quality, s", "times"):
         table.add_column(label, justify="right")
-    medians = {
-        nodes: {key: statistics.median(f[key] for f in figures) for key in figures[0]}
-        for nodes, figures in rounds.items()
-    }
-    one = medians[NODES[0]]
-    for nodes, figures in medians.items():
+    calls = {n: statistics.median(r.calls_per_second for r in rounds[n]) for n in NODES}
+    busy = {n: statistics.median(r.busy_percent for r in rounds[n]) for n in NODES}
+    quality = {n: statistics.median(r.quality_seconds for r in rounds[n]) for n in NODES}
+    one = NODES[0]
+    for nodes in NODES:
         table.add_row(
             str(nodes),
-            f"{figures['calls_per_second']:.0f}",
-            f"{figures['calls_per_second'] / one['calls_per_second']:.2f}",
-            f"{figures['busy_percent']:.0f} %",
-            f"{figures['quality_seconds']:.2f}",
-            f"{one['quality_seconds'] / figures['quality_seconds']:.2f}",
+            f"{calls[nodes]:.0f}",
+            f"{calls[nodes] / calls[one]:.2f}",
+            f"{busy[nodes]:.0f} %",
+            f"{quality[nodes]:.2f}",
+            f"{quality[one] / quality[nodes]:.2f}",
         )
     return table

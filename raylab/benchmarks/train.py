@@ -1,20 +1,18 @@
-"""Training speed of the three architectures against the naive baseline, in one run.
+"""Training speed of the architectures against the naive baseline, in one run.
 
-Both train the same network on the same pairs at the same mean batch size, batches built within the
-time. raylab's batches are taken at even steps through an epoch's batches by size, so that together
-they stand for the epoch.
+Both train the same network on the same pairs at the same mean batch size; building the batches
+counts. raylab's batches are taken at even steps through an epoch's batches sorted by size, so that
+together they represent the epoch.
 """
 
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
 from lightning_fabric.utilities import move_data_to_device
-from rich.table import Table
 from torch import Tensor, nn
 
 from raylab.arc.data.batching import (
@@ -31,23 +29,40 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.models.base import build_model
 from raylab.arc.module import grid_loss
 from raylab.arc.precision import hardware_precision
+from raylab.benchmarks.figures import Spread, spread_table
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.jobs import BenchmarkConfig
 from raylab.config.models import ModelConfig
 from raylab.log import log_line, log_tables
+from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
 RECIPE = TrainingConfig()
 
 
+COLUMNS = {
+    "samples/s": ("samples_per_second", "{:.2f}"),
+    "target cells/s": ("cells_per_second", "{:,.0f}"),
+    "baseline samples/s": ("baseline_samples_per_second", "{:.2f}"),
+    "baseline cells/s": ("baseline_cells_per_second", "{:,.0f}"),
+    "times the samples/s": ("samples_ratio", "{:.1f}"),
+    "times the cells/s": ("cells_ratio", "{:.1f}"),
+}
+
+
 @dataclass(frozen=True)
 class Speed:
-    """What some training steps came to."""
+    """The speed of some training steps.
+
+    Attributes:
+        samples: samples trained.
+        cells: target cells trained.
+        seconds: time that it took.
+    """
 
     samples: int
     cells: int
-    """Target cells."""
     seconds: float
 
     @property
@@ -61,12 +76,48 @@ class Speed:
         return self.cells / self.seconds
 
 
+class TrainingSpeeds(Part):
+    """Speeds of an architecture and of its baseline, and their ratio within each round."""
+
+    samples_per_second: Spread
+    cells_per_second: Spread
+    """Target cells."""
+    baseline_samples_per_second: Spread
+    baseline_cells_per_second: Spread
+    samples_ratio: Spread
+    cells_ratio: Spread
+
+    @classmethod
+    def of(cls, rounds: Sequence[tuple[Speed, Speed]]) -> "TrainingSpeeds":
+        """Summarises rounds, each of raylab's speed and the baseline's."""
+        ours, naive = zip(*rounds, strict=True)
+        samples = [speed.samples_per_second for speed in ours]
+        cells = [speed.cells_per_second for speed in ours]
+        naive_samples = [speed.samples_per_second for speed in naive]
+        naive_cells = [speed.cells_per_second for speed in naive]
+        return cls(
+            samples_per_second=Spread.of(samples),
+            cells_per_second=Spread.of(cells),
+            baseline_samples_per_second=Spread.of(naive_samples),
+            baseline_cells_per_second=Spread.of(naive_cells),
+            samples_ratio=Spread.of([a / b for a, b in zip(samples, naive_samples, strict=True)]),
+            cells_ratio=Spread.of([a / b for a, b in zip(cells, naive_cells, strict=True)]),
+        )
+
+
+class TrainBenchmark(Record):
+    """Training speeds by architecture."""
+
+    file: ClassVar[str] = METRICS
+    models: dict[str, TrainingSpeeds]
+
+
 Step = Callable[[], tuple[Indices, Tensor]]
 """Builds a batch and trains on it: the pairs and their loss."""
 
 
-def run_benchmark(config: BenchmarkConfig) -> None:
-    """Time every architecture against its baseline; print the ratios and write `metrics.json`.
+def benchmark_train(config: BenchmarkConfig) -> None:
+    """Times every architecture against its baseline; prints the ratios and writes `metrics.json`.
 
     Raises:
         RaylabError: the tasks cannot be used, or the run's name is taken.
@@ -79,32 +130,41 @@ def run_benchmark(config: BenchmarkConfig) -> None:
         f"{config.batch_size}, {config.threads} threads, {_device().type}, raylab in "
         f"{hardware_precision(Precision.AUTO).value}, baseline in 32-true"
     )
-    results: dict[str, Any] = {}
+    results: dict[str, TrainingSpeeds] = {}
     for model in config.models:
-        pairs = _pairs(store, model)
-        ours, naive = (
-            _raylab_steps(model, store, pairs, config),
-            _naive_steps(model, store, pairs, config),
-        )
-        for warm_up in (ours, naive):
-            _time(warm_up[:1], store)
-        rounds: list[tuple[Speed, Speed]] = []
-        for index in range(config.rounds):
-            rounds.append((_time(ours, store), _time(naive, store)))
-            fast, slow = (speed.samples_per_second for speed in rounds[-1])
-            log_line(
-                f"{model.architecture} round {index + 1}/{config.rounds}: {fast:.2f} samples/s, "
-                f"baseline {slow:.2f}, {fast / slow:.1f} times",
-                model=model.architecture,
-                done=index + 1,
-                total=config.rounds,
-                samples_per_second=fast,
-                baseline_samples_per_second=slow,
-            )
-        results[model.architecture] = _summary(rounds)
-        run.write_json(METRICS, {"models": results})
-    log_tables(_table(results), models=results)
+        results[model.architecture] = TrainingSpeeds.of(_rounds(model, store, config))
+        run.write_record(TrainBenchmark(models=results))
+    log_tables(
+        spread_table(
+            "Training speed, minimum and median of the rounds", "architecture", COLUMNS, results
+        ),
+        models={name: speeds.model_dump() for name, speeds in results.items()},
+    )
     run.finish()
+
+
+def _rounds(
+    model: ModelConfig, store: PairStore, config: BenchmarkConfig
+) -> list[tuple[Speed, Speed]]:
+    pairs = _pairs(store, model)
+    ours = _raylab_steps(model, store, pairs, config)
+    naive = _naive_steps(model, store, pairs, config)
+    for warm_up in (ours, naive):
+        _time(warm_up[:1], store)
+    rounds: list[tuple[Speed, Speed]] = []
+    for index in range(config.rounds):
+        rounds.append((_time(ours, store), _time(naive, store)))
+        fast, slow = (speed.samples_per_second for speed in rounds[-1])
+        log_line(
+            f"{model.architecture} round {index + 1}/{config.rounds}: {fast:.2f} samples/s, "
+            f"baseline {slow:.2f}, {fast / slow:.1f} times",
+            model=model.architecture,
+            done=index + 1,
+            total=config.rounds,
+            samples_per_second=fast,
+            baseline_samples_per_second=slow,
+        )
+    return rounds
 
 
 def _device() -> torch.device:
@@ -112,7 +172,7 @@ def _device() -> torch.device:
 
 
 def _pairs(store: PairStore, model: ModelConfig) -> Indices:
-    """Pairs with every demonstration, which the baseline needs."""
+    """Returns the pairs that have every demonstration, which the baseline needs."""
     pairs = np.arange(len(store.task_of))
     table = demonstration_table(store, pairs, model.context_pairs, None)
     return pairs[(table != MISSING).all(axis=1)]
@@ -166,7 +226,7 @@ def _naive_steps(
 
 
 def _updater(network: nn.Module, *, fused: bool) -> Callable[[Tensor], Tensor]:
-    """Backward pass and optimiser step of the recipe; returns the detached loss."""
+    """Returns the recipe's backward pass and optimiser step, which returns the detached loss."""
     optimizer = torch.optim.Adam(network.parameters(), RECIPE.lr, betas=RECIPE.betas, fused=fused)
 
     def update(loss: Tensor) -> Tensor:
@@ -186,41 +246,3 @@ def _time(steps: Sequence[Step], store: PairStore) -> Speed:
     seconds = time.perf_counter() - start
     pairs = np.concatenate([pairs for pairs, _ in done])
     return Speed(len(pairs), int(store.lengths[pairs, 1].sum()), seconds)
-
-
-def _summary(rounds: Sequence[tuple[Speed, Speed]]) -> dict[str, Any]:
-    """Minimum and median over the rounds of both speeds and of the ratio within each round."""
-    figures = {
-        "samples_per_second": [ours.samples_per_second for ours, _ in rounds],
-        "cells_per_second": [ours.cells_per_second for ours, _ in rounds],
-        "baseline_samples_per_second": [naive.samples_per_second for _, naive in rounds],
-        "baseline_cells_per_second": [naive.cells_per_second for _, naive in rounds],
-        "samples_ratio": [a.samples_per_second / b.samples_per_second for a, b in rounds],
-        "cells_ratio": [a.cells_per_second / b.cells_per_second for a, b in rounds],
-    }
-    return {
-        name: {"min": min(values), "median": statistics.median(values)}
-        for name, values in figures.items()
-    }
-
-
-def _table(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Table:
-    table = Table(title="Training speed, minimum and median of the rounds")
-    table.add_column("architecture")
-    columns = {
-        "samples/s": ("samples_per_second", "{:.2f}"),
-        "target cells/s": ("cells_per_second", "{:,.0f}"),
-        "baseline samples/s": ("baseline_samples_per_second", "{:.2f}"),
-        "baseline cells/s": ("baseline_cells_per_second", "{:,.0f}"),
-        "times the samples/s": ("samples_ratio", "{:.1f}"),
-        "times the cells/s": ("cells_ratio", "{:.1f}"),
-    }
-    for label in columns:
-        table.add_column(label, justify="right")
-    for name, figures in results.items():
-        cells = [
-            " / ".join(form.format(figures[key][kind]) for kind in ("min", "median"))
-            for key, form in columns.values()
-        ]
-        table.add_row(name, *cells)
-    return table

@@ -1,9 +1,9 @@
-"""The only package that imports ray: it places on a cluster what the others compute."""
+"""Placement on a Ray cluster; with raylab.benchmarks the only package that imports ray."""
 
 import os
 
-# Read once, when ray is imported: of lost nodes the session tells in one line, and that actors
-# which only wait are more than the CPUs of their node is as it should be.
+# Read once, when ray is imported. The session already reports lost nodes, and more idle actors
+# than CPUs is expected.
 os.environ.setdefault(
     "RAY_DEDUP_LOGS_SKIP_REGEX",
     "has been marked dead because|PYTHON worker processes have been started",

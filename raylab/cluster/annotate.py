@@ -3,12 +3,10 @@
 import logging
 import math
 import signal
-import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import FrameType
 from typing import Any
 from uuid import uuid4
@@ -16,64 +14,57 @@ from uuid import uuid4
 import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
-from rich.live import Live
-from rich.text import Text
 
-from raylab.annotation.cases import Case
-from raylab.annotation.outcome import PROTOCOL, TAXONOMY, Status
+from raylab.annotation.outcome import PROTOCOL, TAXONOMY
 from raylab.annotation.run import archive_location
 from raylab.annotation.settings import settings_of
 from raylab.annotation.sources import select_cases
-from raylab.archive.store import Archive
-from raylab.cluster.annotators import (
-    Annotator,
-    ArchiveWriter,
+from raylab.annotation.worker import (
     Chunk,
-    RateLimiterActor,
     Tally,
     case_row,
-    failed,
+    chunks_of,
+    failed_outcome,
+    open_cases,
 )
+from raylab.archive.store import Archive
+from raylab.cluster.annotators import Annotator, ArchiveWriter, RateLimiterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import DataError, StoppedError
+from raylab.errors import StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
-from raylab.log import console, log_line, structured
+from raylab.llm.rate_limits import limited_endpoints, share_concurrency
+from raylab.log import log_line
 from raylab.opt.prompts import prompt_catalogue
-from raylab.report.annotation_run import conclude, tell_drift
-from raylab.report.progress import duration
-from raylab.runs.run import RECORD, Json, Run
+from raylab.report.annotation_progress import AnnotationProgress
+from raylab.report.annotation_run import conclude
+from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
 
-CASES_LOOKED_UP = 1000
-"""Cases of which the archive is asked at once whether it has them."""
 CASES_AHEAD = 2
-"""Cases in flight for each call in flight: a case waits for the archive as well."""
+"""Cases in flight for each call in flight, because a case also waits for the archive."""
 CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 16
 RETRIES = 3
 """After losses of the process that ran a chunk; then its cases are tried alone, each as often."""
 CPUS_OF_AN_ACTOR = 0.1
-"""Little, so that the actors of a lost node find a place on the nodes that are left."""
+"""So few that the actors of a lost node find room on the nodes that are left."""
 POLL_SECONDS = 0.5
-LINE_SECONDS = 10.0
 
 
 def run_annotate(config: AnnotateConfig) -> None:
-    """Run the protocol on every case that the archive does not have yet, and report.
+    """Annotates every case that the archive does not have yet, and reports.
 
     Raises:
-        RaylabError: what a user can act on, with the way out.
+        RaylabError: an error the user can act on, with the ways out.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    if config.drift:
-        tell_drift(config)
-        return
     location = archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:
-        archive.start_run(run.name, identity_of(config), _versions(run), run.id)
+        versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
+        archive.start_run(run.name, identity_of(config), versions, run.id)
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
             _annotate(config, run, archive, location)
@@ -83,10 +74,9 @@ def run_annotate(config: AnnotateConfig) -> None:
 
 
 def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str) -> None:
-    """Bring every case to its end."""
     for warning in settings_of(config, run.name).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
-    # All of the input is read once before anything is paid for, so that a bad row costs nothing.
+    # The whole input is read before anything is paid for, so that a bad row costs nothing.
     total = sum(1 for _ in select_cases(config.cases, config.generations))
     before = archive.counts(run.name)
     done = sum(before.values())
@@ -106,9 +96,10 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         stack.enter_context(session(config.cluster))
         require_kept(run)
         stop = stack.enter_context(_stop_signals())
-        progress = stack.enter_context(Progress(total, before))
+        progress = stack.enter_context(AnnotationProgress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))
-        drive(pool, chunks_of(_open_cases(config, run, archive), pool.chunk), progress, stop)
+        cases = open_cases(config, run.name, archive)
+        drive(pool, chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
         raise halt
@@ -116,38 +107,8 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         raise KeyboardInterrupt
 
 
-def _versions(run: Run) -> Json:
-    recorded = (run.read_json(RECORD) or {})["versions"]
-    return {**recorded, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
-
-
-def _open_cases(config: AnnotateConfig, run: Run, archive: Archive) -> Iterator[tuple[str, Case]]:
-    """The cases that the archive does not have.
-
-    Raises:
-        DataError: a case has another description than when it was archived.
-    """
-    cases = select_cases(config.cases, config.generations)
-    while some := list(islice(cases, CASES_LOOKED_UP)):
-        known = archive.description_hashes(run.name, [case.id for _, case in some])
-        for generation, case in some:
-            if case.id not in known:
-                yield generation, case
-            elif case.description_hash != known[case.id]:
-                raise DataError(
-                    f"case {case.id} has another description than run {run.name} classified: "
-                    "restore it, give it another id, or choose another name="
-                )
-
-
-def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:
-    """The cases in chunks of at most `size`."""
-    while chunk := list(islice(cases, size)):
-        yield chunk
-
-
-class Stop:
-    """Whether the user asked to stop."""
+class StopRequest:
+    """A user's request to stop the run."""
 
     asked = False
 
@@ -158,8 +119,8 @@ class Work:
 
     Attributes:
         chunk: the cases.
-        losses: how often the process that ran them was lost.
-        alone: whether no other case may be under way, to tell which one it is that kills it.
+        losses: times that the process that ran them was lost.
+        alone: whether nothing else may run beside it, so that the case that kills a process shows.
     """
 
     chunk: Chunk
@@ -168,9 +129,12 @@ class Work:
 
 
 def drive(
-    pool: "Pool", chunks: Iterator[Chunk], progress: "Progress", stop: Stop | None = None
+    pool: "Pool",
+    chunks: Iterator[Chunk],
+    progress: AnnotationProgress,
+    stop: StopRequest | None = None,
 ) -> None:
-    """Keep the pool busy until all chunks have ended, or the run must stop."""
+    """Keeps the pool busy until all chunks have ended, or the run must stop."""
     stopped = False
     fresh = map(Work, chunks)
     while True:
@@ -187,21 +151,22 @@ def drive(
 
 
 class Pool:
-    """The actors of a run, and which cases each of them has."""
+    """The actors of a run, and the cases that each of them has."""
 
     def __init__(
         self, config: AnnotateConfig, run: str, archive: str, embedded: Embedded | None
     ) -> None:
-        """Start as many actors as configured, or one a CPU, but none without a call to make.
+        """Starts as many actors as configured, or one a CPU, but none without a call to make.
 
         Args:
-            config: the run's; the calls in flight that it allows are shared among the actors.
+            config: the run's; its calls in flight are shared among the actors.
             run: name of the run.
-            archive: location that this machine knows the archive by.
+            archive: location of the archive, as this machine knows it.
             embedded: where the embedded model is served on this machine, if it is used.
         """
-        used = {chat.endpoint for chat in config.llm.roles.values()}
-        slots = [config.llm.endpoints[name].limits.concurrency for name in used]
+        llm = config.llm
+        used = {chat.endpoint for chat in llm.roles.values()}
+        slots = [llm.endpoints[name].limits.concurrency for name in used]
         count = min(config.actors or _cpus(), *slots)
         cases = max(CASES_AHEAD * max(slots) // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
@@ -211,25 +176,27 @@ class Pool:
         self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
         self._again: list[Work] = []
         self._suspects: list[Work] = []
-        # Actors that were lost, by what they answer when they are back.
         self._lost: dict[ObjectRef[Any], int] = {}
+        """Lost actors by the call that they answer when they are back."""
         self._busy = Counter(dict.fromkeys(range(count), 0))
-        # Actors find each other by name: a handle among the arguments of an actor's start lies in
-        # the object store, where a restart may no longer find it.
-        writer, limiter = f"writer-{uuid4().hex}", f"limiter-{uuid4().hex}"
+        # Actors find each other by name: a handle among an actor's arguments lies in the object
+        # store, where a restart may no longer find it.
+        writer, limiter = f"writer-{uuid4().hex}", None
         self._writer = _lasting(ArchiveWriter, writer).remote(archive)
         self._others: list[Any] = [self._writer]
-        if rates := _has_rates(config):
-            host = _lasting(RateLimiterActor, limiter)
-            self._others.append(host.remote(config.model_dump(mode="json"), run, archive))
+        if limited_endpoints(llm):
+            limiter = f"limiter-{uuid4().hex}"
+            self._others.append(_lasting(RateLimiterActor, limiter).remote(llm, run, archive))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
             scheduling_strategy=this_node() if embedded else "SPREAD",
         )
-        shares = [_share(config, number, count) for number in range(count)]
+        shares = [share_concurrency(llm, number, count) for number in range(count)]
         self._actors: list[Any] = [
-            annotator.remote(share, run, writer, limiter if rates else None, embedded)
+            annotator.remote(
+                config.model_copy(update={"llm": share}), run, writer, limiter, embedded
+            )
             for share in shares
         ]
 
@@ -242,29 +209,29 @@ class Pool:
 
     @property
     def has_room(self) -> bool:
-        """Whether an actor would take another chunk."""
+        """True if an actor would take another chunk."""
         return any(self._busy[actor] < self._room for actor in self._reachable)
 
     @property
     def busy(self) -> bool:
-        """Whether any chunk is under way."""
+        """True if any chunk is under way."""
         return bool(self._pending)
 
     def submit(self, work: Work) -> None:
-        """Hand cases to the actor that has the fewest."""
+        """Hands cases to the actor that has the fewest chunks."""
         actor = min(self._reachable, key=self._busy.__getitem__)
         self._busy[actor] += 1
         self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
         self._count()
 
     def again(self) -> Work | None:
-        """Cases whose process was lost, for another to run them."""
+        """Takes cases whose process was lost, to be run by another; None if there are none."""
         return self._again.pop() if self._again else None
 
     def submit_suspect(self) -> bool:
-        """Run alone one of the cases that were under way when a process was lost once too often.
+        """Runs alone one of the cases whose process was lost once too often.
 
-        Only so can it be told which of them it was. False if none is left.
+        That shows which case kills its process. Returns False if none is left.
         """
         if not self._suspects:
             return False
@@ -272,7 +239,7 @@ class Pool:
         return True
 
     def collect(self) -> Iterator[Tally]:
-        """What became of the chunks that have ended, after waiting a moment for one."""
+        """Yields the tallies of ended chunks, after waiting a moment for one."""
         awaited = [*self._pending, *self._lost]
         ready, _ = ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)
         for ref in ready:
@@ -289,7 +256,7 @@ class Pool:
         self._count()
 
     def stop(self) -> None:
-        """Let no actor send another call; those in flight are finished and archived."""
+        """Lets no actor send another call; those in flight are finished and archived."""
         for actor in self._actors:
             actor.stop.remote()
 
@@ -299,10 +266,10 @@ class Pool:
         return [actor for actor in self._busy if actor not in lost]
 
     def _miss(self, actor: int) -> None:
-        """Give an actor nothing more until it answers, be it from another process or node.
+        """Gives an actor nothing more until it answers, from another process or node.
 
-        Ray takes some time to tell a node that is lost from one that is slow to answer; until then
-        the actor fails whatever it is given.
+        Ray takes time to tell a lost node from a slow one; until then every call of the actor
+        fails.
         """
         if actor in self._reachable:
             back = self._actors[actor].__ray_ready__.options(max_task_retries=-1).remote()
@@ -323,9 +290,9 @@ class Pool:
         self._meters.set(CASES_IN_FLIGHT, cases)
 
     def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
-        """Archive as failed a case whose process died again and again."""
+        """Archives as failed a case whose process died again and again."""
         reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
-        rows = [case_row(case, failed(case, name, reason)) for name, case in chunk]
+        rows = [case_row(case, failed_outcome(case, name, reason)) for name, case in chunk]
         result_of(self._writer.add_cases.remote(self._run, rows))
         known = result_of(self._writer.known.remote(self._run, [case.id for _, case in chunk]))
         return Tally(Counter(known.values()))
@@ -336,7 +303,7 @@ def _cpus() -> int:
 
 
 def _lasting(kind: type, name: str) -> Any:
-    """An actor beside the archive's file, found by its name, started anew whenever it dies."""
+    """Returns a named actor on this node, beside the archive's file, that restarts when it dies."""
     return ray.remote(kind).options(
         name=name,
         num_cpus=0,
@@ -346,103 +313,13 @@ def _lasting(kind: type, name: str) -> Any:
     )
 
 
-def _share(config: AnnotateConfig, number: int, count: int) -> Json:
-    """The configuration of one of `count` actors, with its part of the calls in flight."""
-    settings = config.model_dump(mode="json")
-    for endpoint in settings["llm"]["endpoints"].values():
-        most = endpoint["limits"]["concurrency"]
-        endpoint["limits"]["concurrency"] = max(most // count + (number < most % count), 1)
-    return settings
-
-
-def _has_rates(config: AnnotateConfig) -> bool:
-    limits = [endpoint.limits for endpoint in config.llm.endpoints.values()]
-    budget = config.llm.budget
-    return (budget.tokens or budget.money) is not None or any(
-        limit.requests_per_minute or limit.tokens_per_minute for limit in limits
-    )
-
-
-class Progress:
-    """One line about a run: alive on a terminal, elsewhere printed every ten seconds."""
-
-    def __init__(self, total: int, before: Mapping[str, int] | None = None) -> None:
-        """Start the clock.
-
-        Args:
-            total: cases of the run.
-            before: those that the archive has already, by status.
-        """
-        self.total, self.before, self.tally = total, Counter(before or {}), Tally()
-        out = console()
-        self._alive = out.is_terminal and not structured()
-        self._live = Live(console=out, refresh_per_second=4, transient=True)
-        self._start = self._shown = time.monotonic()
-
-    def __enter__(self) -> "Progress":
-        if self._alive:
-            self._live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._live.stop()
-        self._say()
-
-    def show(self) -> None:
-        """Tell how things stand, where it is time to."""
-        if self._alive:
-            self._live.update(Text(self.line()))
-        elif time.monotonic() - self._shown >= LINE_SECONDS:
-            self._shown = time.monotonic()
-            self._say()
-
-    def figures(self) -> Json:
-        """How far the run is and how fast, since this process started."""
-        tally, statuses = self.tally, self.before + self.tally.statuses
-        seconds = max(time.monotonic() - self._start, 1e-9)
-        left, ended = self.total - statuses.total(), tally.statuses.total()
-        return {
-            "done": statuses.total(),
-            "total": self.total,
-            "cases": {status.value: statuses[status] for status in Status},
-            "calls_per_second": tally.sent / seconds,
-            "tokens": tally.tokens,
-            "known": tally.known,
-            "failures": tally.failures.total(),
-            "cost": tally.cost,
-            "eta_seconds": seconds * left / ended if left and ended else None,
-        }
-
-    def line(self) -> str:
-        """What a user reads of the run."""
-        figures = self.figures()
-        parts = [
-            f"{figures['done']}/{self.total} cases",
-            *(f"{count} {status}" for status, count in figures["cases"].items()),
-            f"{figures['calls_per_second']:.1f} calls/s",
-            f"{figures['tokens']:,} tokens",
-        ]
-        if figures["known"]:
-            parts.append(f"{figures['known']} answers known")
-        if figures["failures"]:
-            parts.append(f"{figures['failures']} attempts failed")
-        if figures["cost"]:
-            parts.append(f"cost {figures['cost']:.4g}")
-        if figures["eta_seconds"] is not None:
-            parts.append(f"ETA {duration(figures['eta_seconds'])}")
-        return "  ".join(parts)
-
-    def _say(self) -> None:
-        log_line(self.line(), **self.figures())
-
-
 @contextmanager
-def _stop_signals() -> Generator[Stop]:
-    """Take the first Ctrl-C or SIGTERM as a wish, while in use; a second one is not to be denied.
+def _stop_signals() -> Generator[StopRequest]:
+    """Turns the first Ctrl-C or SIGTERM into a request to stop; the second raises.
 
-    To be entered when Ray has started, which installs a handler of its own.
+    Must be entered after Ray has started, which installs a handler of its own.
     """
-    stop = Stop()
+    stop = StopRequest()
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop.asked:

@@ -1,9 +1,9 @@
-"""Every metric that raylab gives to Ray, and how they are recorded.
+"""The metrics that raylab gives to Ray, and their recording.
 
-Ray collects them from drivers and workers every ten seconds or so, and once more when a process
-ends, and exports them to Prometheus with `ray_` before the name, and `_total` behind that of a
-counter. What is recorded last is lost only where a process is killed from outside, or the cluster
-goes away before Prometheus asks: no job waits for that, for its files hold the final figures.
+Ray collects them from drivers and workers about every ten seconds, and once more when a process
+ends. It exports them to Prometheus with `ray_` before the name, and `_total` behind the name of a
+counter. The last values are lost if a process is killed, or if the cluster ends before Prometheus
+asks. No job waits for that, because its files hold the final figures.
 """
 
 import logging
@@ -18,7 +18,7 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RayMetric:
-    """A metric by its name; every one also has the label `run`, the name of the job's run."""
+    """A metric by name. Every metric also has the label `run`, the name of the job's run."""
 
     name: str
     description: str
@@ -26,22 +26,22 @@ class RayMetric:
 
 
 class Counter(RayMetric):
-    """What only grows, from zero in every process."""
+    """A value that only grows, from zero in every process."""
 
 
 class Gauge(RayMetric):
-    """What is as it was last set."""
+    """A value that is set."""
 
 
 class Histogram(RayMetric):
-    """Seconds, counted by `LATENCY_SECONDS`."""
+    """Seconds, counted in the buckets of `LATENCY_SECONDS`."""
 
 
 LATENCY_SECONDS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0]
 
 SAMPLES = Gauge(
     "raylab_training_samples_per_second",
-    "Pairs trained a second, over all workers, in the last epoch.",
+    "Pairs trained per second, over all workers, in the last epoch.",
     ("training",),
 )
 OBJECTIVE = Gauge(
@@ -52,30 +52,30 @@ OBJECTIVE = Gauge(
 EPOCH = Gauge("raylab_training_epoch", "Epochs trained and validated.", ("training",))
 WORKER_FAILURES = Counter(
     "raylab_training_worker_failures",
-    "Workers that died or failed; all of the training start again from the last epoch.",
+    "Workers that died or failed; the training restarts from the last epoch each time.",
     ("training",),
 )
 
 TRIAL_STATES = Gauge("raylab_trials", "Trials of a sweep by state.", ("state",))
-BEST_SCORE = Gauge("raylab_trials_best", "The best score that any trial of a sweep had so far.")
+BEST_SCORE = Gauge("raylab_trials_best", "The best score of any trial of a sweep so far.")
 
 PAIRS = Counter(
     "raylab_evaluation_pairs",
-    "Pairs of model and generation by how their scoring ended: scored or failed.",
+    "Pairs of model and generation by result: scored or failed.",
     ("outcome",),
 )
-TASKS = Counter("raylab_evaluation_tasks", "ARC tasks scored, each once a model and generation.")
+TASKS = Counter("raylab_evaluation_tasks", "ARC tasks scored, once per model and generation.")
 
 FILES = Counter(
     "raylab_quality_files",
-    "Score files by what became of them: read, cached or skipped.",
+    "Score files by result: read, cached or skipped.",
     ("outcome",),
 )
 DIRECTORIES_LEFT = Gauge("raylab_quality_directories_left", "Directories of scores not yet read.")
 
 ATTEMPTS = Counter(
     "raylab_llm_attempts",
-    "Attempts at calls by how they ended.",
+    "Attempts at calls by result.",
     ("endpoint", "model", "outcome"),
 )
 TOKENS = Counter(
@@ -87,14 +87,14 @@ COST = Counter(
     ("endpoint", "model"),
 )
 SECONDS = Histogram("raylab_llm_seconds", "Duration of attempts.", ("endpoint", "model"))
-KNOWN = Counter("raylab_llm_known", "Calls answered from the archive, which are not sent again.")
-CASES = Counter("raylab_cases", "Cases by how they ended.", ("status",))
-CASES_IN_FLIGHT = Gauge("raylab_cases_in_flight", "Cases handed to actors that have not ended.")
+KNOWN = Counter("raylab_llm_known", "Calls answered from the archive instead of an endpoint.")
+CASES = Counter("raylab_cases", "Cases that ended, by status.", ("status",))
+CASES_IN_FLIGHT = Gauge("raylab_cases_in_flight", "Cases that actors are working on.")
 
 
 @dataclass(frozen=True)
 class Meters:
-    """Records the metrics of a run; what Ray refuses is lost with a warning, and fails no job.
+    """Records the metrics of a run. A value that Ray refuses is lost with a warning.
 
     Attributes:
         run: name of the job's run.
@@ -103,17 +103,17 @@ class Meters:
     run: str
 
     def add(self, metric: Counter, amount: float = 1, /, **labels: str) -> None:
-        """Count `amount` more, 0 or more."""
+        """Adds `amount`, 0 or more."""
         # Ray refuses to add nothing.
         if amount > 0:
             self._record("inc", metric, amount, labels)
 
     def set(self, metric: Gauge, value: float, /, **labels: str) -> None:
-        """Note the value of now."""
+        """Sets the current value."""
         self._record("set", metric, value, labels)
 
     def observe(self, metric: Histogram, seconds: float, /, **labels: str) -> None:
-        """Count a duration."""
+        """Counts a duration."""
         self._record("observe", metric, seconds, labels)
 
     def _record(self, how: str, metric: RayMetric, value: float, labels: dict[str, str]) -> None:
@@ -125,7 +125,7 @@ class Meters:
 
 @cache
 def _registered(metric: RayMetric) -> Any:
-    """The metric as Ray has it in this process."""
+    """Returns Ray's own metric in this process."""
     labels = ("run", *metric.labels)
     match metric:
         case Counter():

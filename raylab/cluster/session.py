@@ -1,14 +1,15 @@
-"""Joining or starting a Ray cluster, and what of it a job may use."""
+"""The Ray cluster of a job: joining or starting it, its nodes, and the results of its tasks."""
 
 import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 import ray
+from pydantic import BaseModel, ConfigDict, Field
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -24,17 +25,35 @@ logger = logging.getLogger(__name__)
 SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
 WATCH_SECONDS = 1.0
 REMOVED_IDLE = 4
-"""Ray's reason of death of a node that an autoscaler took away because nothing ran there."""
+"""Ray's reason of death of a node that an autoscaler removed because nothing ran there."""
+
+
+class Node(BaseModel):
+    """A node of the cluster, as `ray.nodes` describes it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(alias="NodeID")
+    address: str = Field(alias="NodeManagerAddress")
+    alive: bool = Field(alias="Alive")
+    death_reason: int = Field(0, alias="DeathReason")
+    death_message: str = Field("", alias="DeathReasonMessage")
+    resources: dict[str, float] = Field({}, alias="Resources")
+
+    @property
+    def cpus(self) -> int:
+        """CPUs that Ray may use there."""
+        return int(self.resources.get("CPU", 0))
 
 
 @contextmanager
 def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
-    """Join the cluster of `config.address` or RAY_ADDRESS, or start a local one, while in use.
+    """Joins the cluster of `config.address` or RAY_ADDRESS, or starts a local one, while in use.
 
     A line is printed for every node that is lost meanwhile.
 
     Args:
-        config: which cluster.
+        config: the cluster to join.
         run: the run that tasks of the session read or write, wherever they are placed.
 
     Raises:
@@ -75,23 +94,25 @@ def _watched_nodes() -> Generator[None]:
 def _tell_losses(over: threading.Event) -> None:
     alive: set[str] = set()
     while True:
-        nodes = ray.nodes()
+        nodes = _all_nodes()
         for node in nodes:
-            lost = node["NodeID"] in alive and not node["Alive"]
-            if lost and node["DeathReason"] != REMOVED_IDLE:
-                address, reason = node["NodeManagerAddress"], node["DeathReasonMessage"]
-                message = f"node {address} is lost ({reason}): its work goes on elsewhere"
-                log_line(f"{message} from what is stored", logging.WARNING, node=address)
-        alive = {node["NodeID"] for node in nodes if node["Alive"]}
+            if node.id in alive and not node.alive and node.death_reason != REMOVED_IDLE:
+                log_line(
+                    f"node {node.address} is lost ({node.death_message}): its work goes on "
+                    "elsewhere from what is stored",
+                    logging.WARNING,
+                    node=node.address,
+                )
+        alive = {node.id for node in nodes if node.alive}
         if over.wait(WATCH_SECONDS):
             return
 
 
 def require_kept(run: Run) -> None:
-    """Refuse a run in the copy of the working directory that each of several nodes has of its own.
+    """Refuses a run in Ray's copy of the working directory where there are several nodes.
 
     Raises:
-        RunError: Ray would delete the run, and only the node where the job runs has it.
+        RunError: Ray would delete the run, and only the node of the job has it.
     """
     if run.in_working_directory and len(_nodes()) > 1:
         raise RunError(
@@ -102,17 +123,15 @@ def require_kept(run: Run) -> None:
 
 
 def _require_shared(run: Run) -> None:
-    """Refuse a run that some node cannot read, or has another one of."""
+    """Refuses a run that a node cannot read, or of which it has another copy."""
     nodes = _nodes()
     if len(nodes) == 1:
         return
     record = str(run / RECORD)
-    there = [_on_node(node["NodeID"], _read_file).remote(record) for node in nodes]
+    there = [_on_node(node.id, _read_file).remote(record) for node in nodes]
     own = _read_file(record)
     blind = [
-        node["NodeManagerAddress"]
-        for node, content in zip(nodes, there, strict=True)
-        if not _holds(content, own)
+        node.address for node, content in zip(nodes, there, strict=True) if not _holds(content, own)
     ]
     if not blind:
         return
@@ -127,12 +146,17 @@ def _require_shared(run: Run) -> None:
     )
 
 
-def _nodes() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
+def _all_nodes() -> list[Node]:
+    """Returns the nodes that joined the cluster, lost ones included."""
+    return [Node.model_validate(node) for node in ray.nodes()]
+
+
+def _nodes() -> list[Node]:
+    return [node for node in _all_nodes() if node.alive]
 
 
 def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
-    """Whether a node reads this content; one that was lost meanwhile need not."""
+    """Returns True if a node reads this content, or was lost meanwhile."""
     try:
         return result_of(probe) == content
     except RunError:
@@ -140,7 +164,7 @@ def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
 
 
 def this_node() -> NodeAffinitySchedulingStrategy:
-    """A place for what must not be lost with another node: that of the caller."""
+    """Returns the node of the caller, as a place for tasks and actors."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
@@ -157,7 +181,7 @@ def _read_file(uri: str) -> bytes | None:
 
 
 def _connect(address: str | None) -> None:
-    # Workers' warnings and progress reach the driver by their own way, not by Ray's log stream.
+    # Warnings and progress of workers reach the driver as results, not through Ray's log stream.
     job = JobConfig()
     if structured():
         _log_in_json(job)
@@ -187,7 +211,7 @@ def _connect(address: str | None) -> None:
 
 
 def _log_in_json(job: JobConfig) -> None:
-    """Have Ray log in JSON: the workers into their files, and this process as all else in it."""
+    """Makes Ray log in JSON: its workers into their files, this process like the rest of it."""
     # ray.init(logging_config=...) would add a second handler, of other keys, to this process.
     ray_logger = logging.getLogger("ray")
     ray_logger.handlers.clear()
@@ -196,17 +220,17 @@ def _log_in_json(job: JobConfig) -> None:
 
 
 def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
-    """What a Ray task returned, or the `RaylabError` that it raised, without Ray's around it.
+    """Returns the result of a Ray task or of an actor's call; raises its own errors as themselves.
 
     Args:
         task: the task, or the call of an actor.
-        what: what it does, to a reader.
+        what: the task in words, for the message of an error.
 
     Raises:
-        RaylabError: the task's own.
-        RunError: the task was lost with its process or node, more often than is tried.
-        ray.exceptions.RayActorError: the actor was.
-        ray.exceptions.RayTaskError: any other error of the task.
+        RaylabError: the task raised it.
+        RunError: the task was lost with its process or node more often than it is repeated.
+        ray.exceptions.RayActorError: the actor was lost.
+        ray.exceptions.RayTaskError: the task raised any other error.
     """
     try:
         return ray.get(task)
@@ -222,8 +246,24 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
         ) from error
 
 
+async def awaited(call: Awaitable[Any]) -> Any:
+    """Returns the result of another actor's call; raises its own errors as themselves.
+
+    Raises:
+        RaylabError: the call raised it.
+        RunError: the call failed by a fault of raylab.
+        ray.exceptions.RayActorError: the actor was lost.
+    """
+    try:
+        return await call
+    except RayTaskError as error:
+        if isinstance(error.cause, RaylabError):
+            raise error.cause from None
+        raise RunError(f"an actor of the run failed: {error}") from error
+
+
 def uses_gpu(config: ClusterConfig) -> bool:
-    """Whether each worker gets a GPU: as configured, or if the cluster has one for each.
+    """Returns whether each worker gets a GPU: as configured, or if the cluster has enough.
 
     Raises:
         ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
@@ -235,9 +275,9 @@ def uses_gpu(config: ClusterConfig) -> bool:
 
 
 def cpus_per_worker(config: ClusterConfig) -> int:
-    """CPUs of each worker: as configured, or an even share, at most the smallest node's.
+    """Returns the CPUs of each worker: as configured, or an even share that fits every node.
 
-    A cluster that has too few now may be growing: that is a warning, not an error.
+    A cluster with too few CPUs may still be growing, so that is a warning and no error.
     """
     nodes = _cpus_of_nodes()
     total = sum(nodes)
@@ -255,11 +295,11 @@ def cpus_per_worker(config: ClusterConfig) -> int:
 
 
 def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
-    """How many trainings of `config.workers` workers run side by side: `wanted`, or all that fit.
+    """Returns the number of trainings to run side by side: `wanted`, or all that fit.
 
     Raises:
-        ConfigError: none fits, or fewer than wanted, on the cluster as it is: they would wait for
-            each other's workers for ever.
+        ConfigError: the cluster holds none, or fewer than wanted: they would deadlock, each
+            waiting for workers of another.
     """
     cpus = cpus_per_worker(config)
     places = sum(node // cpus for node in _cpus_of_nodes())
@@ -276,5 +316,4 @@ def trainings_at_a_time(config: ClusterConfig, wanted: int | None) -> int:
 
 
 def _cpus_of_nodes() -> list[int]:
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in _nodes()]
-    return [cpus for cpus in nodes if cpus]
+    return [node.cpus for node in _nodes() if node.cpus]

@@ -34,7 +34,7 @@ class LlmConfig(Strict):
     adjudicator: ChatModel
     prompt: Prompt = Prompt.MAXIMAL
     """What the annotators are told; `word` asks all roles for less."""
-    prices: dict[Text, Price] = Field({})
+    prices: dict[Text, Price] = Field(default={})
     """By the name of the model."""
     budget: Budget = Budget()
 

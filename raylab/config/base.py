@@ -49,14 +49,14 @@ def _path_as_text(value: object) -> object:
 def _without_secret(location: str) -> str:
     if URI.match(location) and SECRETS.search(location):
         raise ValueError(
-            "a URI must carry no password or key, for it is written into the run record: give it "
+            "a URI must carry no password or key, because the run record shows it: give it "
             "in the environment or the credentials file of the service"
         )
     return location
 
 
 def absolute_location(location: str) -> str:
-    """A URI as it is, or a path made absolute against the current directory.
+    """Returns a URI as it is, or a path made absolute against the current directory.
 
     Raises:
         ValueError: A URI carries a secret, which the message does not repeat, or a fragment.
@@ -64,7 +64,7 @@ def absolute_location(location: str) -> str:
     if not URI.match(location):
         return os.path.abspath(os.path.expanduser(location))
     if "#" in location:
-        raise ValueError("a # in a URI is written %23, for what follows it is dropped otherwise")
+        raise ValueError("a # in a URI is written %23, because all after a plain # is dropped")
     return _without_secret(location)
 
 
@@ -100,15 +100,15 @@ Location = Annotated[
     AfterValidator(absolute_location),
     Field(json_schema_extra={"format": "path or URI"}),
 ]
-"""A URI, or a path made absolute, for Ray's workers run in other directories."""
+"""A URI, or a path made absolute, because Ray's workers run in other directories."""
 LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
-"""A path made absolute like `Location`, where no URI will do."""
+"""An absolute path like `Location`, where URIs are refused."""
 ModelName = Annotated[Text, AfterValidator(_without_secret)]
 """A run name, a path or a URI of trained models."""
 
 
 class ClusterConfig(Strict):
-    """Where the work is placed."""
+    """The cluster that does the work, and its share for a training."""
 
     address: str | None = None
     """Ray address; null joins the cluster of RAY_ADDRESS, without which a local one is started."""
@@ -142,7 +142,7 @@ class JobConfig(Strict):
     resume: bool = False
     """Go on with the run of this name; a run that does not exist is started."""
     log: Literal["text", "json"] = "text"
-    """What the job prints: text for people, or one JSON object a line."""
+    """Output: text for people, or one JSON object per line."""
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:

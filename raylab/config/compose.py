@@ -1,6 +1,6 @@
-"""From `configs/`, a file and the command line to a validated configuration.
+"""Composition of `configs/`, a file and the command line into a validated configuration.
 
-The only module that knows Hydra and OmegaConf.
+This is the only module that knows Hydra and OmegaConf.
 """
 
 import json
@@ -14,9 +14,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import (
-    ValidationError,
-)
+from pydantic import ValidationError
 from yaml import YAMLError
 
 import raylab
@@ -25,31 +23,31 @@ from raylab.config.schema import ConfigProblem, problems_of
 from raylab.errors import ConfigError
 
 CONFIGS = Path(raylab.__file__).parents[1] / "configs"
-
-
-C = TypeVar("C", bound=JobConfig)
+Config = TypeVar("Config", bound=JobConfig)
 
 
 class _Invalid(Exception):
-    """Problems on the way to a configuration; never leaves this module."""
+    """The problems of a configuration; never leaves this module."""
 
     def __init__(self, problems: Sequence[ConfigProblem]) -> None:
         super().__init__()
         self.problems = list(problems)
 
 
-def load_config(kind: type[C], overrides: Sequence[str] = (), file: Path | None = None) -> C:
+def load_config(
+    kind: type[Config], overrides: Sequence[str] = (), file: Path | None = None
+) -> Config:
     """Composes `configs/<job>.yaml`, a file and Hydra overrides, and validates the result.
 
     Args:
-        kind: Configuration of the job.
+        kind: Configuration class of the job.
+        overrides: Overrides in Hydra's grammar. A plain `key=value` also sets keys that no YAML
+            file names.
         file: YAML whose sections replace those of the job's own, such as a sweep's `best.yaml`. A
             group chosen on the command line replaces the file's section.
-        overrides: Hydra's override grammar. A plain `key=value` reaches every key of `kind`, also
-            one that no YAML file names.
 
     Raises:
-        ConfigError: Naming every problem found, each with its key and what is expected.
+        ConfigError: The message lists every problem with its key and the expected value.
     """
     groups = config_groups(kind)
     usable, problems = _read_overrides(groups, overrides)
@@ -68,7 +66,7 @@ def load_config(kind: type[C], overrides: Sequence[str] = (), file: Path | None 
 
 
 def composed_values(kind: type[JobConfig]) -> dict[str, Any]:
-    """What `configs/<job>.yaml` and the groups it selects set, before validation.
+    """Returns the values of `configs/<job>.yaml` and its groups, before validation.
 
     Raises:
         ConfigError: A file is absent or cannot be composed.
@@ -81,7 +79,7 @@ def composed_values(kind: type[JobConfig]) -> dict[str, Any]:
 
 
 def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
-    """The config groups that the job's YAML names, each with its options.
+    """Returns the config groups that the job's YAML names, each with its options.
 
     Raises:
         ConfigError: The YAML file is absent or broken.
@@ -109,14 +107,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
-    """The configuration, less `exclude`, as YAML that loads back to the same configuration."""
+    """Returns the configuration without `exclude`, as YAML that loads back to the same."""
     return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json", exclude=exclude)))
 
 
 def _read_overrides(
     groups: dict[str, tuple[str, ...]], overrides: Sequence[str]
 ) -> tuple[list[str], list[ConfigProblem]]:
-    """The overrides in the form Hydra is given, and what is wrong with the others."""
+    """Returns the valid overrides as Hydra takes them, and the problems of the others."""
     parser = OverridesParser.create()
     usable: list[str] = []
     problems: list[ConfigProblem] = []
@@ -161,9 +159,9 @@ def _override_problem(
 
 
 def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
-    """The override as typed, with `++` where Hydra would ask whether a YAML file has the key.
+    """Returns the override as typed, with `++` where Hydra would refuse a key of no YAML file.
 
-    The YAML files are sparse; whether a key exists is the model's to say.
+    The YAML files are sparse; the model decides which keys exist.
     """
     text = str(override.input_line)
     plain = not (override.is_add() or override.is_force_add() or override.is_delete())
@@ -174,7 +172,7 @@ def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
 def _compose(
     kind: type[JobConfig], overrides: Sequence[str], sections: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The job's YAML with `sections` in place of its own, then the overrides."""
+    """Composes the job's YAML, `sections` in place of its own, and the overrides."""
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             parsed = OverridesParser.create().parse_overrides(list(overrides))
@@ -192,8 +190,8 @@ def _compose(
     return cast(dict[str, Any], values)
 
 
-def _validate(kind: type[C], values: dict[str, Any]) -> C:
-    """Validates as JSON and strictly: YAML is typed, so `true` is no number and "3" neither."""
+def _validate(kind: type[Config], values: dict[str, Any]) -> Config:
+    """Validates strictly, as JSON: YAML is typed, so neither `true` nor "3" is a number."""
     try:
         return kind.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The configuration of each job."""
+"""The configuration classes of the jobs."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -57,19 +57,19 @@ class TuneConfig(JobConfig):
 
     space: SearchSpace
     search: Search = Search.TPE
-    """Tree-structured Parzen estimator, at random, or population-based training."""
+    """Tree-structured Parzen estimator, random search, or population-based training."""
     trials: PositiveInt = 20
-    """Trials drawn; with `population` its size."""
+    """Number of trials; with `population` its size."""
     concurrent: PositiveInt | None = None
-    """Trials at a time; null takes as many as the cluster holds."""
+    """Trials at a time; null takes as many as fit on the cluster."""
     stop_early: bool = True
     """Stop trials that fall behind at equal epochs (ASHA); population-based training does not."""
     grace_epochs: PositiveInt = 5
     """Epochs before a trial may be stopped."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
-    """Of the trials that reach a rung, one in so many goes on to the next."""
+    """One in this many of the trials at a rung goes on to the next rung."""
     population_epochs: PositiveInt = 5
-    """Epochs after which the last of a population take over weights and settings of the first."""
+    """Epochs between copies of weights and settings from the best of a population to the worst."""
     seed: NonNegativeInt = 307
     """Seed of the search."""
     data: DataConfig = DataConfig()
@@ -101,15 +101,15 @@ class QualityConfig(JobConfig):
     run_id: Text | None = None
     """Directory within `{BASE_ARTIFACTS_DIR}/{scores_subdir}`, where `scores_root_dir` is null."""
     layout: Layout = Layout.AUTO
-    """Whether the directories below a model are generations; `auto` tells and logs which."""
+    """Meaning of directories below a model: generations, or not; `auto` decides and logs it."""
     on_missing_generation: Literal["error", "drop"] = "error"
-    """What to do with generations that not every model has: refuse, or use the common ones."""
+    """Refuse generations that not every model has, or drop them."""
     strict: bool = False
-    """Refuse a tree with a file that cannot be used, instead of listing it."""
+    """Refuse a tree with an unusable file instead of listing the file."""
     bootstrap: NonNegativeInt = 1000
-    """Replicates of the tasks for the 95 % intervals; 0 leaves the intervals out."""
+    """Bootstrap replicates of the tasks for the 95 % intervals; 0 computes none."""
     cache: bool = True
-    """Keep what was read of each file, by path, size and time of change, for the next run."""
+    """Cache the scores of each file, by path, size and time of change, for the next run."""
     cluster: ClusterConfig = ClusterConfig()
 
 
@@ -119,20 +119,20 @@ class PipelineConfig(JobConfig):
     job: ClassVar[str] = "pipeline"
 
     models: Models = ALL_MODELS
-    """Trained one after another; each is an architecture or `{architecture: ..., key: value}`."""
+    """Models to train in turn: an architecture or `{architecture: ..., key: value}` each."""
     take: tuple[ModelName, ...] = ()
-    """Models taken as they are, as in `jobs/evaluate.py`, beside those trained."""
+    """Trained models to add, as in `jobs/evaluate.py`."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Generations of `data` that every model is scored on."""
     prior: DataConfig | None = DataConfig(source=TaskSource.ARC_AGI_2, subset=Subset.EVALUATION)
-    """The earlier benchmark that novelty is measured against; null leaves novelty out."""
+    """The earlier benchmark that novelty compares with; null computes no novelty."""
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()
-    """Score trees of other jobs, whose quality is reported beside."""
+    """Score trees of other jobs, to report their quality as well."""
     pictures: NonNegativeInt = 4
-    """Tasks shown in the report with each model's prediction beside the target."""
+    """Tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()
 
 
@@ -141,6 +141,7 @@ class AnnotateConfig(JobConfig):
 
     job: ClassVar[str] = "annotate"
     moved: ClassVar[Mapping[str, str]] = {
+        "drift": "python jobs/report.py drift=true (storage= and archive= as here)",
         "review": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "review_file": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "reviewer": "python jobs/review.py name=RUN import=FILE reviewer=NAME",
@@ -150,17 +151,15 @@ class AnnotateConfig(JobConfig):
     cases: CasesConfig = CasesConfig()
     protocol: ProtocolConfig = ProtocolConfig()
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
-    """Of the score tree: `published` for all gold cases, seeds of halves of them, case files."""
+    """Generations of the score tree: `published` (all gold cases), seeds of halves, case files."""
     fresh: bool = False
-    """Send also calls that another run of the archive was answered, as a look at drift needs."""
+    """Repeat calls that other runs in the archive have answers to, to measure drift."""
     archive: Location | None = None
     """File, or SQLAlchemy URL without its password (PGPASSWORD); null is `<storage>/archive.db`."""
     actors: PositiveInt | None = None
-    """Processes that send calls; null takes one a CPU."""
+    """Processes that send calls; null takes one per CPU."""
     export: Literal["parquet", "jsonl"] | None = None
-    """Write the archived cases of the run to `<run>/cases.parquet` or `.jsonl` as well."""
-    drift: bool = False
-    """Compare the runs of the archive over time instead of annotating."""
+    """Also write the archived cases of the run to `<run>/cases.parquet` or `.jsonl`."""
     cluster: ClusterConfig = ClusterConfig()
 
 
@@ -169,8 +168,20 @@ class ReportConfig(JobConfig):
 
     job: ClassVar[str] = "report"
 
-    runs: Annotated[tuple[Text, ...], Field(min_length=1)]
+    runs: tuple[Text, ...] = ()
     """Names under `storage`, directories or URIs of runs of any jobs."""
+    drift: bool = False
+    """Compare the annotation runs of an archive over time instead."""
+    archive: Location | None = None
+    """Of the annotation runs for `drift`, as `archive` of the annotation."""
+
+    @model_validator(mode="after")
+    def _does_one_thing(self) -> "ReportConfig":
+        if bool(self.runs) == self.drift:
+            raise ValueError("needs either runs=[...], to compare these, or drift=true")
+        if self.archive is not None and not self.drift:
+            raise ValueError("archive= goes with drift=true")
+        return self
 
 
 class ReviewConfig(JobConfig):
@@ -180,7 +191,7 @@ class ReviewConfig(JobConfig):
     job: ClassVar[str] = "review"
 
     name: RunName | None = None
-    """The annotation run whose open cases are settled."""
+    """The annotation run whose open cases are reviewed."""
     export: LocalPath | None = None
     """Write the open cases to this JSONL file for people to fill in, instead of the page."""
     import_: LocalPath | None = Field(default=None, alias="import")
@@ -188,15 +199,15 @@ class ReviewConfig(JobConfig):
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
     archive: Location | None = None
-    """Where its archive is now, as `archive` of the annotation; null is where it was."""
+    """Location of its archive now, like `archive` of the annotation; null if unchanged."""
     host: Text = "127.0.0.1"
-    """Address to listen at; any but loopback demands RAYLAB_REVIEW_TOKEN."""
+    """Address to listen at; all but loopback ones need RAYLAB_REVIEW_TOKEN."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8700
-    """Port; 0 is any free one, not on a cluster."""
+    """Port; 0 takes any free one, except on a cluster."""
     hosts: tuple[Text, ...] = ()
-    """Names by which browsers reach the page beside `host`, as behind a proxy."""
+    """Further names under which browsers reach the page, as behind a proxy."""
     lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0
-    """How long a case is kept for a reviewer whose tab is gone."""
+    """Time for which a case stays reserved for a reviewer whose tab is gone."""
     cluster: ClusterConfig = ClusterConfig()
     """With `address` or RAY_ADDRESS Ray Serve hosts the page, on the head of that cluster."""
 
@@ -221,25 +232,25 @@ class BenchmarkConfig(JobConfig):
     job: ClassVar[str] = "benchmark"
 
     part: Literal["train", "quality", "tune", "annotate", "scaling"] = "train"
-    """What is measured."""
+    """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
-    """The architectures measured, as in the pipeline."""
+    """The architectures to measure, as in the pipeline."""
     batch_size: PositiveInt = 32
-    """Samples a batch."""
+    """Samples per batch."""
     threads: PositiveInt = 2
     """CPU threads of torch."""
     rounds: PositiveInt = 3
-    """Rounds over the architectures."""
+    """Rounds of every measurement."""
     batches: PositiveInt = 16
-    """Batches of raylab timed a round."""
+    """Batches of raylab per round."""
     naive_batches: PositiveInt = 2
-    """Batches of the baseline timed a round."""
+    """Batches of the baseline per round."""
     cases: PositiveInt = 2000
-    """Cases annotated a round."""
+    """Cases annotated per round."""
     concurrency: PositiveInt = 128
-    """Calls in flight, of raylab and of the bare loop; of each node for part=scaling."""
+    """Calls in flight of raylab and of the bare loop; per node for part=scaling."""
     latency: NonNegativeFloat = 0.05
-    """Seconds that the local chat server waits before it answers."""
+    """Seconds that the local chat server takes to answer."""
     bare_loop: bool = True
     """Time the bare loop as well."""

@@ -17,22 +17,22 @@ from raylab.config.base import Scalar, Strict, Text
 
 
 class Price(Strict):
-    """What a model's tokens cost, in one currency for all."""
+    """Price of a model's tokens, in one currency for all models."""
 
     input: NonNegativeFloat
-    """A million tokens of the request."""
+    """Per million tokens of the request."""
     output: NonNegativeFloat
-    """A million tokens of the reply."""
+    """Per million tokens of the reply."""
 
 
 class Limits(Strict):
-    """What an endpoint is asked for at most, by the whole run together."""
+    """Limits of the whole run at one endpoint."""
 
     concurrency: PositiveInt = 32
     """Calls in flight."""
     requests_per_minute: PositiveInt | None = None
     tokens_per_minute: PositiveInt | None = None
-    """Tokens of requests and replies; a reply counts with `max_tokens` until it has come."""
+    """Tokens of requests and replies; a pending reply counts as `max_tokens`."""
     timeout: PositiveFloat = 120.0
     """Seconds for one attempt."""
     retries: NonNegativeInt = 6
@@ -40,7 +40,7 @@ class Limits(Strict):
 
 
 class ReplyFormat(StrEnum):
-    """How an endpoint is made to answer in the form asked for."""
+    """Means by which an endpoint is made to answer in the requested format."""
 
     JSON_SCHEMA = "json_schema"
     JSON_OBJECT = "json_object"
@@ -55,7 +55,7 @@ class Endpoint(Strict):
     api_key_env: str | None = None
     """Environment variable that holds its key; null sends none."""
     reply_format: ReplyFormat = ReplyFormat.JSON_SCHEMA
-    """What the server can enforce; with `text` the form is only asked for."""
+    """Format that the server can enforce; `text` only asks for it in the prompt."""
     limits: Limits = Limits()
 
     @model_validator(mode="after")
@@ -66,29 +66,29 @@ class Endpoint(Strict):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"base_url {self.base_url} should start with http:// or https://")
         if parts.username is not None or parts.query:
-            raise ValueError("base_url must carry no key, for it is archived: use api_key_env")
+            raise ValueError("base_url must carry no key, because it is archived: use api_key_env")
         return self
 
 
 class ChatModel(Strict):
-    """A model and how it is sampled."""
+    """A model and its sampling."""
 
     model: Text
-    """Name that the endpoint knows it by."""
+    """Name of the model at the endpoint."""
     endpoint: Text = "default"
     """One of `llm.endpoints`."""
     temperature: NonNegativeFloat | None = 0.0
     """null leaves it to the server."""
     max_tokens: PositiveInt | None = 1024
-    """Tokens of a reply at most; null sends none, for models that take another key in `extra`."""
+    """Longest reply; null sends none, for models that take another key in `extra`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = 1
     """null sends none."""
-    extra: dict[str, Scalar] = Field({})
+    extra: dict[str, Scalar] = Field(default={})
     """Further fields of the request, such as reasoning_effort."""
 
 
 class Budget(Strict):
-    """What a run may spend; then it stops, and goes on with a larger one and resume=true."""
+    """Most that a run may spend; then it stops, and goes on with a larger one and resume=true."""
 
     tokens: PositiveInt | None = None
     money: PositiveFloat | None = None

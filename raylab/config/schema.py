@@ -1,7 +1,6 @@
-"""The keys of a configuration model, and its validation errors told in terms of those keys.
+"""The keys of a configuration model, and its validation errors and differences by key.
 
-Both read the JSON schema that pydantic makes of the model, so neither needs to know how the model
-was written. Where two configurations differ is told in the same terms.
+All of it is read from the JSON schema that pydantic makes of the model.
 """
 
 import difflib
@@ -14,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-Node = dict[str, Any]
+JsonSchema = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -22,11 +21,11 @@ class ConfigKey:
     """One configuration key.
 
     Attributes:
-        path: Dotted path, as it is typed on the command line.
-        type: What it takes; empty for a section, which holds keys of its own.
-        default: Value unless it is set; None for a section.
-        doc: What it means.
-        variant: The choice that alone has the key, such as `model.architecture=champion`.
+        path: Dotted path, as on the command line.
+        type: Type of its values; empty for a section, which holds keys of its own.
+        default: Default value; None for a section.
+        doc: Meaning of the key.
+        variant: The only choice with this key, such as `model.architecture=champion`.
     """
 
     path: str
@@ -43,7 +42,12 @@ class ConfigKey:
 
 @dataclass(frozen=True)
 class ConfigProblem:
-    """One thing wrong with a configuration, and where."""
+    """A mistake in a configuration.
+
+    Attributes:
+        path: Dotted path of the key; empty if it is none of a single key.
+        text: The mistake, to follow the path.
+    """
 
     path: str
     text: str
@@ -54,7 +58,7 @@ class ConfigProblem:
 
 
 def keys_of(kind: type[BaseModel]) -> list[ConfigKey]:
-    """Every key of the model and its sections, in the order of definition."""
+    """Returns every key of the model and its sections, in the order of definition."""
     return list(_Schema(kind).keys())
 
 
@@ -80,24 +84,24 @@ def problems_of(
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where an error lies: the key, the section around it and the variant of that section."""
+class _Location:
+    """The key of an error, its schema, the keys beside it and the variant of their section."""
 
     path: str
-    node: Node
+    node: JsonSchema
     siblings: tuple[str, ...]
     variant: str | None
 
 
 class _Schema:
     def __init__(self, kind: type[BaseModel]) -> None:
-        self._root: Node = kind.model_json_schema()
-        self._definitions: Node = self._root.get("$defs", {})
+        self._root: JsonSchema = kind.model_json_schema()
+        self._definitions: JsonSchema = self._root.get("$defs", {})
 
     def keys(self) -> Iterator[ConfigKey]:
         return self._keys(self._root, "", None)
 
-    def locate(self, location: Sequence[int | str]) -> _Place:
+    def locate(self, location: Sequence[int | str]) -> _Location:
         path, node, variant = "", self._root, None
         siblings: tuple[str, ...] = ()
         for part in location:
@@ -108,16 +112,16 @@ class _Schema:
             siblings = tuple(node.get("properties", ()))
             path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
             node = self.resolve(_child(node, part))
-        return _Place(path, node, siblings, variant)
+        return _Location(path, node, siblings, variant)
 
-    def resolve(self, node: Node) -> Node:
-        """The node with its reference followed; of `X | None`, the node of X."""
+    def resolve(self, node: JsonSchema) -> JsonSchema:
+        """Returns the node with its reference followed; for `X | None` the node of X."""
         if "$ref" in node:
             return {**self._definitions[node["$ref"].rsplit("/", 1)[-1]], **node}
         options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
         return {**node, **self.resolve(options[0])} if len(options) == 1 else node
 
-    def _keys(self, section: Node, prefix: str, variant: str | None) -> Iterator[ConfigKey]:
+    def _keys(self, section: JsonSchema, prefix: str, variant: str | None) -> Iterator[ConfigKey]:
         for name, child in section["properties"].items():
             node, path = self.resolve(child), prefix + name
             doc = node.get("description", "")
@@ -133,7 +137,7 @@ class _Schema:
             else:
                 yield ConfigKey(path, self._type(child), child.get("default"), doc, variant)
 
-    def _variants(self, node: Node, path: str) -> Iterator[ConfigKey]:
+    def _variants(self, node: JsonSchema, path: str) -> Iterator[ConfigKey]:
         tag = node["discriminator"]["propertyName"]
         members = [self.resolve(option) for option in node["oneOf"]]
         choices = [member["properties"][tag]["const"] for member in members]
@@ -146,7 +150,7 @@ class _Schema:
                 if key.name != tag:
                     yield key
 
-    def _type(self, child: Node) -> str:
+    def _type(self, child: JsonSchema) -> str:
         if "anyOf" in child:
             return " | ".join(self._type(option) for option in child["anyOf"])
         node = self.resolve(child)
@@ -165,12 +169,12 @@ class _Schema:
         return f"{node.get('format') or node.get('type', 'any')}{_bounds(node)}"
 
 
-def _bounds(node: Node) -> str:
+def _bounds(node: JsonSchema) -> str:
     symbols = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
     return "".join(f" {symbol} {node[name]:g}" for name, symbol in symbols.items() if name in node)
 
 
-def _child(node: Node, part: int | str) -> Node:
+def _child(node: JsonSchema, part: int | str) -> JsonSchema:
     if isinstance(part, str):
         return node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
     prefix = node.get("prefixItems", [])
@@ -178,7 +182,7 @@ def _child(node: Node, part: int | str) -> Node:
 
 
 def _follows(error: ErrorDetails) -> bool:
-    """Whether a list counts as too short only because each of its items has an error of its own."""
+    """Returns whether a list is too short only because its items have errors of their own."""
     return error["type"] == "too_short" and bool(error["input"])
 
 
@@ -207,7 +211,7 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
             return ConfigProblem(place.path, f"given {json.dumps(error['input'])}, {message}")
 
 
-def _unknown_key(schema: _Schema, place: _Place) -> str:
+def _unknown_key(schema: _Schema, place: _Location) -> str:
     parent, _, name = place.path.rpartition(".")
     known = list(schema.keys())
     elsewhere = [key.variant for key in known if key.path == place.path and key.variant]
@@ -222,7 +226,7 @@ def _unknown_key(schema: _Schema, place: _Place) -> str:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a configuration by their dotted keys."""
+    """Returns the values of a configuration by their dotted keys."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, dict):
@@ -233,7 +237,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """A line for each key of which a run's configuration is not the one given now."""
+    """Returns a line for each key whose value differs between the run and now."""
     had, has = flat(before), flat(now)
     return "".join(
         f"\n  {key}: the run has {had.get(key, 'nothing')}, now {has.get(key, 'nothing')}"

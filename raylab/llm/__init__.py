@@ -1,1 +1,1 @@
-"""Chat models behind any OpenAI-compatible endpoint: one client, its limits, the embedded model."""
+"""A client for chat models behind OpenAI-compatible endpoints, its limits, an embedded model."""

@@ -1,4 +1,4 @@
-"""What is said to a chat model and what it answers, whoever serves it."""
+"""Requests to chat models, their replies, and the log of both."""
 
 import hashlib
 import json
@@ -19,17 +19,17 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One call, told by content alone, so that an equal call has an equal key.
+    """One call. Requests of equal content have equal keys.
 
     Attributes:
         endpoint: name of the endpoint in the configuration.
-        base_url: where it is; empty for the embedded model.
-        model: model as the endpoint names it.
+        base_url: address of the endpoint; empty for the embedded model.
+        model: name of the model at the endpoint.
         messages: the turns.
-        parameters: sampling parameters and extra body of the call, JSON values.
-        seed: seed of the call; None leaves it to the server.
-        schema: JSON schema that the reply should satisfy; None asks for free text.
-        salt: sets the call apart from equal ones in the journal; it is not sent.
+        parameters: sampling parameters and extra fields of the body, as JSON values.
+        seed: seed of the call; None sends none.
+        schema: JSON schema of the reply; None asks for free text.
+        salt: makes the key differ from that of an equal request; it is not sent.
     """
 
     endpoint: str
@@ -43,7 +43,7 @@ class ChatRequest:
 
     @property
     def key(self) -> str:
-        """SHA-256 of all but the endpoint's local name."""
+        """SHA-256 of everything but the endpoint's local name, in hexadecimal."""
         content = dict(vars(self))
         del content["endpoint"]
         text = json.dumps(
@@ -54,19 +54,19 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back, before anyone has read it.
+    """The unread answer to a request.
 
     Attributes:
         key: key of the request.
-        text: the message, as received.
-        response_model: model and version that the server says it was.
-        finish_reason: why the server stopped: stop, length, content_filter.
-        prompt_tokens: tokens of the request, as billed; 0 where the server does not say.
-        completion_tokens: tokens of the reply, as billed.
-        cost: price by the configured table, in its currency; None for a model without a price.
-        seconds: time from sending the successful attempt to the end of its answer.
+        text: the message as received.
+        response_model: model and version as the server names them.
+        finish_reason: stop, length or content_filter, as the server says.
+        prompt_tokens: tokens of the request as billed; 0 where the server does not say.
+        completion_tokens: tokens of the reply as billed; 0 where the server does not say.
+        cost: price in the currency of `llm.prices`; None for a model without a price.
+        seconds: time from sending the last attempt to the end of its answer.
         attempts: attempts made, the successful one included.
-        cached: whether it came from the journal, so that nothing was sent or paid.
+        cached: True if it came from the journal, so that nothing was sent or paid.
     """
 
     key: str
@@ -82,33 +82,34 @@ class Reply:
 
 
 class Chat(Protocol):
-    """Anything that answers a request."""
+    """An answerer of requests."""
 
     async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
-        """Answer a request, from the journal if it was made before.
+        """Answers a request, from the journal if an equal one was answered before.
 
         Args:
             request: the call.
-            description_hash: SHA-256 of the text that the call is about; the journal's key.
-            role: what the call is for, such as `classify-a`; kept in the journal.
+            description_hash: SHA-256 of the description that the call is about.
+            role: purpose of the call, such as `classify-a`; kept in the journal.
 
         Raises:
-            CallError: no answer after all retries, or none possible.
-            BudgetError: the budget is used up, and nothing was sent.
-            StoppedError: the run is stopping, and nothing was sent.
+            CallError: all attempts failed, or the endpoint refused the call.
+            EndpointError: the endpoint would answer no call.
+            BudgetError: the budget is used up; nothing was sent.
+            StoppedError: the run is stopping; nothing was sent.
         """
         ...
 
 
 class Journal(Protocol):
-    """Where completed calls are kept before anyone reads their replies."""
+    """The log of answered calls, written before anyone reads a reply."""
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
-        """The reply to an equal call made before."""
+        """Returns the reply to an equal request; None if there was none."""
         ...
 
     async def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str
     ) -> None:
-        """Keep a reply; durable when this returns."""
+        """Logs a reply, which is durable when this returns."""
         ...

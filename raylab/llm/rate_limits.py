@@ -1,8 +1,8 @@
-"""Limits that all processes of a run keep together: calls and tokens a minute, and a budget.
+"""Limits that all processes of a run share: calls and tokens a minute, and a budget.
 
-`RateLimiter` is plain and synchronous; several processes reach it through a `RateLimiterClient`.
-A permit means "send now". What is not granted is not queued: the caller asks again after the
-wait, so nothing that a dead process held has to be given back, and a penalty stops everyone.
+`RateLimiter` is plain and synchronous; other processes reach it through a `RateLimiterClient`. A
+permit means "send now". Refused requests are not queued: the caller asks again after the wait. So a
+dead process holds nothing that must be given back, and a penalty applies to everyone.
 """
 
 import itertools
@@ -12,25 +12,57 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from raylab.config.llm import Budget, Limits
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Budget, Endpoint, Limits
 from raylab.errors import BudgetError
 
 MINUTE = 60.0
 BURST = 10
-"""The part of a minute's limit that may be used at once is one in this many."""
+"""Burst = limit / BURST: the part of a minute's limit that may be used at once."""
 BUDGET_WAIT = 0.5
-"""Seconds between two looks at a budget that calls in flight hold all of."""
+"""Seconds until a budget is checked again that calls in flight have reserved completely."""
 LEASE = 60.0
-"""Seconds after its timeout when a call that was never settled counts as lost."""
+"""Seconds after the timeout of a call until it counts as lost if it was not settled."""
+
+
+def limited_endpoints(llm: LlmConfig) -> set[str]:
+    """Returns the names of the endpoints in use whose calls need a permit.
+
+    These are all of them under a budget, and else those with limits a minute.
+    """
+    has_budget = llm.budget.tokens is not None or llm.budget.money is not None
+    limits = {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
+    return {
+        name
+        for name, limit in limits.items()
+        if has_budget or limit.requests_per_minute or limit.tokens_per_minute
+    }
+
+
+def share_concurrency(llm: LlmConfig, number: int, count: int) -> LlmConfig:
+    """Returns the configuration with one share of the calls in flight of every endpoint.
+
+    Args:
+        llm: the whole.
+        number: which share, from 0.
+        count: shares; together they have the whole, and each has at least one call.
+    """
+    endpoints: dict[str, Endpoint] = {}
+    for name, endpoint in llm.endpoints.items():
+        whole = endpoint.limits.concurrency
+        part = max(whole // count + (number < whole % count), 1)
+        limits = endpoint.limits.model_copy(update={"concurrency": part})
+        endpoints[name] = endpoint.model_copy(update={"limits": limits})
+    return llm.model_copy(update={"endpoints": endpoints})
 
 
 @dataclass(frozen=True)
 class Permit:
-    """Leave to send one attempt now, or how long to wait before asking again.
+    """Permission to send one attempt now, or the time to wait before asking again.
 
     Attributes:
-        number: names the permit when it is settled; 0 if none was granted.
-        wait: seconds until it is worth asking again; 0 if it was granted.
+        number: identifies the permit when it is settled; 0 if none was granted.
+        wait: seconds until the caller should ask again; 0 if it was granted.
     """
 
     number: int
@@ -38,48 +70,48 @@ class Permit:
 
     @property
     def granted(self) -> bool:
-        """Whether the attempt may be sent."""
+        """True if the attempt may be sent."""
         return self.number != 0
 
 
 @dataclass(frozen=True)
 class Spend:
-    """Tokens and money, the latter in the currency of the price table."""
+    """Tokens, and money in the currency of `llm.prices`."""
 
     tokens: int = 0
     money: float = 0.0
 
 
 class RateLimiterClient(Protocol):
-    """The way to the limiter of a run, wherever it lives."""
+    """Access to the limiter of a run from any process."""
 
     async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        """Asks to send an attempt that may come to this many tokens and this cost.
+        """Asks to send an attempt of at most this many tokens and this cost.
 
         Raises:
-            BudgetError: What is spent already leaves too little for it.
+            BudgetError: The rest of the budget is too small for it.
         """
         ...
 
     async def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        """Reports what an attempt came to; None for an attempt without a reply."""
+        """Reports the tokens and the cost of an attempt; None for an attempt without a reply."""
         ...
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
-        """Lets nobody send to the endpoint for so long: it asked for that."""
+        """Grants no permit for the endpoint for so long, as its server asked."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Use:
-    """Something used at a time, in calls or tokens."""
+    """Calls or tokens used at a time."""
 
     at: float
     amount: int
 
 
 class _Window:
-    """What was used in the last `seconds`, up to now and without the moment they began."""
+    """A limit on the use within the half-open interval (now - seconds, now]."""
 
     def __init__(self, seconds: float, limit: float) -> None:
         self._seconds = seconds
@@ -88,7 +120,7 @@ class _Window:
         self._total = 0
 
     def wait(self, now: float, amount: int) -> float:
-        """Seconds until this much more fits; what never fits waits for an empty window."""
+        """Returns the seconds until the amount fits; one above the limit waits for no other use."""
         self._forget(now)
         excess = self._total + amount - self._limit
         if excess <= 0 or not self._uses:
@@ -106,7 +138,7 @@ class _Window:
         self._total += use.amount
 
     def shrink(self, now: float, use: _Use, amount: int) -> None:
-        """Counts a use with this amount from now on."""
+        """Changes the amount of an earlier use."""
         self._forget(now)
         if use.at + self._seconds > now:
             self._total += amount - use.amount
@@ -117,7 +149,7 @@ class _Window:
 
 
 class _Rate:
-    """A limit a minute, held over every minute, and smoothed over a part of it."""
+    """A limit a minute, over any minute and, for an even flow, over a part of it."""
 
     def __init__(self, limit: int) -> None:
         burst = max(1, limit // BURST)
@@ -125,7 +157,7 @@ class _Rate:
         self._burst = _Window(MINUTE * burst / limit, burst)
 
     def wait(self, now: float, amount: int) -> float:
-        # With the whole amount here, large calls would leave much of the minute's limit unused.
+        # The burst counts 1: with the whole amount, large calls could not use up the minute.
         return max(self._minute.wait(now, amount), self._burst.wait(now, 1))
 
     def add(self, use: _Use) -> None:
@@ -138,8 +170,8 @@ class _Rate:
         use.amount = amount
 
 
-class _Line:
-    """What is known of one endpoint."""
+class _EndpointLimits:
+    """The limits of one endpoint and its use so far."""
 
     def __init__(self, limits: Limits) -> None:
         self.lease = limits.timeout + LEASE
@@ -157,7 +189,7 @@ class _Line:
         return wait
 
     def take(self, now: float, tokens: int) -> _Use:
-        """Counts a call with so many tokens; gives back what is to be settled."""
+        """Counts a call of so many tokens; returns the use to be settled."""
         use = _Use(now, tokens)
         if self.calls is not None:
             self.calls.add(_Use(now, 1))
@@ -168,25 +200,24 @@ class _Line:
 
 @dataclass(slots=True, eq=False)
 class _Reservation:
-    line: _Line
+    limits: _EndpointLimits
     use: _Use
     cost: float
     expires: float
 
 
 class RateLimiter:
-    """Grants permits to send so that no limit of an endpoint and no budget is passed.
+    """Grants permits within the limits of the endpoints and the budget.
 
-    In every 60 seconds, wherever they begin, an endpoint is sent at most its calls and its tokens a
-    minute; the tokens of a call count as reserved until it is settled. A single call that is larger
-    than a whole minute's tokens is sent alone. The budget holds for what is known to be spent:
-    an attempt that was cut off may have cost something that nobody learns.
+    In any 60 seconds an endpoint gets at most its calls and its tokens a minute. A call counts with
+    its reserved tokens until it is settled. A call that is larger than a minute's tokens is sent
+    alone. The budget covers known spending: an interrupted attempt may cost more than is known.
 
     Args:
-        limits: The limits by endpoint.
-        budget: What the run may spend over all its sessions.
-        spent: What earlier sessions of the run spent.
-        clock: Seconds that never go back.
+        limits: Limits by endpoint.
+        budget: Budget of the run over all its sessions.
+        spent: Spending of earlier sessions.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -196,7 +227,7 @@ class RateLimiter:
         spent: Spend | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._lines = {name: _Line(limit) for name, limit in limits.items()}
+        self._endpoints = {name: _EndpointLimits(limit) for name, limit in limits.items()}
         self._budget = budget
         self._spent = spent or Spend()
         self._clock = clock
@@ -207,42 +238,43 @@ class RateLimiter:
 
     @property
     def spent(self) -> Spend:
-        """What was spent so far, earlier sessions included."""
+        """Spending so far, earlier sessions included."""
         return self._spent
 
     def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        """Grants a permit to send now, or says how long to wait."""
+        """Returns a permit; see `RateLimiterClient.reserve`."""
         self._check_budget(tokens, cost)
-        now, line = self._clock(), self._lines[endpoint]
+        now, limits = self._clock(), self._endpoints[endpoint]
         self._forget_lost(now)
-        wait = line.wait(now, tokens)
+        wait = limits.wait(now, tokens)
         if wait <= 0 and not self._fits_beside_others(tokens, cost):
             wait = BUDGET_WAIT
         if wait > 0:
             return Permit(0, wait)
         number = next(self._numbers)
-        self._reserved[number] = _Reservation(line, line.take(now, tokens), cost, now + line.lease)
+        use = limits.take(now, tokens)
+        self._reserved[number] = _Reservation(limits, use, cost, now + limits.lease)
         self._tokens_in_flight += tokens
         self._money_in_flight += cost
         return Permit(number, 0.0)
 
     def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        """Counts what an attempt came to; see `RateLimiterClient.settle`.
+        """Counts the tokens and the cost of an attempt; see `RateLimiterClient.settle`.
 
-        An attempt without a reply stays counted in the endpoint's minute, for the server may have
-        counted it, but not in the budget.
+        An attempt without a reply still counts in the endpoint's minute, because the server may
+        have counted it, but not in the budget.
         """
         reservation = self._release(number)
         if tokens is None:
             return
         self._spent = Spend(self._spent.tokens + tokens, self._spent.money + cost)
-        if reservation is not None and reservation.line.tokens is not None:
-            reservation.line.tokens.settle(self._clock(), reservation.use, tokens)
+        if reservation is not None and reservation.limits.tokens is not None:
+            reservation.limits.tokens.settle(self._clock(), reservation.use, tokens)
 
     def penalise(self, endpoint: str, seconds: float) -> None:
         """Grants no permit for the endpoint for so many seconds."""
-        line = self._lines[endpoint]
-        line.not_before = max(line.not_before, self._clock() + seconds)
+        limits = self._endpoints[endpoint]
+        limits.not_before = max(limits.not_before, self._clock() + seconds)
 
     def _check_budget(self, tokens: int, cost: float) -> None:
         most, spent = self._budget, self._spent
@@ -255,11 +287,11 @@ class RateLimiter:
             return
         raise BudgetError(
             f"the budget is used up: {used} are spent and the next call may take {more}; give a "
-            f"larger llm.budget.{key} and resume=true to go on, for what was paid for is kept"
+            f"larger llm.budget.{key} and resume=true to go on: all paid answers are kept"
         )
 
     def _fits_beside_others(self, tokens: int, cost: float) -> bool:
-        """Whether the budget holds even if all calls in flight come to what they reserved."""
+        """Returns whether the budget covers this beside all that calls in flight have reserved."""
         most, spent = self._budget, self._spent
         tokens += spent.tokens + self._tokens_in_flight
         cost += spent.money + self._money_in_flight
@@ -268,7 +300,7 @@ class RateLimiter:
         )
 
     def _forget_lost(self, now: float) -> None:
-        """Releases what dead processes reserved, in the order it was granted."""
+        """Releases reservations of dead processes, the oldest first."""
         while self._reserved:
             number, oldest = next(iter(self._reserved.items()))
             if oldest.expires > now:
@@ -286,7 +318,7 @@ class RateLimiter:
 
 
 class LocalRateLimiter:
-    """A limiter for the calls of this process alone."""
+    """The client of a limiter in the same process."""
 
     def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter

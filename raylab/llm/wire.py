@@ -1,4 +1,4 @@
-"""What goes over the wire to an OpenAI-compatible endpoint and what its answers mean."""
+"""The wire format of OpenAI-compatible endpoints: requests, completions and failures."""
 
 import email.utils
 import math
@@ -15,13 +15,13 @@ from raylab.config.llm import ReplyFormat
 from raylab.llm.chat import ChatRequest
 
 LONGEST_PAUSE = 600.0
-"""Seconds of a Retry-After that a run waits for; with more it stops, to be resumed later."""
+"""Longest Retry-After in seconds that a run waits for; a longer one stops it, to be resumed."""
 SHOWN = 400
-"""Characters of a server's words in a message."""
+"""Longest quotation of a server in a message, in characters."""
 KEY_FRAGMENT = 8
-"""Characters of a key that a word of a server's answer may not have in common with it."""
+"""Length of the pieces of a key that blank a word of a server's answer."""
 BYTES_PER_TOKEN = 3
-"""Fewer than tokenizers need on average (about 4 in English, 3 in code), to estimate high."""
+"""At most those of common tokenizers (about 4 in English, 3 in code), for a high estimate."""
 
 UNKNOWN_MODEL = re.compile(
     r"\bmodel\b.{0,80}\b(not found|not exist|not available|not a valid)"
@@ -33,7 +33,7 @@ FORMAT_WORDS = ("response_format", "json_schema")
 
 
 class AttemptOutcome(StrEnum):
-    """How one attempt ended."""
+    """The result of one attempt."""
 
     OK = "ok"
     RATE_LIMITED = "rate_limited"
@@ -41,19 +41,19 @@ class AttemptOutcome(StrEnum):
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     MALFORMED = "malformed"
-    """HTTP 200 with something that is no chat completion."""
+    """HTTP 200 without a chat completion."""
     REFUSED = "refused"
-    """The call cannot be answered, whoever asks again."""
+    """This call would be refused again."""
     UNUSABLE = "unusable"
-    """No call can be answered: key, model, address or form are wrong, or nothing is left to use."""
+    """Every call would be refused: wrong key, model, address or format, or no credit left."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A chat completion, as far as it is used.
+    """The used parts of a chat completion.
 
     Attributes:
-        text: the message; what a refusing model says instead of one.
+        text: the message, or the refusal of a model.
         response_model: model and version that the server names; empty if it names none.
         finish_reason: stop, length, content_filter; empty if not said.
         prompt_tokens: tokens of the request; 0 if not said.
@@ -72,8 +72,8 @@ class Failure:
     """An attempt without an answer.
 
     Attributes:
-        outcome: how it ended; never OK.
-        message: what happened, in the server's words where it said any.
+        outcome: result of the attempt; never OK.
+        message: the problem, in the server's words where it sent any.
         pause: seconds that the server asks to wait; None if it does not.
     """
 
@@ -83,7 +83,7 @@ class Failure:
 
     @property
     def passing(self) -> bool:
-        """Whether another attempt may have an answer."""
+        """True if another attempt may be answered."""
         return self.outcome not in (AttemptOutcome.REFUSED, AttemptOutcome.UNUSABLE)
 
 
@@ -117,10 +117,10 @@ _BODY = msgspec.json.Decoder(_Body)
 
 
 def encode_request(request: ChatRequest, form: ReplyFormat) -> bytes:
-    """The body of the call.
+    """Returns the body of the call.
 
     Raises:
-        UnicodeEncodeError: A message holds half of a surrogate pair, which no JSON text can.
+        UnicodeEncodeError: A message holds half of a surrogate pair, which JSON cannot encode.
     """
     body: dict[str, Any] = {
         **request.parameters,
@@ -139,10 +139,10 @@ def encode_request(request: ChatRequest, form: ReplyFormat) -> bytes:
 
 
 def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> tuple[int, int]:
-    """Tokens that a call may come to, of the request and of the reply.
+    """Returns a high estimate of the tokens of a request, and of its reply.
 
-    Cheap and meant to be high: no tokenizer is at hand for a model behind an endpoint. Scripts
-    with more than a token for three bytes are made up for by replies that rarely fill max_tokens.
+    A model behind an endpoint has no tokenizer here. Scripts that take more than a token for three
+    bytes are balanced by replies, which rarely fill max_tokens.
     """
     limits = (parameters.get("max_tokens"), parameters.get("max_completion_tokens"))
     reply = max((limit for limit in limits if isinstance(limit, int)), default=0)
@@ -150,7 +150,7 @@ def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> tuple[int, int
 
 
 def read_completion(content: bytes) -> Completion | Failure:
-    """The completion in the body of an answer with HTTP 200."""
+    """Returns the completion in the body of an answer with HTTP 200."""
     try:
         body = _BODY.decode(content)
         choice = body.choices[0]
@@ -173,15 +173,15 @@ def read_completion(content: bytes) -> Completion | Failure:
 def read_status(
     status: int, headers: Mapping[str, str], content: bytes, now: float, answered: bool
 ) -> Failure:
-    """What an answer with another status than 200 means.
+    """Returns the failure that a status other than 200 means.
 
     Args:
         status: HTTP status.
-        headers: headers of the answer, whose look-up ignores case.
+        headers: headers of the answer; look-ups must ignore case.
         content: its body.
         now: seconds since the epoch.
-        answered: whether the endpoint answered a call before: then a 403 is about this call, as
-            of a firewall that dislikes its text, and not about the key.
+        answered: True if the endpoint answered a call before: then a 403 is about this call, as
+            from a firewall, and not about the key.
     """
     words = server_words(content)
     try:
@@ -212,9 +212,9 @@ def _passes(status: int) -> bool:
 
 
 def _advice(status: int, words: str, code: str, param: str) -> str | None:
-    """What to do where every call would be refused; None where only this one is."""
+    """Returns the advice where every call would be refused; None where only this one is."""
     if status in (402, 429):
-        return "; nothing is left to use: add credit, then resume"
+        return "; no credit is left: add credit, then resume"
     if status in (401, 403):
         return "; give a key that the endpoint takes in the variable that api_key_env names"
     if code == "model_not_found" or (status in (400, 404) and UNKNOWN_MODEL.search(words)):
@@ -230,14 +230,14 @@ def _advice(status: int, words: str, code: str, param: str) -> str | None:
 
 
 def server_words(content: bytes) -> str:
-    """The message of an error body, or the beginning of whatever it is, on one line."""
+    """Returns the message of an error body, or its beginning if it has none, on one line."""
     text = _error_field(content, "message") or content[: 4 * SHOWN].decode(errors="replace")
     line = " ".join(text.split())
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
 
 
 def _error_field(content: bytes, field: str) -> str:
-    """A field of the error, at any of the places where servers put it; empty if absent."""
+    """Returns a field of the error from any place where servers put it; empty if absent."""
     try:
         body = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -257,7 +257,7 @@ def _error_field(content: bytes, field: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that the server asks to wait, not below 0; None if it does not ask.
+    """Returns the seconds that the server asks to wait, 0 or more; None if it does not ask.
 
     Args:
         headers: `retry-after-ms`, `x-ms-retry-after-ms`, or `retry-after` with seconds or a date.
@@ -278,7 +278,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def scrub(text: str, key: str) -> str:
-    """The text with every word blanked that has a piece of the key."""
+    """Returns the text with every word blanked that contains a piece of the key."""
     if not key:
         return text
     length = min(KEY_FRAGMENT, len(key))

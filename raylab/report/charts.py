@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from io import BytesIO, StringIO
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -24,6 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from raylab.annotation.statistics.confusion import Confusion, ConfusionPanel
 from raylab.grid_metrics import label_of
 
 INK = "#1b1f24"
@@ -105,10 +106,22 @@ _FONT_FAMILY = re.compile(r"font-family: [^;]*;? ?")
 
 History = Sequence[Mapping[str, Any]]
 """Rows of the epochs, each with `epoch` (from 1) and metrics."""
-Estimate = Mapping[str, Any]
-"""`value` and its 95 % `interval` [low, high], each None where there is none."""
 Groups = Mapping[str, Mapping[str, Any]]
 """Metrics of each group of tasks."""
+
+
+class Measured(Protocol):
+    """A figure and its 95 % interval, each None where there is none."""
+
+    @property
+    def value(self) -> float | None:
+        """The figure."""
+        ...
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its low and high end."""
+        ...
 
 
 def shortened(text: str, length: int = LABEL_LENGTH) -> str:
@@ -239,27 +252,25 @@ def confusion_cells(matrix: Sequence[Sequence[float]]) -> list[list[ConfusionCel
     ]
 
 
-def confusion_maps(confusion: Mapping[str, Any], prefix: str = "confusion") -> str:
+def confusion_maps(confusion: Confusion, prefix: str = "confusion") -> str:
     """SVG of the confusion matrices, the count in each cell, shaded by its share of the row.
 
     Args:
-        confusion: as in the report of an annotation run: `labels`, and by name `panels`, each with
-            the names of `rows` and `columns` and the matrix `sets` of as many rows and columns as
-            there are labels.
+        confusion: of an annotation run.
         prefix: start of the ids in the SVG.
     """
     with _drawing():
         return _svg(_confusion_figure(confusion), prefix, _confusion_title(confusion))
 
 
-def confusion_maps_png(confusion: Mapping[str, Any]) -> bytes:
+def confusion_maps_png(confusion: Confusion) -> bytes:
     """PNG of `confusion_maps`, on white; legible in greyscale."""
     with _drawing():
         return _png(_confusion_figure(confusion))
 
 
 def interval_plot(
-    rows: Mapping[str, Mapping[str, Estimate]],
+    rows: Mapping[str, Mapping[str, Measured]],
     title: str,
     prefix: str = "intervals",
     *,
@@ -482,18 +493,18 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> No
         )
 
 
-def _reach(estimate: Estimate) -> Iterator[float]:
-    """The numbers that a plot of an estimate must have room for."""
-    if estimate["value"] is not None:
-        yield estimate["value"]
-        yield from estimate["interval"] or ()
+def _reach(figure: Measured) -> Iterator[float]:
+    """Yields the numbers that a plot of a figure must have room for."""
+    if figure.value is not None:
+        yield figure.value
+        yield from figure.interval or ()
 
 
 def _estimate(
-    axes: Axes, y: float, estimate: Estimate, look: tuple[str, str], shares: bool
+    axes: Axes, y: float, estimate: Measured, look: tuple[str, str], shares: bool
 ) -> None:
-    """A dot on its interval with the number above; words where there is no number."""
-    value, interval, (colour, marker) = estimate["value"], estimate["interval"], look
+    """Draws a dot on its interval with the number above; words where there is no number."""
+    value, interval, (colour, marker) = estimate.value, estimate.interval, look
     if value is None:
         axes.annotate("not computed", (0, y), (4, 5), textcoords="offset points")
         axes.texts[-1].set(color=MUTED, fontsize=9, fontstyle="italic")
@@ -540,13 +551,13 @@ def _counted(count: float) -> str:
     return f"{count:,.1f}" if count >= 0.05 else "<0.1"
 
 
-def _confusion_figure(confusion: Mapping[str, Any]) -> Figure:
-    panels: Mapping[str, Mapping[str, Any]] = confusion["panels"]
+def _confusion_figure(confusion: Confusion) -> Figure:
+    panels = confusion.panels
     columns = min(2, len(panels))
     rows = math.ceil(len(panels) / (columns or 1))
     figure = _figure(0.5 + PANEL_HEIGHT * rows, 0.2 + PANEL_WIDTH * columns)
     for place, panel in enumerate(panels.values(), 1):
-        _confusion_panel(figure.add_subplot(rows, columns, place), panel, confusion["labels"])
+        _confusion_panel(figure.add_subplot(rows, columns, place), panel, confusion.labels)
     figure.supxlabel(
         "Shade: share of the row. Several roots in a code count one each.",
         fontsize=9,
@@ -555,8 +566,8 @@ def _confusion_figure(confusion: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _confusion_panel(axes: Axes, panel: Mapping[str, Any], labels: Sequence[str]) -> None:
-    for y, row in enumerate(confusion_cells(panel["sets"])):
+def _confusion_panel(axes: Axes, panel: ConfusionPanel, labels: Sequence[str]) -> None:
+    for y, row in enumerate(confusion_cells(panel.sets)):
         for x, cell in enumerate(row):
             corner = (x - 0.46, y - 0.46)
             axes.add_patch(
@@ -568,9 +579,9 @@ def _confusion_panel(axes: Axes, panel: Mapping[str, Any], labels: Sequence[str]
             axes.text(
                 x, y, cell.text, ha="center", va="center", fontsize=9 if len(cell.text) < 5 else 7.5
             )
-    axes.set_title(f"{panel['rows']} against {panel['columns']}")
-    axes.set_xlabel(panel["columns"])
-    axes.set_ylabel(panel["rows"])
+    axes.set_title(f"{panel.rows} against {panel.columns}")
+    axes.set_xlabel(panel.columns)
+    axes.set_ylabel(panel.rows)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_xlim(-0.5, len(labels) - 0.5)
@@ -581,8 +592,8 @@ def _confusion_panel(axes: Axes, panel: Mapping[str, Any], labels: Sequence[str]
     axes.spines[:].set_visible(False)
 
 
-def _confusion_title(confusion: Mapping[str, Any]) -> str:
-    pairs = [f"{panel['rows']} and {panel['columns']}" for panel in confusion["panels"].values()]
+def _confusion_title(confusion: Confusion) -> str:
+    pairs = [f"{panel.rows} and {panel.columns}" for panel in confusion.panels.values()]
     return f"Which roots are mistaken for which, between {'; '.join(pairs)}"
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from raylab.annotation.report import COMPARED_FIGURES, AnnotationReport
+from raylab.annotation.statistics.estimates import Estimate
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.schema import flat
@@ -16,15 +18,29 @@ from raylab.files import places_of
 from raylab.grid_metrics import GRID_METRICS, VALIDATION, label_of
 from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.quality.record import QUALITY, Quality
-from raylab.report.annotation import AGREEMENT, NAMES, SHARES, STATUSES
-from raylab.report.charts import Estimate, History
-from raylab.report.quality_section import quality_estimates
+from raylab.report.charts import History, Measured
+from raylab.report.quality_section import known_figures
 from raylab.runs.measures import Measure
 from raylab.runs.run import RECORD, REPORT, TRIALS, Run
 
 Json = Mapping[str, Any]
-Estimates = dict[str, Estimate]
-"""Estimates by the key of their measure."""
+
+
+@dataclass(frozen=True)
+class ComparedValue:
+    """A figure of a run.
+
+    Attributes:
+        value: None where the run has none.
+        interval: Low and high end at 95 %; None without one.
+    """
+
+    value: float | None
+    interval: tuple[float, float] | None = None
+
+
+Estimates = Mapping[str, Measured]
+"""Figures by the key of their measure."""
 
 ALWAYS_DIFFERENT = {"storage", "name", "resume", "log"}
 """Keys of a configuration that say nothing about what a run does."""
@@ -65,32 +81,7 @@ BENCHMARKS = {
 }
 
 
-def _annotation_measures() -> Iterator[tuple[str, Measure]]:
-    """Measures by their path in `report.json`."""
-    yield "cases.total", Measure("cases", "count", None)
-    for status, label in STATUSES.items():
-        lower = status in ("human", "failed")
-        yield f"cases.status.{status}", Measure(label, better="lower" if lower else None)
-    for side in ("A", "B"):
-        part = f"annotators.{side}"
-        yield f"{part}.evaluation.pass_rate", Measure(f"pass rate, {NAMES[side]}")
-        yield f"{part}.format.unparsable", Measure(f"without a code, {NAMES[side]}", better="lower")
-    for key in ("exact", "same_roots", "weighted", "kappa", "alpha"):
-        yield f"agreement.{key}", Measure(AGREEMENT[key], "share" if key in SHARES else "number")
-    for name, label in NAMES.items():
-        yield f"gold.{name}.roots", Measure(f"right roots, {label}")
-    for name in ("A", "B", "final"):
-        yield f"sensitivity.{name}.taken", Measure(f"traps taken, {NAMES[name]}", better="lower")
-    total = "usage.total"
-    yield f"{total}.cost", Measure("cost", "number", "lower")
-    yield f"{total}.sent", Measure("calls sent", "count", None)
-    yield f"{total}.prompt_tokens", Measure("tokens of requests", "count", "lower")
-    yield f"{total}.completion_tokens", Measure("tokens of replies", "count", "lower")
-    yield f"{total}.seconds.p50", Measure("a call took, median", "seconds", "lower")
-    yield f"{total}.seconds.p99", Measure("a call took, 99th percentile", "seconds", "lower")
-
-
-ANNOTATIONS = dict(_annotation_measures())
+ANNOTATIONS = {figure.path: figure.measure for figure in COMPARED_FIGURES}
 
 
 @dataclass(frozen=True)
@@ -207,7 +198,13 @@ class Comparison:
                 }
                 for label, run in self.runs.items()
             },
-            "figures": {figures.key: figures.values for figures in self.figures},
+            "figures": {
+                figures.key: {
+                    label: {key: _value_as_json(of) for key, of in estimates.items()}
+                    for label, estimates in figures.values.items()
+                }
+                for figures in self.figures
+            },
             "differences": self.differences,
             "provenance": self.provenance,
             "caveats": self.caveats,
@@ -288,7 +285,7 @@ def _read_pipeline(found: Comparison, label: str, run: Run, record: Json) -> str
     for name, metrics in models.items():
         _add_model(found, f"{label}/{name}", metrics)
     if (quality := run.read_record(Quality)) is not None:
-        found.benchmarks[label] = dict(quality_estimates(quality))
+        found.benchmarks[label] = known_figures(quality)
         metric = record.get("config", {}).get("scoring", {}).get("metric", "accuracy")
         _add_scores(found, label, metric, quality.generations)
     return None if models or quality else "no model is trained yet"
@@ -315,15 +312,17 @@ def _read_quality(found: Comparison, label: str, run: Run, record: Json) -> str 
     quality = run.read_record(Quality)
     if quality is None:
         return f"it has no {QUALITY} yet"
-    found.benchmarks[label] = dict(quality_estimates(quality))
+    found.benchmarks[label] = known_figures(quality)
     return None
 
 
 def _read_annotation(found: Comparison, label: str, run: Run, record: Json) -> str | None:
-    report = run.read_json(REPORT)
+    report = run.read_record(AnnotationReport)
     if report is None:
         return f"it has no {REPORT} yet"
-    found.annotations[label] = {path: _estimate(_at(report, path)) for path in ANNOTATIONS}
+    found.annotations[label] = {
+        figure.path: _measured_value(figure.read(report)) for figure in COMPARED_FIGURES
+    }
     return None
 
 
@@ -346,7 +345,7 @@ def _add_model(found: Comparison, label: str, metrics: TrainingMetrics | None) -
         "parameters": metrics.parameters,
         "samples_per_second": metrics.last.samples_per_second,
     }
-    found.models[label] = {key: _estimate(row.get(key)) for key in MODELS}
+    found.models[label] = {key: ComparedValue(row.get(key)) for key in MODELS}
     found.histories[label] = metrics.rows
     return None
 
@@ -356,23 +355,16 @@ def _add_scores(
 ) -> None:
     scores = found.scores.setdefault(metric, {})
     for model, accuracies in models.items():
-        scores[f"{label}/{model}"] = {name: _estimate(of) for name, of in accuracies.items()}
+        scores[f"{label}/{model}"] = {name: ComparedValue(of) for name, of in accuracies.items()}
 
 
-def _at(report: Json, path: str) -> Any:
-    """The value at a dotted path; None where the report does not go so far."""
-    value: Any = report
-    for key in path.split("."):
-        value = cast("Json", value).get(key) if isinstance(value, Mapping) else None
-    return value
+def _measured_value(value: Estimate | float | None) -> Measured:
+    """Returns an estimate as it is, a number without an interval."""
+    return value if isinstance(value, Estimate) else ComparedValue(value)
 
 
-def _estimate(value: Any) -> Estimate:
-    """An estimate of a report, or a number without an interval."""
-    if isinstance(value, Mapping):
-        estimate = cast("Json", value)
-        return {"value": estimate.get("value"), "interval": estimate.get("interval")}
-    return {"value": value, "interval": None}
+def _value_as_json(figure: Measured) -> dict[str, Any]:
+    return {"value": figure.value, "interval": figure.interval and list(figure.interval)}
 
 
 def _measured(figures: Figures) -> Figures:
@@ -381,7 +373,7 @@ def _measured(figures: Figures) -> Figures:
         key
         for estimates in figures.values.values()
         for key, estimate in estimates.items()
-        if estimate["value"] is not None
+        if estimate.value is not None
     }
     measures = {key: measure for key, measure in figures.measures.items() if key in has}
     values = {

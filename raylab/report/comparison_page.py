@@ -146,17 +146,15 @@ def runs_grid(comparison: Comparison) -> Grid:
 def figures_grid(figures: Figures) -> Grid:
     """Figures of one kind; the best of each measure is marked."""
     best = {
-        key: measure.best(
-            [(of.get(key) or {"value": None})["value"] for of in figures.values.values()]
-        )
+        key: measure.best([of[key].value if key in of else None for of in figures.values.values()])
         for key, measure in figures.measures.items()
     }
 
     def cell(key: str, label: str) -> Cell:
         estimate = figures.values[label].get(key)
-        if estimate is None or estimate["value"] is None:
+        if estimate is None or estimate.value is None:
             return Cell("-")
-        measure, value, interval = figures.measures[key], estimate["value"], estimate["interval"]
+        measure, value, interval = figures.measures[key], estimate.value, estimate.interval
         between = "" if interval is None else " to ".join(_end(measure, end) for end in interval)
         return Cell(_shown(measure, value, interval is not None), between, value == best[key])
 

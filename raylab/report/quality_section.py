@@ -1,13 +1,13 @@
 """The section of a page about the quality of one benchmark."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from raylab.quality.metrics import METRICS
 from raylab.quality.record import QualityFigure, TreeQuality
-from raylab.report.charts import Estimate, heat_map, interval_plot
+from raylab.report.charts import heat_map, interval_plot
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class QualitySection:
 
 def quality_section(number: int, name: str, quality: TreeQuality) -> QualitySection:
     """Returns what to show of a tree; `number` keeps its ids apart from those of other trees."""
-    rows = {metric: {"": of} for metric, of in quality_estimates(quality).items()}
+    rows = {metric: {"": of} for metric, of in known_figures(quality).items()}
     intervals = interval_plot(
         rows, "The quality figures with their 95 % intervals", prefix=f"interval-{number}"
     )
@@ -67,13 +67,9 @@ def quality_section(number: int, name: str, quality: TreeQuality) -> QualitySect
     )
 
 
-def quality_estimates(quality: TreeQuality) -> Mapping[str, Estimate]:
-    """Returns the figures that this raylab knows as estimates, in the order of the metrics."""
-    return {
-        name: {"value": figure.value, "interval": figure.interval}
-        for name in METRICS
-        if (figure := quality.figures.get(name)) is not None
-    }
+def known_figures(quality: TreeQuality) -> dict[str, QualityFigure]:
+    """Returns the figures that this raylab knows, in the order of the metrics."""
+    return {name: quality.figures[name] for name in METRICS if name in quality.figures}
 
 
 def _explained(quality: TreeQuality) -> Iterator[ExplainedFigure]:

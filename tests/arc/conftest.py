@@ -38,32 +38,33 @@ def shared_data() -> Path:
     return folder
 
 
+def make_tasks(
+    count: int = 9,
+    *,
+    demonstrations: int = 4,
+    questions: int = 1,
+    longest_side: int = 7,
+    seed: int = 0,
+) -> tuple[Task, ...]:
+    """Tasks of random grids, each grid of its own height and width."""
+    rng = np.random.default_rng(seed)
+
+    def grid() -> Grid:
+        height, width = rng.integers(1, longest_side + 1, 2)
+        return rng.integers(0, 10, (height, width), dtype=np.uint8)
+
+    def pairs(number: int) -> tuple[Pair, ...]:
+        return tuple(Pair(grid(), grid()) for _ in range(number))
+
+    return tuple(
+        Task(f"task{index}", pairs(demonstrations), pairs(questions)) for index in range(count)
+    )
+
+
 @pytest.fixture(scope="session")
 def random_tasks() -> RandomTasks:
-    """A maker of tasks of random grids, each grid of its own height and width."""
-
-    def make(
-        count: int = 9,
-        *,
-        demonstrations: int = 4,
-        questions: int = 1,
-        longest_side: int = 7,
-        seed: int = 0,
-    ) -> tuple[Task, ...]:
-        rng = np.random.default_rng(seed)
-
-        def grid() -> Grid:
-            height, width = rng.integers(1, longest_side + 1, 2)
-            return rng.integers(0, 10, (height, width), dtype=np.uint8)
-
-        def pairs(number: int) -> tuple[Pair, ...]:
-            return tuple(Pair(grid(), grid()) for _ in range(number))
-
-        return tuple(
-            Task(f"task{index}", pairs(demonstrations), pairs(questions)) for index in range(count)
-        )
-
-    return make
+    """`make_tasks`, for tests that take it as a fixture."""
+    return make_tasks
 
 
 SMALL_MODELS: dict[str, ModelConfig] = {

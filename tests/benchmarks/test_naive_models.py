@@ -10,7 +10,7 @@ from raylab.arc.data.tasks import PAD
 from raylab.arc.models.base import build_model
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch
 from raylab.config.models import ModelConfig
-from tests.arc.conftest import SMALL_MODELS, RandomTasks
+from tests.arc.conftest import SMALL_MODELS, make_tasks
 
 RENAMED = {
     "attention.qkv.": "self_attn.in_proj_",
@@ -80,9 +80,9 @@ def copy_weights(model: nn.Module, naive: nn.Module, decoder_only: bool) -> None
 
 
 @pytest.mark.parametrize("name", ["champion", "encoder_decoder", "decoder_only"])
-def test_same_weights_give_the_same_logits(name: str, random_tasks: RandomTasks) -> None:
+def test_same_weights_give_the_same_logits(name: str) -> None:
     config: ModelConfig = SMALL_MODELS[name]
-    store = store_pairs(random_tasks(4, longest_side=5))
+    store = store_pairs(make_tasks(4, longest_side=5))
     pairs = np.arange(len(store.task_of))
     table = demonstration_table(store, pairs, config.context_pairs, None)
     complete = (table >= 0).all(axis=1)

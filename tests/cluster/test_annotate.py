@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from raylab.annotation.worker import Chunk, Tally
 from raylab.archive.store import Archive
-from raylab.cluster.annotate import Progress, run_annotate
-from raylab.cluster.annotators import Annotator, Chunk, Tally
+from raylab.cluster.annotate import run_annotate
+from raylab.cluster.annotators import Annotator
 from raylab.config.compose import load_config
-from raylab.config.jobs import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.entrypoint import run_job
 from raylab.errors import (
     ArchiveError,
@@ -23,6 +24,7 @@ from raylab.errors import (
     EndpointError,
     LlmError,
 )
+from raylab.report.drift import report_drift
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
 from tests.llm.scripted_server import server_process
@@ -237,22 +239,11 @@ def test_fresh_runs_are_compared_over_time(tmp_path: Path, chat: str) -> None:
     packaged = ["cases.packaged=gold", "cases.take=12", "fresh=true"]
     run_annotate(config(tmp_path, chat, *packaged))
     run_annotate(config(tmp_path, chat, *packaged, "name=later"))
-    run_annotate(load_config(AnnotateConfig, [f"storage={tmp_path}", "drift=true"]))
+    report_drift(ReportConfig(storage=str(tmp_path), drift=True))
     drift = json.loads((tmp_path / "drift.json").read_text())
     assert [run["run"] for run in drift["runs"]] == ["run", "later"]
     compared = [row for row in drift["comparisons"] if row["cases"]]
-    assert compared and all(row["cases"] == 12 and not row["lost"] for row in compared)
+    assert compared and all(row["cases"] == 12 and not row["result"]["lost"] for row in compared)
     assert drift["alarms"] == []
     page = (tmp_path / "later" / "report.html").read_text()
     assert "later (this run)" in page and "12 of 12" in page and "No change raises an alarm" in page
-
-
-def test_the_line_of_progress_says_how_far_and_how_fast() -> None:
-    progress = Progress(10, {"accepted": 2})
-    tally = Tally(sent=40, known=3, tokens=12345, cost=0.25)
-    tally.statuses.update({"accepted": 3, "human": 1})
-    tally.failures.update({"timeout": 2})
-    progress.tally.add(tally)
-    line = progress.line()
-    assert line.startswith("6/10 cases  5 accepted  0 adjudicated  1 human  0 failed  ")
-    assert "12,345 tokens  3 answers known  2 attempts failed  cost 0.25  ETA" in line

@@ -198,6 +198,13 @@ def test_a_key_that_is_a_python_keyword_is_typed_and_printed_as_it_is() -> None:
     assert yaml.safe_load(as_yaml(config))["import"] == "/a.jsonl"
 
 
+def test_a_report_compares_runs_or_shows_drift() -> None:
+    assert load_config(ReportConfig, ["drift=true", "archive=/a.db"]).runs == ()
+    for overrides in ([], ["drift=true", "runs=[a]"]):
+        assert "needs either runs=[...]" in refusal(ReportConfig, *overrides)
+    assert "archive= goes with drift=true" in refusal(ReportConfig, "runs=[a]", "archive=/a.db")
+
+
 @pytest.mark.parametrize("key", AnnotateConfig.moved)
 def test_a_key_that_moved_is_refused_with_the_command_that_has_it_now(key: str) -> None:
     assert f"  {key}: has moved: python jobs/" in refusal(AnnotateConfig, f"{key}=1")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from raylab.archive.store import Archive
-from raylab.benchmarks.quality import write_tree
+from raylab.benchmarks.score_trees import write_tree
 from raylab.quality.cache import SHARDS
 from raylab.runs.run import Json, Run
 from tests.cluster.test_evaluate import train_small

@@ -570,7 +570,7 @@ async def test_when_the_journal_fails_no_further_call_is_sent() -> None:
         async with Client(config(server.base_url, concurrency=1), Full()) as client:
             with pytest.raises(ArchiveError, match="the disk is full"):
                 await ask(client)
-            with pytest.raises(LlmError, match=r"could not be journalled.*the disk is full"):
+            with pytest.raises(LlmError, match=r"could not be archived.*the disk is full"):
                 await ask(client, "other")
     assert len(server.calls) == 1
 

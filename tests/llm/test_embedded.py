@@ -195,6 +195,6 @@ def test_server_that_cannot_load_says_why(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(EndpointError) as raised, embedded_server():
         pass
     first, *said = str(raised.value).splitlines()
-    assert first.endswith("ended with status 1 before it started; it said:")
+    assert first.endswith("ended with status 1 before it started; its output:")
     assert any("broken.gguf" in line for line in said)
     assert not any("Traceback" in line for line in said)

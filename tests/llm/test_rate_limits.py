@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylab.config.llm import Budget, Limits
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Budget, ChatModel, Endpoint, Limits
 from raylab.errors import BudgetError
-from raylab.llm.rate_limits import BUDGET_WAIT, LEASE, LocalRateLimiter, RateLimiter, Spend
+from raylab.llm.rate_limits import (
+    BUDGET_WAIT,
+    LEASE,
+    LocalRateLimiter,
+    RateLimiter,
+    Spend,
+    limited_endpoints,
+    share_concurrency,
+)
 
 MINUTE = 60.0
 ROUNDING = 1e-9
@@ -349,3 +358,42 @@ def test_local_gate_is_the_governor() -> None:
 
     asyncio.run(use())
     assert held.spent == Spend(50, 0.5)
+
+
+# Configuration
+
+
+def models(budget: Budget | None = None, **endpoints: Limits) -> LlmConfig:
+    """Two annotators at endpoint `main`, the other two roles at `judge`."""
+    a, b = (ChatModel(model="m", endpoint="main", seed=seed) for seed in (1, 2))
+    other = ChatModel(model="m", endpoint="judge")
+    return LlmConfig(
+        endpoints={name: Endpoint(limits=limits) for name, limits in endpoints.items()},
+        annotator_a=a,
+        annotator_b=b,
+        evaluator=other,
+        adjudicator=other,
+        budget=budget or Budget(),
+    )
+
+
+def test_only_limits_a_minute_and_a_budget_need_permits() -> None:
+    free, rated = Limits(), Limits(tokens_per_minute=9)
+    assert limited_endpoints(models(main=free, judge=free)) == set()
+    assert limited_endpoints(models(main=free, judge=rated, unused=rated)) == {"judge"}
+    budget = Budget(tokens=1)
+    assert limited_endpoints(models(budget, main=free, judge=free, unused=free)) == {
+        "main",
+        "judge",
+    }
+
+
+@pytest.mark.parametrize(
+    ("whole", "parts"), [(7, [3, 2, 2]), (6, [2, 2, 2]), (2, [1, 1, 1])], ids=str
+)
+def test_calls_in_flight_are_shared_evenly_and_nobody_is_left_without(
+    whole: int, parts: list[int]
+) -> None:
+    llm = models(main=Limits(concurrency=whole, retries=1), judge=Limits())
+    shares = [share_concurrency(llm, number, 3).endpoints["main"].limits for number in range(3)]
+    assert shares == [Limits(concurrency=part, retries=1) for part in parts]

@@ -7,6 +7,8 @@ from typing import Any
 import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.report import AnnotationReport, ArchiveHead
+from raylab.annotation.scores import RootAccuracy, ScoreTree
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.estimates import proportion
@@ -25,7 +27,8 @@ from raylab.config.jobs import (
 from raylab.quality.record import Quality
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run
-from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome, report
+from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome
+from tests.annotation.outcomes import report as judgement
 from tests.arc.measured import epoch, training_metrics
 from tests.quality.qualities import figure, quality
 
@@ -35,41 +38,46 @@ SPACE = yaml.safe_load((CONFIGS / "tune.yaml").read_text())["space"]
 CASES = [
     outcome("1", "Lrn", "Lrn", gold="Lrn"),
     outcome("2", "Evo", "Evo/Lrn", gold="Evo", status=Status.ADJUDICATED, code="OPT=Evo",
-            evaluation_b=report("WEAK_PASS", 75, summary="nearly"),
-            adjudication=adjudication(("A", "B"), "A", "Evo", report())),
+            evaluation_b=judgement("WEAK_PASS", 75, summary="nearly"),
+            adjudication=adjudication(("A", "B"), "A", "Evo", judgement())),
     outcome("3", answer(None), "Swm", gold="Sym", trap=True, status=Status.HUMAN,
             evaluation_a=None, path=("human:unparsable",), reason="no code of A could be read"),
     outcome("4", "Swm", "Sym", gold="Sym", trap=True, meta={"bait": ["Swm"]},
-            status=Status.HUMAN, evaluation_a=report("FAIL", 40),
+            status=Status.HUMAN, evaluation_a=judgement("FAIL", 40),
             path=("human:one-acceptable",), reason="only B is acceptable"),
 ]  # fmt: skip
+
+
+SCORE_TREE = ScoreTree(
+    files=1,
+    left_out=("3 cases without gold",),
+    scores=(
+        RootAccuracy(annotator="m", generation="published", root="Lrn", accuracy=proportion(1, 1)),
+    ),
+)
 
 
 def content(
     cases: Sequence[Outcome] = CASES,
     decisions: Sequence[HumanDecision] = (),
     description: str = "A system that does things.",
-    **more: Any,
-) -> dict[str, Any]:
+    score_tree: ScoreTree = SCORE_TREE,
+    smoke: bool = False,
+) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
     quality, disagreements = BatchQuality(decisions, DISTANCE), Disagreements(DISTANCE)
     for case in cases:
         quality.add(case)
         disagreements.add(case)
     latest = {one.case: one for one in decisions}
-    score = {"annotator": "m", "generation": "published", "root": "Lrn"}
-    return {
-        "run": "systems",
-        "archive": {"place": "/runs/archive.db", "records": 4, "head_hash": "ab12"},
-        **quality.report(smoke=more.pop("smoke", False)),
-        "score_tree": {
-            "files": 1,
-            "left_out": ["3 cases without gold"],
-            "scores": [{**score, "accuracy": proportion(1, 1)}],
-        },
-        "disagreements": disagreements.summary(lambda case: (description, latest.get(case))),
-        **more,
-    }
+    return AnnotationReport(
+        run="systems",
+        run_id="id",
+        archive=ArchiveHead(place="/runs/archive.db", records=4, head_hash="ab12"),
+        score_tree=score_tree,
+        disagreements=disagreements.summary(lambda case: (description, latest.get(case))),
+        **dict(quality.report(smoke=smoke)),
+    )
 
 
 def epochs(grid: float, loss: float = 0.5) -> TrainingMetrics:
@@ -114,14 +122,16 @@ def train(storage: Path, name: str, grid: float, **training: Any) -> Run:
     return left(config, metrics=epochs(grid, loss=1 - grid))
 
 
-def annotate(storage: Path, name: str, content: dict[str, Any], **more: Any) -> Run:
+def annotate(storage: Path, name: str, report: AnnotationReport, **more: Any) -> Run:
     config = AnnotateConfig.model_validate(
         {"storage": str(storage), "name": name, "llm": LLM, **more}
     )
-    return left(config, report=content)
+    run = left(config)
+    run.write_record(report)
+    return run
 
 
-def every_kind(storage: Path, content: dict[str, Any]) -> list[str]:
+def every_kind(storage: Path, report: AnnotationReport) -> list[str]:
     """A run of each kind; their names."""
     place = {"storage": str(storage)}
     train(storage, "trained", 0.25)
@@ -134,7 +144,7 @@ def every_kind(storage: Path, content: dict[str, Any]) -> list[str]:
         EvaluateConfig(**place, name="scored", models=("trained",)),
         metrics=EvaluationMetrics(metric="cell_accuracy", models={"trained": {"published": 0.625}}),
     )
-    annotate(storage, "annotated", content)
+    annotate(storage, "annotated", report)
     left(QualityConfig(**place, name="measured"), quality=benchmark(0.25))
     left(
         PipelineConfig(**place, name="piped"),

@@ -1,18 +1,26 @@
 import struct
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from io import BytesIO, StringIO
-from typing import Any
 
 import pytest
 from matplotlib import image
 from rich.console import Console
 from rich.table import Table
 
-from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.statistics.batch_quality import batch_quality
-from raylab.annotation.statistics.drift import compare_runs, count_run
-from raylab.report.annotation import annotation_tables, drift_tables, shown_number, shown_share
+from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.report import AnnotationReport
+from raylab.annotation.statistics.canaries import RunCounts, count_run
+from raylab.annotation.statistics.confusion import Confusion, ConfusionPanel
+from raylab.annotation.statistics.drift import compare_runs
+from raylab.annotation.statistics.estimates import Estimate
+from raylab.report.annotation import (
+    annotation_tables,
+    drift_table,
+    drift_tables,
+    shown_number,
+    shown_share,
+)
 from raylab.report.charts import confusion_cells, confusion_maps, confusion_maps_png
 from tests.annotation.outcomes import (
     DISTANCE,
@@ -24,6 +32,7 @@ from tests.annotation.outcomes import (
     outcome,
     report,
 )
+from tests.report.runs import content
 
 SVG = "{http://www.w3.org/2000/svg}"
 CASES = [
@@ -36,8 +45,8 @@ CASES = [
 ]  # fmt: skip
 
 
-def quality(cases: Iterable[Outcome] = CASES, *decisions: Any) -> dict[str, Any]:
-    return batch_quality(cases, decisions, DISTANCE)
+def quality(cases: Sequence[Outcome] = CASES, *decisions: HumanDecision) -> AnnotationReport:
+    return content(cases, decisions)
 
 
 def rows_of(table: Table) -> list[list[str]]:
@@ -97,8 +106,8 @@ def test_what_is_missing_is_a_dash_or_a_reason():
     assert rows["Krippendorff's alpha, sets"] == ["undefined: no case with both answers"]
     assert "set of roots" not in rows
     assert shown_share(None) == "-"
-    assert shown_share({"value": 0.5, "interval": None}) == "50.0 %"
-    assert shown_number({"value": 0.25, "interval": None}) == "0.250"
+    assert shown_share(Estimate(value=0.5, interval=None, count=1, reason=None)) == "50.0 %"
+    assert shown_number(Estimate(value=0.25, interval=None, count=1, reason=None)) == "0.250"
     unpriced = outcome("1", answer("Lrn", [call(cost=None)]), "Lrn")
     assert all_rows(annotation_tables(quality([unpriced])))["cost"][0] == (
         "unknown: 1 calls without a price"
@@ -113,7 +122,7 @@ def test_reviews_have_a_column_once_there_are_any():
 
 
 def test_the_tables_of_drift():
-    def of(name: str, right: int) -> Any:
+    def of(name: str, right: int) -> RunCounts:
         cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
         canary = {(case.case, case.description_hash): "Lrn" for case in cases}
         return count_run(name, NOON, cases, canary, DISTANCE)
@@ -126,8 +135,8 @@ def test_the_tables_of_drift():
     assert ours[:6] == ["1", "2", "10 of 10", "1 of 10", "9", "0"]
     assert ours[6].endswith("*") and ours[7] == "0.00391*" and ours[8] == "-"
     assert by_measure["passed, B"][6:] == ["1", "1", "-"]
-    drift["comparisons"][0] |= {"tests": None, "reason": "no canary"}
-    assert rows_of(list(drift_tables(drift))[1])[1][-1] == "no canary"
+    nothing = drift.comparisons[0].model_copy(update={"result": None, "reason": "no canary"})
+    assert rows_of(drift_table([nothing], drift.level))[1][-1] == "no canary"
 
 
 # Pictures
@@ -144,7 +153,7 @@ def test_cells_hold_counts_and_are_shaded_by_their_share_of_the_row():
 
 
 def test_the_picture_has_a_panel_for_each_pair():
-    confusion = quality()["confusion"]
+    confusion = quality().confusion
     svg = ET.fromstring(confusion_maps(confusion))
     texts = ["".join(node.itertext()) for node in svg.iter(f"{SVG}text")]
     for title in ("annotator A against annotator B", "gold against final code"):
@@ -153,8 +162,8 @@ def test_the_picture_has_a_panel_for_each_pair():
     assert texts.count("Sym") == texts.count("none") == 2 * 4
     counts = [
         cell.text
-        for panel in confusion["panels"].values()
-        for row in confusion_cells(panel["sets"])
+        for panel in confusion.panels.values()
+        for row in confusion_cells(panel.sets)
         for cell in row
         if cell.text
     ]
@@ -162,19 +171,19 @@ def test_the_picture_has_a_panel_for_each_pair():
 
 
 def test_the_picture_is_a_png_that_grows_with_its_panels():
-    confusion = quality()["confusion"]
+    confusion = quality().confusion
     width, height = size(confusion_maps_png(confusion))
     assert (width, height) == (1344, 1456)
-    one = {**confusion, "panels": {"a_b": confusion["panels"]["a_b"]}}
+    one = confusion.model_copy(update={"panels": {"a_b": confusion.panels["a_b"]}})
     assert size(confusion_maps_png(one)) == (688, 768)
     assert confusion_maps_png(confusion) == confusion_maps_png(confusion)
 
 
 def test_the_shades_stay_in_order_without_colour():
     def darkest(share: float) -> float:
-        matrix = [[share, 1 - share], [0, 0]]
-        panel = {"rows": "r", "columns": "c", "sets": matrix}
-        png = confusion_maps_png({"labels": ["x", "y"], "panels": {"p": panel}})
+        matrix = ((share, 1 - share), (0, 0))
+        panel = ConfusionPanel(rows="r", columns="c", sets=matrix, primary=((1, 0), (0, 0)))
+        png = confusion_maps_png(Confusion(labels=("x", "y"), panels={"p": panel}))
         pixels = image.imread(BytesIO(png), format="png")[:, :, :3]
         grey = pixels @ [0.2126, 0.7152, 0.0722]
         # Halfway between the middle of the first cell and its corner there is no text.

@@ -2,16 +2,26 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.statistics.drift import CanaryKey, compare_runs, count_run
-from raylab.annotation.statistics.estimates import proportion
-from raylab.annotation.statistics.usage import LISTED
+from raylab.annotation.report import AnnotationReport
+from raylab.annotation.scores import ScoreTree
+from raylab.annotation.statistics.canaries import CanaryKey, RunCounts, count_run
+from raylab.annotation.statistics.drift import compare_runs
+from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.texts import LISTED
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.report.annotation_page import AnnotationReport, render_annotation, summary
+from raylab.report.annotation_page import (
+    AnnotationPage,
+    OverTime,
+    TimedRun,
+    render_annotation,
+    summary,
+)
+from raylab.runs.records import Part
 from tests.annotation.outcomes import (
     DISTANCE,
     NOON,
@@ -26,18 +36,16 @@ from tests.report.pages import Page
 from tests.report.runs import content
 
 EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
-ALONE = {"runs": [], "earlier": 0, "level": 0.05, "comparisons": [], "alarms": []}
+ALONE = OverTime(level=0.05)
 
 
-def page_of(found: Mapping[str, Any], **more: Any) -> AnnotationReport:
-    record = {"job": "annotate", "config": {"cases": {"take": 4}}, "argv": ["jobs/annotate.py"]}
-    return AnnotationReport(
-        "/runs/systems", found, **({"over_time": ALONE, "record": record} | more)
-    )
+RECORD = {"job": "annotate", "config": {"cases": {"take": 4}}, "argv": ["jobs/annotate.py"]}
 
 
-def html_of(found: Mapping[str, Any], **more: Any) -> str:
-    html = render_annotation(page_of(found, **more))
+def html_of(
+    found: AnnotationReport, over_time: OverTime = ALONE, record: Mapping[str, Any] = RECORD
+) -> str:
+    html = render_annotation(AnnotationPage("/runs/systems", found, over_time, record))
     assert Page(html).open == []
     return html
 
@@ -47,10 +55,11 @@ def usual() -> Page:
     return Page(html_of(content()))
 
 
-def share(estimate: Mapping[str, Any]) -> str:
+def share(estimate: Estimate) -> str:
     """An estimate as the issue asks for it: with its interval."""
-    low, high = estimate["interval"]
-    return f"{100 * estimate['value']:.1f} % {100 * low:.1f} to {100 * high:.1f}"
+    assert estimate.value is not None and estimate.interval is not None
+    low, high = estimate.interval
+    return f"{100 * estimate.value:.1f} % {100 * low:.1f} to {100 * high:.1f}"
 
 
 def test_the_figures_are_those_of_the_report(usual: Page):
@@ -63,9 +72,9 @@ def test_the_figures_are_those_of_the_report(usual: Page):
         ("kappa", "Cohen's kappa, primary root"),
         ("jaccard", "Jaccard of the sets"),
     ):
-        estimate = found["agreement"][key]
-        low, high = estimate["interval"]
-        assert rows[label][0] == f"{estimate['value']:.3f} {low:.3f} to {high:.3f}"
+        estimate = getattr(found.agreement, key)
+        low, high = estimate.interval
+        assert rows[label][0] == f"{estimate.value:.3f} {low:.3f} to {high:.3f}"
     # A was judged three times, of which one FAIL; B four times.
     assert rows["pass rate"] == [share(proportion(2, 3)), share(proportion(4, 4))]
     assert rows["verdict FAIL"] == ["1", "0"]
@@ -101,7 +110,7 @@ def test_costs_stand_by_role_and_model(usual: Page):
     assert row[1:3] == ["m-1", "adjudicate@1 h"]
     assert row[3:8] == ["1", "0", "100", "10", "0.2500"]
     assert next(row for row in usual.rows if row[0] == "all" and len(row) > 3)[3] == str(
-        content()["usage"]["total"]["sent"]
+        content().usage.total.sent
     )
 
 
@@ -187,13 +196,15 @@ def test_a_smoke_test_says_so():
 )
 def test_alpha_is_judged_by_the_convention(alpha: float, words: str):
     found = content()
-    found["agreement"]["alpha"] = {"value": alpha, "interval": None, "count": 3, "reason": "x"}
+    estimate = Estimate(value=alpha, interval=None, count=3, reason="x")
+    agreement = found.agreement.model_copy(update={"alpha": estimate})
+    found = found.model_copy(update={"agreement": agreement})
     assert f"Krippendorff's alpha is {alpha:.2f}, by convention {words}." in list(summary(found))
 
 
 @pytest.mark.parametrize("cases", [[], [outcome("1", None, None, status=Status.FAILED)]])
 def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
-    empty = {"files": 0, "left_out": [], "scores": []}
+    empty = ScoreTree(files=0, left_out=(), scores=())
     text = Page(html_of(content(cases, score_tree=empty))).text
     assert "no disagreement to learn from" in text
     assert "Undefined: no case with both answers." in text
@@ -202,7 +213,7 @@ def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
 # Over time
 
 
-def counted(name: str, right: int) -> Any:
+def counted(name: str, right: int) -> RunCounts:
     cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
     canary: dict[CanaryKey, str | None] = {
         (case.case, case.description_hash): "Lrn" for case in cases
@@ -210,20 +221,18 @@ def counted(name: str, right: int) -> Any:
     return count_run(name, NOON, cases, canary, DISTANCE)
 
 
-def over_time(*runs: tuple[str, int], without: str = "") -> dict[str, Any]:
+def over_time(*runs: tuple[str, int], without: str = "") -> OverTime:
     drift = compare_runs(counted(*run) for run in runs)
-    return {
-        "runs": [
-            {
-                "run": name,
-                "started": NOON.isoformat(),
-                "report": None if name == without else content(),
-            }
+    return OverTime(
+        level=drift.level,
+        runs=[
+            TimedRun(name, NOON.isoformat(), None if name == without else content())
             for name, _ in runs
         ],
-        "earlier": 3,
-        **{key: drift[key] for key in ("level", "comparisons", "alarms")},
-    }
+        earlier=3,
+        comparisons=drift.comparisons,
+        alarms=drift.alarms,
+    )
 
 
 def test_one_run_shows_how_to_see_drift():
@@ -236,10 +245,10 @@ def test_runs_stand_beside_each_other_with_their_alarms():
     page = Page(html)
     assert "right roots, A (m): 10 of 10 canaries in january, 1 in systems" in page.text
     assert "less 3 earlier ones" in page.text
-    rate, alpha = share(proportion(2, 3)), content()["agreement"]["alpha"]
+    rate, alpha = share(proportion(2, 3)), content().agreement.alpha
     row = next(row for row in page.rows if row[0] == "systems (this run)")
     assert row[1:4] == ["2026-03-01 12:00", "4", rate]
-    assert row[6].startswith(f"{alpha['value']:.3f}")
+    assert row[6].startswith(f"{alpha.value:.3f}")
     change = next(row for row in page.rows if row[0] == "right roots, A")
     assert change[1:6] == ["january → systems", "10 of 10", "1 of 10", "9", "0"]
     assert change[7] == "0.00391*"
@@ -269,15 +278,16 @@ def test_a_page_of_a_hundred_thousand_cases_fits_in_three_megabytes():
 
     def larger(value: Any) -> Any:
         """The same aggregates, as of a thousand times the cases."""
+        if isinstance(value, Part):
+            return value.model_copy(update={name: larger(item) for name, item in value})
         if isinstance(value, dict):
-            return {key: larger(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [larger(item) for item in value]
+            return {key: larger(item) for key, item in cast("dict[str, Any]", value).items()}
+        if isinstance(value, tuple):
+            return tuple(larger(item) for item in cast("tuple[Any, ...]", value))
         return value * 1000 if isinstance(value, int) and not isinstance(value, bool) else value
 
-    for part in ("cases", "annotators", "gold", "confusion", "usage", "sensitivity"):
-        found[part] = larger(found[part])
-    runs = [(f"run-{n}", 9) for n in range(12)]
-    html = html_of(found, over_time=over_time(*runs))
+    parts = ("cases", "annotators", "gold", "confusion", "usage", "sensitivity")
+    found = found.model_copy(update={part: larger(getattr(found, part)) for part in parts})
+    html = html_of(found, over_time(*((f"run-{n}", 9) for n in range(12))))
     assert "300,000" in html
     assert len(html.encode()) < 3_000_000

@@ -1,19 +1,20 @@
 """What a finished annotation leaves, from an archive alone: no Ray, no model."""
 
 import hashlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from raylab.annotation.cases import packaged_cases
 from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.report import AnnotationReport
+from raylab.annotation.statistics.drift import Drift
 from raylab.archive.records import CaseRow, DecisionRow
 from raylab.archive.store import Archive
-from raylab.config.jobs import AnnotateConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.report.annotation_run import conclude
+from raylab.report.drift import report_drift
 from raylab.runs.run import Run
 from tests.annotation.outcomes import answer, call, decision, outcome, report
 from tests.report.pages import Page
@@ -67,10 +68,11 @@ class Storage:
         run.finish()
         return run
 
-    def conclude(self, run: Run) -> tuple[dict[str, Any], Page]:
+    def conclude(self, run: Run) -> tuple[AnnotationReport, Page]:
         conclude(self.config(run.name), run, self.archive)
-        html = Path(run.path, "report.html").read_text()
-        return json.loads(Path(run.path, "report.json").read_text()), Page(html)
+        report = run.read_record(AnnotationReport)
+        assert report is not None
+        return report, Page(Path(run.path, "report.html").read_text())
 
     def config(self, name: str) -> AnnotateConfig:
         return AnnotateConfig.model_validate(
@@ -94,27 +96,29 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
         status = "accepted" if made.confirmation and made.confirmation.acceptable else "human"
         storage.archive.add_decision("run", DecisionRow("far", "decide", "R", status, body))
     found, page = storage.conclude(run)
-    shown = found["disagreements"]["shown"]
-    assert [one["case"] for one in shown] == ["far", "middle", "near"]
-    assert [one["description"] for one in shown][:2] == ["What far does.", "What middle does."]
+    shown = found.disagreements.shown
+    assert [one.case for one in shown] == ["far", "middle", "near"]
+    assert [one.description for one in shown][:2] == ["What far does.", "What middle does."]
     # The latest decision holds.
-    assert shown[0]["decision"]["code"]["parts"][0]["root"] == "Ctl"
-    assert shown[1]["decision"] is None
+    decided = shown[0].decision
+    assert decided is not None and decided.code is not None
+    assert decided.code.parts[0].root == "Ctl"
+    assert shown[1].decision is None
     assert "It steers." in page.text and "What near does." in page.text
     # The configuration names the embedded model.
     assert "smoke test" in page.text
     assert "the only run of the archive" in page.text
-    assert found["score_tree"]["scores"] == []
+    assert found.score_tree.scores == ()
 
 
 def test_scores_of_the_tree_are_in_the_report(storage: Storage):
     run = storage.annotate("run", canaries(10))
     found, _ = storage.conclude(run)
     files = {path.relative_to(run.path) for path in Path(run.path).glob("scores/*/*/*.json")}
-    scores = found["score_tree"]["scores"]
-    assert len(scores) == found["score_tree"]["files"] == len(files) > 0
-    assert all(one["accuracy"]["value"] == 1.0 for one in scores)
-    assert sum(one["accuracy"]["count"] for one in scores) == 2 * len(CANARIES)
+    scores = found.score_tree.scores
+    assert len(scores) == found.score_tree.files == len(files) > 0
+    assert all(one.accuracy.value == 1.0 for one in scores)
+    assert sum(one.accuracy.count for one in scores) == 2 * len(CANARIES)
 
 
 def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):
@@ -128,7 +132,7 @@ def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):
     assert rows["february"][1:] == ["-"] * 5
     assert rows["january"][1] == rows["march (this run)"][1] == "10"
     assert rows["january"][4].startswith("100.0 %")
-    value = found["agreement"]["alpha"]["value"]
+    value = found.agreement.alpha.value
     assert rows["march (this run)"][5].startswith(f"{value:.3f}")
     assert "right roots, A (m): 10 of 10 canaries in january, 0 in march" in page.text
     # A report that is not of what the archive holds now is not shown.
@@ -143,3 +147,28 @@ def test_a_broken_report_of_another_run_harms_nothing(storage: Storage):
     second = storage.annotate("march", canaries(10))
     _, page = storage.conclude(second)
     assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
+
+
+def test_a_report_of_another_version_counts_as_absent_with_a_note(
+    storage: Storage, caplog: pytest.LogCaptureFixture
+):
+    first = storage.annotate("january", canaries(10))
+    report, _ = storage.conclude(first)
+    first.write_json("report.json", {**report.content(), "schema_version": 99})
+    _, page = storage.conclude(storage.annotate("march", canaries(10)))
+    assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
+    assert "january/report.json is of schema version 99" in caplog.text
+
+
+def test_the_runs_of_an_archive_are_compared_over_time(
+    storage: Storage, capsys: pytest.CaptureFixture[str]
+):
+    storage.annotate("january", canaries(10))
+    storage.annotate("march", canaries(0))
+    report_drift(ReportConfig(storage=str(storage.path), drift=True))
+    drift = Run.at(str(storage.path)).read_record(Drift)
+    assert drift is not None
+    assert [run.run for run in drift.runs] == ["january", "march"]
+    assert any(alarm.startswith("right roots, A (m): 10 of 10") for alarm in drift.alarms)
+    printed = capsys.readouterr()
+    assert "10 of 10" in printed.out and f"{storage.path}/drift.json" in printed.out

@@ -93,14 +93,14 @@ def test_every_kind_is_read(tmp_path: Path):
     comparison = of(tmp_path, *names)
     figures = {one.key: one for one in comparison.figures}
     assert list(figures) == ["models", "scores-cell_accuracy", "benchmarks", "annotations"]
-    grids = {label: row["val_grid_accuracy"]["value"] for label, row in comparison.models.items()}
+    grids = {label: row["val_grid_accuracy"].value for label, row in comparison.models.items()}
     assert grids == {"trained": 0.25, "swept/t1": 0.5, "piped/champion": 0.75}
     assert list(comparison.histories) == list(grids)
     assert {label: list(row) for label, row in comparison.scores["cell_accuracy"].items()} == {
         "scored/trained": ["published"],
         "piped/champion": ["published", "seed-1"],
     }
-    assert comparison.benchmarks["measured"]["difficulty"]["interval"] == (0.15, 0.35)
+    assert comparison.benchmarks["measured"]["difficulty"].interval == (0.15, 0.35)
     assert list(figures["benchmarks"].measures) == ["difficulty", "separability"]
     # Kinds of which there is one run have nothing to differ from.
     assert comparison.differences == {}
@@ -115,13 +115,14 @@ def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
     annotate(tmp_path, "march", content(), cases={"take": 3})
     comparison = of(tmp_path, "january", "march")
     report = content()
-    alpha = report["agreement"]["alpha"]
-    low, high = alpha["interval"]
+    alpha = report.agreement.alpha
+    assert alpha.interval is not None
+    low, high = alpha.interval
     row = next(row for row in page_of(comparison).rows if row[0].startswith("Krippendorff"))
-    assert row[1] == row[2] == f"{alpha['value']:.4g} {low:.3f} to {high:.3f}"
+    assert row[1] == row[2] == f"{alpha.value:.4g} {low:.3f} to {high:.3f}"
     found = comparison.as_json()["figures"]["annotations"]["march"]
-    assert found["agreement.alpha"] == {"value": alpha["value"], "interval": [low, high]}
-    assert found["usage.total.cost"]["value"] == report["usage"]["total"]["cost"]
+    assert found["agreement.alpha"] == {"value": alpha.value, "interval": [low, high]}
+    assert found["usage.total.cost"]["value"] == report.usage.total.cost
     assert "gold.reviewed.roots" not in found
     assert comparison.differences == {"annotate": {"cases.take": {"january": None, "march": 3}}}
     assert "on different cases (cases.take)" in comparison.caveats[0]

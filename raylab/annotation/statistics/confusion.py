@@ -1,20 +1,19 @@
-"""Which roots are mistaken for which: confusion matrices of primary roots and of sets of roots.
+"""Confusion matrices of primary roots and of sets of roots.
 
-Rows are of the one side (gold, or A), columns of the other (an annotator, or B), both in the order
-of `LABELS`: the seven roots, then `none` for a case without a code.
+Rows are of one side (gold, or A), columns of the other (an annotator, or B), both in the order of
+`LABELS`: the seven roots, then `none` for a case without a code.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from raylab.annotation.statistics.estimates import proportion
+from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.opt.code import Root
+from raylab.runs.records import Part
 
-Json = dict[str, Any]
 Roots = frozenset[Root]
 """A set of roots; empty where there is no code."""
-Matrix = list[list[float]]
+Matrix = tuple[tuple[float, ...], ...]
 
 NONE = "none"
 LABELS = (*(root.value for root in Root), NONE)
@@ -23,16 +22,52 @@ UNIT = math.lcm(*range(1, len(Root) + 1))
 """Parts that a case is counted in, so that the sums stay exact."""
 
 
-def primary_confusion(counts: Mapping[tuple[Root | None, Root | None], int]) -> Matrix:
-    """(8, 8) numbers of cases by the primary roots of two codes, None where there is no code."""
+class RootFigures(Part):
+    """How a root of gold is found."""
+
+    gold: int
+    """Cases whose gold names it."""
+    answered: int
+    """Cases whose code names it."""
+    right: int
+    """Cases where both name it."""
+    recall: Estimate
+    precision: Estimate
+
+
+class ConfusionPanel(Part):
+    """Two sides against each other, in the order of the labels."""
+
+    rows: str
+    """Name of the side that the rows are of."""
+    columns: str
+    sets: Matrix
+    """See `set_confusion`."""
+    primary: tuple[tuple[int, ...], ...]
+    """See `primary_confusion`."""
+
+
+class Confusion(Part):
+    """Which roots are mistaken for which."""
+
+    labels: tuple[str, ...]
+    """Of the rows and columns."""
+    panels: dict[str, ConfusionPanel]
+    """`a_b` and, with gold, `gold_A`, `gold_B` and `gold_final`."""
+
+
+def primary_confusion(
+    counts: Mapping[tuple[Root | None, Root | None], int],
+) -> tuple[tuple[int, ...], ...]:
+    """Returns (8, 8) numbers of cases by the primary roots of two codes, None without a code."""
     matrix = _empty()
     for (row, column), count in counts.items():
         matrix[PLACE[row]][PLACE[column]] += count
-    return matrix
+    return tuple(map(tuple, matrix))
 
 
 def set_confusion(counts: Mapping[tuple[Roots, Roots], int]) -> Matrix:
-    """(8, 8) numbers of roots, for codes that may name several.
+    """Returns (8, 8) numbers of roots, for codes that may name several.
 
     A root that both name counts 1 on the diagonal. Those that only one names are matched with those
     that only the other names at random, of which the expectation is counted: of m and n such roots
@@ -43,40 +78,38 @@ def set_confusion(counts: Mapping[tuple[Roots, Roots], int]) -> Matrix:
     Args:
         counts: Cases by the two sets.
     """
-    parts = [[0] * len(LABELS) for _ in LABELS]
+    parts = _empty()
     for (row, column), count in counts.items():
         for r, c, share in _matched(row, column):
             parts[r][c] += share * count
-    return [[part / UNIT for part in line] for line in parts]
+    return tuple(tuple(part / UNIT for part in line) for line in parts)
 
 
-def by_root(matrix: Sequence[Sequence[float]]) -> dict[str, Json]:
-    """How each root of a matrix of `set_confusion` with gold rows is found.
+def by_root(matrix: Matrix) -> dict[str, RootFigures]:
+    """Returns how each root of a matrix of `set_confusion` with gold rows is found.
 
-    Returns:
-        By root, `gold` and `answered` (cases that name it) and `right` (cases where both do), with
-        `recall` and `precision` as proportions, each undefined without a case.
+    Recall and precision are proportions, each undefined without a case.
     """
     columns = [round(math.fsum(column)) for column in zip(*matrix, strict=True)]
-    found: dict[str, Json] = {}
+    found: dict[str, RootFigures] = {}
     for place, root in enumerate(Root):
         gold, right = round(math.fsum(matrix[place])), round(matrix[place][place])
-        found[root.value] = {
-            "gold": gold,
-            "answered": columns[place],
-            "right": right,
-            "recall": proportion(right, gold),
-            "precision": proportion(right, columns[place]),
-        }
+        found[root.value] = RootFigures(
+            gold=gold,
+            answered=columns[place],
+            right=right,
+            recall=proportion(right, gold),
+            precision=proportion(right, columns[place]),
+        )
     return found
 
 
-def _empty() -> Matrix:
+def _empty() -> list[list[int]]:
     return [[0] * len(LABELS) for _ in LABELS]
 
 
 def _matched(row: Roots, column: Roots) -> list[tuple[int, int, int]]:
-    """Places of row and column, and the parts of a case that they get."""
+    """Returns places of row and column, and the parts of a case that they get."""
     ours, theirs = [PLACE[r] for r in row - column], [PLACE[r] for r in column - row]
     common = [(PLACE[root], PLACE[root], UNIT) for root in row & column]
     nothing = PLACE[None]

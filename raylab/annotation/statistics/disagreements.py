@@ -1,4 +1,4 @@
-"""The most instructive disagreements of a run: which cases to read first.
+"""The most instructive disagreements of a run: the cases to read first.
 
 Cases come as a stream, of which only the few best are kept.
 """
@@ -6,16 +6,25 @@ Cases come as a stream, of which only the few best are kept.
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
-from raylab.annotation.outcome import Classification, Evaluation, HumanDecision, Outcome, Status
-from raylab.annotation.statistics.aggregates import agreement_of, source_of
+from raylab.annotation.outcome import (
+    Classification,
+    Evaluation,
+    HumanDecision,
+    Issue,
+    Outcome,
+    Side,
+    Status,
+    Verdict,
+)
+from raylab.annotation.statistics.annotators import source_of
 from raylab.annotation.statistics.confusion import Roots
+from raylab.annotation.statistics.pairs import agreement_of
 from raylab.codebook import SetDistance
 from raylab.opt.code import parse
 from raylab.opt.prompts import shortened
-
-Json = dict[str, Any]
+from raylab.runs.records import Part
 
 KEPT = 10
 EXCERPT = 600
@@ -23,6 +32,91 @@ EXCERPT = 600
 SHOWN_NAME = 120
 NOTHING: Roots = frozenset()
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
+
+LookUp = Callable[[str], tuple[str, HumanDecision | None]]
+"""The description of a case, by its id, and a person's latest decision on it."""
+
+
+class ShownRoot(Part):
+    """A root of a shown code."""
+
+    operator: str
+    """Joins it to the root before; empty for the first."""
+    root: str
+    alone: bool
+    """It is in this annotator's code and not in the other's."""
+
+
+class ShownCode(Part):
+    """A code as people are shown it."""
+
+    parts: tuple[ShownRoot, ...]
+    fields: str
+    """The attributes, as in the canonical line."""
+
+
+class ShownJudgement(Part):
+    """The evaluator's report on a shown code."""
+
+    verdict: Verdict
+    score: int
+    issues: tuple[Issue, ...]
+    summary: str
+
+
+class Candidate(Part):
+    """A code for the case, and what the evaluator said of it."""
+
+    model: str | None
+    code: ShownCode | None
+    rationale: str | None
+    report: ShownJudgement | None
+
+
+class AdjudicatedCandidate(Candidate):
+    """The adjudicator's code."""
+
+    choice: Literal["A", "B", "synthesis"]
+
+
+class DecidedCandidate(Candidate):
+    """A person's code, with its justification as the rationale."""
+
+    action: Literal["decide", "undo"]
+    reviewer: str
+    decided: str
+    """Time in ISO 8601."""
+    confirmed: bool | None
+    """By the evaluator; None if it was not asked."""
+
+
+class ShownDisagreement(Part):
+    """A disagreement as people are shown it; no text in it is longer than an excerpt."""
+
+    case: str
+    status: Status
+    reason: str | None
+    gold: ShownCode | None
+    distance: float
+    """Of the two sets of roots, in [0, 1]."""
+    conviction: float
+    """Lower of the evaluator's two scores, in [0, 1]."""
+    description: str
+    candidates: dict[Side, Candidate]
+    """Of the two annotators."""
+    adjudicated: AdjudicatedCandidate | None
+    code: ShownCode | None
+    """The protocol's."""
+    decision: DecidedCandidate | None
+    """A person's latest."""
+
+
+class DisagreementReport(Part):
+    """The disagreements of a run."""
+
+    total: int
+    shown: tuple[ShownDisagreement, ...]
+    """The most instructive, by rank."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +137,7 @@ class Disagreement:
     def rank(self) -> tuple[bool, float, str]:
         """Orders disagreements, the most instructive first.
 
-        Most is to be learnt where two answers lie far apart and yet the evaluator found both
+        Most is to be learnt where two answers lie far apart and the evaluator still found both
         convincing: there the description, or the taxonomy, can be read in two ways, while an
         answer that was refused shows no more than a mistake. So the product of distance and
         conviction counts. Cases that an adjudicator settled or a person is to decide go before
@@ -53,8 +147,8 @@ class Disagreement:
         return not settled, -self.distance * self.conviction, self.outcome.case
 
 
-def disagreement(outcome: Outcome, distance: SetDistance) -> Disagreement | None:
-    """The disagreement on a case; None unless both annotators gave a code and these differ."""
+def find_disagreement(outcome: Outcome, distance: SetDistance) -> Disagreement | None:
+    """Returns the disagreement on a case; None unless both gave a code and these differ."""
     agreement = agreement_of(outcome, distance)
     if agreement is None or agreement.exact:
         return None
@@ -67,103 +161,95 @@ class Disagreements:
     """Counts the disagreements of a run as its outcomes come, and keeps the most instructive."""
 
     def __init__(self, distance: SetDistance, kept: int = KEPT) -> None:
-        """Start without outcomes; `kept` disagreements are held at most."""
+        """Starts without outcomes; `kept` disagreements are held at most."""
         self._distance, self._kept = distance, kept
         self._best: list[Disagreement] = []
         self._total = 0
 
     def add(self, outcome: Outcome) -> None:
-        """Count a case."""
-        found = disagreement(outcome, self._distance)
+        """Counts a case."""
+        found = find_disagreement(outcome, self._distance)
         if found is not None:
             self._total += 1
             insort(self._best, found, key=lambda one: one.rank)
             del self._best[self._kept :]
 
-    def summary(self, look_up: Callable[[str], tuple[str, HumanDecision | None]]) -> Json:
-        """What people are shown; no text in it is longer than an excerpt.
-
-        Args:
-            look_up: The description of a case, by its id, and a person's latest decision on it.
-
-        Returns:
-            `total`, of all cases; `shown`, the most instructive by rank, each with `case`,
-            `status`, `reason`, `gold`, `distance`, `conviction`, `description`; `a`, `b` and, if it
-            was asked, `adjudicated` (with `choice`) as candidates; `code`, the protocol's, and the
-            `decision` of a person or null. A candidate has its `model`, `code`, `rationale` and the
-            evaluator's `report` with verdict, score, issues and summary. A code has `fields` and
-            `parts`, each with `operator`, `root` and whether the root is `alone`, in the code of A
-            or B and not in the other's.
-        """
-        return {
-            "total": self._total,
-            "shown": [_shown(found, *look_up(found.outcome.case)) for found in self._best],
-        }
+    def summary(self, look_up: LookUp) -> DisagreementReport:
+        """Returns what people are shown."""
+        return DisagreementReport(
+            total=self._total,
+            shown=tuple(_shown(found, *look_up(found.outcome.case)) for found in self._best),
+        )
 
 
-def _shown(found: Disagreement, description: str, decision: HumanDecision | None) -> Json:
+def _shown(
+    found: Disagreement, description: str, decision: HumanDecision | None
+) -> ShownDisagreement:
     outcome = found.outcome
     a, b = _roots(outcome.a), _roots(outcome.b)
     settled = outcome.adjudication
-    return {
-        "case": _name(outcome.case),
-        "status": outcome.status.value,
-        "reason": outcome.reason and _excerpt(outcome.reason),
-        "gold": outcome.gold and _code(outcome.gold),
-        "distance": found.distance,
-        "conviction": found.conviction,
-        "description": _excerpt(description),
-        "a": _candidate(outcome.a, outcome.evaluation_a, a - b),
-        "b": _candidate(outcome.b, outcome.evaluation_b, b - a),
-        "adjudicated": settled
-        and {
-            "choice": settled.choice,
-            **_candidate(settled.classification, settled.confirmation),
+    return ShownDisagreement(
+        case=_name(outcome.case),
+        status=outcome.status,
+        reason=outcome.reason and _excerpt(outcome.reason),
+        gold=_code(outcome.gold) if outcome.gold else None,
+        distance=found.distance,
+        conviction=found.conviction,
+        description=_excerpt(description),
+        candidates={
+            "A": _candidate(outcome.a, outcome.evaluation_a, a - b),
+            "B": _candidate(outcome.b, outcome.evaluation_b, b - a),
         },
-        "code": outcome.code and _code(outcome.code),
-        "decision": decision and _decision(decision),
-    }
+        adjudicated=settled
+        and AdjudicatedCandidate(
+            choice=settled.choice,
+            **dict(_candidate(settled.classification, settled.confirmation)),
+        ),
+        code=_code(outcome.code) if outcome.code else None,
+        decision=decision and _decision(decision),
+    )
 
 
 def _candidate(
     answer: Classification | None, report: Evaluation | None, alone: Roots = NOTHING
-) -> Json:
-    return {
-        "model": answer and _name(source_of(answer).response_model or source_of(answer).model),
-        "code": answer and answer.code and _code(answer.code, alone),
-        "rationale": answer and _excerpt(answer.rationale),
-        "report": report
-        and {
-            "verdict": report.verdict.value,
-            "score": report.score,
-            "issues": [issue.value for issue in report.issues],
-            "summary": _excerpt(report.summary),
-        },
-    }
+) -> Candidate:
+    source = answer and source_of(answer)
+    return Candidate(
+        model=source and _name(source.response_model or source.model),
+        code=_code(answer.code, alone) if answer and answer.code else None,
+        rationale=answer and _excerpt(answer.rationale),
+        report=report
+        and ShownJudgement(
+            verdict=report.verdict,
+            score=report.score,
+            issues=report.issues,
+            summary=_excerpt(report.summary),
+        ),
+    )
 
 
-def _decision(decision: HumanDecision) -> Json:
-    return {
-        "action": decision.action,
-        "reviewer": _name(decision.reviewer),
-        "decided": decision.decided.isoformat(),
-        "confirmed": decision.confirmation and decision.confirmation.acceptable,
-        **_candidate(decision.classification, decision.confirmation),
-        "rationale": _excerpt(decision.justification),
-    }
+def _decision(decision: HumanDecision) -> DecidedCandidate:
+    candidate = _candidate(decision.classification, decision.confirmation)
+    return DecidedCandidate(
+        **dict(candidate.model_copy(update={"rationale": _excerpt(decision.justification)})),
+        action=decision.action,
+        reviewer=_name(decision.reviewer),
+        decided=decision.decided.isoformat(),
+        confirmed=decision.confirmation and decision.confirmation.acceptable,
+    )
 
 
 def _roots(answer: Classification | None) -> Roots:
     return parse(answer.code).roots if answer and answer.code else NOTHING
 
 
-def _code(line: str, alone: Roots = NOTHING) -> Json:
+def _code(line: str, alone: Roots = NOTHING) -> ShownCode:
     code = parse(line)
-    parts = [
-        {"operator": operator, "root": root.value, "alone": root in alone}
+    parts = tuple(
+        ShownRoot(operator=operator, root=root.value, alone=root in alone)
         for operator, root in code.parts
-    ]
-    return {"parts": parts, "fields": _name(str(code).partition("; ")[2])}
+    )
+    return ShownCode(parts=parts, fields=_name(str(code).partition("; ")[2]))
 
 
 def _excerpt(text: str) -> str:

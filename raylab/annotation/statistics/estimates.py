@@ -1,59 +1,63 @@
-"""Numbers measured on cases: proportions, their differences, and bootstrap intervals.
-
-An `Estimate` goes into JSON as it is.
-"""
+"""Numbers measured on cases: proportions, their differences, and bootstrap intervals."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypedDict, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+
+from raylab.runs.records import Part
 
 DRAWS = 1000
 """Replicates of the bootstrap."""
 QUANTILES = (0.025, 0.975)
 LEAST_DEFINED = 0.8
 """Share of the replicates that must have a value for an interval to be given."""
+DRAWS_AT_ONCE = 50
+"""Replicates of a mean that are drawn at once."""
 CHUNK = 1 << 20
 """Numbers of a bootstrap that are held at once."""
 
 Array = NDArray[np.float64]
 
 
-class Estimate(TypedDict):
+class Estimate(Part):
     """A number measured on cases.
 
-    Keys:
-        value: None if it is undefined.
-        interval: [low, high] at 95 %; None if there is none.
-        count: Cases that it rests on.
-        reason: Why the value or the interval is undefined; None if both are there.
+    Proportions have Wilson intervals, all others percentile bootstrap intervals over cases.
+    Nothing that is missing counts as zero: it is left out.
     """
 
     value: float | None
-    interval: list[float] | None
+    """None if it is undefined."""
+    interval: tuple[float, float] | None
+    """Low and high at 95 %; None if there is none."""
     count: int
+    """Cases that it rests on."""
     reason: str | None
+    """The reason why the value or the interval is undefined; None if both are there."""
+
+    @property
+    def cases(self) -> int:
+        """The cases that an estimated share stands for."""
+        return round((self.value or 0.0) * self.count)
 
 
-class Difference(TypedDict):
-    """Two proportions compared.
-
-    Keys:
-        value: First less second, in [-1, 1]; None if one has no trials.
-        interval: [low, high] at 95 %; None if one has no trials.
-        p_value: Of the two-sided test that both are equal; None if one has no trials.
-    """
+class Difference(Part):
+    """Two proportions compared."""
 
     value: float | None
-    interval: list[float] | None
+    """First less second, in [-1, 1]; None if one has no trials."""
+    interval: tuple[float, float] | None
+    """Low and high at 95 %; None if one has no trials."""
     p_value: float | None
+    """Of the two-sided test that both are equal; None if one has no trials."""
 
 
 def proportion(successes: int, trials: int) -> Estimate:
-    """A proportion with its Wilson score interval (1927).
+    """Returns a proportion with its Wilson score interval (1927).
 
     Args:
         successes: 0 to `trials`.
@@ -66,11 +70,11 @@ def proportion(successes: int, trials: int) -> Estimate:
         return Estimate(value=None, interval=None, count=0, reason="no cases")
     interval = stats.binomtest(successes, trials).proportion_ci(method="wilson")
     low, high = float(interval.low), float(interval.high)
-    return Estimate(value=successes / trials, interval=[low, high], count=trials, reason=None)
+    return Estimate(value=successes / trials, interval=(low, high), count=trials, reason=None)
 
 
 def compare_proportions(first: tuple[int, int], second: tuple[int, int]) -> Difference:
-    """Whether two proportions differ, such as pass rates of one canary set at two times.
+    """Compares two proportions, such as pass rates of one canary set at two times.
 
     The p-value is of Fisher's exact test, which holds its level on sets of any size and is
     conservative on small ones. The interval is Newcombe's (1998), made of both Wilson intervals.
@@ -83,21 +87,45 @@ def compare_proportions(first: tuple[int, int], second: tuple[int, int]) -> Diff
         ValueError: More successes than trials, or fewer than none.
     """
     a, b = proportion(*first), proportion(*second)
-    if not (a["interval"] and b["interval"]):
+    if not (a.interval and b.interval):
         return Difference(value=None, interval=None, p_value=None)
     p, q = first[0] / first[1], second[0] / second[1]
-    (low_p, high_p), (low_q, high_q) = a["interval"], b["interval"]
+    (low_p, high_p), (low_q, high_q) = a.interval, b.interval
     low = p - q - math.hypot(p - low_p, high_q - q)
     high = p - q + math.hypot(high_p - p, q - low_q)
     table = [[first[0], first[1] - first[0]], [second[0], second[1] - second[0]]]
     p_value = float(cast(Any, stats.fisher_exact(table)).pvalue)
-    return Difference(value=p - q, interval=[low, high], p_value=p_value)
+    return Difference(value=p - q, interval=(low, high), p_value=p_value)
+
+
+def mean_estimate(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Estimate:
+    """Returns the mean of counted values, with a percentile bootstrap interval over cases.
+
+    Args:
+        counts: Cases by value.
+        seed: Of the bootstrap.
+        draws: Replicates; 0 leaves the interval out.
+    """
+    values = np.array(sorted(counts), float)
+    cases = np.array([counts[value] for value in values], float)
+    total = int(cases.sum())
+    if not total:
+        return Estimate(value=None, interval=None, count=0, reason="no cases")
+    mean = float(values @ cases / total)
+    if not draws or total < 2:
+        reason = "one case has no spread" if draws else "no replicates"
+        return Estimate(value=mean, interval=None, count=total, reason=reason)
+    generator = np.random.default_rng(seed)
+    sizes = [min(DRAWS_AT_ONCE, draws - start) for start in range(0, draws, DRAWS_AT_ONCE)]
+    means = [generator.multinomial(total, cases / total, size) @ values / total for size in sizes]
+    interval = _percentiles(np.concatenate(means))
+    return Estimate(value=mean, interval=interval, count=total, reason=None)
 
 
 def bootstrap(
     counts: Sequence[int], statistic: Callable[[Array], Array], draws: int, seed: int
 ) -> Estimate:
-    """A statistic of two annotators' answers with its percentile bootstrap interval.
+    """Returns a statistic of two annotators' answers with its percentile bootstrap interval.
 
     Cases with equal pairs of answers are exchangeable, so drawing the counts of the distinct pairs
     from a multinomial draws the cases with replacement.
@@ -122,7 +150,7 @@ def bootstrap(
 
 def _interval(
     cases: Array, statistic: Callable[[Array], Array], draws: int, seed: int
-) -> tuple[list[float] | None, str | None]:
+) -> tuple[tuple[float, float] | None, str | None]:
     total = int(cases.sum())
     if not draws or total < 2:
         return None, "no replicates" if not draws else "one case has no spread"
@@ -134,4 +162,9 @@ def _interval(
     values = values[~np.isnan(values)]
     if len(values) < LEAST_DEFINED * draws:
         return None, f"only {len(values)} of {draws} replicates have a value: too few cases differ"
-    return np.quantile(values, QUANTILES).tolist(), None
+    return _percentiles(values), None
+
+
+def _percentiles(values: Array) -> tuple[float, float]:
+    low, high = np.quantile(values, QUANTILES).tolist()
+    return low, high

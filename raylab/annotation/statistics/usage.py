@@ -1,23 +1,73 @@
-"""What the calls of a run took: numbers, tokens, cost and seconds, each summed as it comes."""
+"""The calls of a run: numbers, tokens, cost and seconds, each summed as it comes."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, NamedTuple
 
 from raylab.annotation.outcome import Call, Outcome
+from raylab.annotation.statistics.texts import LISTED, OTHERS
+from raylab.runs.measures import Measure
+from raylab.runs.records import Part
 
-Json = dict[str, Any]
-
-LISTED = 100
-"""Different names that are counted on their own; those that come later are counted together."""
-OTHERS = "others"
 BINS_PER_E_FOLD = 50
 """Bins of a factor e of time: a quantile is right to 1 %."""
 SHORTEST = 1e-6
 """Seconds below which all times are one."""
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+class Seconds(Part):
+    """How long calls or cases took, in seconds; quantiles are right to 1 %."""
+
+    mean: float
+    p50: Annotated[float, Measure("a call took, median", "seconds", "lower")]
+    p90: float
+    p99: Annotated[float, Measure("a call took, 99th percentile", "seconds", "lower")]
+    max: float
+
+
+class CallUsage(Part):
+    """Calls of one kind; tokens, cost and seconds are of those that were sent."""
+
+    sent: Annotated[int, Measure("calls sent", "count", None)]
+    cached: Annotated[int, Measure("calls answered from the journal", "count", None)]
+    """Paid before, by this run or another."""
+    prompt_tokens: Annotated[int, Measure("tokens of requests", "count", "lower")]
+    completion_tokens: Annotated[int, Measure("tokens of replies", "count", "lower")]
+    cost: Annotated[float | None, Measure("cost", "number", "lower")]
+    """None with a call that has no price."""
+    priced: float
+    """Cost of the calls that have a price."""
+    unpriced: int
+    """Calls that have no price."""
+    seconds: Seconds | None
+    """Of a call; None without calls."""
+
+
+class SourceUsage(CallUsage):
+    """The calls to one model in one role with one prompt."""
+
+    role: str
+    model: str
+    response_model: str
+    """As the server named it."""
+    prompt: str
+    """Name and version."""
+    prompt_hash: str
+    """SHA-256 of what the prompt says."""
+
+    @property
+    def shown_model(self) -> str:
+        """The model as it was served, or as it was asked for where the server names none."""
+        return self.response_model or self.model
+
+
+class UsageReport(Part):
+    """The calls of a run."""
+
+    total: CallUsage
+    by_source: tuple[SourceUsage, ...]
 
 
 class Durations:
@@ -28,18 +78,23 @@ class Durations:
         self._count, self._total, self._longest = 0, 0.0, 0.0
 
     def add(self, seconds: float) -> None:
-        """Count a time, at least 0."""
+        """Counts a time, at least 0."""
         self._bins[math.floor(math.log(max(seconds, SHORTEST)) * BINS_PER_E_FOLD)] += 1
         self._count += 1
         self._total += seconds
         self._longest = max(self._longest, seconds)
 
-    def summary(self) -> Json | None:
-        """`mean`, `p50`, `p90`, `p99` (each to 1 %) and `max` in seconds; None without a time."""
+    def summary(self) -> Seconds | None:
+        """Returns the mean, the quantiles and the longest; None without a time."""
         if not self._count:
             return None
-        quantiles = {name: self._quantile(share) for name, share in QUANTILES.items()}
-        return {"mean": self._total / self._count, **quantiles, "max": self._longest}
+        return Seconds(
+            mean=self._total / self._count,
+            p50=self._quantile(0.5),
+            p90=self._quantile(0.9),
+            p99=self._quantile(0.99),
+            max=self._longest,
+        )
 
     def _quantile(self, share: float) -> float:
         rank, seen = share * self._count, 0
@@ -52,7 +107,7 @@ class Durations:
 
 @dataclass
 class Spending:
-    """Calls of one kind; tokens, cost and seconds are of those that were sent."""
+    """Counts of calls of one kind."""
 
     sent: int = 0
     cached: int = 0
@@ -63,7 +118,7 @@ class Spending:
     seconds: Durations = field(default_factory=Durations)
 
     def add(self, call: Call) -> None:
-        """Count a call."""
+        """Counts a call."""
         if call.cached:
             self.cached += 1
             return
@@ -76,18 +131,28 @@ class Spending:
         else:
             self.priced += call.cost
 
-    def summary(self) -> Json:
-        """The counts; `cost` is None with calls that have no price, `priced` is of the others."""
-        return {
-            "sent": self.sent,
-            "cached": self.cached,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "cost": None if self.unpriced else self.priced,
-            "priced": self.priced,
-            "unpriced": self.unpriced,
-            "seconds": self.seconds.summary(),
-        }
+    def summary(self) -> CallUsage:
+        """Returns what was counted."""
+        return CallUsage(
+            sent=self.sent,
+            cached=self.cached,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            cost=None if self.unpriced else self.priced,
+            priced=self.priced,
+            unpriced=self.unpriced,
+            seconds=self.seconds.summary(),
+        )
+
+
+class CallSource(NamedTuple):
+    """Who was asked what."""
+
+    role: str
+    model: str
+    response_model: str
+    prompt: str
+    prompt_hash: str
 
 
 class Usage:
@@ -95,32 +160,32 @@ class Usage:
 
     def __init__(self) -> None:
         self._all = Spending()
-        self._by_source: dict[tuple[str, str, str, str, str], Spending] = {}
+        self._by_source: dict[CallSource, Spending] = {}
 
     def add(self, outcome: Outcome) -> None:
-        """Count the calls of a case."""
+        """Counts the calls of a case."""
         for call in calls_of(outcome):
-            key = (call.role, call.model, call.response_model, call.prompt, call.prompt_hash)
-            if key not in self._by_source and len(self._by_source) >= LISTED:
-                key = (call.role, call.model, OTHERS, call.prompt, call.prompt_hash)
+            source = CallSource(
+                call.role, call.model, call.response_model, call.prompt, call.prompt_hash
+            )
+            if source not in self._by_source and len(self._by_source) >= LISTED:
+                source = source._replace(response_model=OTHERS)
             self._all.add(call)
-            self._by_source.setdefault(key, Spending()).add(call)
+            self._by_source.setdefault(source, Spending()).add(call)
 
-    def summary(self) -> Json:
-        """`total`, and `by_source` as rows by role, model, served, prompt and prompt_hash."""
-        names = ("role", "model", "response_model", "prompt", "prompt_hash")
-        rows = sorted(self._by_source.items())
-        return {
-            "total": self._all.summary(),
-            "by_source": [
-                {**dict(zip(names, key, strict=True)), **spending.summary()}
-                for key, spending in rows
-            ],
-        }
+    def summary(self) -> UsageReport:
+        """Returns the total and a row for each source, in the order of their names."""
+        return UsageReport(
+            total=self._all.summary(),
+            by_source=tuple(
+                SourceUsage(**dict(spending.summary()), **source._asdict())
+                for source, spending in sorted(self._by_source.items())
+            ),
+        )
 
 
 def calls_of(outcome: Outcome) -> Iterator[Call]:
-    """Every answered call of a case."""
+    """Yields every answered call of a case."""
     parts = [outcome.a, outcome.b, outcome.evaluation_a, outcome.evaluation_b]
     if (adjudication := outcome.adjudication) is not None:
         parts += [adjudication.classification, adjudication.confirmation]

@@ -29,12 +29,12 @@ def test_kappa_by_hand():
     # Agreed 35 of 50; by chance .5 * .6 + .5 * .4 = .5; so (.7 - .5) / .5.
     counts = {(LRN, LRN): 20, (LRN, EVO): 5, (EVO, LRN): 10, (EVO, EVO): 15}
     found = cohen_kappa(counts)
-    assert found["value"] == about(0.4)
-    assert (found["count"], found["reason"]) == (50, None)
+    assert found.value == about(0.4)
+    assert (found.count, found.reason) == (50, None)
     with_missing = cohen_kappa(counts | {(None, LRN): 9, (LRN, None): 9, (None, None): 9})
     assert with_missing == found
     # Never agreed, with equal margins of a half: (0 - .5) / .5.
-    assert cohen_kappa({(LRN, EVO): 5, (EVO, LRN): 5})["value"] == about(-1.0)
+    assert cohen_kappa({(LRN, EVO): 5, (EVO, LRN): 5}).value == about(-1.0)
 
 
 def test_alpha_by_hand():
@@ -45,8 +45,8 @@ def test_alpha_by_hand():
     # D_e = 2 * (5*2*.25 + 5*1*.0625 + 2*1*.0625) / (8 * 7)
     expected = 2 * (10 * 0.25 + 5 * 0.0625 + 2 * 0.0625) / 56
     found = krippendorff_alpha(counts, PACKAGED)
-    assert found["value"] == about(1 - (0.3125 / 4) / expected)
-    assert found["count"] == 4
+    assert found.value == about(1 - (0.3125 / 4) / expected)
+    assert found.count == 4
     missing = {(one, roots()): 3, (roots(), other): 2, (roots(), roots()): 1}
     assert krippendorff_alpha(counts | missing, PACKAGED) == found
 
@@ -68,7 +68,7 @@ def test_alpha_is_that_of_an_independent_implementation():
         level_of_measurement=metric,
         value_domain=[float(place) for place in range(len(some))],
     )
-    assert krippendorff_alpha(Counter(pairs), PACKAGED, draws=0)["value"] == about(float(expected))
+    assert krippendorff_alpha(Counter(pairs), PACKAGED, draws=0).value == about(float(expected))
 
 
 def test_nothing_is_made_up_where_agreement_is_undefined():
@@ -76,18 +76,18 @@ def test_nothing_is_made_up_where_agreement_is_undefined():
         cohen_kappa({(LRN, LRN): 30}),
         krippendorff_alpha({(roots(LRN), roots(LRN)): 9}, PACKAGED),
     ):
-        assert (found["value"], found["interval"]) == (None, None)
-        assert found["reason"] == "no disagreement is expected: all answers are the same"
+        assert (found.value, found.interval) == (None, None)
+        assert found.reason == "no disagreement is expected: all answers are the same"
     for found in (cohen_kappa({}), krippendorff_alpha({(roots(), roots(LRN)): 2}, PACKAGED)):
-        assert (found["value"], found["interval"], found["count"]) == (None, None, 0)
-        assert found["reason"] == "no case with both answers"
+        assert (found.value, found.interval, found.count) == (None, None, 0)
+        assert found.reason == "no case with both answers"
     single = krippendorff_alpha({(roots(LRN), roots(EVO)): 1}, PACKAGED)
     # Two values that differ: D_o = D_e.
-    assert (single["value"], single["interval"]) == (about(0.0), None)
+    assert (single.value, single.interval) == (about(0.0), None)
     # Most replicates of 1 in 1,001 that differ are without a value only if it is not drawn: 37 %.
     rare = cohen_kappa({(LRN, LRN): 1000, (LRN, EVO): 1})
-    assert rare["value"] is not None and rare["interval"] is None
-    assert rare["reason"] is not None and "replicates have a value" in rare["reason"]
+    assert rare.value is not None and rare.interval is None
+    assert rare.reason is not None and "replicates have a value" in rare.reason
 
 
 def test_the_interval_is_that_of_resampled_cases():
@@ -98,22 +98,22 @@ def test_the_interval_is_that_of_resampled_cases():
     values: list[float] = []
     for _ in range(1500):
         drawn = Counter(generator.choices(cases, k=len(cases)))
-        value = cohen_kappa(drawn, draws=0)["value"]
+        value = cohen_kappa(drawn, draws=0).value
         assert value is not None
         values.append(value)
     expected = np.quantile(values, [0.025, 0.975])
     # The quantiles of both are drawn: about .004 of standard error each.
-    assert found["interval"] == pytest.approx(expected.tolist(), abs=0.02)
+    assert found.interval == pytest.approx(tuple(expected.tolist()), abs=0.02)
 
 
 def test_intervals_depend_on_the_seed_and_shrink_with_the_cases():
     counts = {(roots(LRN), roots(LRN)): 30, (roots(LRN), roots(EVO)): 9, (roots(EVO),) * 2: 21}
     found = krippendorff_alpha(counts, PACKAGED)
     assert krippendorff_alpha(dict(reversed(counts.items())), PACKAGED) == found
-    assert krippendorff_alpha(counts, PACKAGED, seed=1)["interval"] != found["interval"]
+    assert krippendorff_alpha(counts, PACKAGED, seed=1).interval != found.interval
     many = krippendorff_alpha({pair: n * 1_000_000 for pair, n in counts.items()}, PACKAGED)
-    assert found["interval"] is not None and many["interval"] is not None
-    width, shrunk = (high - low for low, high in (found["interval"], many["interval"]))
+    assert found.interval is not None and many.interval is not None
+    width, shrunk = (high - low for low, high in (found.interval, many.interval))
     # 1,000,000 times the cases: 1,000 times narrower.
     assert shrunk == pytest.approx(width / 1000, rel=0.2)
-    assert found["interval"][0] < (found["value"] or 0) < found["interval"][1]
+    assert found.interval[0] < (found.value or 0) < found.interval[1]

@@ -3,8 +3,9 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -12,10 +13,18 @@ from hypothesis import strategies as st
 
 from raylab.annotation.outcome import Classification, HumanDecision, Issue, Outcome, Status, Verdict
 from raylab.annotation.scores import annotator_names, score_files
-from raylab.annotation.statistics.aggregates import Texts, mean_estimate, repair_kind
-from raylab.annotation.statistics.batch_quality import batch_quality
-from raylab.annotation.statistics.confusion import LABELS, Roots, by_root, set_confusion
-from raylab.annotation.statistics.usage import LISTED, OTHERS, Durations
+from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport, Ending
+from raylab.annotation.statistics.confusion import (
+    LABELS,
+    ConfusionPanel,
+    Roots,
+    by_root,
+    set_confusion,
+)
+from raylab.annotation.statistics.estimates import Estimate, mean_estimate
+from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
+from raylab.annotation.statistics.usage import Durations
+from raylab.codebook import SetDistance
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
@@ -26,6 +35,7 @@ from raylab.quality.measure import TreeScores, measure
 from raylab.quality.reading import read_units
 from raylab.quality.trees import find_trees
 from raylab.runs.eval_logs import EvalLog
+from raylab.runs.records import Part
 from tests.annotation.outcomes import (
     DISTANCE,
     adjudication,
@@ -38,29 +48,35 @@ from tests.annotation.outcomes import (
     unread,
 )
 
-Json = Mapping[str, Any]
 L, E, S = frozenset({Root.LRN}), frozenset({Root.EVO}), frozenset({Root.SCH})
 NOTHING: Roots = frozenset()
 
 
-def quality(cases: Iterable[Outcome], *decisions: HumanDecision, **changes: Any) -> Json:
-    found = batch_quality(cases, decisions, DISTANCE, **changes)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+def quality(
+    cases: Iterable[Outcome],
+    *decisions: HumanDecision,
+    distance: SetDistance = DISTANCE,
+    **changes: Any,
+) -> BatchReport:
+    counts = BatchQuality(decisions, distance)
+    for case in cases:
+        counts.add(case)
+    found = counts.report(**changes)
+    written = json.dumps(found.model_dump(mode="json"), allow_nan=False)
+    assert BatchReport.model_validate(json.loads(written)) == found
     return found
 
 
-def share(estimate: Json) -> tuple[int, int]:
+def share(estimate: Estimate) -> tuple[int, int]:
     """Numerator and denominator of an estimated proportion."""
-    if estimate["value"] is None:
-        return 0, estimate["count"]
-    return round(estimate["value"] * estimate["count"]), estimate["count"]
+    return estimate.cases, estimate.count
 
 
-def matrix(panel: Json, kind: str = "sets") -> dict[tuple[str, str], float]:
+def matrix(panel: ConfusionPanel, kind: str = "sets") -> dict[tuple[str, str], float]:
     """What is not zero."""
     return {
         (row, column): count
-        for row, line in zip(LABELS, panel[kind], strict=True)
+        for row, line in zip(LABELS, getattr(panel, kind), strict=True)
         for column, count in zip(LABELS, line, strict=True)
         if count
     }
@@ -93,50 +109,49 @@ DOZEN = [
 
 
 def test_statuses_and_endings_of_a_dozen_cases():
-    cases = quality(DOZEN)["cases"]
-    assert (cases["total"], cases["with_gold"], cases["traps"]) == (12, 10, 2)
-    assert {name: share(one) for name, one in cases["status"].items()} == {
+    cases = quality(DOZEN).cases
+    assert (cases.total, cases.with_gold, cases.traps) == (12, 10, 2)
+    assert {name: share(one) for name, one in cases.status.items()} == {
         "accepted": (4, 12), "adjudicated": (2, 12), "human": (5, 12), "failed": (1, 12)
     }  # fmt: skip
-    assert cases["endings"]["human:one-acceptable"] == {
-        "cases": 2,
-        "example": "7: only B is acceptable",
-    }
-    assert cases["endings"]["accept"] == {"cases": 6, "example": None}
-    assert cases["paths"]["evaluate-a:FAIL > human:one-acceptable"] == 1
-    assert cases["seconds"]["mean"] == 4.0
+    assert cases.endings["human:one-acceptable"] == Ending(
+        cases=2, example="7: only B is acceptable"
+    )
+    assert cases.endings["accept"] == Ending(cases=6, example=None)
+    assert cases.paths["evaluate-a:FAIL > human:one-acceptable"] == 1
+    assert cases.seconds is not None and cases.seconds.mean == 4.0
 
 
 def test_pass_rates_of_a_dozen_cases():
-    a, b = (quality(DOZEN)["annotators"][side]["evaluation"] for side in "AB")
+    a, b = (quality(DOZEN).annotators[side].evaluation for side in "AB")
     # Eleven answers of A, two of them without a code and one FAIL.
-    assert (a["evaluated"], a["without_code"], share(a["pass_rate"])) == (11, 2, (8, 11))
-    assert (b["evaluated"], b["without_code"], share(b["pass_rate"])) == (11, 1, (10, 11))
+    assert (a.evaluated, a.without_code, share(a.pass_rate)) == (11, 2, (8, 11))
+    assert (b.evaluated, b.without_code, share(b.pass_rate)) == (11, 1, (10, 11))
     # Wilson (1927), with 0.95 of the normal distribution within z = 1.959964 deviations.
     p, n, z = 8 / 11, 11, 1.959964
     middle, half = p + z * z / 2 / n, z * math.sqrt(p * (1 - p) / n + z * z / 4 / n / n)
     low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-    assert a["pass_rate"]["interval"] == pytest.approx([low, high], abs=1e-6)
-    assert share(a["execution_issue"]) == (1, 9)
-    assert a["verdicts"] == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 3}
-    assert a["raw_verdicts"] == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 1}
-    assert a["issues"]["format"] == 2
-    assert a["scores"] == {str(low): {0: 2, 40: 1, 90: 8}.get(low, 0) for low in range(0, 100, 10)}
-    assert a["mean_score"] == pytest.approx((8 * 90 + 40) / 11)
-    assert a["caps"] == {"no code could be read": 2}
+    assert a.pass_rate.interval == pytest.approx([low, high], abs=1e-6)
+    assert share(a.execution_issue) == (1, 9)
+    assert a.verdicts == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 3}
+    assert a.raw_verdicts == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 1}
+    assert a.issues[Issue.FORMAT] == 2
+    assert a.scores == {low: {0: 2, 40: 1, 90: 8}.get(low, 0) for low in range(0, 100, 10)}
+    assert a.mean_score == pytest.approx((8 * 90 + 40) / 11)
+    assert a.caps == {"no code could be read": 2}
 
 
 def test_agreement_of_a_dozen_cases():
-    agreement = quality(DOZEN)["agreement"]
-    assert (agreement["cases"], agreement["both"]) == (12, 9)
-    assert share(agreement["exact"]) == (4, 9)
+    agreement = quality(DOZEN).agreement
+    assert (agreement.cases, agreement.both) == (12, 9)
+    assert share(agreement.exact) == (4, 9)
     # Evo/Lrn and Lrn+Evo have the same roots.
-    assert share(agreement["same_roots"]) == (5, 9)
+    assert share(agreement.same_roots) == (5, 9)
     # Sym against Lrn+Sch, Swm against Sym, Evo against Swm, Lrn against Sch share nothing.
-    assert agreement["jaccard"]["value"] == pytest.approx(5 / 9)
-    assert agreement["composition"]["value"] == pytest.approx(4.5 / 9)
+    assert agreement.jaccard.value == pytest.approx(5 / 9)
+    assert agreement.composition.value == pytest.approx(4.5 / 9)
     # Distances .65, .50, .80 and the mean of .65 and .30, which is .475.
-    assert agreement["weighted"]["value"] == pytest.approx(1 - (0.65 + 0.5 + 0.8 + 0.475) / 9)
+    assert agreement.weighted.value == pytest.approx(1 - (0.65 + 0.5 + 0.8 + 0.475) / 9)
     # OPT=Evo/Lrn to OPT=Lrn+Evo: 7 edits; a root to another 3, but 1 where a letter is common
     # (Swm, Sym: 2); OPT=Sym to OPT=Lrn+Sch: 7.
     edits = [0, 0, 0, 0] + [
@@ -144,15 +159,16 @@ def test_agreement_of_a_dozen_cases():
         for x, y in (("Evo/Lrn", "Lrn+Evo"), ("Lrn", "Sch"), ("Evo", "Swm"), ("Swm", "Sym"),
                      ("Sym", "Lrn+Sch"))
     ]  # fmt: skip
-    assert agreement["levenshtein"]["value"] == pytest.approx(statistics.fmean(edits))
-    low, high = agreement["jaccard"]["interval"]
+    assert agreement.levenshtein.value == pytest.approx(statistics.fmean(edits))
+    assert agreement.jaccard.interval is not None
+    low, high = agreement.jaccard.interval
     assert 0 <= low < 5 / 9 < high <= 1
     # Primary roots: agree in 4 of 9 (Evo/Lrn begins with Evo, Lrn+Evo with Lrn).
     rows = {"Lrn": 4, "Evo": 3, "Swm": 1, "Sym": 1}
     columns = {"Lrn": 5, "Evo": 1, "Sch": 1, "Swm": 1, "Sym": 1}
     expected = sum(count * columns.get(root, 0) for root, count in rows.items()) / 81
-    assert agreement["kappa"]["value"] == pytest.approx((4 / 9 - expected) / (1 - expected))
-    assert agreement["alpha"]["count"] == 9
+    assert agreement.kappa.value == pytest.approx((4 / 9 - expected) / (1 - expected))
+    assert agreement.alpha.count == 9
 
 
 def _edits(a: str, b: str) -> int:
@@ -166,33 +182,33 @@ def _edits(a: str, b: str) -> int:
 
 
 def test_a_dozen_cases_against_gold():
-    gold = quality(DOZEN)["gold"]
+    gold = quality(DOZEN).gold
     a, b, final = gold["A"], gold["B"], gold["final"]
     # A did not answer 11; 9 is an answer without a code, and wrong.
-    assert (a["cases"], a["left_out"], a["without_code"]) == (9, 1, 1)
-    assert (share(a["roots"]), share(a["exact"]), share(a["primary"])) == ((6, 9), (6, 9), (6, 9))
+    assert (a.cases, a.left_out, a.without_code) == (9, 1, 1)
+    assert (share(a.roots), share(a.exact), share(a.primary)) == ((6, 9), (6, 9), (6, 9))
     # B has the roots of 4, composed otherwise.
-    assert (b["cases"], b["left_out"], b["without_code"]) == (10, 0, 0)
-    assert (share(b["roots"]), share(b["exact"]), share(b["primary"])) == (
+    assert (b.cases, b.left_out, b.without_code) == (10, 0, 0)
+    assert (share(b.roots), share(b.exact), share(b.primary)) == (
         (7, 10),
         (6, 10),
         (6, 10),
     )
-    assert (final["cases"], final["left_out"], share(final["roots"])) == (5, 5, (4, 5))
-    assert gold["reviewed"] is None
+    assert (final.cases, final.left_out, share(final.roots)) == (5, 5, (4, 5))
+    assert "reviewed" not in gold
     # Gold has Lrn in 1, 2, 4, 5, 6, 9; A names it in 1, 2, 4, 5.
-    lrn = a["by_root"]["Lrn"]
-    assert (lrn["gold"], lrn["answered"], lrn["right"]) == (6, 4, 4)
-    assert (share(lrn["recall"]), share(lrn["precision"])) == ((4, 6), (4, 4))
-    assert a["by_root"]["Ctl"]["recall"]["reason"] == "no cases"
+    lrn = a.by_root["Lrn"]
+    assert (lrn.gold, lrn.answered, lrn.right) == (6, 4, 4)
+    assert (share(lrn.recall), share(lrn.precision)) == ((4, 6), (4, 4))
+    assert a.by_root["Ctl"].recall.reason == "no cases"
 
 
 def test_confusion_of_a_dozen_cases():
-    confusion = quality(DOZEN)["confusion"]
-    assert confusion["labels"] == [*(root.value for root in Root), "none"]
-    assert list(confusion["panels"]) == ["a_b", "gold_A", "gold_B", "gold_final"]
-    a_b = confusion["panels"]["a_b"]
-    assert (a_b["rows"], a_b["columns"]) == ("annotator A", "annotator B")
+    confusion = quality(DOZEN).confusion
+    assert confusion.labels == (*(root.value for root in Root), "none")
+    assert list(confusion.panels) == ["a_b", "gold_A", "gold_B", "gold_final"]
+    a_b = confusion.panels["a_b"]
+    assert (a_b.rows, a_b.columns) == ("annotator A", "annotator B")
     assert matrix(a_b) == {
         ("Lrn", "Lrn"): 4, ("Evo", "Evo"): 2, ("Lrn", "Sch"): 1, ("Evo", "Swm"): 1,
         ("Swm", "Sym"): 1, ("none", "Lrn"): 1.5, ("none", "none"): 1, ("none", "Prb"): 1,
@@ -203,46 +219,46 @@ def test_confusion_of_a_dozen_cases():
         ("Evo", "Swm"): 1, ("Swm", "Sym"): 1, ("Sym", "Lrn"): 1, ("none", "Lrn"): 1,
         ("none", "none"): 1, ("none", "Prb"): 1,
     }  # fmt: skip
-    final = matrix(confusion["panels"]["gold_final"])
+    final = matrix(confusion.panels["gold_final"])
     assert final == {("Lrn", "Lrn"): 3, ("Evo", "Evo"): 2, ("Lrn", "Sch"): 1}
 
 
 def test_traps_count_by_the_root_that_they_bait():
-    traps = quality(DOZEN)["sensitivity"]
+    traps = quality(DOZEN).sensitivity
     # A took 7 for Swm, as baited; B took 8 for Sch, which is among the roots of execution.
-    assert (traps["A"]["answered"], traps["A"]["bait_named"]) == (2, 1)
-    assert (share(traps["A"]["wrong"]), share(traps["A"]["taken"])) == ((1, 2), (1, 2))
-    assert (share(traps["B"]["wrong"]), share(traps["B"]["taken"])) == ((1, 2), (1, 2))
-    assert (traps["A"]["taken_for"], traps["B"]["taken_for"]) == ({"Swm": 1}, {"Sch": 1})
-    assert traps["final"]["taken"]["reason"] == "no cases"
+    assert (traps["A"].answered, traps["A"].bait_named) == (2, 1)
+    assert (share(traps["A"].wrong), share(traps["A"].taken)) == ((1, 2), (1, 2))
+    assert (share(traps["B"].wrong), share(traps["B"].taken)) == ((1, 2), (1, 2))
+    assert (traps["A"].taken_for, traps["B"].taken_for) == ({"Swm": 1}, {"Sch": 1})
+    assert traps["final"].taken.reason == "no cases"
     # Another wrong root than the one baited is wrong, and not taken.
     one = outcome("t", "Sch", "Swm", gold="Sym", trap=True, meta={"bait": ["Swm"]})
-    traps = quality([one])["sensitivity"]
-    assert (share(traps["A"]["wrong"]), share(traps["A"]["taken"])) == ((1, 1), (0, 1))
-    assert share(traps["B"]["taken"]) == (1, 1)
+    traps = quality([one]).sensitivity
+    assert (share(traps["A"].wrong), share(traps["A"].taken)) == ((1, 1), (0, 1))
+    assert share(traps["B"].taken) == (1, 1)
     # A baited root that gold has too is no mistake.
     one = outcome("t", "Evo/Swm", "Evo", gold="Evo", trap=True)
-    assert quality([one])["sensitivity"]["A"]["taken_for"] == {"Swm": 1}
-    assert share(quality([one])["sensitivity"]["B"]["taken"]) == (0, 1)
+    assert quality([one]).sensitivity["A"].taken_for == {"Swm": 1}
+    assert share(quality([one]).sensitivity["B"].taken) == (0, 1)
 
 
 def test_position_bias_leaves_syntheses_out():
-    settled = quality(DOZEN)["adjudication"]
-    assert (settled["cases"], settled["a_shown_first"]) == (3, 1)
-    assert settled["choices"] == {"A": 1, "B": 1, "synthesis": 1}
+    settled = quality(DOZEN).adjudication
+    assert (settled.cases, settled.a_shown_first) == (3, 1)
+    assert settled.choices == {"A": 1, "B": 1, "synthesis": 1}
     # B was shown first in both, and chosen in one.
-    assert share(settled["first_shown"]) == (1, 2)
-    assert settled["first_shown_p_value"] == 1.0
-    assert share(settled["confirmation"]["pass_rate"]) == (2, 3)
+    assert share(settled.first_shown) == (1, 2)
+    assert settled.first_shown_p_value == 1.0
+    assert share(settled.confirmation.pass_rate) == (2, 3)
     always_first = [
         outcome(str(n), "Lrn", "Sch", status=Status.ADJUDICATED, adjudication=one)
         for n, one in enumerate([adjudication(("A", "B"), "A"), adjudication(("B", "A"), "B")] * 3)
     ]
-    settled = quality(always_first)["adjudication"]
+    settled = quality(always_first).adjudication
     # Six of six heads or tails: 2 / 64.
-    assert settled["first_shown"]["value"] == 1.0
-    assert settled["first_shown_p_value"] == pytest.approx(2 / 64)
-    assert settled["chose_a_p_value"] == 1.0
+    assert settled.first_shown.value == 1.0
+    assert settled.first_shown_p_value == pytest.approx(2 / 64)
+    assert settled.chose_a_p_value == 1.0
 
 
 def test_people_decide_and_the_latest_decision_holds():
@@ -255,16 +271,16 @@ def test_people_decide_and_the_latest_decision_holds():
         decision("8", "Sym", choice="A", confirmed=False),
         decision("9", "Lrn", confirmed=None, reviewer="S"),
     )
-    people = found["decisions"]
-    assert people["actions"] == {"decide": 5, "undo": 1}
-    assert (people["cases"], people["choices"]) == (3, {"A": 1, "B": 0, "own": 2})
-    assert (people["confirmed"], people["refused"], people["unconfirmed"]) == (1, 1, 1)
+    people = found.decisions
+    assert people.actions == {"decide": 5, "undo": 1}
+    assert (people.cases, people.choices) == (3, {"A": 1, "B": 0, "own": 2})
+    assert (people.confirmed, people.refused, people.unconfirmed) == (1, 1, 1)
     # 6 is decided; 7 was undone, 8 refused, 9 not confirmed, 10 never decided.
-    assert people["waiting"] == 4
-    assert people["reviewers"] == {"R": 5, "S": 1}
-    assert people["usage"]["sent"] == 4
-    assert (found["gold"]["final"]["cases"], found["gold"]["reviewed"]["cases"]) == (5, 6)
-    assert share(found["gold"]["reviewed"]["roots"]) == (5, 6)
+    assert people.waiting == 4
+    assert people.reviewers == {"R": 5, "S": 1}
+    assert people.usage.sent == 4
+    assert (found.gold["final"].cases, found.gold["reviewed"].cases) == (5, 6)
+    assert share(found.gold["reviewed"].roots) == (5, 6)
 
 
 def test_calls_of_the_journal_cost_nothing_and_missing_prices_are_told():
@@ -272,21 +288,22 @@ def test_calls_of_the_journal_cost_nothing_and_missing_prices_are_told():
     b = answer("Lrn", [call("classify-b", response_model="m-2", cached=True, cost=None)])
     lost = call("adjudicate", cost=0.5)
     one = outcome("1", a, b, unread=(lost,), evaluation_a=None, evaluation_b=None)
-    usage = quality([one])["usage"]
-    total = usage["total"]
-    assert (total["sent"], total["cached"]) == (3, 1)
-    assert (total["prompt_tokens"], total["completion_tokens"]) == (300, 30)
-    assert (total["cost"], total["unpriced"]) == (1.0, 0)
-    assert total["seconds"]["mean"] == pytest.approx(5 / 3)
-    assert total["seconds"]["p50"] == pytest.approx(2.0, rel=0.011)
-    assert [row["role"] for row in usage["by_source"]] == [
+    usage = quality([one]).usage
+    total = usage.total
+    assert (total.sent, total.cached) == (3, 1)
+    assert (total.prompt_tokens, total.completion_tokens) == (300, 30)
+    assert (total.cost, total.unpriced) == (1.0, 0)
+    assert total.seconds is not None
+    assert total.seconds.mean == pytest.approx(5 / 3)
+    assert total.seconds.p50 == pytest.approx(2.0, rel=0.011)
+    assert [row.role for row in usage.by_source] == [
         "adjudicate", "classify-a", "classify-a-repair", "classify-b"
     ]  # fmt: skip
-    cached = usage["by_source"][-1]
-    assert (cached["sent"], cached["cost"], cached["seconds"]) == (0, 0.0, None)
+    cached = usage.by_source[-1]
+    assert (cached.sent, cached.cost, cached.seconds) == (0, 0.0, None)
     a = answer("Lrn", [call(), call(cost=None)])
-    total = quality([outcome("1", a, "Lrn")])["usage"]["total"]
-    assert (total["cost"], total["unpriced"], total["priced"]) == (None, 1, 1.0)
+    total = quality([outcome("1", a, "Lrn")]).usage.total
+    assert (total.cost, total.unpriced, total.priced) == (None, 1, 1.0)
 
 
 def test_an_annotator_is_told_apart_by_version_and_prompt():
@@ -299,44 +316,46 @@ def test_an_annotator_is_told_apart_by_version_and_prompt():
         outcome("3", of("Lrn", response_model="m-2", cached=True), "Lrn", gold="Lrn"),
         outcome("4", of("Lrn", prompt_hash="i"), "Lrn", evaluation_a=None),
     ]
-    sources = quality(cases)["annotators"]["A"]["sources"]
-    keys = [(row["response_model"], row["prompt_hash"]) for row in sources]
+    sources = quality(cases).annotators["A"].sources
+    keys = [(row.response_model, row.prompt_hash) for row in sources]
     assert keys == [("m-1", "h"), ("m-1", "i"), ("m-2", "h")]
     first, other, second = sources
-    assert (first["answers"], first["cached"], second["cached"]) == (2, 0, 1)
-    assert [share(first[name]) for name in ("pass_rate", "exact", "roots")] == [(1, 2)] * 3
-    assert (share(second["roots"]), other["pass_rate"]["value"]) == ((1, 1), None)
+    assert (first.answers, first.cached, second.cached) == (2, 0, 1)
+    assert [share(one) for one in (first.pass_rate, first.exact, first.roots)] == [(1, 2)] * 3
+    assert (share(second.roots), other.pass_rate.value) == ((1, 1), None)
 
 
 def test_generations_are_compared_where_there_are_several():
-    assert quality(DOZEN)["generations"] == {}
+    assert quality(DOZEN).generations == {}
     cases = [*DOZEN, outcome("o/1", "Lrn", "Evo", gold="Lrn", generation="o")]
-    generations = quality(cases)["generations"]
-    assert {name: of["cases"] for name, of in generations.items()} == {"o": 1, "published": 12}
-    assert share(generations["o"]["gold"]["B"]["roots"]) == (0, 1)
-    assert share(generations["o"]["agreement"]["exact"]) == (0, 1)
+    generations = quality(cases).generations
+    assert {name: of.cases for name, of in generations.items()} == {"o": 1, "published": 12}
+    assert share(generations["o"].gold["B"].roots) == (0, 1)
+    assert share(generations["o"].agreement.exact) == (0, 1)
 
 
 def test_an_empty_run_has_reasons_in_place_of_numbers():
     found = quality([])
-    assert found["cases"]["total"] == 0
-    assert found["cases"]["seconds"] is None
-    for estimate in _estimates(found):
-        assert estimate["value"] is None
-        assert estimate["reason"]
-    assert list(found["confusion"]["panels"]) == ["a_b"]
-    assert found["adjudication"]["first_shown_p_value"] is None
-    assert found["usage"]["total"]["seconds"] is None
+    assert found.cases.total == 0
+    assert found.cases.seconds is None
+    estimates = list(_estimates(found))
+    assert len(estimates) > 50
+    for estimate in estimates:
+        assert estimate.value is None
+        assert estimate.reason
+    assert list(found.confusion.panels) == ["a_b"]
+    assert found.adjudication.first_shown_p_value is None
+    assert found.usage.total.seconds is None
 
 
-def _estimates(value: object) -> Iterator[Json]:
-    if isinstance(value, dict):
-        if value.keys() >= {"value", "interval", "count", "reason"}:
-            yield value
-        for one in value.values():
+def _estimates(value: object) -> Iterator[Estimate]:
+    if isinstance(value, Estimate):
+        yield value
+    elif isinstance(value, Part):
+        for _, one in value:
             yield from _estimates(one)
-    elif isinstance(value, list):
-        for one in value:
+    elif isinstance(value, dict):
+        for one in cast("dict[object, object]", value).values():
             yield from _estimates(one)
 
 
@@ -346,11 +365,11 @@ def test_a_run_that_failed_throughout_has_no_rates():
         for n in range(3)
     ]
     found = quality(failed)
-    assert share(found["cases"]["status"]["failed"]) == (3, 3)
-    assert found["annotators"]["A"]["format"]["missing"] == 3
-    assert found["annotators"]["A"]["evaluation"]["pass_rate"]["value"] is None
-    assert (found["gold"]["A"]["cases"], found["gold"]["A"]["left_out"]) == (0, 3)
-    assert matrix(found["confusion"]["panels"]["a_b"]) == {("none", "none"): 3}
+    assert share(found.cases.status[Status.FAILED]) == (3, 3)
+    assert found.annotators["A"].format.missing == 3
+    assert found.annotators["A"].evaluation.pass_rate.value is None
+    assert (found.gold["A"].cases, found.gold["A"].left_out) == (0, 3)
+    assert matrix(found.confusion.panels["a_b"]) == {("none", "none"): 3}
 
 
 def test_an_annotator_that_is_never_read_is_wrong_and_agreement_is_undefined():
@@ -359,46 +378,46 @@ def test_an_annotator_that_is_never_read_is_wrong_and_agreement_is_undefined():
         for n in range(3)
     ]
     found = quality(cases)
-    assert share(found["annotators"]["A"]["format"]["unparsable"]) == (3, 3)
-    assert share(found["gold"]["A"]["roots"]) == (0, 3)
-    agreement = found["agreement"]
-    assert (agreement["both"], agreement["exact"]["value"]) == (0, None)
-    assert agreement["kappa"]["reason"] == "no case with both answers"
-    assert agreement["levenshtein"]["reason"] == "no cases"
-    assert matrix(found["confusion"]["panels"]["a_b"]) == {("none", "Lrn"): 3}
+    assert share(found.annotators["A"].format.unparsable) == (3, 3)
+    assert share(found.gold["A"].roots) == (0, 3)
+    agreement = found.agreement
+    assert (agreement.both, agreement.exact.value) == (0, None)
+    assert agreement.kappa.reason == "no case with both answers"
+    assert agreement.levenshtein.reason == "no cases"
+    assert matrix(found.confusion.panels["a_b"]) == {("none", "Lrn"): 3}
 
 
 def test_agreement_on_one_root_alone_is_undefined_beyond_chance():
-    agreement = quality([outcome(str(n), "Lrn", "Lrn") for n in range(4)])["agreement"]
-    assert agreement["exact"]["value"] == 1.0
-    assert agreement["kappa"]["value"] is agreement["alpha"]["value"] is None
-    assert "no disagreement is expected" in agreement["kappa"]["reason"]
+    agreement = quality([outcome(str(n), "Lrn", "Lrn") for n in range(4)]).agreement
+    assert agreement.exact.value == 1.0
+    assert agreement.kappa.value is agreement.alpha.value is None
+    assert "no disagreement is expected" in str(agreement.kappa.reason)
 
 
 def test_the_embedded_model_is_announced():
-    assert quality([])["notices"] == []
+    assert quality([]).notices == ()
     found = quality([], smoke=True, warnings=["both annotators are one"])
-    assert found["smoke"] is True
-    assert found["notices"] == [SMOKE_NOTICE, "both annotators are one"]
+    assert found.smoke is True
+    assert found.notices == (SMOKE_NOTICE, "both annotators are one")
 
 
 def test_gold_that_nobody_reviewed_is_announced():
     proposed = outcome("p", "Lrn", "Lrn", gold="Lrn", meta={"reviewed": False})
     bare = outcome("q", "Lrn", "Lrn", meta={"reviewed": False})
     found = quality([*DOZEN, proposed, bare])
-    assert (found["cases"]["with_gold"], found["cases"]["proposed_gold"]) == (11, 1)
-    (notice,) = found["notices"]
+    assert (found.cases.with_gold, found.cases.proposed_gold) == (11, 1)
+    (notice,) = found.notices
     assert notice.startswith("1 of 11 gold codes are one person's proposals")
 
 
 def test_measures_of_other_distances_are_computed_again():
     table = tuple(tuple(float(a != b) for b in Root) for a in Root)
     other = Distance("discrete", table)
-    found = batch_quality([outcome("1", "Lrn", "Sch")], (), other)
-    assert (found["agreement"]["weighted"]["value"], found["distance"]) == (0.0, "discrete")
+    found = quality([outcome("1", "Lrn", "Sch")], distance=other)
+    assert (found.agreement.weighted.value, found.distance) == (0.0, "discrete")
     # Without a record, as where an evaluation failed, they are computed as well.
     found = quality([outcome("1", "Lrn", "Sch", agreement=None)])
-    assert found["agreement"]["weighted"]["value"] == pytest.approx(0.35)
+    assert found.agreement.weighted.value == pytest.approx(0.35)
 
 
 # Against plain computation
@@ -411,26 +430,26 @@ def test_streaming_is_what_plain_loops_find(cases: list[Outcome]):
     for side, key in (("A", "a"), ("B", "b")):
         _check_annotator(found, cases, side, key)
     both = [(parse(a), parse(b)) for a, b in map(_lines, cases) if a and b]
-    agreement = found["agreement"]
-    assert share(agreement["exact"]) == (
+    agreement = found.agreement
+    assert share(agreement.exact) == (
         sum(x.composition == y.composition for x, y in both),
         len(both),
     )
     if both:
         jaccards = [len(x.roots & y.roots) / len(x.roots | y.roots) for x, y in both]
-        assert agreement["jaccard"]["value"] == pytest.approx(statistics.fmean(jaccards))
+        assert agreement.jaccard.value == pytest.approx(statistics.fmean(jaccards))
     finals = [(parse(one.gold), parse(one.code)) for one in cases if one.gold and one.code]
     right = sum(gold.roots == final.roots for gold, final in finals)
-    assert share(found["gold"]["final"]["roots"]) == (right, len(finals))
+    assert share(found.gold["final"].roots) == (right, len(finals))
     waiting = sum(one.status is Status.HUMAN and one.code is None for one in cases)
-    assert found["decisions"]["waiting"] == waiting
+    assert found.decisions.waiting == waiting
     settled = [one.adjudication for one in cases if one.adjudication]
     chosen = [one for one in settled if one.choice != "synthesis"]
     first = sum(one.choice == one.order[0] for one in chosen)
-    assert share(found["adjudication"]["first_shown"]) == (first, len(chosen))
+    assert share(found.adjudication.first_shown) == (first, len(chosen))
     generations = {one.generation for one in cases}
-    assert set(found["generations"]) == (generations if len(generations) > 1 else set())
-    _check_matrix(found["confusion"]["panels"]["a_b"], [_codes(one) for one in cases])
+    assert set(found.generations) == (generations if len(generations) > 1 else set())
+    _check_matrix(found.confusion.panels["a_b"], [_codes(one) for one in cases])
 
 
 def _lines(one: Outcome) -> tuple[str | None, str | None]:
@@ -442,51 +461,53 @@ def _codes(one: Outcome) -> tuple[OptCode | None, OptCode | None]:
     return parse(a) if a else None, parse(b) if b else None
 
 
-def _check_annotator(found: Json, cases: list[Outcome], side: str, key: str) -> None:
-    of = found["annotators"][side]
+def _check_annotator(found: BatchReport, cases: list[Outcome], side: str, key: str) -> None:
+    of = found.annotators[side]
     answers = [one for case in cases if (one := getattr(case, key)) is not None]
     for form in ("strict", "repaired", "unparsable"):
         count = sum(one.format == form for one in answers)
-        assert share(of["format"][form]) == (count, len(answers))
+        assert share(getattr(of.format, form)) == (count, len(answers))
     reports = [r for case in cases if (r := getattr(case, f"evaluation_{key}")) is not None]
     passed = [r for r in reports if r.verdict in (Verdict.PASS, Verdict.WEAK_PASS)]
-    assert share(of["evaluation"]["pass_rate"]) == (len(passed), len(reports))
+    assert share(of.evaluation.pass_rate) == (len(passed), len(reports))
     asked = [r for r in reports if r.raw_verdict is not None]
     taken = sum(Issue.EXECUTION in r.issues for r in asked)
-    assert share(of["evaluation"]["contradictory"])[1] == len(asked)
-    assert share(of["evaluation"]["execution_issue"]) == (taken, len(asked))
+    assert share(of.evaluation.contradictory)[1] == len(asked)
+    assert share(of.evaluation.execution_issue) == (taken, len(asked))
     if reports:
         mean = statistics.fmean(r.score for r in reports)
-        assert of["evaluation"]["mean_score"] == pytest.approx(mean)
+        assert of.evaluation.mean_score == pytest.approx(mean)
     scored = [
         (parse(case.gold), one) for case in cases if case.gold and (one := getattr(case, key))
     ]
     right = sum(
         one.code is not None and parse(one.code).roots == gold.roots for gold, one in scored
     )
-    assert share(found["gold"][side]["roots"]) == (right, len(scored))
+    assert share(found.gold[side].roots) == (right, len(scored))
     for root in Root:
         named = [
             (root in gold.roots, one.code and root in parse(one.code).roots) for gold, one in scored
         ]
         hits = sum(bool(g and a) for g, a in named)
-        by = found["gold"][side]["by_root"][root]
-        assert share(by["recall"]) == (hits, sum(g for g, _ in named))
-        assert share(by["precision"]) == (hits, sum(bool(a) for _, a in named))
-    assert sum(row["answers"] for row in of["sources"]) == len(answers)
+        by = found.gold[side].by_root[root]
+        assert share(by.recall) == (hits, sum(g for g, _ in named))
+        assert share(by.precision) == (hits, sum(bool(a) for _, a in named))
+    assert sum(row.answers for row in of.sources) == len(answers)
 
 
-def _check_matrix(panel: Json, pairs: list[tuple[OptCode | None, OptCode | None]]) -> None:
+def _check_matrix(
+    panel: ConfusionPanel, pairs: list[tuple[OptCode | None, OptCode | None]]
+) -> None:
     """Sums of rows, columns and all."""
-    primary = panel["primary"]
+    primary = panel.primary
     assert sum(map(sum, primary)) == len(pairs)
     for place, root in enumerate(Root):
         named = sum(a is not None and root in a.roots for a, _ in pairs)
-        assert math.isclose(sum(panel["sets"][place]), named, abs_tol=1e-9)
+        assert math.isclose(sum(panel.sets[place]), named, abs_tol=1e-9)
         named = sum(b is not None and root in b.roots for _, b in pairs)
-        assert math.isclose(sum(row[place] for row in panel["sets"]), named, abs_tol=1e-9)
+        assert math.isclose(sum(row[place] for row in panel.sets), named, abs_tol=1e-9)
         both = sum(a is not None and b is not None and root in a.roots & b.roots for a, b in pairs)
-        assert panel["sets"][place][place] == both
+        assert panel.sets[place][place] == both
         firsts = sum(
             a is not None and b is not None and a.primary is b.primary is root for a, b in pairs
         )
@@ -499,7 +520,7 @@ SETS = st.frozensets(st.sampled_from(list(Root)))
 @given(SETS, SETS)
 def test_sets_are_matched_as_random_matching_expects(a: Roots, b: Roots):
     found = set_confusion({(a, b): 1})
-    assert set_confusion({(b, a): 1}) == [list(column) for column in zip(*found, strict=True)]
+    assert set_confusion({(b, a): 1}) == tuple(zip(*found, strict=True))
     rows: list[Root | None] = [*(a - b)]
     columns: list[Root | None] = [*(b - a)]
     if max(len(rows), len(columns)) > 4:
@@ -521,9 +542,9 @@ def test_sets_are_matched_as_random_matching_expects(a: Roots, b: Roots):
 
 def test_roots_without_cases_have_no_recall():
     found = by_root(set_confusion({(L, E): 2, (L, L | S): 1, (NOTHING, S): 1}))
-    assert found["Lrn"]["recall"]["value"] == pytest.approx(1 / 3)
-    assert found["Evo"]["recall"]["value"] is None
-    assert (found["Evo"]["precision"]["value"], found["Sch"]["answered"]) == (0.0, 2)
+    assert found["Lrn"].recall.value == pytest.approx(1 / 3)
+    assert found["Evo"].recall.value is None
+    assert (found["Evo"].precision.value, found["Sch"].answered) == (0.0, 2)
 
 
 def test_durations_are_right_to_one_percent():
@@ -536,8 +557,10 @@ def test_durations_are_right_to_one_percent():
     assert found is not None
     times.sort()
     for name, share_ in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        assert found[name] == pytest.approx(times[math.ceil(share_ * 2000) - 1], rel=0.0101)
-    assert (found["max"], found["mean"]) == (times[-1], pytest.approx(statistics.fmean(times)))
+        assert getattr(found, name) == pytest.approx(
+            times[math.ceil(share_ * 2000) - 1], rel=0.0101
+        )
+    assert (found.max, found.mean) == (times[-1], pytest.approx(statistics.fmean(times)))
     durations.add(0.0)
     assert Durations().summary() is None
 
@@ -547,11 +570,11 @@ def test_the_interval_of_a_mean_is_that_of_resampled_cases():
     found = mean_estimate({0.0: 30, 1.0: 60, 3.0: 10}, seed=1)
     draw = random.Random(2)
     means = sorted(statistics.fmean(draw.choices(values, k=100)) for _ in range(4000))
-    assert found["value"] == pytest.approx(0.9)
-    assert found["interval"] == pytest.approx([means[100], means[3900]], abs=0.03)
-    assert mean_estimate({0.5: 1}, seed=1)["interval"] is None
-    assert mean_estimate({0.5: 9}, seed=1)["interval"] == [0.5, 0.5]
-    assert mean_estimate({0.5: 9}, seed=1, draws=0)["reason"] == "no replicates"
+    assert found.value == pytest.approx(0.9)
+    assert found.interval == pytest.approx([means[100], means[3900]], abs=0.03)
+    assert mean_estimate({0.5: 1}, seed=1).interval is None
+    assert mean_estimate({0.5: 9}, seed=1).interval == (0.5, 0.5)
+    assert mean_estimate({0.5: 9}, seed=1, draws=0).reason == "no replicates"
 
 
 def test_texts_and_sources_are_bounded():
@@ -564,11 +587,11 @@ def test_texts_and_sources_are_bounded():
         for n in range(LISTED + 50)
     ]
     found = quality(cases)
-    assert len(found["annotators"]["A"]["sources"]) == LISTED + 1
-    assert len(found["usage"]["by_source"]) <= LISTED + 3
-    assert len(found["cases"]["paths"]) == LISTED + 1
-    assert len(found["cases"]["endings"]) == LISTED + 1
-    assert sum(of["cases"] for of in found["cases"]["endings"].values()) == LISTED + 50
+    assert len(found.annotators["A"].sources) == LISTED + 1
+    assert len(found.usage.by_source) <= LISTED + 3
+    assert len(found.cases.paths) == LISTED + 1
+    assert len(found.cases.endings) == LISTED + 1
+    assert sum(of.cases for of in found.cases.endings.values()) == LISTED + 50
 
 
 def test_repairs_of_one_kind_are_counted_together():
@@ -610,7 +633,7 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
     for file in found.files:
         path = tmp_path / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(EvalLog(**file.log).content()))
+        path.write_text(json.dumps(EvalLog(**asdict(file.log)).content()))
     config = QualityConfig(bootstrap=200)
     (tree,) = find_trees(str(tmp_path), [], config.layout)
     measured = measure(TreeScores(tree, read_units(tree.units, None, 200)), [], config)
@@ -638,14 +661,14 @@ def test_score_files_hold_accuracy_its_error_and_the_other_measures():
         "1 cases with gold that one annotator did not answer",
     )
     a, b = (file.log for file in found.files)
-    assert (a["samples"], a["task"], a["dataset"]) == (3, "Evo", "opt-code/published")
-    assert a["metrics"]["accuracy"] == pytest.approx(2 / 3)
-    assert a["metrics"]["stderr"] == pytest.approx(math.sqrt(2 / 9 / 2))
-    assert a["metrics"]["exact"] == pytest.approx(1 / 3)
-    assert a["metrics"]["jaccard"] == pytest.approx(2.5 / 3)
+    assert (a.samples, a.task, a.dataset) == (3, "Evo", "opt-code/published")
+    assert a.metrics["accuracy"] == pytest.approx(2 / 3)
+    assert a.metrics["stderr"] == pytest.approx(math.sqrt(2 / 9 / 2))
+    assert a.metrics["exact"] == pytest.approx(1 / 3)
+    assert a.metrics["jaccard"] == pytest.approx(2.5 / 3)
     # Half of the mass of {Evo, Lrn} moves .80 to {Evo}.
-    assert a["metrics"]["weighted"] == pytest.approx((1 + 1 + 0.6) / 3)
-    assert (b["metrics"]["accuracy"], b["metadata"]["unparsable"]) == (0.0, 1)
+    assert a.metrics["weighted"] == pytest.approx((1 + 1 + 0.6) / 3)
+    assert (b.metrics["accuracy"], b.metadata["unparsable"]) == (0.0, 1)
 
 
 def test_a_root_that_some_generation_lacks_is_left_out_of_all():
@@ -666,7 +689,7 @@ def test_a_root_that_some_generation_lacks_is_left_out_of_all():
         "Sym: too few cases with this primary root in gold (0 in new; 1 are needed in every "
         "generation)"
     )
-    samples = {file.path: file.log["samples"] for file in found.files}
+    samples = {file.path: file.log.samples for file in found.files}
     assert (samples["x/published/Lrn.json"], samples["x/new/Lrn.json"]) == (12, 2)
     many = score_files(GOLD, ("published",), {"A": "x", "B": "y"}, DISTANCE, "t", least=13)
     assert many.files == ()

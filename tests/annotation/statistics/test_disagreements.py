@@ -1,4 +1,3 @@
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -6,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.statistics.disagreements import EXCERPT, KEPT, Disagreements
+from raylab.annotation.statistics.disagreements import (
+    EXCERPT,
+    KEPT,
+    DisagreementReport,
+    Disagreements,
+    ShownRoot,
+)
 from tests.annotation.outcomes import (
     DISTANCE,
     adjudication,
@@ -28,12 +33,12 @@ def differing(case: str, a: str, b: str, scores: tuple[int, int], **changes: Any
 
 def summary(
     cases: Iterable[Outcome], description: str = "It does.", decided: HumanDecision | None = None
-) -> dict[str, Any]:
+) -> DisagreementReport:
     found = Disagreements(DISTANCE)
     for one in cases:
         found.add(one)
     shown = found.summary(lambda case: (description, decided))
-    assert json.loads(json.dumps(shown, allow_nan=False)) == shown
+    assert DisagreementReport.model_validate_json(shown.model_dump_json()) == shown
     return shown
 
 
@@ -54,19 +59,19 @@ SIX = [
 @pytest.mark.parametrize("cases", [SIX, SIX[::-1]])
 def test_far_codes_that_both_convince_come_first_and_what_failed_last(cases: list[Outcome]):
     found = summary(cases)
-    assert found["total"] == 6
-    assert [one["case"] for one in found["shown"]] == [
+    assert found.total == 6
+    assert [one.case for one in found.shown] == [
         "far", "middle", "refused", "near", "operators", "failed",
     ]  # fmt: skip
-    values = [one["distance"] * one["conviction"] for one in found["shown"]]
+    values = [one.distance * one.conviction for one in found.shown]
     assert values == pytest.approx([0.8, 0.72, 0.4, 0.27, 0.0, 0.99])
 
 
 def test_equals_are_in_the_order_of_their_ids_and_only_the_first_are_kept():
     cases = [differing(f"c{n:03}", "Evo", "Ctl", (90, 90)) for n in range(100)]
     found = summary(reversed(cases))
-    assert found["total"] == 100
-    assert [one["case"] for one in found["shown"]] == [f"c{n:03}" for n in range(KEPT)]
+    assert found.total == 100
+    assert [one.case for one in found.shown] == [f"c{n:03}" for n in range(KEPT)]
 
 
 def test_an_answer_without_an_evaluation_convinces_nobody():
@@ -74,7 +79,7 @@ def test_an_answer_without_an_evaluation_convinces_nobody():
         differing("unjudged", "Evo", "Ctl", (0, 0), evaluation_a=None),
         differing("near", "Sym", "Sch", (10, 10)),
     ]
-    assert [one["case"] for one in summary(cases)["shown"]] == ["near", "unjudged"]
+    assert [one.case for one in summary(cases).shown] == ["near", "unjudged"]
 
 
 def test_everything_that_a_person_needs_is_told():
@@ -83,31 +88,36 @@ def test_everything_that_a_person_needs_is_told():
         code="OPT=Evo/Lrn; Rep=param",
         adjudication=adjudication(("B", "A"), "A", "Evo/Lrn", report("WEAK_PASS", 75)),
     )  # fmt: skip
-    (told,) = summary([settled])["shown"]
-    assert told["a"]["code"]["parts"] == [
-        {"operator": "", "root": "Evo", "alone": True},
-        {"operator": "/", "root": "Lrn", "alone": False},
-    ]
-    assert [part["alone"] for part in told["b"]["code"]["parts"]] == [False, True]
-    assert told["a"]["model"] == "m-1"
-    assert (told["b"]["report"]["verdict"], told["b"]["report"]["score"]) == ("PASS", 75)
-    assert told["adjudicated"]["choice"] == "A"
-    assert told["adjudicated"]["report"]["verdict"] == "WEAK_PASS"
-    assert told["code"]["fields"] == "Rep=param"
-    assert [part["root"] for part in told["gold"]["parts"]] == ["Evo", "Lrn"]
-    assert told["decision"] is None
+    (told,) = summary([settled]).shown
+    a, b = told.candidates["A"], told.candidates["B"]
+    assert a.code is not None and b.code is not None and b.report is not None
+    assert a.code.parts == (
+        ShownRoot(operator="", root="Evo", alone=True),
+        ShownRoot(operator="/", root="Lrn", alone=False),
+    )
+    assert [part.alone for part in b.code.parts] == [False, True]
+    assert a.model == "m-1"
+    assert (b.report.verdict, b.report.score) == ("PASS", 75)
+    settled = told.adjudicated
+    assert settled is not None and settled.report is not None
+    assert (settled.choice, settled.report.verdict) == ("A", "WEAK_PASS")
+    assert told.code is not None and told.code.fields == "Rep=param"
+    assert told.gold is not None and [part.root for part in told.gold.parts] == ["Evo", "Lrn"]
+    assert told.decision is None
 
 
 def test_a_persons_decision_is_told():
     case = differing("c", "Evo", "Ctl", (90, 90))
-    (told,) = summary([case], decided=decision("c", "Swm", False, justification="why"))["shown"]
-    shown = told["decision"]
-    assert (shown["action"], shown["reviewer"], shown["confirmed"]) == ("decide", "R", False)
-    assert shown["rationale"] == "why"
-    assert shown["code"]["parts"] == [{"operator": "", "root": "Swm", "alone": False}]
+    (told,) = summary([case], decided=decision("c", "Swm", False, justification="why")).shown
+    shown = told.decision
+    assert shown is not None and shown.code is not None
+    assert (shown.action, shown.reviewer, shown.confirmed) == ("decide", "R", False)
+    assert shown.rationale == "why"
+    assert shown.code.parts == (ShownRoot(operator="", root="Swm", alone=False),)
     undone = decision("c", None, None, action="undo")
-    (told,) = summary([case], decided=undone)["shown"]
-    assert (told["decision"]["action"], told["decision"]["code"]) == ("undo", None)
+    (told,) = summary([case], decided=undone).shown
+    assert told.decision is not None
+    assert (told.decision.action, told.decision.code) == ("undo", None)
 
 
 def test_long_texts_are_excerpts():
@@ -117,16 +127,15 @@ def test_long_texts_are_excerpts():
         status=Status.HUMAN, evaluation_a=report(score=90, summary=long), reason=long,
         meta={"note": long},
     )  # fmt: skip
-    (told,) = summary([case], long, decision("c", "Swm", justification=long, reviewer=long))[
-        "shown"
-    ]
-    assert told["description"] == f"{'x' * EXCERPT} [{100_000 - EXCERPT} characters left out]"
-    assert len(json.dumps(told)) < 10_000
+    decided = decision("c", "Swm", justification=long, reviewer=long)
+    (told,) = summary([case], long, decided).shown
+    assert told.description == f"{'x' * EXCERPT} [{100_000 - EXCERPT} characters left out]"
+    assert len(told.model_dump_json()) < 10_000
 
 
 @settings(deadline=None, max_examples=25)
 @given(outcomes())
 def test_anything_can_be_told(cases: list[Outcome]):
     found = summary(cases)
-    assert len(found["shown"]) == min(found["total"], KEPT)
-    assert found["shown"] == summary(cases[::-1])["shown"]
+    assert len(found.shown) == min(found.total, KEPT)
+    assert found.shown == summary(cases[::-1]).shown

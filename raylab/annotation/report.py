@@ -1,0 +1,151 @@
+"""The report of an annotation run, `report.json`, and the figures by which runs are compared."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from raylab.annotation.outcome import Status
+from raylab.annotation.scores import ScoreTree
+from raylab.annotation.statistics.batch_quality import GIVERS, NAMES, REVIEWED, BatchReport
+from raylab.annotation.statistics.disagreements import DisagreementReport
+from raylab.annotation.statistics.estimates import Estimate
+from raylab.annotation.statistics.pairs import AgreementReport
+from raylab.annotation.statistics.sides import SIDES
+from raylab.annotation.statistics.usage import CallUsage, Seconds
+from raylab.runs.measures import Measure, measures_of
+from raylab.runs.records import Part, Record
+
+STATUSES = {
+    Status.ACCEPTED: "accepted",
+    Status.ADJUDICATED: "adjudicated",
+    Status.HUMAN: "left to a person",
+    Status.FAILED: "failed",
+}
+"""The statuses in words."""
+COMPARED_AGREEMENT = ("exact", "same_roots", "weighted", "kappa", "alpha")
+COMPARED_USAGE = ("cost", "sent", "prompt_tokens", "completion_tokens")
+RENAMED = {"served": "response_model", "journalled": "cached"}
+"""Keys of reports without a schema version."""
+
+
+class ArchiveHead(Part):
+    """The archive of the run, as the report found it."""
+
+    place: str
+    records: int
+    head_hash: str | None
+    """Of the last record of the run."""
+
+
+class AnnotationReport(BatchReport, Record):
+    """The report of an annotation run."""
+
+    file: ClassVar[str] = "report.json"
+
+    run: str
+    run_id: str | None
+    """None in runs from before ids."""
+    archive: ArchiveHead
+    score_tree: ScoreTree
+    disagreements: DisagreementReport
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Reads the reports of before schema versions, which have other names of keys.
+
+        The first of these lack whole sections and cannot be read.
+        """
+        if version != 0 or not content.keys() >= cls.model_fields.keys():
+            return None
+        found = cast("dict[str, Any]", _renamed(content))
+        for case in found.get("disagreements", {}).get("shown", ()):
+            case["candidates"] = {side: case.pop(side.lower(), None) for side in SIDES}
+        return found
+
+
+def _renamed(value: object) -> object:
+    """Returns a value with the keys of today, without decisions that there were none of."""
+    if isinstance(value, list):
+        return [_renamed(one) for one in cast("list[object]", value)]
+    if isinstance(value, dict):
+        items = cast("dict[str, object]", value).items()
+        return {
+            RENAMED.get(key, key): _renamed(one)
+            for key, one in items
+            if key != REVIEWED or one is not None
+        }
+    return value
+
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A figure by which annotation runs are compared.
+
+    Attributes:
+        path: Names it: its attributes and keys in the report, joined by dots.
+        measure: Its label, form and good end.
+        read: Takes it out of a report; None where the report has none.
+    """
+
+    path: str
+    measure: Measure
+    read: Callable[[AnnotationReport], Estimate | float | None]
+
+
+def _compared_figures() -> Iterator[ComparedFigure]:
+    yield ComparedFigure("cases.total", Measure("cases", "count", None), lambda r: r.cases.total)
+    for status, label in STATUSES.items():
+        better = "lower" if status in (Status.HUMAN, Status.FAILED) else None
+        yield ComparedFigure(
+            f"cases.status.{status}",
+            Measure(label, better=better),
+            lambda r, status=status: r.cases.status.get(status),
+        )
+    for side in SIDES:
+        yield ComparedFigure(
+            f"annotators.{side}.evaluation.pass_rate",
+            Measure(f"pass rate, {NAMES[side]}"),
+            lambda r, side=side: r.annotators[side].evaluation.pass_rate,
+        )
+        yield ComparedFigure(
+            f"annotators.{side}.format.unparsable",
+            Measure(f"without a code, {NAMES[side]}", better="lower"),
+            lambda r, side=side: r.annotators[side].format.unparsable,
+        )
+    yield from _of_part("agreement", AgreementReport, COMPARED_AGREEMENT, lambda r: r.agreement)
+    for name, label in NAMES.items():
+        yield ComparedFigure(
+            f"gold.{name}.roots",
+            Measure(f"right roots, {label}"),
+            lambda r, name=name: r.gold[name].roots if name in r.gold else None,
+        )
+    for name in GIVERS:
+        yield ComparedFigure(
+            f"sensitivity.{name}.taken",
+            Measure(f"traps taken, {NAMES[name]}", better="lower"),
+            lambda r, name=name: r.sensitivity[name].taken,
+        )
+    yield from _of_part("usage.total", CallUsage, COMPARED_USAGE, lambda r: r.usage.total)
+    yield from _of_part("usage.total.seconds", Seconds, ("p50", "p99"), _seconds)
+
+
+def _of_part(
+    path: str,
+    kind: type[Part],
+    names: Iterable[str],
+    part: Callable[[AnnotationReport], Part | None],
+) -> Iterator[ComparedFigure]:
+    """Yields figures of a part of the report, each with the measure beside its field."""
+    measures = measures_of(kind)
+    for name in names:
+        yield ComparedFigure(
+            f"{path}.{name}", measures[name], lambda r, name=name: getattr(part(r), name, None)
+        )
+
+
+def _seconds(report: AnnotationReport) -> Seconds | None:
+    return report.usage.total.seconds
+
+
+COMPARED_FIGURES = tuple(_compared_figures())
+"""The figures by which annotation runs are compared, in the order in which they are shown."""

@@ -1,0 +1,295 @@
+"""What one annotator did: the form of its answers, the evaluator's judgement, and who answered."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from raylab.annotation.outcome import Classification, Evaluation, Issue, Verdict
+from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.pairs import reading
+from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
+from raylab.runs.measures import Measure
+from raylab.runs.records import Part
+
+BAND = 10
+"""Scores in one bin; the last holds 100 too."""
+
+
+class FormatReport(Part):
+    """The form of one role's answers."""
+
+    answers: int
+    missing: int
+    """Cases without an answer."""
+    strict: Annotated[Estimate, Measure("answers as asked for")]
+    repaired: Annotated[Estimate, Measure("repaired answers", better="lower")]
+    unparsable: Annotated[Estimate, Measure("answers without a code", better="lower")]
+    repairs: dict[str, int]
+    """Cases by kind of repair."""
+
+
+class JudgementReport(Part):
+    """The evaluator's judgement of one role's codes.
+
+    Codes that could not be read FAIL without an evaluator being asked.
+    """
+
+    evaluated: int
+    without_code: int
+    """Of the evaluated, those for which no evaluator was asked."""
+    pass_rate: Annotated[Estimate, Measure("pass rate")]
+    """PASS or WEAK_PASS, after the caps."""
+    acceptable: Annotated[Estimate, Measure("acceptable")]
+    """Passed with a score that reaches the threshold."""
+    execution_issue: Annotated[Estimate, Measure("execution taken for a mechanism", better="lower")]
+    """Of the codes for which an evaluator was asked."""
+    contradictory: Annotated[Estimate, Measure("contradictory reports", better="lower")]
+    """Of the codes for which an evaluator was asked."""
+    repaired: Estimate
+    """Reports that had to be mended, of the codes for which an evaluator was asked."""
+    verdicts: dict[Verdict, int]
+    """As they hold, after the caps."""
+    raw_verdicts: dict[Verdict, int]
+    """As the evaluator gave them."""
+    issues: dict[Issue, int]
+    mean_score: float | None
+    """From 0 to 100; None without an evaluation."""
+    scores: dict[int, int]
+    """By the lowest score of the bin: 0, 10, ..., 90; the last holds 100 too."""
+    caps: dict[str, int]
+    """By the reason that lowered a score."""
+    repairs: dict[str, int]
+    """By kind of repair."""
+
+
+class SourceReport(Part):
+    """The results of one model, as served, with one prompt."""
+
+    model: str
+    """As asked for; empty where the answers have no call."""
+    response_model: str
+    """As the server named it."""
+    prompt: str
+    """Name and version."""
+    prompt_hash: str
+    """SHA-256 of what the prompt says."""
+    answers: int
+    cached: int
+    """Of the answers, those from the journal."""
+    roots: Annotated[Estimate, Measure("right roots")]
+    """The right set of roots, of the cases with gold."""
+    pass_rate: Annotated[Estimate, Measure("passed")]
+    exact: Annotated[Estimate, Measure("equal composition")]
+    """The composition of the other annotator."""
+
+
+class AnnotatorReport(Part):
+    """What one annotator did."""
+
+    format: FormatReport
+    evaluation: JudgementReport
+    sources: tuple[SourceReport, ...]
+
+
+class AnswerFormats:
+    """Counts of the form of one role's answers."""
+
+    def __init__(self) -> None:
+        self._formats: Counter[str] = Counter()
+        self._repairs = Texts()
+        self._missing = 0
+
+    def add(self, classification: Classification | None) -> None:
+        """Counts an answer; None is a case that did not get one."""
+        if classification is None:
+            self._missing += 1
+            return
+        self._formats[classification.format] += 1
+        self._repairs.add({repair_kind(repair) for repair in classification.repairs})
+
+    def summary(self) -> FormatReport:
+        """Returns what was counted."""
+        answers = self._formats.total()
+        return FormatReport(
+            answers=answers,
+            missing=self._missing,
+            strict=proportion(self._formats["strict"], answers),
+            repaired=proportion(self._formats["repaired"], answers),
+            unparsable=proportion(self._formats["unparsable"], answers),
+            repairs=self._repairs.summary(),
+        )
+
+
+class Judgements:
+    """Counts of the evaluator's judgements of one role's codes."""
+
+    def __init__(self) -> None:
+        self._verdicts: Counter[Verdict] = Counter()
+        self._raw: Counter[Verdict | None] = Counter()
+        self._scores: Counter[int] = Counter()
+        self._issues: Counter[Issue] = Counter()
+        self._caps, self._repairs = Texts(), Texts()
+        self._acceptable = self._contradictory = self._repaired = 0
+
+    def add(self, evaluation: Evaluation | None) -> None:
+        """Counts an evaluation, if there is one."""
+        if evaluation is None:
+            return
+        self._verdicts[evaluation.verdict] += 1
+        self._raw[evaluation.raw_verdict] += 1
+        self._scores[evaluation.score] += 1
+        self._issues.update(evaluation.issues)
+        self._acceptable += evaluation.acceptable
+        self._contradictory += evaluation.contradictory
+        self._repaired += bool(evaluation.repairs)
+        self._caps.add({re.split("[,:]", cap)[0] for cap in evaluation.caps})
+        self._repairs.add({repair_kind(repair) for repair in evaluation.repairs})
+
+    def summary(self) -> JudgementReport:
+        """Returns what was counted."""
+        evaluated = self._verdicts.total()
+        asked = evaluated - self._raw[None]
+        total = sum(score * count for score, count in self._scores.items())
+        return JudgementReport(
+            evaluated=evaluated,
+            without_code=self._raw[None],
+            pass_rate=proportion(evaluated - self._verdicts[Verdict.FAIL], evaluated),
+            acceptable=proportion(self._acceptable, evaluated),
+            execution_issue=proportion(self._issues[Issue.EXECUTION], asked),
+            contradictory=proportion(self._contradictory, asked),
+            repaired=proportion(self._repaired, asked),
+            verdicts={verdict: self._verdicts[verdict] for verdict in Verdict},
+            raw_verdicts={verdict: self._raw[verdict] for verdict in Verdict},
+            issues={issue: self._issues[issue] for issue in Issue},
+            mean_score=total / evaluated if evaluated else None,
+            scores=self._bins(),
+            caps=self._caps.summary(),
+            repairs=self._repairs.summary(),
+        )
+
+    def _bins(self) -> dict[int, int]:
+        bins = dict.fromkeys(range(0, 100, BAND), 0)
+        for score, count in self._scores.items():
+            bins[min(score, 99) // BAND * BAND] += count
+        return bins
+
+
+class AnswerSource(NamedTuple):
+    """The model that answered as an annotator, and what it was told; see `SourceReport`."""
+
+    model: str
+    response_model: str
+    prompt: str
+    prompt_hash: str
+
+
+@dataclass
+class _SourceCounts:
+    answers: int = 0
+    cached: int = 0
+    evaluated: int = 0
+    passed: int = 0
+    both: int = 0
+    exact: int = 0
+    gold: int = 0
+    right: int = 0
+
+
+class Sources:
+    """Counts of one annotator's results by source, since a server may change within a run."""
+
+    def __init__(self) -> None:
+        self._counts: dict[AnswerSource, _SourceCounts] = {}
+
+    def add(
+        self,
+        answer: Classification | None,
+        evaluation: Evaluation | None,
+        other: Classification | None,
+        gold: str | None,
+    ) -> None:
+        """Counts a case with an answer.
+
+        Args:
+            answer: Of the annotator.
+            evaluation: Of that answer.
+            other: The other annotator's answer.
+            gold: The right line.
+        """
+        if answer is None:
+            return
+        source = source_of(answer)
+        if source not in self._counts and len(self._counts) >= LISTED:
+            source = source._replace(response_model=OTHERS)
+        counts = self._counts.setdefault(source, _SourceCounts())
+        counts.answers += 1
+        counts.cached += is_cached(answer)
+        if evaluation is not None:
+            counts.evaluated += 1
+            counts.passed += evaluation.verdict is not Verdict.FAIL
+        if answer.code is not None and other is not None and other.code is not None:
+            counts.both += 1
+            counts.exact += reading(answer.code).composition == reading(other.code).composition
+        if gold is not None:
+            counts.gold += 1
+            counts.right += has_roots(answer.code, gold)
+
+    def summary(self) -> tuple[SourceReport, ...]:
+        """Returns a row for each source, in the order of their names."""
+        return tuple(
+            SourceReport(
+                **source._asdict(),
+                answers=counts.answers,
+                cached=counts.cached,
+                roots=proportion(counts.right, counts.gold),
+                pass_rate=proportion(counts.passed, counts.evaluated),
+                exact=proportion(counts.exact, counts.both),
+            )
+            for source, counts in sorted(self._counts.items())
+        )
+
+
+class AnnotatorCounts:
+    """Counts of what one annotator did."""
+
+    def __init__(self) -> None:
+        self._formats, self._judgements, self._sources = AnswerFormats(), Judgements(), Sources()
+
+    def add(
+        self,
+        answer: Classification | None,
+        evaluation: Evaluation | None,
+        other: Classification | None,
+        gold: str | None,
+    ) -> None:
+        """Counts a case, with or without an answer; see `Sources.add`."""
+        self._formats.add(answer)
+        self._judgements.add(evaluation)
+        self._sources.add(answer, evaluation, other, gold)
+
+    def summary(self) -> AnnotatorReport:
+        """Returns what was counted."""
+        return AnnotatorReport(
+            format=self._formats.summary(),
+            evaluation=self._judgements.summary(),
+            sources=self._sources.summary(),
+        )
+
+
+def source_of(answer: Classification) -> AnswerSource:
+    """Returns who gave an answer, by its first call."""
+    if not answer.calls:
+        return AnswerSource("", "", "", "")
+    call = answer.calls[0]
+    return AnswerSource(call.model, call.response_model, call.prompt, call.prompt_hash)
+
+
+def is_cached(part: Classification | Evaluation) -> bool:
+    """Returns True if nothing was asked anew for it."""
+    return bool(part.calls) and all(call.cached for call in part.calls)
+
+
+def has_roots(code: str | None, gold: str) -> bool:
+    """Returns True if a code, None if none could be read, has the set of roots of gold."""
+    return code is not None and reading(code).roots == reading(gold).roots

@@ -1,0 +1,97 @@
+"""What people decided on the cases that the protocol left to them."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from raylab.annotation.outcome import HumanDecision, Outcome
+from raylab.annotation.statistics.texts import Texts
+from raylab.annotation.statistics.usage import CallUsage, Spending
+from raylab.runs.records import Part
+
+
+class DecisionReport(Part):
+    """What people decided; the latest decision on each case holds, and an undo leaves none."""
+
+    actions: dict[str, int]
+    """Decisions and undos, whether they still hold or not."""
+    cases: int
+    """Cases with a decision that holds."""
+    choices: dict[str, int]
+    """Cases by the choice: A, B or an own code."""
+    confirmed: int
+    """Codes that the evaluator confirmed."""
+    refused: int
+    """Codes that the evaluator refused."""
+    unconfirmed: int
+    """Codes that the evaluator was not asked about."""
+    waiting: int
+    """Cases that the protocol left to a person and that have no code yet."""
+    reviewers: dict[str, int]
+    """Decisions by the name of the person."""
+    usage: CallUsage
+    """The calls of the confirmations, which the usage of the run leaves out."""
+
+
+class _Decision(NamedTuple):
+    choice: str
+    code: str | None
+    confirmed: bool | None
+
+
+class Decisions:
+    """Counts of people's decisions; this alone grows, with the cases that people decided."""
+
+    def __init__(self, decisions: Iterable[HumanDecision]) -> None:
+        """Counts the decisions of a run, in the order in which they were archived."""
+        self._actions: Counter[str] = Counter()
+        self._reviewers = Texts()
+        self._holds: dict[str, _Decision] = {}
+        self._spent = Spending()
+        for decision in decisions:
+            self._add(decision)
+
+    def _add(self, decision: HumanDecision) -> None:
+        self._actions[decision.action] += 1
+        self._reviewers.add([decision.reviewer])
+        for part in (decision.classification, decision.confirmation):
+            for call in part.calls if part is not None else ():
+                self._spent.add(call)
+        if decision.action == "undo":
+            self._holds.pop(decision.case, None)
+            return
+        code = decision.classification and decision.classification.code
+        confirmed = decision.confirmation and decision.confirmation.acceptable
+        self._holds[decision.case] = _Decision(decision.choice or "own", code, confirmed)
+
+    @property
+    def any(self) -> bool:
+        """True if a decision holds."""
+        return bool(self._holds)
+
+    def code_of(self, outcome: Outcome) -> str | None:
+        """Returns the code that holds for a case: a person's confirmed one, else the protocol's."""
+        held = self._holds.get(outcome.case)
+        if held is None or not held.confirmed or held.code is None:
+            return outcome.code
+        return held.code
+
+    def summary(self, waiting: int) -> DecisionReport:
+        """Returns what was counted.
+
+        Args:
+            waiting: Cases that the protocol left to a person and that have no code yet.
+        """
+        choices = Counter(held.choice for held in self._holds.values())
+        confirmed = Counter(held.confirmed for held in self._holds.values())
+        return DecisionReport(
+            actions={name: self._actions[name] for name in ("decide", "undo")},
+            cases=len(self._holds),
+            choices={name: choices[name] for name in ("A", "B", "own")},
+            confirmed=confirmed[True],
+            refused=confirmed[False],
+            unconfirmed=confirmed[None],
+            waiting=waiting,
+            reviewers=self._reviewers.summary(),
+            usage=self._spent.summary(),
+        )

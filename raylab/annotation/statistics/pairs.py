@@ -1,0 +1,201 @@
+"""Codes of two sides for the same cases: how often they agree, and how often one is right."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated
+
+from raylab.annotation.outcome import Outcome
+from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
+from raylab.annotation.statistics.confusion import (
+    ConfusionPanel,
+    RootFigures,
+    Roots,
+    by_root,
+    primary_confusion,
+    set_confusion,
+)
+from raylab.annotation.statistics.estimates import Estimate, mean_estimate, proportion
+from raylab.codebook import Agreement, SetDistance, compare
+from raylab.opt.code import Root, parse
+from raylab.runs.measures import Measure
+from raylab.runs.records import Part
+
+REMEMBERED = 1 << 14
+MEANS = ("jaccard", "weighted", "composition", "levenshtein", "levenshtein_normalised")
+"""The measures of `Agreement` of which a run has the means."""
+
+
+@dataclass(frozen=True)
+class LineReading:
+    """The mechanisms of a canonical line."""
+
+    composition: str
+    roots: Roots
+    primary: Root
+
+
+def reading(line: str) -> LineReading:
+    """Returns the mechanisms of a line as the archive has it, or of gold as it was written.
+
+    Raises:
+        OptCodeError: It holds no code.
+    """
+    return _reading(line.partition(";")[0] if line.startswith("OPT=") else line)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _reading(text: str) -> LineReading:
+    code = parse(text)
+    return LineReading(code.composition, code.roots, code.primary)
+
+
+class PairAgreement(Part):
+    """How far the two annotators agree; all estimates are over the cases with two codes."""
+
+    cases: int
+    both: int
+    """Cases with two codes."""
+    exact: Annotated[Estimate, Measure("equal composition (consensus)")]
+    """Both gave the same code: the same roots, joined in the same way."""
+    same_roots: Annotated[Estimate, Measure("equal set of roots")]
+    """Both named the same roots, however joined."""
+    kappa: Annotated[Estimate, Measure("Cohen's kappa, primary root", "number")]
+    """Agreement on the first root beyond what guessing at the same rates would give: 0 is chance,
+    1 is full agreement, below 0 is worse than chance."""
+    alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
+    """Agreement on the sets of roots beyond chance, where a near miss counts as less of a
+    disagreement than a far one: 0 is chance, 1 is full agreement."""
+
+
+class AgreementReport(PairAgreement):
+    """How far the annotators of a run agree, with the means of the measures of single cases."""
+
+    jaccard: Annotated[Estimate, Measure("Jaccard of the sets", "number")]
+    """Roots that both named, as a share of all that either named; 1 is the same set."""
+    weighted: Annotated[Estimate, Measure("weighted by distance", "number")]
+    """1 less the distance between the two sets of roots, so that a near miss costs less than a far
+    one."""
+    composition: Annotated[Estimate, Measure("composition", "number")]
+    """1 for the same code, 0.5 for the same roots joined otherwise, 0 for others."""
+    levenshtein: Annotated[Estimate, Measure("Levenshtein, edits", "number", "lower")]
+    """Characters to change to turn one line into the other."""
+    levenshtein_normalised: Annotated[Estimate, Measure("Levenshtein by length", "number", "lower")]
+    """The same as a share of the longer line; 0 is equal."""
+
+
+class GoldReport(Part):
+    """How often a code is right, over the cases with gold and an answer.
+
+    An answer without a readable code is one, and wrong.
+    """
+
+    cases: int
+    left_out: int
+    """Cases with gold and no answer or decision."""
+    without_code: int
+    """Answers without a readable code."""
+    roots: Annotated[Estimate, Measure("set of roots")]
+    """The right set of roots."""
+    exact: Annotated[Estimate, Measure("composition")]
+    """The right composition."""
+    primary: Annotated[Estimate, Measure("primary root")]
+    """The right first root."""
+    by_root: dict[str, RootFigures]
+
+
+class Pairs:
+    """Counts of the codes of two sides."""
+
+    def __init__(self) -> None:
+        self._sets: Counter[tuple[Roots, Roots]] = Counter()
+        self._primaries: Counter[tuple[Root | None, Root | None]] = Counter()
+        self._both = self._exact = self._same_roots = 0
+
+    def add(self, row: str | None, column: str | None) -> None:
+        """Counts a case by its two lines, None where there is no code."""
+        r, c = row and reading(row), column and reading(column)
+        nothing: Roots = frozenset()
+        self._sets[r.roots if r else nothing, c.roots if c else nothing] += 1
+        self._primaries[r.primary if r else None, c.primary if c else None] += 1
+        if r and c:
+            self._both += 1
+            self._exact += r.composition == c.composition
+            self._same_roots += r.roots == c.roots
+
+    @property
+    def cases(self) -> int:
+        """Cases, with or without codes."""
+        return self._sets.total()
+
+    def panel(self, rows: str, columns: str) -> ConfusionPanel:
+        """Returns the confusion matrices under the names of the two sides."""
+        return ConfusionPanel(
+            rows=rows,
+            columns=columns,
+            sets=set_confusion(self._sets),
+            primary=primary_confusion(self._primaries),
+        )
+
+    def agreement(self, distance: SetDistance, seed: int) -> PairAgreement:
+        """Returns the agreement of two annotators."""
+        return PairAgreement(
+            cases=self.cases,
+            both=self._both,
+            exact=proportion(self._exact, self._both),
+            same_roots=proportion(self._same_roots, self._both),
+            kappa=cohen_kappa(self._primaries, seed=seed),
+            alpha=krippendorff_alpha(self._sets, distance, seed=seed),
+        )
+
+    def against_gold(self, with_gold: int) -> GoldReport:
+        """Returns how often the columns are right where the rows are gold.
+
+        Args:
+            with_gold: Cases with gold, whether they have an answer or not.
+        """
+        primary = sum(n for (r, c), n in self._primaries.items() if r == c)
+        return GoldReport(
+            cases=self.cases,
+            left_out=with_gold - self.cases,
+            without_code=self.cases - self._both,
+            roots=proportion(self._same_roots, self.cases),
+            exact=proportion(self._exact, self.cases),
+            primary=proportion(primary, self.cases),
+            by_root=by_root(set_confusion(self._sets)),
+        )
+
+
+class CaseMeasures:
+    """The measures of agreement of single cases, of which the run has the means."""
+
+    def __init__(self, distance: SetDistance) -> None:
+        self._distance = distance
+        self._values = {name: Counter[float]() for name in MEANS}
+
+    def add(self, outcome: Outcome) -> None:
+        """Counts a case; measures by another distance are computed again."""
+        record = agreement_of(outcome, self._distance)
+        if record is None:
+            return
+        for name, values in self._values.items():
+            values[getattr(record, name)] += 1
+
+    def with_means(self, agreement: PairAgreement, seed: int) -> AgreementReport:
+        """Returns an agreement with the mean of each measure."""
+        means = {name: mean_estimate(values, seed) for name, values in self._values.items()}
+        return AgreementReport.model_validate({**dict(agreement), **means})
+
+
+def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
+    """Returns how far A and B agree on a case; None unless both gave a code.
+
+    The archived agreement counts, unless it was computed with another distance.
+    """
+    a, b = outcome.a and outcome.a.code, outcome.b and outcome.b.code
+    if a is None or b is None:
+        return None
+    record = outcome.agreement
+    if record is None or record.distance != distance.version:
+        record = compare(parse(a), parse(b), distance)
+    return record

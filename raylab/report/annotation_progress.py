@@ -1,0 +1,117 @@
+"""Progress of an annotation as one line."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from rich.live import Live
+from rich.text import Text
+
+from raylab.annotation.outcome import Status
+from raylab.annotation.worker import Tally
+from raylab.log import console, log_line, structured
+from raylab.report.progress import duration
+
+LINE_SECONDS = 10.0
+"""Between two printed lines."""
+
+
+@dataclass(frozen=True)
+class AnnotationFigures:
+    """Progress and speed of an annotation since this process started.
+
+    Attributes:
+        done: cases that ended, those of earlier sessions included.
+        total: cases of the run.
+        cases: cases that ended, by status.
+        calls_per_second: calls that an endpoint answered.
+        tokens: of these calls, both ways.
+        known: calls that the archive answered.
+        failures: attempts that failed.
+        cost: of the calls that have a price.
+        eta_seconds: until all cases have ended; None where that cannot be estimated.
+    """
+
+    done: int
+    total: int
+    cases: dict[str, int]
+    calls_per_second: float
+    tokens: int
+    known: int
+    failures: int
+    cost: float
+    eta_seconds: float | None
+
+    def __str__(self) -> str:
+        """The figures on one line, without those that are 0."""
+        parts = [
+            f"{self.done}/{self.total} cases",
+            *(f"{count} {status}" for status, count in self.cases.items()),
+            f"{self.calls_per_second:.1f} calls/s",
+            f"{self.tokens:,} tokens",
+        ]
+        if self.known:
+            parts.append(f"{self.known} answers known")
+        if self.failures:
+            parts.append(f"{self.failures} attempts failed")
+        if self.cost:
+            parts.append(f"cost {self.cost:.4g}")
+        if self.eta_seconds is not None:
+            parts.append(f"ETA {duration(self.eta_seconds)}")
+        return "  ".join(parts)
+
+
+class AnnotationProgress:
+    """One line about an annotation: live on a terminal, elsewhere printed every ten seconds."""
+
+    def __init__(self, total: int, before: Mapping[str, int] | None = None) -> None:
+        """Starts the clock.
+
+        Args:
+            total: cases of the run.
+            before: cases that are in the archive already, by status.
+        """
+        self.total, self.before, self.tally = total, Counter(before or {}), Tally()
+        out = console()
+        self._live = Live(console=out, refresh_per_second=4, transient=True)
+        self._is_live = out.is_terminal and not structured()
+        self._start = self._printed = time.monotonic()
+
+    def __enter__(self) -> "AnnotationProgress":
+        if self._is_live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.stop()
+        self._print()
+
+    def show(self) -> None:
+        """Updates the line, or prints one when it is due."""
+        if self._is_live:
+            self._live.update(Text(str(self.figures())))
+        elif time.monotonic() - self._printed >= LINE_SECONDS:
+            self._printed = time.monotonic()
+            self._print()
+
+    def figures(self) -> AnnotationFigures:
+        """Returns the figures of now."""
+        tally, statuses = self.tally, self.before + self.tally.statuses
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        left, ended = self.total - statuses.total(), tally.statuses.total()
+        return AnnotationFigures(
+            done=statuses.total(),
+            total=self.total,
+            cases={status.value: statuses[status] for status in Status},
+            calls_per_second=tally.sent / seconds,
+            tokens=tally.tokens,
+            known=tally.known,
+            failures=tally.failures.total(),
+            cost=tally.cost,
+            eta_seconds=seconds * left / ended if left and ended else None,
+        )
+
+    def _print(self) -> None:
+        figures = self.figures()
+        log_line(str(figures), **asdict(figures))

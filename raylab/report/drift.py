@@ -1,0 +1,39 @@
+"""The command that compares the runs of an archive over time."""
+
+import logging
+
+from raylab.annotation.run import archive_location
+from raylab.annotation.statistics.canaries import packaged_canary
+from raylab.annotation.statistics.drift import Drift, compare_runs
+from raylab.archive.store import Archive
+from raylab.config.jobs import ReportConfig
+from raylab.log import log_line, log_tables
+from raylab.opt.distance import load_distance
+from raylab.report.annotation import drift_tables
+from raylab.report.annotation_run import count_archived, outcomes_of
+from raylab.runs.run import Run
+
+
+def report_drift(config: ReportConfig) -> None:
+    """Compares all runs of an archive over time, on the packaged gold cases.
+
+    Raises:
+        ArchiveError: The archive cannot be read.
+        ConfigError: Runs are in remote storage and no archive is named.
+    """
+    distance, canary = load_distance(), packaged_canary()
+    with Archive.open(archive_location(config), create=False) as archive:
+        drift = compare_runs(
+            count_archived(row, outcomes_of(archive, row.name), canary, distance)
+            for row in archive.runs()
+        )
+    storage = Run.at(config.storage)
+    storage.write_record(drift)
+    _print(drift)
+    log_line(f"{storage / Drift.file}", uri=str(storage / Drift.file))
+
+
+def _print(drift: Drift) -> None:
+    log_tables(*drift_tables(drift), **drift.model_dump(mode="json", include={"comparisons"}))
+    for alarm in drift.alarms:
+        log_line(f"alarm: {alarm}", logging.WARNING)

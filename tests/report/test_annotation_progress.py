@@ -1,0 +1,20 @@
+from raylab.annotation.worker import Tally
+from raylab.report.annotation_progress import AnnotationProgress
+
+
+def test_the_line_says_how_far_and_how_fast() -> None:
+    progress = AnnotationProgress(10, {"accepted": 2})
+    tally = Tally(sent=40, known=3, tokens=12345, cost=0.25)
+    tally.statuses.update({"accepted": 3, "human": 1})
+    tally.failures.update({"timeout": 2})
+    progress.tally.add(tally)
+    line = str(progress.figures())
+    assert line.startswith("6/10 cases  5 accepted  0 adjudicated  1 human  0 failed  ")
+    assert "12,345 tokens  3 answers known  2 attempts failed  cost 0.25  ETA" in line
+
+
+def test_the_line_leaves_out_what_is_zero() -> None:
+    line = str(AnnotationProgress(2, {"accepted": 2}).figures())
+    assert line == (
+        "2/2 cases  2 accepted  0 adjudicated  0 human  0 failed  0.0 calls/s  0 tokens"
+    )
