@@ -15,9 +15,9 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
 
-from raylab.annotation.outcome import PROTOCOL, TAXONOMY
+from raylab.annotation.outcome import PROTOCOL
 from raylab.annotation.run import archive_location
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.sources import select_cases
 from raylab.annotation.worker import (
     Chunk,
@@ -31,6 +31,7 @@ from raylab.archive.store import Archive
 from raylab.cluster.annotators import Annotator, ArchiveWriter, RateLimiterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
+from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
@@ -41,6 +42,7 @@ from raylab.report.annotation_progress import AnnotationProgress
 from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
+from raylab.taxonomies import choose_codebook
 
 CASES_AHEAD = 2
 """Cases in flight for each call in flight, because a case also waits for the archive."""
@@ -60,24 +62,26 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: an error the user can act on, with the ways out.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    location = archive_location(config)
+    codebook, location = choose_codebook(config.protocol), archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:
-        versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
+        versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
         archive.start_run(run.name, identity_of(config), versions, run.id)
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
-            _annotate(config, run, archive, location)
+            _annotate(config, codebook, run, archive, location)
             archive.finish_run(run.name)
             run.finish()
         conclude(config, run, archive)
 
 
-def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str) -> None:
-    for warning in settings_of(config, run.name).warnings:
+def _annotate(
+    config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive, location: str
+) -> None:
+    for warning in protocol_settings(config, run.name, codebook).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     # The whole input is read before anything is paid for, so that a bad row costs nothing.
-    total = sum(1 for _ in select_cases(config.cases, config.generations))
+    total = sum(1 for _ in select_cases(config.cases, config.generations, codebook))
     before = archive.counts(run.name)
     done = sum(before.values())
     log_line(
@@ -98,7 +102,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(AnnotationProgress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))
-        cases = open_cases(config, run.name, archive)
+        cases = open_cases(config, codebook, run.name, archive)
         drive(pool, chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
@@ -138,7 +142,7 @@ def drive(
     stopped = False
     fresh = map(Work, chunks)
     while True:
-        while not stopped and pool.has_room and (work := pool.again() or next(fresh, None)):
+        while not stopped and pool.has_room and (work := pool.take_lost() or next(fresh, None)):
             pool.submit(work)
         if not pool.busy and (stopped or (pool.has_room and not pool.submit_suspect())):
             return
@@ -164,9 +168,8 @@ class Pool:
             archive: location of the archive, as this machine knows it.
             embedded: where the embedded model is served on this machine, if it is used.
         """
-        llm = config.llm
-        used = {chat.endpoint for chat in llm.roles.values()}
-        slots = [llm.endpoints[name].limits.concurrency for name in used]
+        used = {chat.endpoint for chat in config.llm.roles.values()}
+        slots = [config.llm.endpoints[name].limits.concurrency for name in used]
         count = min(config.actors or _cpus(), *slots)
         cases = max(CASES_AHEAD * max(slots) // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
@@ -179,25 +182,30 @@ class Pool:
         self._lost: dict[ObjectRef[Any], int] = {}
         """Lost actors by the call that they answer when they are back."""
         self._busy = Counter(dict.fromkeys(range(count), 0))
+        """Chunks under way by actor."""
+        self._start(config, count, archive, embedded)
+
+    def _start(
+        self, config: AnnotateConfig, count: int, archive: str, embedded: Embedded | None
+    ) -> None:
         # Actors find each other by name: a handle among an actor's arguments lies in the object
         # store, where a restart may no longer find it.
         writer, limiter = f"writer-{uuid4().hex}", None
-        self._writer = _lasting(ArchiveWriter, writer).remote(archive)
+        self._writer = _restarting(ArchiveWriter, writer).remote(archive)
         self._others: list[Any] = [self._writer]
-        if limited_endpoints(llm):
+        if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"
-            self._others.append(_lasting(RateLimiterActor, limiter).remote(llm, run, archive))
+            actor = _restarting(RateLimiterActor, limiter)
+            self._others.append(actor.remote(config.llm, self._run, archive))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
             scheduling_strategy=this_node() if embedded else "SPREAD",
         )
-        shares = [share_concurrency(llm, number, count) for number in range(count)]
+        llms = [share_concurrency(config.llm, number, count) for number in range(count)]
+        shares = [config.model_copy(update={"llm": llm}) for llm in llms]
         self._actors: list[Any] = [
-            annotator.remote(
-                config.model_copy(update={"llm": share}), run, writer, limiter, embedded
-            )
-            for share in shares
+            annotator.remote(share, self._run, writer, limiter, embedded) for share in shares
         ]
 
     def __enter__(self) -> "Pool":
@@ -222,9 +230,9 @@ class Pool:
         actor = min(self._reachable, key=self._busy.__getitem__)
         self._busy[actor] += 1
         self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
-        self._count()
+        self._record_in_flight()
 
-    def again(self) -> Work | None:
+    def take_lost(self) -> Work | None:
         """Takes cases whose process was lost, to be run by another; None if there are none."""
         return self._again.pop() if self._again else None
 
@@ -251,9 +259,9 @@ class Pool:
             try:
                 yield result_of(ref)
             except RayActorError as error:
-                self._miss(actor)
+                self._mark_lost(actor)
                 yield from self._after_loss(work, error)
-        self._count()
+        self._record_in_flight()
 
     def stop(self) -> None:
         """Lets no actor send another call; those in flight are finished and archived."""
@@ -265,7 +273,7 @@ class Pool:
         lost = set(self._lost.values())
         return [actor for actor in self._busy if actor not in lost]
 
-    def _miss(self, actor: int) -> None:
+    def _mark_lost(self, actor: int) -> None:
         """Gives an actor nothing more until it answers, from another process or node.
 
         Ray takes time to tell a lost node from a slow one; until then every call of the actor
@@ -285,7 +293,7 @@ class Pool:
         else:
             self._suspects += [Work([case], alone=True) for case in work.chunk]
 
-    def _count(self) -> None:
+    def _record_in_flight(self) -> None:
         cases = sum(len(work.chunk) for _, work in self._pending.values())
         self._meters.set(CASES_IN_FLIGHT, cases)
 
@@ -302,7 +310,7 @@ def _cpus() -> int:
     return max(int(ray.cluster_resources().get("CPU", 1)), 1)
 
 
-def _lasting(kind: type, name: str) -> Any:
+def _restarting(kind: type, name: str) -> Any:
     """Returns a named actor on this node, beside the archive's file, that restarts when it dies."""
     return ray.remote(kind).options(
         name=name,

@@ -33,7 +33,6 @@ from raylab.report.quality import log_quality
 from raylab.report.tables import comparison_table
 from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
-from raylab.runs.run_record import RECORD
 
 PRIOR = "prior"
 R = TypeVar("R", bound=Record)
@@ -133,13 +132,12 @@ def _page(config: PipelineConfig, run: Run) -> str:
     quality = _written(run, Quality)
     return render_pipeline(
         PipelineReport(
-            title=f"raylab pipeline {run.name}",
             uri=run.uri,
+            record=run.record,
+            config=config,
             models=_written(run, PipelineMetrics).models,
             quality={f"{config.data.source} tasks": quality, **quality.others},
             examples=_written(run, Examples).examples,
-            record=run.read_json(RECORD) or {},
-            metric=config.scoring.metric,
         )
     )
 

@@ -38,7 +38,6 @@ from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
 from raylab.runs.run import Run
-from raylab.runs.run_record import RECORD
 
 try:
     # Ray Train has no public name for the failure of a worker that its code did not cause.
@@ -73,9 +72,7 @@ def train(config: TrainConfig) -> None:
     with session(config.cluster, run):
         metrics = fit(config, run)
     best, models = metrics.best, {config.model.architecture: metrics}
-    page = PipelineReport(
-        f"raylab train {run.name}", run.uri, models, record=run.read_json(RECORD) or {}
-    )
+    page = PipelineReport(run.uri, run.record, config, models)
     write_page(run, render_pipeline(page))
     tables = comparison_table(models), group_table(best.groups)
     log_tables(*tables, models={config.model.architecture: best.model_dump(mode="json")})

@@ -46,13 +46,12 @@ from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.log import log_line, log_tables
-from raylab.report.charts import learning_curves_png
+from raylab.report.charts.curves import learning_curves_png
 from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import sweep_table
 from raylab.runs.run import TRIALS, Run
-from raylab.runs.run_record import RECORD
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -320,8 +319,7 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     run.write_bytes(BEST, yaml.encode())
     run.write_bytes(CURVES, learning_curves_png(histories, monitor))
     run.write_record(metrics)
-    record = run.read_json(RECORD) or {}
-    page = SweepReport(run.uri, metrics.trials, histories, monitor, yaml, record)
+    page = SweepReport(run.uri, metrics.trials, histories, monitor, yaml, run.record)
     write_page(run, render_sweep(page))
     _tell_outcome(run, metrics, config)
     if results.errors:

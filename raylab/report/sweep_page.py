@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from raylab.arc.sweep import Trial
 from raylab.grid_metrics import label_of
-from raylab.report.charts import SERIES, History
+from raylab.report.charts.curves import History
+from raylab.report.charts.theme import SERIES
 from raylab.report.page import counted, curves, render
-
-Json = Mapping[str, Any]
+from raylab.runs.run_record import RunRecord
 
 SHOWN_TRIALS = 200
 """Rows of the table."""
@@ -27,7 +26,7 @@ class SweepReport:
         histories: Rows of the epochs by trial.
         monitor: Name of the score.
         best: The best configuration as YAML.
-        record: Content of `record.json`.
+        record: Of the run.
     """
 
     uri: str
@@ -35,11 +34,11 @@ class SweepReport:
     histories: Mapping[str, History]
     monitor: str
     best: str
-    record: Json
+    record: RunRecord
 
 
 def render_sweep(report: SweepReport) -> str:
-    """The page, a complete HTML document; names and messages in it are escaped."""
+    """Renders the page, a complete HTML document; names and messages in it are escaped."""
     drawn = [trial.trial for trial in report.trials if trial.trained][:SHOWN_CURVES]
     histories = {trial: report.histories[trial] for trial in drawn}
     return render(

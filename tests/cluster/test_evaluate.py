@@ -13,7 +13,7 @@ from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConf
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import CheckpointError, DataError, RunError
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
@@ -65,7 +65,7 @@ def files_of(tree: Path) -> set[str]:
     return {str(path.relative_to(tree)) for path in tree.rglob("*.json")}
 
 
-def metrics_in(path: Path) -> Json:
+def metrics_in(path: Path) -> dict[str, Any]:
     values = json.loads(path.read_text())["results"]["scores"][0]["metrics"]
     return {name: value["value"] for name, value in values.items()}
 

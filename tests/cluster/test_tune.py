@@ -14,7 +14,7 @@ from raylab.cluster import tune as tune_module
 from raylab.cluster.train import EpochListener
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
@@ -35,7 +35,7 @@ class Session:
         self.path = path
         self.trial = ""
         self.checkpoint: Checkpoint | None = None
-        self.reports: list[Json] = []
+        self.reports: list[dict[str, Any]] = []
         self.checkpoints: list[Checkpoint] = []
         self.trained: list[TrainConfig] = []
         self.error: Exception | None = None
@@ -49,7 +49,7 @@ class Session:
     def get_checkpoint(self) -> Checkpoint | None:
         return self.checkpoint
 
-    def report(self, metrics: Json, checkpoint: Checkpoint | None = None) -> None:
+    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
         self.reports.append(metrics)
         if checkpoint is not None:
             kept = self.path / f"checkpoint-{len(self.checkpoints)}"
@@ -66,7 +66,7 @@ class Session:
             on_epoch(training_metrics(epoch_of(epoch, {"dense_grid_objective": 0.5})))
         return training_metrics()
 
-    def run(self, trial: str, drawn: Json, start: Checkpoint | None = None) -> list[int]:
+    def run(self, trial: str, drawn: dict[str, Any], start: Checkpoint | None = None) -> list[int]:
         """Run a trial as Tune does, from `start`; returns the epochs that it reported."""
         self.trial, self.checkpoint = trial, start
         before = len(self.reports)
@@ -85,7 +85,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 @pytest.mark.parametrize("drawn", [DRAWN, DRAWN | {"training.lr": 0.0008}], ids=["same", "moved"])
-def test_weights_taken_over_are_trained_in_a_run_of_their_own(session: Session, drawn: Json):
+def test_weights_taken_over_are_trained_in_a_run_of_their_own(
+    session: Session, drawn: dict[str, Any]
+):
     assert session.run("aa_01", DRAWN) == [1, 2, 3, 4]
     # Population-based training may leave the settings as the donor has them.
     assert session.run("bb_02", drawn, session.checkpoints[1]) == [3, 4]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from raylab.archive.store import Archive
 from raylab.benchmarks.score_trees import write_tree
 from raylab.quality.cache import SHARDS
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from tests.cluster.test_evaluate import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
 from tests.jobs.test_train import TINY
@@ -32,7 +32,7 @@ def write_inputs(directory: Path) -> None:
     (directory / PRIOR).symlink_to(TREE)
 
 
-def json_of(path: Path) -> Json:
+def json_of(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 

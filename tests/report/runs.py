@@ -102,14 +102,11 @@ def benchmark(difficulty: float) -> Quality:
     )
 
 
-def left(config: JobConfig, finished: bool = True, **files: Record | dict[str, Any]) -> Run:
-    """A run with a record and JSON files, by their name without its ending."""
+def left(config: JobConfig, *records: Record, finished: bool = True) -> Run:
+    """A run with its own record and others."""
     run = Run.open(config, config.job)
-    for name, content in files.items():
-        if isinstance(content, Record):
-            run.write_record(content)
-        else:
-            run.write_json(f"{name}.json", content)
+    for record in records:
+        run.write_record(record)
     if finished:
         run.finish()
     return run
@@ -119,7 +116,7 @@ def train(storage: Path, name: str, grid: float, **training: Any) -> Run:
     config = TrainConfig.model_validate(
         {"storage": str(storage), "name": name, "training": training}
     )
-    return left(config, metrics=epochs(grid, loss=1 - grid))
+    return left(config, epochs(grid, loss=1 - grid))
 
 
 def annotate(storage: Path, name: str, report: AnnotationReport, **more: Any) -> Run:
@@ -137,18 +134,18 @@ def every_kind(storage: Path, report: AnnotationReport) -> list[str]:
     train(storage, "trained", 0.25)
     sweep = left(
         TuneConfig.model_validate({**place, "name": "swept", "space": SPACE}),
-        metrics=SweepMetrics(trials=(Trial(trial="t1", drawn=None, trained=None, failure=None),)),
+        SweepMetrics(trials=(Trial(trial="t1", drawn=None, trained=None, failure=None),)),
     )
     Run.at(f"{sweep.uri}/{TRIALS}/t1").write_record(epochs(0.5))
     left(
         EvaluateConfig(**place, name="scored", models=("trained",)),
-        metrics=EvaluationMetrics(metric="cell_accuracy", models={"trained": {"published": 0.625}}),
+        EvaluationMetrics(metric="cell_accuracy", models={"trained": {"published": 0.625}}),
     )
     annotate(storage, "annotated", report)
-    left(QualityConfig(**place, name="measured"), quality=benchmark(0.25))
+    left(QualityConfig(**place, name="measured"), benchmark(0.25))
     left(
         PipelineConfig(**place, name="piped"),
-        metrics=PipelineMetrics(models={"champion": epochs(0.75)}),
-        quality=benchmark(0.5),
+        PipelineMetrics(models={"champion": epochs(0.75)}),
+        benchmark(0.5),
     )
     return ["trained", "swept", "scored", "annotated", "measured", "piped"]

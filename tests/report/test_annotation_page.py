@@ -1,5 +1,4 @@
 import re
-from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -13,7 +12,9 @@ from raylab.annotation.statistics.canaries import CanaryKey, RunCounts, count_ru
 from raylab.annotation.statistics.drift import compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.texts import LISTED
+from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.opt.code import parse
 from raylab.report.annotation_page import (
     AnnotationPage,
     OverTime,
@@ -22,6 +23,7 @@ from raylab.report.annotation_page import (
     summary,
 )
 from raylab.runs.records import Part
+from raylab.runs.run_record import RunRecord
 from tests.annotation.outcomes import (
     DISTANCE,
     NOON,
@@ -34,16 +36,17 @@ from tests.annotation.outcomes import (
 )
 from tests.report.pages import Page
 from tests.report.runs import content
+from tests.runs.records import run_record
 
 EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
 ALONE = OverTime(level=0.05)
 
 
-RECORD = {"job": "annotate", "config": {"cases": {"take": 4}}, "argv": ["jobs/annotate.py"]}
+RECORD = run_record(job="annotate", config={"cases": {"take": 4}}, argv=("jobs/annotate.py",))
 
 
 def html_of(
-    found: AnnotationReport, over_time: OverTime = ALONE, record: Mapping[str, Any] = RECORD
+    found: AnnotationReport, over_time: OverTime = ALONE, record: RunRecord = RECORD
 ) -> str:
     html = render_annotation(AnnotationPage("/runs/systems", found, over_time, record))
     assert Page(html).open == []
@@ -215,8 +218,8 @@ def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
 
 def counted(name: str, right: int) -> RunCounts:
     cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-    canary: dict[CanaryKey, str | None] = {
-        (case.case, case.description_hash): "Lrn" for case in cases
+    canary: dict[CanaryKey, Label | None] = {
+        (case.case, case.description_hash): parse("Lrn") for case in cases
     }
     return count_run(name, NOON, cases, canary, DISTANCE)
 

@@ -1,6 +1,7 @@
 """What a finished annotation leaves, from an archive alone: no Ray, no model."""
 
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,11 +17,11 @@ from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.report.annotation_run import conclude
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
-from tests.annotation.outcomes import answer, call, decision, outcome, report
+from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
 
-CANARIES = list(packaged_cases("gold"))[:10]
+CANARIES = list(packaged_cases("gold", CODEBOOK))[:10]
 
 
 def row(one: Outcome, description: str) -> CaseRow:
@@ -43,9 +44,9 @@ def canaries(right: int) -> list[CaseRow]:
         row(
             outcome(
                 case.id,
-                answer(case.gold if number < right else "Swm/Prb"),
-                answer(case.gold, [call("classify-b", model="n")]),
-                gold=case.gold,
+                answer(str(case.gold) if number < right else "Swm/Prb"),
+                answer(str(case.gold), [call("classify-b", model="n")]),
+                gold=str(case.gold),
             ),
             case.description,
         )
@@ -154,7 +155,8 @@ def test_a_report_of_another_version_counts_as_absent_with_a_note(
 ):
     first = storage.annotate("january", canaries(10))
     report, _ = storage.conclude(first)
-    first.write_json("report.json", {**report.content(), "schema_version": 99})
+    content = json.dumps({**report.content(), "schema_version": 99})
+    first.write_bytes("report.json", content.encode())
     _, page = storage.conclude(storage.annotate("march", canaries(10)))
     assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
     assert "january/report.json is of schema version 99" in caplog.text

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raylab.arc.records import Answer, Example, GroupMetrics, TrainingMetrics
+from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.quality.record import FileCounts, SkippedFile
 from raylab.report.pipeline_page import (
     SHOWN_MODELS,
@@ -15,9 +16,11 @@ from raylab.report.pipeline_page import (
     render_pipeline,
     summary,
 )
+from raylab.runs.run_record import Checkout
 from tests.arc.measured import epoch, training_metrics
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
+from tests.runs.records import run_record
 
 Rows = list[list[int]]
 GROUP = GroupMetrics(
@@ -31,7 +34,9 @@ GROUP = GroupMetrics(
         "shape_accuracy": 1.0,
     },
 )
-FULL = {"data": {"source": "re_arc"}, "training": {"epochs": 100}}
+FULL = PipelineConfig.model_validate({"data": {"source": "re_arc", "path": "re_arc.zip"}})
+"""The published recipe."""
+SHORT = PipelineConfig.model_validate({"data": {"source": "arc_agi_1"}, "training": {"epochs": 2}})
 
 
 def metrics(
@@ -65,20 +70,16 @@ def report(**more: Any) -> PipelineReport:
         },
     )
     base = PipelineReport(
-        title="Two models",
         uri="/runs/p",
+        record=run_record(
+            job="pipeline",
+            config=SHORT.model_dump(mode="json"),
+            argv=("jobs/pipeline.py", "models=[champion, small]"),
+        ),
+        config=SHORT,
         models={"champion": metrics(), "small": metrics(0.02)},
         quality={"this run": quality()},
         examples=[shown],
-        record={
-            "config": {"data": {"source": "arc_agi_1"}, "training": {"epochs": 2}},
-            "config_hash": "a1b2c3d4e5",
-            "argv": ["jobs/pipeline.py", "models=[champion, small]"],
-            "git": {"commit": "d8b3196", "dirty": True},
-            "versions": {"ray": "2.60.0", "torch": None},
-            "started": "2026-05-01T10:00:00+00:00",
-            "finished": None,
-        },
     )
     return replace(base, **more)
 
@@ -197,18 +198,17 @@ def test_without_a_solve_rate_the_page_claims_no_solving():
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("changes", "expected"),
     [
-        (FULL, []),
-        (FULL | {"training": {"epochs": 4}}, ["short training: 4 of the 100"]),
-        (FULL | {"data": {"source": "re_arc", "every": 10}}, ["data.every"]),
-        (FULL | {"data": {"source": "arc_agi_1"}}, ["not a comparison"]),
-        # The history of two epochs stands in for the plan.
-        ({}, ["short training: 2 of the 100"]),
+        ({}, []),
+        ({"training": {"epochs": 4}}, ["short training: 4 of the 100"]),
+        ({"data": {"source": "re_arc", "path": "re_arc.zip", "every": 10}}, ["data.every"]),
+        ({"data": {"source": "arc_agi_1"}}, ["not a comparison"]),
     ],
 )
-def test_caveats_are_those_that_hold(config: Mapping[str, Any], expected: list[str]):
-    found = list(caveats(report(record={"config": config}, quality={})))
+def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[str]):
+    config = PipelineConfig.model_validate(FULL.model_dump(mode="json") | changes)
+    found = list(caveats(report(config=config, quality={})))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))
 
@@ -225,8 +225,15 @@ def test_names_and_messages_are_escaped():
     evil = "<script>alert('x')</script>&\"$y$"
     grid = [[1]]
     content = PipelineReport(
-        title=evil,
         uri=evil,
+        record=run_record(
+            name=evil,
+            config={"name": evil},
+            argv=(evil,),
+            git=Checkout(commit=evil, dirty=False),
+            host=evil,
+        ),
+        config=FULL,
         models={evil: metrics()},
         quality={
             evil: quality(
@@ -239,7 +246,6 @@ def test_names_and_messages_are_escaped():
             )
         },
         examples=[example(evil, grid, grid, {evil: answer(grid, True)})],
-        record={"argv": [evil], "config": {"name": evil}, "git": {"commit": evil, "dirty": False}},
     )
     html = render_pipeline(content)
     assert "<script" not in html
@@ -289,16 +295,14 @@ def test_fifty_models_fit_in_three_megabytes():
 
 
 def test_a_run_of_nothing_still_makes_a_page():
-    page = page_of(PipelineReport(title="Empty", uri="/runs/e"))
+    page = page_of(PipelineReport("/runs/e", run_record(git=None), FULL))
     assert "No model was trained and no score tree was read." in page.text
     assert "not known" in page.text
 
 
 def test_a_training_run_has_the_same_page_without_scores():
-    record = {"job": "train", "config": FULL, "started": "2026-05-01T10:00:00+00:00"}
-    page = page_of(
-        PipelineReport("raylab train t", "/runs/t", {"champion": metrics()}, record=record)
-    )
+    config = TrainConfig(data=FULL.data)
+    page = page_of(PipelineReport("/runs/t", run_record(name="t"), config, {"champion": metrics()}))
     assert page.text.startswith("raylab train t Skip to content raylab train · /runs/t")
     assert "1 model trained for 2 epochs: champion." in page.text
     assert ["grid accuracy", "3.10 %", "2.34 %"] in page.rows

@@ -3,6 +3,7 @@ import re
 from raylab.arc.sweep import Trained, Trial
 from raylab.report.sweep_page import SHOWN_CURVES, SHOWN_TRIALS, SweepReport, render_sweep
 from tests.report.pages import Page
+from tests.runs.records import run_record
 
 MONITOR = "val_dense_grid_objective"
 EVIL = "<script>alert('x')</script>"
@@ -26,7 +27,7 @@ def history(score: float) -> list[dict[str, float]]:
 
 def render(*trials: Trial) -> str:
     histories = {of.trial: history(of.trained.score) for of in trials if of.trained}
-    record = {"name": "night", "config": {"trials": len(trials)}}
+    record = run_record(job="tune", name="night", config={"trials": len(trials)})
     return render_sweep(
         SweepReport("/runs/night", trials, histories, MONITOR, "training:\n  lr: 0.1\n", record)
     )
