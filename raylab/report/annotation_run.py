@@ -85,7 +85,7 @@ def _report(
     """Returns the report of all outcomes, which are read once, and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
     decisions = (read_decision(row.body, codebook) for row in archive.decisions(run.name))
-    quality = BatchQuality(decisions, codebook.distance)
+    quality = BatchQuality(decisions, codebook)
     disagreements = Disagreements(codebook.distance)
     head = archive.run(run.name)
     scores = score_files(
@@ -187,7 +187,7 @@ def count_archived(
 ) -> RunCounts:
     """Counts some outcomes of an archived run for the comparison of runs."""
     taxonomy = row.versions.get("taxonomy")
-    return count_run(row.name, row.started, outcomes, canary, codebook.distance, taxonomy)
+    return count_run(row.name, row.started, outcomes, canary, codebook, taxonomy)
 
 
 def _canary_outcomes(
