@@ -70,7 +70,7 @@ def run_annotate(config: AnnotateConfig) -> None:
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
             _annotate(config, codebook, run, archive, location)
-            archive.finish_run(run.name)
+            archive.run(run.name).finish()
             run.finish()
         conclude(config, run, archive)
 
@@ -82,7 +82,7 @@ def _annotate(
         log_line(f"warning: {warning}", logging.WARNING)
     # The whole input is read before anything is paid for, so that a bad row costs nothing.
     total = sum(1 for _ in select_cases(config.cases, config.generations, codebook))
-    before = archive.counts(run.name)
+    before = archive.run(run.name).counts()
     done = sum(before.values())
     log_line(
         f"{total} cases, {done} of them done -> {run}, {archive.place}",

@@ -64,7 +64,7 @@ def write_cases(path: Path, *marks: str, **more: Any) -> Path:
 
 def statuses(tmp_path: Path, run: str = "run", now: bool = False) -> dict[str, int]:
     with Archive.open(tmp_path / "archive.db", create=False) as archive:
-        return archive.counts(run, now)
+        return archive.run(run).counts(now)
 
 
 def report(tmp_path: Path) -> dict[str, Any]:
@@ -78,9 +78,9 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_goes_on(tmp_path: Path, c
         run_annotate(config(tmp_path, chat, *short))
     assert sum(statuses(tmp_path).values()) < 12
     with Archive.open(tmp_path / "archive.db") as archive:
-        spent = archive.spent("run")
+        spent = archive.run("run").cost()
         assert 0 < spent.prompt_tokens + spent.completion_tokens <= 30000
-        assert archive.run("run").finished is None
+        assert archive.run("run").row().finished is None
     run_annotate(
         config(tmp_path, chat, f"cases.path={cases}", "llm.budget.tokens=1000000", "resume=true")
     )
@@ -170,7 +170,7 @@ def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
         run_annotate(config(tmp_path, chat, f"cases.path={cases}", *beside))
     assert statuses(tmp_path) == {"accepted": 5, "failed": 1}
     with Archive.open(tmp_path / "archive.db") as archive:
-        (row,) = (row for row in archive.cases("run") if row.status == "failed")
+        (row,) = (row for row in archive.run("run").cases() if row.status == "failed")
         assert archive.verify() == []
     assert (row.case, row.body["path"]) == ("c0", ["failed:process"])
     assert row.body["reason"].startswith("the process that ran it alone died 2 times: ")
@@ -207,7 +207,7 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
     assert progress["cases"] == {"accepted": 3, "adjudicated": 0, "human": 1, "failed": 0}
     assert progress["cost"] == pytest.approx(usage["priced"])
     with Archive.open(annotated / "archive.db") as archive:
-        assert archive.run("counted").uid == id_in(run)
+        assert archive.run("counted").row().uid == id_in(run)
     logs = [json.loads(path.read_text()) for path in (run / "scores").rglob("*.json")]
     assert {log["eval"]["run_id"] for log in logs} <= {id_in(run)}
 

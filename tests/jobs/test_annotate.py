@@ -155,10 +155,10 @@ def finish(command: list[str], tmp_path: Path) -> subprocess.CompletedProcess[st
 def assert_complete(store: Store, tmp_path: Path, cases: int) -> Counter[str]:
     """Every case has its one row, ended in one of the four ways; the chain is whole."""
     with Archive.open(store.location) as archive:
-        rows = list(archive.cases("run"))
+        rows = list(archive.run("run").cases())
         assert Counter(row.case for row in rows) == {f"case-{n}": 1 for n in range(cases)}
-        assert archive.verify("run") == []
-        assert archive.run("run").finished is not None
+        assert archive.run("run").verify() == []
+        assert archive.run("run").row().finished is not None
     for row in rows:
         reason, code = row.body["reason"], row.body["code"]
         assert (code is not None) == (row.status in ("accepted", "adjudicated"))
@@ -225,7 +225,7 @@ def wait_for_cases(store: Store, count: int, driver: "subprocess.Popen[str] | No
         if Path(store.location).exists() or store.server is not None:
             with Archive.open(store.location) as archive:
                 names = [run.name for run in archive.runs()]
-                if "run" in names and sum(archive.counts("run").values()) >= count:
+                if "run" in names and sum(archive.run("run").counts().values()) >= count:
                     return
         time.sleep(0.1)
     raise AssertionError(f"fewer than {count} cases after {SECONDS} s")
@@ -335,7 +335,7 @@ def test_a_stopped_run_keeps_every_answer_and_goes_on(
         assert "stopping" in output and "resume=true goes on" in errors
         assert "Traceback" not in errors
         with Archive.open(store.location) as archive:
-            assert 20 <= sum(archive.counts("run").values()) < 200
+            assert 20 <= sum(archive.run("run").counts().values()) < 200
         kept = cached(store, list(read_cases(str(cases), CODEBOOK)), settings)
         assert kept == whole_answers(log).keys()
 

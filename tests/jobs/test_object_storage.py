@@ -36,5 +36,5 @@ def test_an_annotation_keeps_its_archive_on_disk(
         (runs / "run").names()
     )
     with Archive.open(store.location) as archive:
-        assert archive.verify("run") == []
+        assert archive.run("run").verify() == []
     assert_no_secret(s3, runs)
