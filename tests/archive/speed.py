@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from raylab.annotation.export import export_run
-from raylab.archive.records import CallRow, CaseRow
+from raylab.annotation.human.review_file import human_decision
+from raylab.annotation.outcome import Status
+from raylab.annotation.roles import SIDES
+from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
-from tests.annotation.outcomes import CODEBOOK
+from raylab.opt.code import bare
+from tests.annotation.outcomes import CODEBOOK, answer, call, outcome, report
 from tests.archive.postgres import postgres_server
-from tests.archive.rows import call_row, case_row, decision_row, sha256
+from tests.archive.rows import NOON, call_row, sha256
 
 T = TypeVar("T")
 DRAW = random.Random(7)
@@ -36,29 +40,30 @@ def calls(count: int) -> list[CallRow]:
 
 def cases(count: int) -> list[CaseRow]:
     """With bodies of about 8 KB, a tenth of them for a person."""
-    call = {"prompt_tokens": 800, "completion_tokens": 200, "cost": 0.001, "key": sha256("k")}
-    spend = {"prompt_tokens": 3200, "completion_tokens": 800, "cost": 0.004}
-    return [
-        case_row(
-            prose(40),
-            "human" if number % 10 == 0 else "accepted",
-            prose(600),
-            **spend,
-            a={
-                "code": "OPT=Lrn",
-                "rationale": prose(600),
-                "calls": [{**call, "text": prose(1400)}],
-            },
-            b={
-                "code": "OPT=Evo",
-                "rationale": prose(600),
-                "calls": [{**call, "text": prose(1400)}],
-            },
-            evaluation_a={"verdict": "PASS", "score": 90, "calls": [{**call, "text": prose(900)}]},
-            evaluation_b={"verdict": "PASS", "score": 90, "calls": [{**call, "text": prose(900)}]},
-        )
-        for number in range(count)
-    ]
+    return [one(Status.ACCEPTED if number % 10 else Status.HUMAN) for number in range(count)]
+
+
+def one(status: Status) -> CaseRow:
+    first, second = (
+        answer(code, [call(text=prose(1400))], rationale=prose(600)) for code in ("Lrn", "Evo")
+    )
+    judged = [report(calls=(call("evaluate-a", text=prose(900)),)) for _ in SIDES]
+    made = outcome(
+        prose(40),
+        first,
+        second,
+        status=status,
+        evaluation_a=judged[0],
+        evaluation_b=judged[1],
+    )
+    description = prose(600)
+    body = made.model_dump(mode="json")
+    return CaseRow(made.case, sha256(description), description, status, body)
+
+
+def decision(case: str) -> DecisionRow:
+    made = human_decision(case, "own", bare("Evo"), "since", "ada", NOON)
+    return DecisionRow(case, "decide", "ada", "accepted", made.model_dump(mode="json"))
 
 
 def write_rate(name: str, add: Callable[[Sequence[T]], object], rows: list[T], batch: int) -> None:
@@ -98,7 +103,7 @@ def main(location: str, directory: Path) -> None:
         read_rate(
             "open_cases, of cases", 11_000, lambda: sum(1 for _ in archive.run("r").open_cases())
         )
-        decided = [decision_row(name) for name in names[:300]]
+        decided = [decision(name) for name in names[:300]]
         write_rate(
             "add_decision", lambda some: archive.run("r").add_decision(some[0]), decided, batch=1
         )
