@@ -5,7 +5,7 @@ compare, and what models are told. `raylab.opt` is one.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rapidfuzz.distance import Levenshtein
 
@@ -15,6 +15,7 @@ Categories = frozenset[str]
 """The categories of a label; empty where there is no label."""
 
 
+@runtime_checkable
 class Label(Protocol):
     """A classification of a case; hashable, and equal to those with the same canonical line.
 
@@ -119,3 +120,56 @@ def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
         composition=1.0 if exact else 0.5 if same_categories else 0.0,
         distance=distance.version,
     )
+
+
+class Codebook(Protocol):
+    """A taxonomy with its notation."""
+
+    @property
+    def version(self) -> str:
+        """Version of the set of categories."""
+        ...
+
+    @property
+    def label_name(self) -> str:
+        """What messages call a label, with its article, such as `an OPT-Code`."""
+        ...
+
+    @property
+    def case_sets(self) -> Mapping[str, str]:
+        """Locations of the cases that come with it, by name; `gold` is among them."""
+        ...
+
+    @property
+    def categories(self) -> Mapping[str, str]:
+        """Names for people by category, in the order of the taxonomy."""
+        ...
+
+    @property
+    def distance(self) -> SetDistance:
+        """How far two sets of categories lie apart."""
+        ...
+
+    def parse(self, text: str) -> Label:
+        """Reads the label that a text gives, mending what can be mended.
+
+        Raises:
+            LabelError: It gives none.
+        """
+        ...
+
+    def read(self, line: str) -> Label:
+        """Reads a canonical line, as `str(label)` wrote it.
+
+        Raises:
+            LabelError: It is none.
+        """
+        ...
+
+    def parse_own(self, text: str) -> Label:
+        """Reads the label that a person wrote; nothing is mended.
+
+        Raises:
+            LabelError: It is none.
+        """
+        ...

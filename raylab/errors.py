@@ -8,7 +8,8 @@ RaylabError
 ├── TrainingError        a training run that cannot go on
 │   ├── NonFiniteLossError   the loss became NaN or infinite
 │   └── WorkersLostError     its workers died, or were not placed, too often
-├── OptCodeError         a text without an OPT-Code
+├── LabelError           a text without a label of the taxonomy
+│   └── OptCodeError         a text without an OPT-Code
 ├── LlmError             a language model that gives no answer
 │   ├── CallError            this call failed, after its retries
 │   ├── EndpointError        every call to the endpoint would fail
@@ -54,7 +55,11 @@ class WorkersLostError(TrainingError):
     """The workers of a training died, or were not placed, more often than it may retry."""
 
 
-class OptCodeError(RaylabError):
+class LabelError(RaylabError):
+    """A text without a label of the taxonomy."""
+
+
+class OptCodeError(LabelError):
     """A text without an OPT-Code."""
 
 

@@ -28,9 +28,11 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
+from raylab.opt.code import parse
 from raylab.opt.distance import PACKAGED_DISTANCE, load_distance
 from raylab.quality.reading import read_units
 from raylab.quality.trees import find_trees
+from tests.annotation.outcomes import CODEBOOK
 from tests.object_storage import ObjectStorage
 from tests.quality.test_measure import TWO, write
 
@@ -197,9 +199,9 @@ def test_cases_are_read_from_object_storage(name: str, s3: ObjectStorage, tmp_pa
         pq.write_table(pa.Table.from_pylist(CASES), tmp_path / name)
     else:
         (tmp_path / name).write_bytes(bz2.compress(lines) if name.endswith(".bz2") else lines)
-    found = list(read_cases(uploaded(s3, tmp_path / name)))
+    found = list(read_cases(uploaded(s3, tmp_path / name), CODEBOOK))
     assert [(case.id, case.description, case.gold) for case in found] == [
-        (case["id"], case["description"], case["gold"]) for case in CASES
+        (case["id"], case["description"], parse(case["gold"])) for case in CASES
     ]
 
 
@@ -252,7 +254,7 @@ def reading(location: str) -> dict[str, Callable[[], object]]:
         "tasks": lambda: load_tasks(DataConfig(source=TaskSource.RE_ARC, path=f"{location}.zip")),
         "groups": lambda: group_tasks((), f"{location}.json"),
         "distances": lambda: load_distance(f"{location}.json"),
-        "cases": lambda: list(read_cases(f"{location}.jsonl")),
+        "cases": lambda: list(read_cases(f"{location}.jsonl", CODEBOOK)),
         "checkpoint": lambda: read_checkpoint(f"{location}.ckpt"),
         "scores": lambda: find_trees(location, [], Layout.AUTO),
     }

@@ -24,6 +24,7 @@ LAYERS = [
     {"codebook", "llm", "archive", "runs", "entrypoint"},
     {"arc", "opt", "quality"},
     {"annotation"},
+    {"taxonomies"},
     {"report"},
     {"review"},
     {"cluster"},

@@ -20,19 +20,19 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
-from importlib import metadata, resources
+from functools import cache
+from importlib import metadata
 from types import ModuleType
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from raylab.errors import DataError, OptCodeError
+from raylab.codebook import Codebook, Label
+from raylab.errors import ConfigError, DataError, LabelError
 from raylab.files import REQUEST_BYTES, Place
-from raylab.opt.code import OptCode, Root, parse
 
 KEYS = ("id", "description", "gold", "meta")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
@@ -59,15 +59,15 @@ class Case:
     Attributes:
         id: Unique within a run.
         description: Source code, algorithm or summary of a project.
-        gold: OPT-Code by a person, as written; None where there is none.
+        gold: Label by a person; None where there is none.
         meta: What else is known, of JSON values. Three keys have a meaning: `trap` (true where
-            execution details or marketing suggest a wrong root), `bait` (list of the roots they
-            suggest) and `reviewed` (false where the gold code is one person's proposal).
+            something suggests a wrong category), `bait` (list of the categories it suggests) and
+            `reviewed` (false where gold is one person's proposal).
     """
 
     id: str
     description: str
-    gold: str | None = None
+    gold: Label | None = None
     meta: Json = field(default_factory=dict[str, Any])
 
     @property
@@ -76,50 +76,42 @@ class Case:
         return hashlib.sha256(self.description.encode()).hexdigest()
 
     @property
-    def code(self) -> OptCode | None:
-        """The gold code.
-
-        Raises:
-            OptCodeError: It cannot be read; cases that were read from a file have been checked.
-        """
-        return None if self.gold is None else parse(self.gold)
-
-    @property
     def trap(self) -> bool:
-        """Whether the description baits a classifier into a wrong root."""
+        """Whether the description baits a classifier into a wrong category."""
         return bool(self.meta.get("trap"))
 
     @property
-    def bait(self) -> frozenset[Root]:
-        """Wrong roots that the description suggests, where that is known."""
-        return frozenset(Root(root) for root in self.meta.get("bait") or ())
+    def bait(self) -> frozenset[str]:
+        """Wrong categories that the description suggests, where that is known."""
+        return frozenset(self.meta.get("bait") or ())
 
     @property
     def reviewed(self) -> bool:
-        """Whether the gold code is more than a proposal."""
+        """Whether gold is more than a proposal."""
         return self.meta.get("reviewed") is not False
 
 
-def read_cases(location: str) -> Iterator[Case]:
+def read_cases(location: str, codebook: Codebook) -> Iterator[Case]:
     """Streams the cases of a file.
 
     Args:
         location: Path, or URI that pyarrow's filesystems open, of a `.jsonl` file (also `.jsonl.gz`
             and other compressions) or a `.parquet` file, whose meta may be a struct, a map or JSON
             text. Blank lines of JSONL are no rows; numbers as ids are taken as text.
+        codebook: Reads gold.
 
     Yields:
         The cases in order. An error comes when its row is reached.
 
     Raises:
         DataError: The file cannot be read, holds no row, or a row cannot be used: no JSON object,
-            an id or description missing or empty, an id that stands twice, a gold code that cannot
-            be read, a value of a wrong type or an unknown key.
+            an id or description missing or empty, an id that stands twice, gold that
+            cannot be read, a value of a wrong type or an unknown key.
     """
     seen = _Ids()
     count = 0
     for place, row in _rows(location):
-        case = _case(place, row)
+        case = _case(place, row, codebook)
         if not seen.add(case.id):
             _refuse(place, "id", case.id, "unique, and stands in an earlier row: rename one")
         count += 1
@@ -128,20 +120,22 @@ def read_cases(location: str) -> Iterator[Case]:
         raise DataError(f"cases {location}: the file holds no case")
 
 
-def packaged_cases(
-    name: Literal["gold", "proposed", "injections", "intents"],
-) -> Iterator[Case]:
-    """The cases that come with raylab.
+def packaged_cases(name: str, codebook: Codebook) -> Iterator[Case]:
+    """Streams the cases that come with a codebook.
 
     Args:
-        name: `gold` are single mechanisms with the codes that the taxonomy's texts give them and
-            its notation examples; `proposed` are hybrids and traps that nobody else has reviewed;
-            `injections` are descriptions that give orders to the models that read them;
-            `intents` are declarations at design time, without a gold code and with `meta.intent`.
+        name: One of `codebook.case_sets`.
+        codebook: Has the cases and reads gold.
+
+    Raises:
+        ConfigError: The codebook has no such cases.
     """
-    file = resources.files("raylab.opt") / "data" / f"{name}.jsonl"
-    with resources.as_file(file) as path:
-        yield from read_cases(str(path))
+    location = codebook.case_sets.get(name)
+    if location is None:
+        raise ConfigError(
+            f"cases.packaged {name} is none of the packaged cases: {', '.join(codebook.case_sets)}"
+        )
+    return read_cases(location, codebook)
 
 
 def python_cases(names: Iterable[str]) -> Iterator[Case]:
@@ -297,14 +291,14 @@ def _table_rows(file: Place, batch: pa.RecordBatch) -> Iterator[Json]:
         yield row
 
 
-def _case(place: str, row: Json) -> Case:
+def _case(place: str, row: Json, codebook: Codebook) -> Case:
     for key in row.keys() - set(KEYS):
         _refuse(place, key, row[key], f"none of {', '.join(KEYS)}: move it into meta", "is")
     return Case(
         _identifier(place, row.get("id")),
         _text(place, "description", row.get("description")),
-        _gold(place, row.get("gold")),
-        _meta(place, row.get("meta")),
+        _gold(place, row.get("gold"), codebook),
+        _meta(place, row.get("meta"), codebook),
     )
 
 
@@ -323,26 +317,19 @@ def _text(place: str, key: str, value: object) -> str:
     return value
 
 
-def _gold(place: str, value: object) -> str | None:
+def _gold(place: str, value: object, codebook: Codebook) -> Label | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        _refuse(place, "gold", value, "an OPT-Code as text, or left out")
-    if problem := _code_problem(value):
-        _refuse(place, "gold", value, f"an OPT-Code, or left out; {problem}")
-    return value
-
-
-@lru_cache(maxsize=4096)
-def _code_problem(text: str) -> str | None:
+        _refuse(place, "gold", value, f"{codebook.label_name} as text, or left out")
     try:
-        parse(text)
-    except OptCodeError as error:
-        return str(error).partition("\n")[0]
-    return None
+        return codebook.parse(value)
+    except LabelError as error:
+        problem = str(error).partition("\n")[0]
+        _refuse(place, "gold", value, f"{codebook.label_name}, or left out; {problem}")
 
 
-def _meta(place: str, value: object) -> Json:
+def _meta(place: str, value: object, codebook: Codebook) -> Json:
     if isinstance(value, str):
         try:
             value = json.loads(value, object_pairs_hook=_distinct, parse_constant=_no_number)
@@ -357,8 +344,9 @@ def _meta(place: str, value: object) -> Json:
         if not isinstance(meta.get(key, False), bool):
             _refuse(place, f"meta.{key}", meta[key], "true or false")
     bait: object = meta.get("bait", [])
-    if not isinstance(bait, list) or not set(map(str, cast(list[object], bait))) <= set(Root):
-        _refuse(place, "meta.bait", bait, f"a list of roots out of {', '.join(Root)}")
+    known = codebook.categories
+    if not isinstance(bait, list) or not set(map(str, cast(list[object], bait))) <= known.keys():
+        _refuse(place, "meta.bait", bait, f"a list of {', '.join(known)}")
     return meta
 
 

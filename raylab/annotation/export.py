@@ -70,12 +70,45 @@ COLUMNS: dict[str, pa.DataType] = {
     "body": TEXT,
 }
 """The columns of an export in their order; `status` and `code` are those that hold now."""
-PATHS: dict[str, tuple[str | int, ...]] = {
-    "run_code": ("code",),
+SAME_PATHS: dict[str, tuple[str | int, ...]] = {
     "gold": ("gold",),
     "generation": ("generation",),
     "trap": ("trap",),
     "reason": ("reason",),
+    "exact": ("agreement", "exact"),
+    "jaccard": ("agreement", "jaccard"),
+    "levenshtein": ("agreement", "levenshtein"),
+    "levenshtein_normalised": ("agreement", "levenshtein_normalised"),
+    "weighted": ("agreement", "weighted"),
+    "composition": ("agreement", "composition"),
+    "choice": ("adjudication", "choice"),
+    "confirmation_verdict": ("adjudication", "confirmation", "verdict"),
+    "confirmation_score": ("adjudication", "confirmation", "score"),
+    "prompt_tokens": ("prompt_tokens",),
+    "completion_tokens": ("completion_tokens",),
+    "cost": ("cost",),
+}
+PATHS: dict[str, tuple[str | int, ...]] = {
+    **SAME_PATHS,
+    "run_code": ("label",),
+    "code_a": ("answers", "A", "classification", "label"),
+    "code_b": ("answers", "B", "classification", "label"),
+    "format_a": ("answers", "A", "classification", "format"),
+    "format_b": ("answers", "B", "classification", "format"),
+    "model_a": ("answers", "A", "classification", "calls", -1, "reply", "response_model"),
+    "model_b": ("answers", "B", "classification", "calls", -1, "reply", "response_model"),
+    "verdict_a": ("answers", "A", "evaluation", "verdict"),
+    "verdict_b": ("answers", "B", "evaluation", "verdict"),
+    "score_a": ("answers", "A", "evaluation", "score"),
+    "score_b": ("answers", "B", "evaluation", "score"),
+    "acceptable_a": ("answers", "A", "evaluation", "acceptable"),
+    "acceptable_b": ("answers", "B", "evaluation", "acceptable"),
+    "adjudicated_code": ("adjudication", "classification", "label"),
+}
+"""Where in the body a column's value stands."""
+PATHS_OF_VERSION_1: dict[str, tuple[str | int, ...]] = {
+    **SAME_PATHS,
+    "run_code": ("code",),
     "code_a": ("a", "code"),
     "code_b": ("b", "code"),
     "format_a": ("a", "format"),
@@ -88,21 +121,9 @@ PATHS: dict[str, tuple[str | int, ...]] = {
     "score_b": ("evaluation_b", "score"),
     "acceptable_a": ("evaluation_a", "acceptable"),
     "acceptable_b": ("evaluation_b", "acceptable"),
-    "exact": ("agreement", "exact"),
-    "jaccard": ("agreement", "jaccard"),
-    "levenshtein": ("agreement", "levenshtein"),
-    "levenshtein_normalised": ("agreement", "levenshtein_normalised"),
-    "weighted": ("agreement", "weighted"),
-    "composition": ("agreement", "composition"),
-    "choice": ("adjudication", "choice"),
     "adjudicated_code": ("adjudication", "classification", "code"),
-    "confirmation_verdict": ("adjudication", "confirmation", "verdict"),
-    "confirmation_score": ("adjudication", "confirmation", "score"),
-    "prompt_tokens": ("prompt_tokens",),
-    "completion_tokens": ("completion_tokens",),
-    "cost": ("cost",),
 }
-"""Where in the body a column's value stands."""
+"""The same in a body without a version."""
 KINDS: dict[pa.DataType, tuple[type, ...]] = {
     TEXT: (str,),
     WHOLE: (int,),
@@ -134,7 +155,8 @@ def write_cases(cases: Iterable[CurrentCase], path: str | os.PathLike[str], form
 
 def _row(current: CurrentCase) -> Json:
     case, last = current.case, current.decisions[-1] if current.decisions else None
-    found = {name: _fit(_at(case.body, keys), COLUMNS[name]) for name, keys in PATHS.items()}
+    paths = PATHS if "version" in case.body else PATHS_OF_VERSION_1
+    found = {name: _fit(_at(case.body, keys), COLUMNS[name]) for name, keys in paths.items()}
     return {
         **found,
         "run": case.run,

@@ -1,17 +1,40 @@
-"""What became of one case: everything needed to replay the decision, as it is archived."""
+"""The outcome of a case: everything needed to replay the decision, as it is archived.
 
+A body is the JSON form of an outcome or decision. Labels stand in it as their canonical lines, so
+bodies are read with the run's codebook; `raylab.annotation.archived` reads those of all versions.
+"""
+
+from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from raylab.codebook import Agreement
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo
+
+from raylab.annotation.roles import Side
+from raylab.codebook import Agreement, Codebook, Label
 from raylab.config.base import Strict
+from raylab.llm.chat import Reply
 
 PROTOCOL = "1"
 """Version of the way a case is decided, archived with each run."""
-TAXONOMY = "1.0"
-"""Version of the set of roots."""
-Side = Literal["A", "B"]
+BODY_VERSION = 2
+"""Version of the fields of a body."""
+
+
+def _read_label(value: object, info: ValidationInfo) -> Label:
+    if isinstance(value, str):
+        codebook: Codebook | None = (info.context or {}).get("codebook")
+        if codebook is None:
+            raise ValueError("a body is read with a codebook, see raylab.annotation.archived")
+        return codebook.read(value)
+    if not isinstance(value, Label):
+        raise ValueError("should be a label or its canonical line")
+    return value
+
+
+LabelField = Annotated[Label, PlainValidator(_read_label), PlainSerializer(str, return_type=str)]
+"""A label; when dumped, its canonical line."""
 
 
 class Status(StrEnum):
@@ -43,46 +66,37 @@ class Issue(StrEnum):
 
 
 class Call(Strict):
-    """One answered call; `key` finds its text in the archive."""
+    """One answered call and what it was for; the reply's key finds it in the archive."""
 
-    key: str
-    role: str
+    stage: str
     model: str
-    response_model: str
     prompt: str
     """Name and version of the prompt."""
     prompt_hash: str
     seed: int | None
-    text: str
-    """The reply, as received."""
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
-    seconds: float
-    cached: bool
-    """Answered from the journal: paid before, by this run or another."""
+    reply: Reply
 
 
 class Classification(Strict):
-    """A code for the case, as an annotator, the adjudicator or a person gives it."""
+    """A label for the case, as an annotator, the adjudicator or a person gives it."""
 
-    code: str | None
-    """Canonical line; None if no code could be read."""
+    label: LabelField | None
+    """None if none could be read."""
     rationale: str
     format: Literal["strict", "repaired", "unparsable"]
     repairs: tuple[str, ...] = ()
     problem: str | None = None
-    """Why no code could be read."""
+    """Why no label could be read."""
     calls: tuple[Call, ...] = ()
 
 
 class Evaluation(Strict):
-    """The evaluator's report on one code."""
+    """The evaluator's report on one label."""
 
     verdict: Verdict
     """The worse of what the evaluator said and what its score, after the caps, says."""
     raw_verdict: Verdict | None = None
-    """As the evaluator gave it; None if none was asked, because there is no code."""
+    """As the evaluator gave it; None if none was asked, because there is no label."""
     score: int
     """0 to 100, after the caps."""
     raw_score: int
@@ -100,7 +114,7 @@ class Evaluation(Strict):
 
 
 class Adjudication(Strict):
-    """The adjudicator's choice between two codes, or a third."""
+    """The adjudicator's choice between two labels, or a third."""
 
     order: tuple[Side, Side]
     """Which annotator was shown first."""
@@ -109,14 +123,24 @@ class Adjudication(Strict):
     confirmation: Evaluation | None = None
 
 
+class Answer(Strict):
+    """An annotator's answer and the evaluator's report on it."""
+
+    classification: Classification
+    evaluation: Evaluation | None = None
+    """None if the case ended before."""
+
+
 class Outcome(Strict):
     """One case, decided or not, and all that led there."""
 
+    version: Literal[2] = BODY_VERSION
+    """Of the body."""
     case: str
     description_hash: str
     """SHA-256 of the description."""
     generation: str
-    gold: str | None
+    gold: LabelField | None
     trap: bool
     meta: dict[str, Any]
     status: Status
@@ -124,12 +148,10 @@ class Outcome(Strict):
     """Why a person must decide, or why it failed."""
     path: tuple[str, ...]
     """Steps of the decision, in order."""
-    code: str | None
-    """The code the case ends with; None while a person must decide."""
-    a: Classification | None = None
-    b: Classification | None = None
-    evaluation_a: Evaluation | None = None
-    evaluation_b: Evaluation | None = None
+    label: LabelField | None
+    """The label the case ends with; None while a person must decide."""
+    answers: dict[Side, Answer] = Field(default_factory=dict[Side, Answer])
+    """The annotators' answers, in the order of the sides; a side that did not answer is absent."""
     agreement: Agreement | None = None
     adjudication: Adjudication | None = None
     unread: tuple[Call, ...] = ()
@@ -142,10 +164,42 @@ class Outcome(Strict):
     started: datetime
     finished: datetime
 
+    def classification(self, side: Side) -> Classification | None:
+        """The classification of a side; None if it did not answer."""
+        return self.answers[side].classification if side in self.answers else None
+
+    def evaluation(self, side: Side) -> Evaluation | None:
+        """The evaluation of a side's answer; None if there is none."""
+        return self.answers[side].evaluation if side in self.answers else None
+
+    def label_of(self, side: Side) -> Label | None:
+        """The label of a side; None if none could be read."""
+        return self.answers[side].classification.label if side in self.answers else None
+
+    @property
+    def calls(self) -> Iterator[Call]:
+        """Every answered call of the case."""
+        yield from self.used_calls
+        yield from self.unread
+
+    @property
+    def used_calls(self) -> Iterator[Call]:
+        """The calls that led to a result."""
+        for answer in self.answers.values():
+            yield from answer.classification.calls
+        for answer in self.answers.values():
+            yield from answer.evaluation.calls if answer.evaluation else ()
+        if self.adjudication is not None:
+            yield from self.adjudication.classification.calls
+            confirmation = self.adjudication.confirmation
+            yield from confirmation.calls if confirmation else ()
+
 
 class HumanDecision(Strict):
-    """A person's code for a case, confirmed or refused by an evaluator pass."""
+    """A person's label for a case, confirmed or refused by an evaluator pass."""
 
+    version: Literal[2] = BODY_VERSION
+    """Of the body."""
     case: str
     action: Literal["decide", "undo"]
     choice: Literal["A", "B", "own"] | None

@@ -18,11 +18,11 @@ from raylab.annotation.cases import Case
 from raylab.annotation.judging import judged, judged_unparsable
 from raylab.annotation.outcome import (
     Adjudication,
+    Answer,
     Call,
     Classification,
     Evaluation,
     Outcome,
-    Side,
     Status,
 )
 from raylab.annotation.replies import (
@@ -39,12 +39,20 @@ from raylab.annotation.replies import (
     read_report,
     read_word,
 )
+from raylab.annotation.roles import (
+    ADJUDICATE,
+    CONFIRM,
+    SIDES,
+    Side,
+    classify_stage,
+    evaluate_stage,
+    repair_stage,
+)
 from raylab.annotation.settings import RoleModel, Settings
-from raylab.codebook import Agreement, compare
+from raylab.codebook import Agreement, Label, compare
 from raylab.config.base import AS_PUBLISHED
 from raylab.errors import CallError
 from raylab.llm.chat import Chat, Message
-from raylab.opt.code import OptCode
 from raylab.opt.prompts import WORDS, PromptFile, neutral, shortened
 
 __all__ = ["Relation", "Settings", "Step", "annotate", "confirm", "next_step", "shown_order"]
@@ -129,7 +137,7 @@ async def confirm(
         StoppedError: The run is stopping.
     """
     try:
-        return await _Course(case, chat, settings, AS_PUBLISHED).evaluate("confirm", classification)
+        return await _Course(case, chat, settings, AS_PUBLISHED).evaluate(CONFIRM, classification)
     except _Ended as ended:
         raise CallError(f"case {case.id}: {ended.reason}") from ended
 
@@ -158,7 +166,6 @@ class _Course:
         self.generation = generation
         self.started = datetime.now(UTC)
         self.calls: list[Call] = []
-        self.codes: dict[Side, OptCode] = {}
         self.classified: dict[Side, Classification] = {}
         self.evaluated: dict[Side, Evaluation] = {}
         self.agreement: Agreement | None = None
@@ -188,29 +195,31 @@ class _Course:
 
     async def classify(self, side: Side) -> None:
         settings = self.settings
-        speaker = settings.annotator_a if side == "A" else settings.annotator_b
         read = read_word if settings.prompts.words else read_code
         content = {"description": self.case.description}
         try:
             reply, calls = await self.ask(
-                f"classify-{side.lower()}", speaker, settings.prompts.classify, content, read
+                classify_stage(side),
+                settings.annotators[side],
+                settings.prompts.classify,
+                content,
+                read,
             )
         except _Unread as unread:
             self.classified[side] = Classification(
-                code=None,
+                label=None,
                 rationale="",
                 format="unparsable",
                 problem=unread.problem,
                 calls=unread.calls,
             )
         else:
-            self.codes[side] = reply.code
             self.classified[side] = _classification(reply, calls)
 
     async def evaluate_both(self) -> None:
         """Evaluates both at once, unless the calls are equal: then the second is not paid."""
         a, b = self.classified["A"], self.classified["B"]
-        if (a.code, a.rationale) == (b.code, b.rationale):
+        if (a.label, a.rationale) == (b.label, b.rationale):
             await self.evaluate_side("A")
             await self.evaluate_side("B")
         else:
@@ -218,16 +227,16 @@ class _Course:
 
     async def evaluate_side(self, side: Side) -> None:
         classification = self.classified[side]
-        self.evaluated[side] = await self.evaluate(f"evaluate-{side.lower()}", classification)
+        self.evaluated[side] = await self.evaluate(evaluate_stage(side), classification)
 
     async def evaluate(self, stage: str, classification: Classification) -> Evaluation:
-        if classification.code is None:
+        if classification.label is None:
             return judged_unparsable(classification.problem or "no reason given")
         prompts = self.settings.prompts
         prompt, read = prompts.evaluate, read_grade if prompts.words else read_report
         content = {
             "description": self.case.description,
-            "code": self.shown_code(classification.code),
+            "code": self.shown_code(classification.label),
             "rationale": shortened(classification.rationale, prompt.shown),
         }
         try:
@@ -243,7 +252,10 @@ class _Course:
         """
         prompts = self.settings.prompts
         order = shown_order(self.settings.seed, self.case.id)
-        shown: Candidates = {"first": self.codes[order[0]], "second": self.codes[order[1]]}
+        shown: Candidates = {
+            "first": self.label_of(order[0]),
+            "second": self.label_of(order[1]),
+        }
         content = {
             "description": self.case.description,
             "candidates": [self.candidate(side) for side in order],
@@ -251,14 +263,14 @@ class _Course:
         read_one = read_choice_word if prompts.words else read_choice
         try:
             reply, calls = await self.ask(
-                "adjudicate",
+                ADJUDICATE,
                 self.settings.adjudicator,
                 prompts.adjudicate,
                 content,
                 lambda text, finish_reason: read_one(text, shown, finish_reason),
             )
         except _Unread as unread:
-            raise _unreadable("adjudicate", unread) from unread
+            raise _unreadable(ADJUDICATE, unread) from unread
         return Adjudication(
             order=order,
             choice=_chosen(reply, order),
@@ -270,7 +282,7 @@ class _Course:
         shown = self.settings.prompts.adjudicate.shown
         classification, evaluation = self.classified[side], self.evaluated[side]
         return {
-            "code": self.shown_code(str(classification.code)),
+            "code": self.shown_code(self.label_of(side)),
             "rationale": shortened(classification.rationale, shown),
             "verdict": evaluation.verdict.value,
             "score": evaluation.score,
@@ -278,8 +290,15 @@ class _Course:
             "summary": shortened(evaluation.summary, shown),
         }
 
-    def shown_code(self, line: str) -> str:
+    def label_of(self, side: Side) -> Label:
+        """The label of a side that gave one."""
+        label = self.classified[side].label
+        assert label is not None, f"{side} gave no label"
+        return label
+
+    def shown_code(self, label: Label) -> str:
         """A canonical line, or the word for it where models are asked for words."""
+        line = str(label)
         if not self.settings.prompts.words:
             return line
         return next((word for word, root in WORDS.items() if line == f"OPT={root}"), line)
@@ -288,36 +307,38 @@ class _Course:
 
     async def decide(self) -> Outcome:
         for side, classification in self.classified.items():
-            if classification.code is None:
+            if classification.label is None:
                 raise _Ended(
                     Status.HUMAN,
                     "human:unparsable",
                     f"no code of {side} could be read: {classification.problem}",
                 )
-        self.agreement = compare(self.codes["A"], self.codes["B"], self.settings.distance)
+        self.agreement = compare(
+            self.label_of("A"), self.label_of("B"), self.settings.codebook.distance
+        )
         a, b = self.evaluated["A"], self.evaluated["B"]
         match next_step((a.acceptable, b.acceptable), self.relation(), self.settings):
             case Step.ACCEPT:
-                return self.outcome(Status.ACCEPTED, "accept", self.classified["A"].code)
+                return self.outcome(Status.ACCEPTED, "accept", self.label_of("A"))
             case Step.ADJUDICATE:
                 return await self.settle()
             case Step.HUMAN:
                 return self.refused()
 
     def relation(self) -> Relation:
-        a, b = self.codes["A"], self.codes["B"]
+        a, b = self.label_of("A"), self.label_of("B")
         if a.composition == b.composition:
             return Relation.SAME
-        return Relation.OPERATORS if a.roots == b.roots else Relation.ROOTS
+        return Relation.OPERATORS if a.categories == b.categories else Relation.ROOTS
 
     async def settle(self) -> Outcome:
         """Adjudicates and has the final code confirmed."""
         self.adjudication = await self.adjudicate()
         final = self.adjudication.classification
-        confirmation = await self.evaluate("confirm", final)
+        confirmation = await self.evaluate(CONFIRM, final)
         self.adjudication = self.adjudication.model_copy(update={"confirmation": confirmation})
         if confirmation.acceptable:
-            return self.outcome(Status.ADJUDICATED, "accept", final.code)
+            return self.outcome(Status.ADJUDICATED, "accept", final.label)
         reason = f"the adjudicated code is not acceptable: {_told(confirmation)}"
         return self.outcome(Status.HUMAN, "human:unconfirmed", reason=reason)
 
@@ -347,18 +368,18 @@ class _Course:
             _Ended: The call failed.
         """
         messages = prompt.messages(**content)
-        first, finish_reason = await self.call(stage, speaker, prompt, messages, prompt)
+        first = await self.call(stage, speaker, prompt, messages, prompt)
         try:
-            return read(first.text, finish_reason), (first,)
+            return read(first.reply.text, first.reply.finish_reason), (first,)
         except UnreadableError as error:
             problem = str(error)
         repair = self.settings.prompts.repair
-        said = shortened(neutral(first.text), prompt.shown) or "(no text)"
+        said = shortened(neutral(first.reply.text), prompt.shown) or "(no text)"
         asked = repair.messages(problem=neutral(problem), keys=prompt.keys)
         turns = (*messages, Message("assistant", said), *asked)
-        second, finish_reason = await self.call(f"{stage}-repair", speaker, repair, turns, prompt)
+        second = await self.call(repair_stage(stage), speaker, repair, turns, prompt)
         try:
-            reply = read(second.text, finish_reason)
+            reply = read(second.reply.text, second.reply.finish_reason)
         except UnreadableError as error:
             raise _Unread(f"{problem}; asked again: {error}", (first, second)) from error
         return _with_repair(reply, f"asked again: {problem}"), (first, second)
@@ -370,8 +391,8 @@ class _Course:
         prompt: PromptFile,
         messages: tuple[Message, ...],
         expected: PromptFile,
-    ) -> tuple[Call, str]:
-        """An answered call, and why the server stopped.
+    ) -> Call:
+        """An answered call.
 
         Args:
             stage: Role of the call.
@@ -386,33 +407,26 @@ class _Course:
         except CallError as error:
             raise _Ended(Status.FAILED, f"failed:{stage}", f"{stage}: {error}") from error
         call = Call(
-            key=reply.key,
-            role=stage,
+            stage=stage,
             model=speaker.chat.model,
-            response_model=clean(reply.response_model),
             prompt=prompt.label,
             prompt_hash=prompt.hash,
             seed=speaker.chat.seed,
-            text=clean(reply.text),
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
-            cost=reply.cost,
-            seconds=reply.seconds,
-            cached=reply.cached,
+            reply=replace(
+                reply, response_model=clean(reply.response_model), text=clean(reply.text)
+            ),
         )
         self.calls.append(call)
-        return call, reply.finish_reason
+        return call
 
     # Record
 
     def outcome(
-        self, status: Status, step: str, code: str | None = None, reason: str | None = None
+        self, status: Status, step: str, label: Label | None = None, reason: str | None = None
     ) -> Outcome:
-        case, sent = self.case, [call for call in self.calls if not call.cached]
-        priced = [call.cost for call in sent if call.cost is not None]
-        used = {call.key for call in self.used_calls()}
-        unread = (call for call in self.calls if call.key not in used)
-        return Outcome(
+        case, sent = self.case, [call.reply for call in self.calls if not call.reply.cached]
+        priced = [reply.cost for reply in sent if reply.cost is not None]
+        outcome = Outcome(
             case=case.id,
             description_hash=case.description_hash,
             generation=self.generation,
@@ -422,42 +436,39 @@ class _Course:
             status=status,
             reason=reason,
             path=(*self.steps(), step),
-            code=code,
-            a=self.classified.get("A"),
-            b=self.classified.get("B"),
-            evaluation_a=self.evaluated.get("A"),
-            evaluation_b=self.evaluated.get("B"),
+            label=label,
+            answers={
+                side: Answer(
+                    classification=self.classified[side], evaluation=self.evaluated.get(side)
+                )
+                for side in SIDES
+                if side in self.classified
+            },
             agreement=self.agreement,
             adjudication=self.adjudication,
-            unread=tuple(sorted(unread, key=lambda call: call.role)),
-            prompt_tokens=sum(call.prompt_tokens for call in sent),
-            completion_tokens=sum(call.completion_tokens for call in sent),
+            prompt_tokens=sum(reply.prompt_tokens for reply in sent),
+            completion_tokens=sum(reply.completion_tokens for reply in sent),
             cost=math.fsum(priced) if len(priced) == len(sent) else None,
             started=self.started,
             finished=datetime.now(UTC),
         )
-
-    def used_calls(self) -> Iterator[Call]:
-        """The calls that led to a result."""
-        for result in (*self.classified.values(), *self.evaluated.values()):
-            yield from result.calls
-        if self.adjudication is not None:
-            yield from self.adjudication.classification.calls
-            if self.adjudication.confirmation is not None:
-                yield from self.adjudication.confirmation.calls
+        used = {call.reply.key for call in outcome.used_calls}
+        unread = [call for call in self.calls if call.reply.key not in used]
+        ordered = tuple(sorted(unread, key=lambda call: call.stage))
+        return outcome.model_copy(update={"unread": ordered})
 
     def steps(self) -> Iterator[str]:
         """What was got, in the order of the protocol whatever was answered first."""
         for side, classification in sorted(self.classified.items()):
-            yield f"classify-{side.lower()}:{classification.format}"
+            yield f"{classify_stage(side)}:{classification.format}"
         for side, evaluation in sorted(self.evaluated.items()):
-            yield f"evaluate-{side.lower()}:{evaluation.verdict}:{evaluation.score}"
+            yield f"{evaluate_stage(side)}:{evaluation.verdict}:{evaluation.score}"
         if self.agreement is not None:
             yield f"compare:{self.relation()}"
         if self.adjudication is not None:
-            yield f"adjudicate:{''.join(self.adjudication.order)}:{self.adjudication.choice}"
+            yield f"{ADJUDICATE}:{''.join(self.adjudication.order)}:{self.adjudication.choice}"
             if (confirmation := self.adjudication.confirmation) is not None:
-                yield f"confirm:{confirmation.verdict}:{confirmation.score}"
+                yield f"{CONFIRM}:{confirmation.verdict}:{confirmation.score}"
 
 
 async def _both(a: Coroutine[Any, Any, None], b: Coroutine[Any, Any, None]) -> None:
@@ -477,7 +488,7 @@ def _rank(error: BaseException) -> int:
 
 def _classification(reply: CodeReply | ChoiceReply, calls: tuple[Call, ...]) -> Classification:
     return Classification(
-        code=str(reply.code),
+        label=reply.code,
         rationale=reply.rationale,
         format="repaired" if reply.repairs else "strict",
         repairs=reply.repairs,

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar, cast, get_args
 
 from raylab.annotation.outcome import Issue, Verdict
+from raylab.codebook import Label
 from raylab.errors import OptCodeError
 from raylab.opt.code import OptCode, parse
 from raylab.opt.prompts import WORDS
 
 Json = dict[str, Any]
 Choice = Literal["first", "second", "synthesis"]
-Candidates = Mapping[Choice, OptCode]
+Candidates = Mapping[Choice, Label]
 
 LONGEST_REPLY = 200_000
 """Characters of a reply that is read; a longer one is a runaway."""
@@ -74,7 +75,7 @@ class CodeReply:
         repairs: what was mended to read it; empty if it was as asked for.
     """
 
-    code: OptCode
+    code: Label
     rationale: str
     repairs: tuple[str, ...] = ()
 
@@ -102,7 +103,7 @@ class ChoiceReply:
     """
 
     choice: Choice
-    code: OptCode
+    code: Label
     rationale: str
     repairs: tuple[str, ...] = ()
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from raylab.annotation.cases import in_generation
-from raylab.annotation.outcome import Classification, Outcome, Side
+from raylab.annotation.outcome import Outcome
+from raylab.annotation.roles import ANNOTATORS, SIDES, Side
 from raylab.annotation.sources import generation_files
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.annotation.statistics.pairs import reading
-from raylab.codebook import SetDistance
+from raylab.codebook import Label, SetDistance, compare
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
@@ -28,7 +28,6 @@ LEAST_CASES = 1
 ACCURACY = "accuracy"
 METRICS = (ACCURACY, "exact", "primary", "jaccard", "weighted")
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
-SIDES: tuple[Side, Side] = ("A", "B")
 
 
 @dataclass(frozen=True)
@@ -107,14 +106,24 @@ class ScoreFiles:
         return ScoreTree(files=len(self.files), left_out=self.left_out, scores=accuracies)
 
 
-def annotator_names(a: ChatModel, b: ChatModel) -> dict[Side, str]:
-    """Names of the annotators in the tree: their models, told apart by seed or else by side."""
-    one, other = _file_name(a.model), _file_name(b.model)
-    if one.casefold() != other.casefold():
-        return {"A": one, "B": other}
-    if a.seed != b.seed:
-        return {"A": f"{one}@seed{a.seed}", "B": f"{other}@seed{b.seed}"}
-    return {"A": f"{one}@A", "B": f"{other}@B"}
+def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
+    """Names the annotators in the tree by their models, told apart by seed or else by side.
+
+    Args:
+        models: By role, as `LlmConfig.roles`.
+    """
+    chats: dict[Side, ChatModel] = {side: models[role] for side, role in ANNOTATORS.items()}
+    names: dict[Side, str] = {side: _file_name(chat.model) for side, chat in chats.items()}
+    if _differ(name.casefold() for name in names.values()):
+        return names
+    if _differ(chat.seed for chat in chats.values()):
+        return {side: f"{names[side]}@seed{chats[side].seed}" for side in SIDES}
+    return {side: f"{names[side]}@{side}" for side in SIDES}
+
+
+def _differ(values: Iterable[object]) -> bool:
+    listed = list(values)
+    return len(set(listed)) == len(listed)
 
 
 def score_files(
@@ -196,7 +205,7 @@ class _Counts:
             )
         self._published = AS_PUBLISHED in generations
         self._distance = distance
-        self._sums: dict[tuple[Side, str, Root], _Sums] = {}
+        self._sums: dict[tuple[Side, str, str], _Sums] = {}
         self._without_gold = self._unanswered = 0
         published = [AS_PUBLISHED] if self._published else []
         self.names = [*published, *self._seeds, *self._files]
@@ -205,13 +214,12 @@ class _Counts:
         if outcome.gold is None:
             self._without_gold += 1
             return
-        answers = dict(zip(SIDES, (outcome.a, outcome.b), strict=True))
-        if None in answers.values():
+        if len(outcome.answers) < len(SIDES):
             self._unanswered += 1
             return
-        root = reading(outcome.gold).primary
-        for side, answer in answers.items():
-            values = self._values(answer, outcome.gold)
+        root = outcome.gold.primary
+        for side in SIDES:
+            values = self._values(outcome.label_of(side), outcome.gold)
             for generation in self._generations(outcome):
                 self._sums.setdefault((side, generation, root), _Sums()).add(values)
 
@@ -225,16 +233,16 @@ class _Counts:
             if in_generation(outcome.case, seed):
                 yield name
 
-    def _values(self, answer: Classification | None, gold: str) -> tuple[float, ...] | None:
-        if answer is None or answer.code is None:
+    def _values(self, given: Label | None, gold: Label) -> tuple[float, ...] | None:
+        if given is None:
             return None
-        right, given = reading(gold), reading(answer.code)
+        agreement = compare(given, gold, self._distance)
         return (
-            float(given.roots == right.roots),
-            float(given.composition == right.composition),
-            float(given.primary == right.primary),
-            len(given.roots & right.roots) / len(given.roots | right.roots),
-            1.0 - self._distance(given.roots, right.roots),
+            float(given.categories == gold.categories),
+            float(agreement.exact),
+            float(given.primary == gold.primary),
+            agreement.jaccard,
+            agreement.weighted,
         )
 
     def cases(self, generation: str, root: Root) -> int:

@@ -1,14 +1,15 @@
 """Who answers what in the protocol, and by which rules a case is decided."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, EVALUATOR, Side
+from raylab.codebook import Codebook
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
 from raylab.llm.chat import ChatRequest, Json, Message
-from raylab.opt.distance import Distance, load_distance
 from raylab.opt.prompts import PromptSet, prompt_set
 
 
@@ -53,12 +54,11 @@ class Settings:
     """What the protocol needs beside a case; built once, the same for all cases of a run.
 
     Attributes:
-        annotator_a: classifies.
-        annotator_b: classifies on its own.
+        annotators: classify, each on its own.
         evaluator: judges each code alone.
         adjudicator: settles differences.
         prompts: what they are told.
-        distance: distances between roots, for the agreement.
+        codebook: by which is classified.
         policy: as `ProtocolConfig.policy`.
         accept_operator_differences: as in `ProtocolConfig`.
         threshold: least score of an acceptable code.
@@ -67,12 +67,11 @@ class Settings:
         warnings: what about the choice of models makes the results worth less.
     """
 
-    annotator_a: RoleModel
-    annotator_b: RoleModel
+    annotators: Mapping[Side, RoleModel]
     evaluator: RoleModel
     adjudicator: RoleModel
     prompts: PromptSet
-    distance: Distance
+    codebook: Codebook
     policy: Literal["strict", "lenient"] = "strict"
     accept_operator_differences: bool = False
     threshold: int = 70
@@ -81,47 +80,48 @@ class Settings:
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
-    def build(cls, llm: LlmConfig, protocol: ProtocolConfig, salt: str = "") -> "Settings":
-        """The settings of a configuration.
-
-        Raises:
-            DataError: The file of distances cannot be used.
-        """
-        speakers = {
+    def build(
+        cls, llm: LlmConfig, protocol: ProtocolConfig, codebook: Codebook, salt: str = ""
+    ) -> "Settings":
+        """The settings of a configuration."""
+        models = {
             role: RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
             for role, chat in llm.roles.items()
         }
         prompts = prompt_set(llm.prompt)
         return cls(
-            **speakers,
+            annotators={side: models[role] for side, role in ANNOTATORS.items()},
+            evaluator=models[EVALUATOR],
+            adjudicator=models[ADJUDICATOR],
             prompts=prompts,
-            distance=load_distance(protocol.distance),
+            codebook=codebook,
             policy=protocol.policy,
             accept_operator_differences=protocol.accept_operator_differences,
             threshold=protocol.threshold,
             seed=protocol.seed,
             salt=salt,
-            warnings=tuple(_warnings(speakers, prompts)),
+            warnings=tuple(_warnings(models, prompts)),
         )
 
 
-def settings_of(config: AnnotateConfig, run: str) -> Settings:
+def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> Settings:
     """What the protocol needs; the calls of a fresh run are shared with no other run."""
-    return Settings.build(config.llm, config.protocol, salt=run if config.fresh else "")
+    salt = run if config.fresh else ""
+    return Settings.build(config.llm, config.protocol, codebook, salt)
 
 
-def _warnings(speakers: dict[str, RoleModel], prompts: PromptSet) -> Iterator[str]:
-    a, b = speakers["annotator_a"], speakers["annotator_b"]
+def _warnings(models: Mapping[str, RoleModel], prompts: PromptSet) -> Iterator[str]:
+    a, b = (models[role] for role in ANNOTATORS.values())
     if a.is_same_model(b) and a.chat.temperature == b.chat.temperature == 0:
         yield (
             f"both annotators are {a.chat.model} at temperature 0, where a seed changes little: "
             "their agreement says little; use two models, or a temperature above 0"
         )
     for role, consequence in (
-        ("adjudicator", "it may prefer its own answers"),
-        ("evaluator", "it may be lenient with its own answers"),
+        (ADJUDICATOR, "it may prefer its own answers"),
+        (EVALUATOR, "it may be lenient with its own answers"),
     ):
-        same = [name for name in ("annotator_a", "annotator_b") if _same(speakers, role, name)]
+        same = [name for name in ANNOTATORS.values() if models[role].is_same_model(models[name])]
         if same:
             yield f"the {role} is the model of {' and '.join(same)}: {consequence}"
     if prompts.words:
@@ -129,7 +129,3 @@ def _warnings(speakers: dict[str, RoleModel], prompts: PromptSet) -> Iterator[st
             "llm.prompt=word is for models too small to judge: no verdict, score or pass "
             "rate of such a run says anything about quality, and every code is a single root"
         )
-
-
-def _same(speakers: dict[str, RoleModel], one: str, other: str) -> bool:
-    return speakers[one].is_same_model(speakers[other])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import islice
 
 from raylab.annotation.cases import Case, packaged_cases, python_cases, read_cases
+from raylab.codebook import Codebook
 from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.errors import ConfigError
@@ -12,7 +13,7 @@ from raylab.files import Place
 
 
 def select_cases(
-    config: CasesConfig, generations: Sequence[int | str]
+    config: CasesConfig, generations: Sequence[int | str], codebook: Codebook
 ) -> Iterator[tuple[str, Case]]:
     """Every case of a run with the generation it belongs to.
 
@@ -20,16 +21,17 @@ def select_cases(
         config: where the cases of generation `published` are, and which of them to keep.
         generations: those of the score tree. Files are further cases, whose ids get the
             generation's name in front; seeds only draw from the cases that are there.
+        codebook: has the packaged cases, and reads gold.
 
     Raises:
         ConfigError: two generations would have one name.
         DataError: a source cannot be used.
     """
-    chosen = islice(_source(config), 0, None, config.every)
+    chosen = islice(_source(config, codebook), 0, None, config.every)
     for case in islice(chosen, config.take):
         yield AS_PUBLISHED, case
     for name, location in generation_files(generations).items():
-        for case in read_cases(location):
+        for case in read_cases(location, codebook):
             yield name, replace(case, id=f"{name}/{case.id}")
 
 
@@ -50,9 +52,9 @@ def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
     return files
 
 
-def _source(config: CasesConfig) -> Iterator[Case]:
+def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
     if config.path is not None:
-        return read_cases(config.path)
+        return read_cases(config.path, codebook)
     if config.python:
         return python_cases(config.python)
-    return packaged_cases(config.packaged or "gold")
+    return packaged_cases(config.packaged or "gold", codebook)

@@ -17,10 +17,11 @@ from raylab.annotation.calls import call_row, reply_of
 from raylab.annotation.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.sources import select_cases
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
+from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError, RaylabError
 from raylab.llm.chat import ChatRequest, Reply
@@ -38,13 +39,15 @@ Chunk = Sequence[tuple[str, Case]]
 """Cases, each with the generation it belongs to."""
 
 
-def open_cases(config: AnnotateConfig, run: str, archive: Archive) -> Iterator[tuple[str, Case]]:
+def open_cases(
+    config: AnnotateConfig, codebook: Codebook, run: str, archive: Archive
+) -> Iterator[tuple[str, Case]]:
     """Yields the cases that the archive does not have yet, each with its generation.
 
     Raises:
         DataError: A case has another description than when it was archived.
     """
-    cases = select_cases(config.cases, config.generations)
+    cases = select_cases(config.cases, config.generations, codebook)
     while some := list(islice(cases, CASES_PER_LOOKUP)):
         archived = archive.description_hashes(run, [case.id for _, case in some])
         for generation, case in some:
@@ -223,6 +226,7 @@ class Worker:
     def __init__(
         self,
         config: AnnotateConfig,
+        codebook: Codebook,
         run: str,
         archive: ArchiveClient,
         meter: Meter,
@@ -233,6 +237,7 @@ class Worker:
 
         Args:
             config: the run's, with this worker's share of the calls in flight.
+            codebook: by which is classified.
             run: name of the run.
             archive: where calls are looked up, and calls and cases archived.
             meter: receives what is counted.
@@ -241,9 +246,8 @@ class Worker:
 
         Raises:
             ConfigError: A key is not in the environment.
-            DataError: The file of distances cannot be used.
         """
-        self._settings = settings_of(config, run)
+        self._settings = protocol_settings(config, run, codebook)
         self._meter = meter
         self._tally = Tally()
         self._cache = CallCache(archive, run)
@@ -316,7 +320,7 @@ def failed_outcome(case: Case, generation: str, reason: str) -> Outcome:
         status=Status.FAILED,
         reason=reason,
         path=("failed:process",),
-        code=None,
+        label=None,
         started=now,
         finished=now,
     )

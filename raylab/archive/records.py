@@ -207,8 +207,8 @@ class CurrentCase:
             return None
         if self.decisions and self.decisions[-1].action == DECIDE:
             classification = self.decisions[-1].body.get("classification") or {}
-            return classification.get("code")
-        return self.case.body.get("code")
+            return classification.get("label", classification.get("code"))
+        return self.case.body.get("label", self.case.body.get("code"))
 
 
 @dataclass(frozen=True)

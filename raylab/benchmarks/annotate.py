@@ -30,6 +30,7 @@ from raylab.log import log_line, log_tables
 from raylab.report.annotation_progress import AnnotationProgress
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
+from raylab.taxonomies import choose_codebook
 
 WARM_UP_CASES = 64
 CALLS_OF_A_CASE = 4
@@ -119,7 +120,9 @@ def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
     """Annotates so many cases once the actors are warm; returns their speed and memory."""
     name = str(annotation.name)
     location = f"{annotation.storage}/{name}.db"
-    cases = select_cases(annotation.cases, annotation.generations)
+    cases = select_cases(
+        annotation.cases, annotation.generations, choose_codebook(annotation.protocol)
+    )
     with Archive.open(location) as archive, ExitStack() as stack:
         archive.start_run(name, {}, {})
         pool = stack.enter_context(Pool(annotation, name, location, None))
@@ -179,7 +182,8 @@ def _bare_calls_per_second(config: BenchmarkConfig, annotation: AnnotateConfig) 
     """Times the bare loop on the calls that the protocol makes of other cases."""
     path = Path(f"{annotation.storage}/bare-{annotation.name}.jsonl")
     write_cases(path, config.cases, f"bare-{annotation.name}")
-    requests = protocol_calls(read_cases(str(path)), annotation)
+    cases = read_cases(str(path), choose_codebook(annotation.protocol))
+    requests = protocol_calls(cases, annotation)
     return len(requests) / bare_seconds(requests, config.concurrency)
 
 

@@ -8,15 +8,18 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from raylab.annotation.cases import Case
-from raylab.annotation.protocol import Settings, annotate
+from raylab.annotation.protocol import annotate
+from raylab.annotation.settings import protocol_settings
 from raylab.benchmarks.chat_server import answer_of
 from raylab.config.jobs import AnnotateConfig
 from raylab.llm.chat import ChatRequest, Reply
+from raylab.taxonomies import choose_codebook
 
 
 def protocol_calls(cases: Iterable[Case], config: AnnotateConfig) -> list[ChatRequest]:
     """Returns every call that the protocol makes of these cases with the server's answers."""
-    recorder, settings = _Recorder(), Settings.build(config.llm, config.protocol)
+    recorder = _Recorder()
+    settings = protocol_settings(config, "", choose_codebook(config.protocol))
 
     async def run() -> None:
         for case in cases:

@@ -15,9 +15,9 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
 
-from raylab.annotation.outcome import PROTOCOL, TAXONOMY
+from raylab.annotation.outcome import PROTOCOL
 from raylab.annotation.run import archive_location
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.sources import select_cases
 from raylab.annotation.worker import (
     Chunk,
@@ -31,6 +31,7 @@ from raylab.archive.store import Archive
 from raylab.cluster.annotators import Annotator, ArchiveWriter, RateLimiterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
+from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
@@ -41,6 +42,7 @@ from raylab.report.annotation_progress import AnnotationProgress
 from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
+from raylab.taxonomies import choose_codebook
 
 CASES_AHEAD = 2
 """Cases in flight for each call in flight, because a case also waits for the archive."""
@@ -60,24 +62,26 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: an error the user can act on, with the ways out.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    location = archive_location(config)
+    codebook, location = choose_codebook(config.protocol), archive_location(config)
     run = Run.open(config, config.job)
     with Archive.open(location) as archive:
-        versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": TAXONOMY}
+        versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
         archive.start_run(run.name, identity_of(config), versions, run.id)
         archive.add_prompts(prompt_catalogue())
         if not run.finished:
-            _annotate(config, run, archive, location)
+            _annotate(config, codebook, run, archive, location)
             archive.finish_run(run.name)
             run.finish()
         conclude(config, run, archive)
 
 
-def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str) -> None:
-    for warning in settings_of(config, run.name).warnings:
+def _annotate(
+    config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive, location: str
+) -> None:
+    for warning in protocol_settings(config, run.name, codebook).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     # The whole input is read before anything is paid for, so that a bad row costs nothing.
-    total = sum(1 for _ in select_cases(config.cases, config.generations))
+    total = sum(1 for _ in select_cases(config.cases, config.generations, codebook))
     before = archive.counts(run.name)
     done = sum(before.values())
     log_line(
@@ -98,7 +102,7 @@ def _annotate(config: AnnotateConfig, run: Run, archive: Archive, location: str)
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(AnnotationProgress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))
-        cases = open_cases(config, run.name, archive)
+        cases = open_cases(config, codebook, run.name, archive)
         drive(pool, chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):

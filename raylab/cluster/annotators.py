@@ -18,6 +18,7 @@ from raylab.llm.client import CallEvent
 from raylab.llm.embedded import Embedded
 from raylab.llm.rate_limits import Permit, RateLimiter, Spend
 from raylab.llm.wire import AttemptOutcome
+from raylab.taxonomies import choose_codebook
 
 SERVER_SECONDS = 60.0
 """Longest wait for a database server that is starting."""
@@ -77,7 +78,8 @@ class Annotator:
         limits = None if limiter is None else _RemoteRateLimiter(ray.get_actor(limiter))
         self._refusal: RaylabError | None = None
         try:
-            self._worker = Worker(config, run, archive, _RayMeter(run), limits, embedded)
+            codebook = choose_codebook(config.protocol)
+            self._worker = Worker(config, codebook, run, archive, _RayMeter(run), limits, embedded)
         except RaylabError as error:
             # Raised here, it would count as a death of the process; the first chunk returns it.
             self._refusal = error

@@ -4,29 +4,30 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 
+from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport, ArchiveHead
 from raylab.annotation.scores import ScoreFiles, annotator_names, score_files
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.drift import compare_runs
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
-from raylab.codebook import SetDistance
+from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ArchiveError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
-from raylab.opt.distance import load_distance
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
 from raylab.report.charts.confusion import confusion_maps_png
 from raylab.report.page import PAGE, write_page
 from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import SCORES, Run
+from raylab.taxonomies import choose_codebook
 
 CONFUSION = "confusion.png"
 SHOWN_PROBLEMS = 10
@@ -44,11 +45,12 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
         LlmError: Cases failed.
     """
     _verify(run, archive)
-    report = _report(config, run, archive)
+    codebook = choose_codebook(config.protocol)
+    report = _report(config, codebook, run, archive)
     run.write_record(report)
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, run, archive)
-    over_time = _over_time(config, archive, report)
+    over_time = _over_time(config, codebook, archive, report)
     write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
     counts = archive.counts(run.name, now=True)
@@ -59,7 +61,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
         )
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.cases(run.name, Status.FAILED))
-        reason = Outcome.model_validate(first.body).reason
+        reason = read_outcome(first.body, codebook).reason
         raise LlmError(
             f"{failed} cases failed, first {first.case}: {reason}\n"
             "to try them again run the same configuration under another name=: what was answered "
@@ -77,18 +79,20 @@ def _verify(run: Run, archive: Archive) -> None:
         )
 
 
-def _report(config: AnnotateConfig, run: Run, archive: Archive) -> AnnotationReport:
+def _report(
+    config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive
+) -> AnnotationReport:
     """Returns the report of all outcomes, which are read once, and writes the score tree."""
-    settings = settings_of(config, run.name)
-    decisions = (HumanDecision.model_validate(row.body) for row in archive.decisions(run.name))
-    quality = BatchQuality(decisions, settings.distance)
-    disagreements = Disagreements(settings.distance)
+    settings = protocol_settings(config, run.name, codebook)
+    decisions = (read_decision(row.body, codebook) for row in archive.decisions(run.name))
+    quality = BatchQuality(decisions, codebook.distance)
+    disagreements = Disagreements(codebook.distance)
     head = archive.run(run.name)
     scores = score_files(
-        _counted(outcomes_of(archive, run.name), quality, disagreements),
+        _counted(outcomes_of(archive, run.name, codebook), quality, disagreements),
         config.generations,
-        annotator_names(config.llm.annotator_a, config.llm.annotator_b),
-        settings.distance,
+        annotator_names(config.llm.roles),
+        codebook.distance,
         (head.finished or head.started).isoformat(),
     )
     _write_scores(run, scores)
@@ -100,7 +104,9 @@ def _report(config: AnnotateConfig, run: Run, archive: Archive) -> AnnotationRep
         run_id=run.id,
         archive=ArchiveHead(place=archive.place, records=head.records, head_hash=head.head_hash),
         score_tree=scores.summary,
-        disagreements=disagreements.summary(partial(_description_and_decision, archive, run)),
+        disagreements=disagreements.summary(
+            partial(_description_and_decision, archive, run, codebook)
+        ),
         **dict(batch),
     )
 
@@ -121,13 +127,13 @@ def _write_scores(run: Run, scores: ScoreFiles) -> None:
 
 
 def _description_and_decision(
-    archive: Archive, run: Run, case: str
+    archive: Archive, run: Run, codebook: Codebook, case: str
 ) -> tuple[str, HumanDecision | None]:
     """Returns the description of a case of the run and the latest decision on it."""
     stored = archive.case(run.name, case)
     decisions = list(archive.decisions(run.name, case))
     assert stored is not None
-    latest = HumanDecision.model_validate(decisions[-1].body) if decisions else None
+    latest = read_decision(decisions[-1].body, codebook) if decisions else None
     return stored.description, latest
 
 
@@ -150,18 +156,20 @@ def _print(run: Run, report: AnnotationReport) -> None:
     log_line(f"report {run / PAGE} and {report.file}, heat map {run / CONFUSION}", uri=run.uri)
 
 
-def _over_time(config: AnnotateConfig, archive: Archive, report: AnnotationReport) -> OverTime:
+def _over_time(
+    config: AnnotateConfig, codebook: Codebook, archive: Archive, report: AnnotationReport
+) -> OverTime:
     """Returns the latest runs of the archive beside this one.
 
     Only their canary cases are read, for the archive may hold many more; what else is shown of
     another run is what that run reported itself.
     """
-    distance, canary = load_distance(config.protocol.distance), packaged_canary()
+    canary = packaged_canary(codebook)
     runs = [row for row in archive.runs() if row.records]
     latest = runs[-SHOWN_RUNS:]
     shown = [row for row in runs if row in latest or row.name == report.run]
     drift = compare_runs(
-        count_archived(row, _canary_outcomes(archive, row.name, canary), canary, distance)
+        count_archived(row, _canary_outcomes(archive, row.name, canary, codebook), canary, codebook)
         for row in shown
     )
     reports = {row.name: _report_of(config.storage, row) for row in shown} | {report.run: report}
@@ -175,17 +183,19 @@ def _over_time(config: AnnotateConfig, archive: Archive, report: AnnotationRepor
 
 
 def count_archived(
-    row: RunRow, outcomes: Iterator[Outcome], canary: Canary, distance: SetDistance
+    row: RunRow, outcomes: Iterator[Outcome], canary: Canary, codebook: Codebook
 ) -> RunCounts:
     """Counts some outcomes of an archived run for the comparison of runs."""
     taxonomy = row.versions.get("taxonomy")
-    return count_run(row.name, row.started, outcomes, canary, distance, taxonomy)
+    return count_run(row.name, row.started, outcomes, canary, codebook.distance, taxonomy)
 
 
-def _canary_outcomes(archive: Archive, run: str, canary: Canary) -> Iterator[Outcome]:
+def _canary_outcomes(
+    archive: Archive, run: str, canary: Canary, codebook: Codebook
+) -> Iterator[Outcome]:
     for case, _ in canary:
         if (stored := archive.case(run, case)) is not None:
-            yield Outcome.model_validate(stored.body)
+            yield read_outcome(stored.body, codebook)
 
 
 def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
@@ -197,6 +207,6 @@ def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
     return report if report is not None and report.archive.head_hash == row.head_hash else None
 
 
-def outcomes_of(archive: Archive, run: str) -> Iterator[Outcome]:
+def outcomes_of(archive: Archive, run: str, codebook: Codebook) -> Iterator[Outcome]:
     """Yields the outcomes of a run, streamed."""
-    return (Outcome.model_validate(row.body) for row in archive.cases(run))
+    return (read_outcome(row.body, codebook) for row in archive.cases(run))

@@ -6,12 +6,13 @@ from raylab.annotation.run import archive_location
 from raylab.annotation.statistics.canaries import packaged_canary
 from raylab.annotation.statistics.drift import Drift, compare_runs
 from raylab.archive.store import Archive
+from raylab.config.annotation import ProtocolConfig
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line, log_tables
-from raylab.opt.distance import load_distance
 from raylab.report.annotation import drift_tables
 from raylab.report.annotation_run import count_archived, outcomes_of
 from raylab.runs.run import Run
+from raylab.taxonomies import choose_codebook
 
 
 def report_drift(config: ReportConfig) -> None:
@@ -21,10 +22,11 @@ def report_drift(config: ReportConfig) -> None:
         ArchiveError: The archive cannot be read.
         ConfigError: Runs are in remote storage and no archive is named.
     """
-    distance, canary = load_distance(), packaged_canary()
+    codebook = choose_codebook(ProtocolConfig())
+    canary = packaged_canary(codebook)
     with Archive.open(archive_location(config), create=False) as archive:
         drift = compare_runs(
-            count_archived(row, outcomes_of(archive, row.name), canary, distance)
+            count_archived(row, outcomes_of(archive, row.name, codebook), canary, codebook)
             for row in archive.runs()
         )
     storage = Run.at(config.storage)

@@ -22,8 +22,8 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
 
+from raylab.annotation.archived import read_decision
 from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
-from raylab.opt.notation.grammar import LONG_NAMES
 from raylab.review.access import Access, Guard
 from raylab.review.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.review.view import case_view, kind_in_words, reading
@@ -214,7 +214,7 @@ def save_draft(
 ) -> Response:
     """Keeps what is typed and the case, and says how an own code reads."""
     opened = replace(reviews.save(case, reviewer, typed), typed=typed)
-    return _page(request, "state.html", **_state(opened, reviewer))
+    return _page(request, "state.html", **_state(reviews, opened, reviewer))
 
 
 @PAGES.post("/cases/{case}/skip", dependencies=OWN_FORM)
@@ -285,17 +285,19 @@ def _case_page(
     done: Any = None,
 ) -> Response:
     reviews, reviewer = _reviews(request), _reviewer(request)
-    decisions = [(row.created, row.body) for row in opened.current.decisions]
-    last = decisions[-1][1] if decisions else {}
+    decisions = [
+        (row.created, read_decision(row.body, reviews.codebook)) for row in opened.current.decisions
+    ]
+    last = decisions[-1][1] if decisions else None
     return _page(
         request,
         "case.html",
         status,
         case=opened.current.case,
-        view=case_view(opened, reviews.seed),
+        view=case_view(opened, reviews.seed, reviews.codebook),
         code=opened.current.code,
         decisions=decisions,
-        refused=last if opened.waits and last.get("confirmation") else None,
+        refused=last if opened.waits and last and last.confirmation else None,
         stands=opened.decided_by(reviewer),
         seconds=reviews.lease_seconds,
         kind=kind,
@@ -304,11 +306,11 @@ def _case_page(
         unreached=unreached,
         done=done,
         page=secrets.token_urlsafe(8),
-        **_state(opened, reviewer),
+        **_state(reviews, opened, reviewer),
     )
 
 
-def _state(opened: Opened, reviewer: str) -> dict[str, Any]:
+def _state(reviews: Reviews, opened: Opened, reviewer: str) -> dict[str, Any]:
     """What changes while a reviewer types."""
     lease = opened.lease
     return {
@@ -317,7 +319,7 @@ def _state(opened: Opened, reviewer: str) -> dict[str, Any]:
         "holds": lease is not None and lease.reviewer == reviewer,
         "typed": opened.typed,
         "saved": opened.saved,
-        "reading": reading(opened.typed, opened.outcome),
+        "reading": reading(opened.typed, opened.outcome, reviews.codebook),
     }
 
 
@@ -328,7 +330,10 @@ def _done(reviews: Reviews, reviewer: str, case: int) -> dict[str, Any] | None:
     opened = reviews.look(case, reviewer)
     if not opened.decided_by(reviewer):
         return None
-    return {"case": opened.current.case, "decision": opened.current.decisions[-1].body}
+    return {
+        "case": opened.current.case,
+        "decision": read_decision(opened.current.decisions[-1].body, reviews.codebook),
+    }
 
 
 def _to_next(
@@ -390,7 +395,7 @@ def _page(request: Request, template: str, status: int = 200, **content: Any) ->
         "csrf": session["csrf"],
         "here": request.url.path,
         "path": _path,
-        "roots": LONG_NAMES,
+        "roots": _reviews(request).codebook.categories,
     }
     return HTMLResponse(_environment().get_template(template).render(**shown, **content), status)
 

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.human.confirm import settle, status_after
 from raylab.annotation.human.review_file import read_decisions, review_rows
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.run import archive_location, recorded_run
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.store import Archive
+from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import RunError
 from raylab.llm.client import Client
@@ -22,6 +24,7 @@ from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
+from raylab.taxonomies import choose_codebook
 
 
 def export_cases(config: ReviewConfig, path: Path) -> None:
@@ -60,8 +63,9 @@ def _opened(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archiv
 
 
 def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
+    codebook = choose_codebook(config.protocol)
     waiting = (
-        (Outcome.model_validate(case.case.body), case.case.description)
+        (read_outcome(case.case.body, codebook), case.case.description)
         for case in archive.open_cases(run.name)
     )
     rows = list(review_rows(waiting, config.protocol.seed))
@@ -99,28 +103,32 @@ def _has_decisions(path: Path) -> bool:
 def _import(
     config: AnnotateConfig, run: Run, archive: Archive, path: Path, reviewer: str | None
 ) -> None:
+    settings = protocol_settings(config, run.name, choose_codebook(config.protocol))
+
     def find(case: str) -> Outcome | None:
         stored = archive.case(run.name, case)
-        return None if stored is None else Outcome.model_validate(stored.body)
+        return None if stored is None else read_outcome(stored.body, settings.codebook)
 
-    read = read_decisions(path, find, reviewer)
-    new = [decision for decision in read if not _is_archived(archive, run, decision)]
+    read = read_decisions(path, find, settings.codebook, reviewer)
+    new = [
+        decision for decision in read if not _is_archived(archive, run, decision, settings.codebook)
+    ]
     with embedded_if_used(config.llm) as embedded:
-        statuses = asyncio.run(_settle(config, run, archive, new, embedded))
+        statuses = asyncio.run(_settle(config, settings, run, archive, new, embedded))
     settled = statuses.count(Status.ACCEPTED)
     message = f"{len(new)} new decisions of {len(read)}: {settled} settle their case"
     log_line(message, decisions=len(read), new=len(new), settled=settled)
     conclude(config, run, archive)
 
 
-def _is_archived(archive: Archive, run: Run, decision: HumanDecision) -> bool:
+def _is_archived(archive: Archive, run: Run, decision: HumanDecision, codebook: Codebook) -> bool:
     """Whether it is the latest decision on its case, as when a file is imported again."""
     decisions = list(archive.decisions(run.name, decision.case))
     if not decisions:
         return False
-    last = HumanDecision.model_validate(decisions[-1].body)
+    last = read_decision(decisions[-1].body, codebook)
     said = {"action", "choice", "justification", "reviewer"}
-    codes = [item.classification and item.classification.code for item in (last, decision)]
+    codes = [item.classification and item.classification.label for item in (last, decision)]
     return last.model_dump(include=said) == decision.model_dump(include=said) and (
         codes[0] == codes[1]
     )
@@ -128,13 +136,13 @@ def _is_archived(archive: Archive, run: Run, decision: HumanDecision) -> bool:
 
 async def _settle(
     config: AnnotateConfig,
+    settings: Settings,
     run: Run,
     archive: Archive,
     decisions: Sequence[HumanDecision],
     embedded: Embedded | None,
 ) -> list[Status]:
     """Have the evaluator confirm decisions, and archive each as soon as it is."""
-    settings = settings_of(config, run.name)
     async with Client(config.llm, ArchiveJournal(archive, run.name), embedded=embedded) as client:
 
         async def settle_one(decision: HumanDecision) -> Status:

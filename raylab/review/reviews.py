@@ -6,21 +6,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.human.confirm import settle
-from raylab.annotation.human.review_file import UNDO, Choice, chosen_code, human_decision
+from raylab.annotation.human.review_file import UNDO, Choice, chosen_label, human_decision
 from raylab.annotation.outcome import HumanDecision, Outcome
 from raylab.annotation.replies import clean
 from raylab.annotation.run import archive_location, recorded_run
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import HUMAN, CurrentCase, Draft, Lease, StoredDecision
 from raylab.archive.store import Archive
+from raylab.codebook import Codebook, Label
 from raylab.config.annotation import LlmConfig
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
-from raylab.errors import DataError, LeaseError, OptCodeError
+from raylab.errors import DataError, LabelError, LeaseError
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
-from raylab.opt.code import OptCode
+from raylab.taxonomies import choose_codebook
 
 LONGEST_JUSTIFICATION = 10_000
 """Characters."""
@@ -159,7 +161,8 @@ class Reviews:
         self._desk = archive.desk(run)
         self._lease = lease
         self._llm = _impatient(config.llm)
-        self._settings = settings_of(config, run)
+        self._settings = protocol_settings(config, run, choose_codebook(config.protocol))
+        self.codebook = self._settings.codebook
         self._embedded = embedded
         self._now = now
         self._summaries: dict[int, Waiting] = {}
@@ -219,9 +222,9 @@ class Reviews:
         typed = Typed(draft.choice, draft.code, draft.justification) if draft else None
         return Opened(
             current,
-            Outcome.model_validate(current.case.body),
+            read_outcome(current.case.body, self.codebook),
             self.leases().get(case),
-            typed or _taken_back(current, reviewer) or Typed(),
+            typed or _taken_back(current, reviewer, self.codebook) or Typed(),
             draft and draft.saved,
         )
 
@@ -254,11 +257,11 @@ class Reviews:
         """
         self.save(case, reviewer, replace(typed, edit=max(typed.edit, 1)))
         current = self._held(case, reviewer)
-        name, outcome = current.case.case, Outcome.model_validate(current.case.body)
+        name, outcome = current.case.case, read_outcome(current.case.body, self.codebook)
         if current.status != HUMAN:
             self.give_back(case, reviewer)
             raise LeaseError(f"case {name} does not wait any more: your text is kept")
-        choice, code, justification = _checked(typed, outcome)
+        choice, code, justification = _checked(typed, outcome, self.codebook)
         return self._settle(
             human_decision(name, choice, code, justification, reviewer, self._now())
         )
@@ -288,7 +291,7 @@ class Reviews:
         return [
             Decided(
                 places[decision.case],
-                HumanDecision.model_validate(decision.body),
+                read_decision(decision.body, self.codebook),
                 last[decision.case] is decision and _stands(decision, reviewer),
             )
             for decision in latest
@@ -371,7 +374,7 @@ def _summary(current: CurrentCase) -> Waiting:
     )
 
 
-def _checked(typed: Typed, outcome: Outcome) -> tuple[Choice, OptCode, str]:
+def _checked(typed: Typed, outcome: Outcome, codebook: Codebook) -> tuple[Choice, Label, str]:
     """Choice, code and justification of a decision that is whole."""
     problems: dict[str, str] = {}
     choice, code = CHOICES.get(typed.choice), None
@@ -380,8 +383,8 @@ def _checked(typed: Typed, outcome: Outcome) -> tuple[Choice, OptCode, str]:
         problems["choice"] = "Choose A or B, or compose a code."
     else:
         try:
-            code = chosen_code(choice, typed.code.strip(), outcome)
-        except OptCodeError as error:
+            code = chosen_label(choice, typed.code.strip(), outcome, codebook)
+        except LabelError as error:
             problems["code" if choice == "own" else "choice"] = str(error)
     if not justification:
         problems["justification"] = "Say why: the justification is archived with the decision."
@@ -400,14 +403,14 @@ def _stands(decision: StoredDecision, reviewer: str) -> bool:
     return decision.reviewer == reviewer and decision.status != HUMAN
 
 
-def _taken_back(current: CurrentCase, reviewer: str) -> Typed | None:
+def _taken_back(current: CurrentCase, reviewer: str, codebook: Codebook) -> Typed | None:
     """What the reviewer had decided and then took back."""
     if len(current.decisions) < 2 or current.decisions[-1].action != UNDO:
         return None
-    decision = HumanDecision.model_validate(current.decisions[-2].body)
+    decision = read_decision(current.decisions[-2].body, codebook)
     if decision.reviewer != reviewer or decision.classification is None:
         return None
-    code = decision.classification.code or ""
+    code = str(decision.classification.label or "")
     own = decision.choice == "own"
     return Typed(decision.choice or "", code if own else "", decision.justification)
 

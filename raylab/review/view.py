@@ -10,10 +10,11 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from raylab.annotation.cases import is_source
-from raylab.annotation.human.review_file import chosen_code, review_row
+from raylab.annotation.human.review_file import chosen_label, review_row
 from raylab.annotation.outcome import Outcome
-from raylab.errors import OptCodeError
-from raylab.opt.code import OptCode, parse
+from raylab.annotation.roles import SIDES, Side
+from raylab.codebook import Codebook, Label
+from raylab.errors import LabelError
 from raylab.review.reviews import Opened, Typed
 
 LONGEST_HIGHLIGHTED = 100_000
@@ -112,24 +113,35 @@ class CaseView:
     proposal: Answer | None
 
 
-def case_view(opened: Opened, seed: int) -> CaseView:
+def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
     """What the page shows of a case.
 
     Args:
         opened: The case.
         seed: Of the order of the answers; that of the protocol.
+        codebook: By which was classified.
     """
     row = review_row(opened.outcome, opened.current.case.description, seed)
-    codes = {one["name"]: one["opt"] and parse(one["opt"]) for one in row["candidates"]}
+    labels: dict[Side, Label | None] = {side: opened.outcome.label_of(side) for side in SIDES}
+    adjudication = opened.outcome.adjudication
     source = is_source(opened.outcome.meta)
     return CaseView(
         reason=row["reason"] or "",
         kind=kind_in_words(opened.kind),
         description=shown_description(row["description"], source),
         source=source,
-        answers=[_answer(one, _other_code(codes, one["name"])) for one in row["candidates"]],
-        differences=list(differences(codes["A"], codes["B"])),
-        proposal=row["adjudicated"] and _answer({"name": "proposal", **row["adjudicated"]}, None),
+        answers=[
+            _answer(one, labels[one["name"]], _other(labels, one["name"]), codebook)
+            for one in row["candidates"]
+        ],
+        differences=list(differences(labels["A"], labels["B"])),
+        proposal=adjudication
+        and _answer(
+            {"name": "proposal", **row["adjudicated"]},
+            adjudication.classification.label,
+            None,
+            codebook,
+        ),
     )
 
 
@@ -138,33 +150,38 @@ def kind_in_words(kind: str) -> str:
     return KINDS.get(kind, kind)
 
 
-def reading(typed: Typed, outcome: Outcome) -> Reading | None:
+def reading(typed: Typed, outcome: Outcome, codebook: Codebook) -> Reading | None:
     """How an own code reads; None if none is typed."""
     if typed.choice != "own" or not typed.code.strip():
         return None
     try:
-        code = chosen_code("own", typed.code.strip(), outcome)
-    except OptCodeError as error:
+        code = chosen_label("own", typed.code.strip(), outcome, codebook)
+    except LabelError as error:
         return Reading(problem=str(error))
-    return Reading(str(code), chips(code))
+    return Reading(str(code), chips(code, codebook))
 
 
-def chips(code: OptCode, other: OptCode | None = None) -> list[Chip]:
+def chips(code: Label, codebook: Codebook, other: Label | None = None) -> list[Chip]:
     """The roots of a code in canonical order, marked where another code lacks them."""
     return [
-        Chip(str(root), root.long_name, operator, other is not None and root not in other.roots)
+        Chip(
+            str(root),
+            codebook.categories[root],
+            operator,
+            other is not None and root not in other.categories,
+        )
         for operator, root in code.parts
     ]
 
 
-def differences(a: OptCode | None, b: OptCode | None) -> Iterator[str]:
+def differences(a: Label | None, b: Label | None) -> Iterator[str]:
     """How the codes of A and B differ, a sentence for each way; nothing if one has no code."""
     if a is None or b is None:
         return
     for name, one, other in (("A", a, b), ("B", b, a)):
-        if only := sorted(one.roots - other.roots, key=str):
+        if only := sorted(one.categories - other.categories):
             yield f"Only {name} names {' and '.join(only)}."
-    if a.roots == b.roots and a.composition != b.composition:
+    if a.categories == b.categories and a.composition != b.composition:
         yield f"The same roots are joined otherwise: {a.composition} in A, {b.composition} in B."
     for key in dict.fromkeys([*a.fields, *b.fields]):
         values = [code.fields.get(key, "nothing") for code in (a, b)]
@@ -183,18 +200,17 @@ def shown_description(text: str, source: bool) -> Markup:
     return Markup(highlight(text, PythonLexer(stripnl=False), formatter))
 
 
-def _other_code(codes: Mapping[str, OptCode | None], name: str) -> OptCode | None:
-    return codes["B" if name == "A" else "A"]
+def _other(labels: Mapping[Side, Label | None], name: Side) -> Label | None:
+    return next(label for side, label in labels.items() if side != name)
 
 
-def _answer(row: Json, other: OptCode | None) -> Answer:
+def _answer(row: Json, code: Label | None, other: Label | None, codebook: Codebook) -> Answer:
     """An answer, marked against the other one."""
-    code = parse(row["opt"]) if row["opt"] else None
     fields = code.fields if code else {}
     return Answer(
         name=row["name"],
         line=row["opt"],
-        chips=chips(code, other) if code else (),
+        chips=chips(code, codebook, other) if code else (),
         fields=[
             Field(key, value, other is not None and other.fields.get(key) != value)
             for key, value in fields.items()

@@ -9,9 +9,13 @@ from raylab.annotation.protocol import Settings
 from raylab.config.annotation import LlmConfig, Prompt, ProtocolConfig
 from raylab.config.llm import ChatModel
 from raylab.llm.chat import ChatRequest, Reply
+from raylab.opt.code import parse
+from raylab.taxonomies import choose_codebook
 
 FIELDS = "; Rep=param; Obj=loss; Data=labelled; Time=iter; Human=none"
-CASE = Case("pid", "A valve follows the error, its integral and its rate of change.", gold="Ctl")
+CASE = Case(
+    "pid", "A valve follows the error, its integral and its rate of change.", gold=parse("Ctl")
+)
 
 Answer = str | Reply | BaseException
 Script = Mapping[str, Answer | Sequence[Answer]]
@@ -120,4 +124,5 @@ def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:
         adjudicator=ChatModel(model="delta"),
         prompt=Prompt(prompt),
     )
-    return Settings.build(llm, ProtocolConfig(**protocol))
+    rules = ProtocolConfig(**protocol)
+    return Settings.build(llm, rules, choose_codebook(rules))

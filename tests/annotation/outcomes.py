@@ -8,51 +8,56 @@ from hypothesis import strategies as st
 
 from raylab.annotation.outcome import (
     Adjudication,
+    Answer,
     Call,
     Classification,
     Evaluation,
     HumanDecision,
     Issue,
     Outcome,
-    Side,
     Status,
     Verdict,
 )
-from raylab.opt.agreement import compare
+from raylab.annotation.roles import SIDES, Side
+from raylab.codebook import compare
+from raylab.llm.chat import Reply
 from raylab.opt.code import parse
-from raylab.opt.distance import load_distance
+from raylab.opt.codebook import opt_codebook
 
-DISTANCE = load_distance()
+CODEBOOK = opt_codebook()
+DISTANCE = CODEBOOK.distance
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CODES = ("Lrn", "Evo", "Sym", "Evo/Lrn", "Lrn+Sch", "Lrn+Evo", "Ctl", "Swm")
 
 
-def call(role: str = "classify-a", **changes: Any) -> Call:
+def call(stage: str = "classify-a", **changes: Any) -> Call:
+    """A call; the keys of its reply are changed like its own."""
     given = {
-        "key": "k",
-        "role": role,
         "model": "m",
-        "response_model": "m-1",
         "prompt": "classify_maximal@1",
         "prompt_hash": "h",
         "seed": 1,
+        "key": "k",
         "text": "",
+        "response_model": "m-1",
+        "finish_reason": "stop",
         "prompt_tokens": 100,
         "completion_tokens": 10,
         "cost": 0.25,
         "seconds": 2.0,
+        "attempts": 1,
         "cached": False,
-    }
-    return Call(**(given | changes))
+    } | changes
+    own = {key: given.pop(key) for key in ("model", "prompt", "prompt_hash", "seed")}
+    return Call(stage=stage, reply=Reply(**given), **own)
 
 
 def answer(code: str | None, calls: Sequence[Call] | None = None, **changes: Any) -> Classification:
     """A classification by composition, such as Evo/Lrn; None is one that cannot be read."""
-    line = None if code is None else str(parse(code))
     form = "unparsable" if code is None else "strict"
     given: dict[str, Any] = {"rationale": "since", "format": form}
     return Classification(
-        code=line,
+        label=None if code is None else parse(code),
         calls=(call(),) if calls is None else tuple(calls),
         **(given | changes),
     )
@@ -86,30 +91,37 @@ def outcome(
     b: str | Classification | None,
     *,
     gold: str | None = None,
+    code: str | None = None,
     status: Status = Status.ACCEPTED,
+    evaluation_a: Evaluation | Literal["good"] | None = "good",
+    evaluation_b: Evaluation | Literal["good"] | None = "good",
     **changes: Any,
 ) -> Outcome:
     """A case whose annotators gave these compositions; accepted cases have the code of A."""
-    first, second = (answer(x) if isinstance(x, str) else x for x in (a, b))
-    codes = [x.code for x in (first, second) if x is not None and x.code is not None]
-    agreement = None
-    if len(codes) == 2:
-        agreement = compare(parse(codes[0]), parse(codes[1]), DISTANCE)
-    given: dict[str, Any] = {
+    answers: dict[Side, Answer] = {}
+    for side, given, evaluation in zip(SIDES, (a, b), (evaluation_a, evaluation_b), strict=True):
+        if given is not None:
+            answers[side] = Answer(
+                classification=answer(given) if isinstance(given, str) else given,
+                evaluation=report() if evaluation == "good" else evaluation,
+            )
+    labels = [one.classification.label for one in answers.values() if one.classification.label]
+    label = None if code is None else parse(code)
+    values: dict[str, Any] = {
         "description_hash": f"subject of {case}",
         "generation": "published",
         "trap": False,
         "meta": {},
         "reason": None,
         "path": ("accept",),
-        "code": codes[0] if status is Status.ACCEPTED else None,
-        "evaluation_a": report() if first is not None else None,
-        "evaluation_b": report() if second is not None else None,
-        "agreement": agreement,
+        "gold": None if gold is None else parse(gold),
+        "label": labels[0] if status is Status.ACCEPTED and label is None else label,
+        "answers": answers,
+        "agreement": compare(labels[0], labels[1], DISTANCE) if labels[1:] else None,
         "started": NOON,
         "finished": NOON + timedelta(seconds=4),
     }
-    return Outcome(case=case, gold=gold, status=status, a=first, b=second, **(given | changes))
+    return Outcome(case=case, status=status, **(values | changes))
 
 
 def adjudication(
@@ -153,7 +165,7 @@ def _classifications() -> st.SearchStrategy[Classification | None]:
 
 
 def _unparsable_without_code(one: Classification | None) -> Classification | None:
-    if one is None or one.code is not None:
+    if one is None or one.label is not None:
         return one
     return one.model_copy(update={"format": "unparsable"})
 
@@ -188,7 +200,7 @@ def outcomes(draw: st.DrawFn) -> list[Outcome]:
             generation=draw(st.sampled_from(["published", "other"])),
             trap=draw(st.booleans()),
             meta=draw(st.sampled_from([{}, {"bait": ["Swm"]}])),
-            code=None if final is None else str(parse(final)),
+            code=final,
             evaluation_a=draw(st.none() | _evaluations()),
             evaluation_b=draw(st.none() | _evaluations()),
             adjudication=draw(st.none() | settled),

@@ -3,7 +3,7 @@ import hashlib
 import itertools
 import json
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from raylab.annotation.cases import Case, in_generation, packaged_cases, python_cases, read_cases
 from raylab.errors import DataError
-from raylab.opt.code import Root, parse_intent
+from raylab.opt.code import Root, parse, parse_intent
+from tests.annotation.outcomes import CODEBOOK
 
 PID = {"id": "pid", "description": "A valve follows an error.", "gold": "Ctl", "meta": {"n": 1}}
 
@@ -33,22 +34,26 @@ def parquet(folder: Path, table: pa.Table) -> str:
     return str(path)
 
 
+def read(location: str) -> Iterator[Case]:
+    return read_cases(location, CODEBOOK)
+
+
 # Files
 
 
 def test_rows_are_read_as_they_stand(tmp_path: Path):
     path = jsonl(tmp_path, PID, "", {"id": 7, "description": "x", "gold": None}, "  ")
-    first, second = read_cases(path)
-    assert first == Case("pid", "A valve follows an error.", "Ctl", {"n": 1})
-    assert first.code is not None and first.code.composition == "Ctl"
+    first, second = read(path)
+    assert first == Case("pid", "A valve follows an error.", parse("Ctl"), {"n": 1})
+    assert first.gold is not None and first.gold.composition == "Ctl"
     assert first.description_hash == hashlib.sha256(b"A valve follows an error.").hexdigest()
-    assert (second.id, second.gold, second.code, second.meta) == ("7", None, None, {})
+    assert (second.id, second.gold, second.meta) == ("7", None, {})
     assert (second.trap, second.reviewed, second.bait) == (False, True, frozenset())
 
 
 def test_ids_that_are_numbers_are_text(tmp_path: Path):
     rows = [{"id": number, "description": "x"} for number in (1, -2, 1.5, 10**30)]
-    cases = read_cases(jsonl(tmp_path, *rows))
+    cases = read(jsonl(tmp_path, *rows))
     assert [case.id for case in cases] == ["1", "-2", "1.5", str(10**30)]
 
 
@@ -61,7 +66,7 @@ def test_files_are_read_from_paths_uris_and_compressed(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     uri = path.as_uri()
     for location in (str(path), uri, "cases.jsonl", "c.jsonl.gz", "bom.ndjson"):
-        assert [case.id for case in read_cases(location)] == ["pid"]
+        assert [case.id for case in read(location)] == ["pid"]
 
 
 META_COLUMNS: list[pa.Array] = [
@@ -81,20 +86,20 @@ def test_parquet_holds_meta_in_three_forms(tmp_path: Path, meta: pa.Array):
             "meta": meta,
         }
     )
-    first, second = read_cases(parquet(tmp_path, table))
-    assert first == Case("1", "a", "Lrn", {"trap": True})
+    first, second = read(parquet(tmp_path, table))
+    assert first == Case("1", "a", parse("Lrn"), {"trap": True})
     assert second == Case("2", "b")
     assert first.trap and not second.trap
 
 
 def test_parquet_without_optional_columns(tmp_path: Path):
     table = pa.table({"description": ["a", "b", "c"], "id": ["x", "y", "z"]})
-    assert [case.id for case in read_cases(parquet(tmp_path, table))] == ["x", "y", "z"]
+    assert [case.id for case in read(parquet(tmp_path, table))] == ["x", "y", "z"]
 
 
 def test_a_file_is_streamed(tmp_path: Path):
     path = jsonl(tmp_path, PID, {"id": "b", "description": "x"}, "torn")
-    cases = read_cases(path)
+    cases = read(path)
     assert [case.id for case in itertools.islice(cases, 2)] == ["pid", "b"]
     with pytest.raises(DataError, match="line 3"):
         next(cases)
@@ -106,7 +111,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path):
         for number in range(20_000):
             file.write(f'{{"id": {number}, "description": "{"x" * 1000}"}}\n')
     tracemalloc.start()
-    assert sum(1 for _ in read_cases(str(path))) == 20_000
+    assert sum(1 for _ in read(str(path))) == 20_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     # The file has 20 MB; 20,000 hashes in a set take about 2 MB.
@@ -152,7 +157,7 @@ WRONG_ROWS = [
 def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: object, message: str):
     path = jsonl(tmp_path, PID, row)
     with pytest.raises(DataError, match=message) as caught:
-        list(read_cases(path))
+        list(read(path))
     assert str(caught.value).startswith(f"cases {path}, line 2: ")
     assert len(str(caught.value)) < 400
 
@@ -160,25 +165,25 @@ def test_a_row_that_cannot_be_used_is_named(tmp_path: Path, row: object, message
 def test_a_torn_last_line_is_told_from_a_wrong_one(tmp_path: Path):
     torn = '{"id": "b", "descr'
     with pytest.raises(DataError, match=r"line 2: .*the last line is torn"):
-        list(read_cases(jsonl(tmp_path, PID, torn, end="")))
+        list(read(jsonl(tmp_path, PID, torn, end="")))
     with pytest.raises(DataError, match=r"line 2: (?!.*torn)"):
-        list(read_cases(jsonl(tmp_path, PID, torn)))
+        list(read(jsonl(tmp_path, PID, torn)))
     # A whole row needs no line end.
-    assert len(list(read_cases(jsonl(tmp_path, PID, end="")))) == 1
+    assert len(list(read(jsonl(tmp_path, PID, end="")))) == 1
 
 
 def test_wrong_parquet_rows_are_named(tmp_path: Path):
     table = pa.table({"id": ["a", "b", "a"], "description": ["x", "y", "z"]})
     with pytest.raises(DataError, match="row 3: id is 'a', should be unique"):
-        list(read_cases(parquet(tmp_path, table)))
+        list(read(parquet(tmp_path, table)))
     with pytest.raises(DataError, match="row 1: description is missing"):
-        list(read_cases(parquet(tmp_path, pa.table({"id": ["a"]}))))
+        list(read(parquet(tmp_path, pa.table({"id": ["a"]}))))
     with pytest.raises(DataError, match="row 2: id is missing"):
         table = pa.table({"id": pa.array(["a", None]), "description": ["x", "y"]})
-        list(read_cases(parquet(tmp_path, table)))
+        list(read(parquet(tmp_path, table)))
     with pytest.raises(DataError, match="row 1: label is 'Lrn', is none of id"):
         table = pa.table({"id": ["a"], "description": ["x"], "label": ["Lrn"]})
-        list(read_cases(parquet(tmp_path, table)))
+        list(read(parquet(tmp_path, table)))
 
 
 @pytest.mark.parametrize(
@@ -200,37 +205,40 @@ def test_a_file_that_cannot_be_used_is_named(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
-        list(read_cases(str(path)))
+        list(read(str(path)))
     assert str(path) in str(caught.value)
 
 
 def test_duplicates_are_found_across_the_whole_file(tmp_path: Path, monkeypatch: Any):
     monkeypatch.setattr("raylab.annotation.cases.RECENT_IDS", 8)
     rows = [{"id": f"case-{number}", "description": "x"} for number in range(300)]
-    assert len(list(read_cases(jsonl(tmp_path, *rows)))) == 300
+    assert len(list(read(jsonl(tmp_path, *rows)))) == 300
     for twice in (0, 7, 8, 150, 299):
         with pytest.raises(DataError, match=f"line 301: id is 'case-{twice}', should be unique"):
-            list(read_cases(jsonl(tmp_path, *rows, rows[twice])))
+            list(read(jsonl(tmp_path, *rows, rows[twice])))
 
 
 # Packaged cases
 
 
 def test_packaged_cases():
-    gold, proposed = list(packaged_cases("gold")), list(packaged_cases("proposed"))
+    gold, proposed = (
+        list(packaged_cases("gold", CODEBOOK)),
+        list(packaged_cases("proposed", CODEBOOK)),
+    )
     assert (len(gold), len(proposed)) == (51, 14)
-    assert all(case.code is not None and case.meta["source"] for case in gold + proposed)
+    assert all(case.gold is not None and case.meta["source"] for case in gold + proposed)
     assert all(case.reviewed and not case.trap for case in gold)
     assert not any(case.reviewed for case in proposed)
     traps = [case for case in proposed if case.trap]
     assert [case.id for case in traps] == [c.id for c in proposed if c.id.startswith("trap-")]
     assert len(traps) == 7
     for case in traps:
-        assert case.code is not None and not case.bait & case.code.roots
+        assert case.gold is not None and not case.bait & case.gold.categories
 
 
 def test_borderline_pairs_keep_their_roots():
-    roots = {case.id: case.code.primary for case in packaged_cases("gold") if case.code}
+    roots = {case.id: case.gold.primary for case in packaged_cases("gold", CODEBOOK) if case.gold}
     assert (roots["kalman"], roots["particle-filter"]) == (Root.CTL, Root.PRB)
     assert (roots["strips-planner"], roots["dynamic-programming"]) == (Root.SYM, Root.SCH)
     assert (roots["clonal-selection"], roots["immune-network"]) == (Root.EVO, Root.SWM)
@@ -238,9 +246,9 @@ def test_borderline_pairs_keep_their_roots():
 
 
 def test_the_published_intent_is_no_gold_case():
-    (case,) = packaged_cases("intents")
+    (case,) = packaged_cases("intents", CODEBOOK)
     assert case.gold is None
-    assert case.id not in {gold.id for gold in packaged_cases("gold")}
+    assert case.id not in {gold.id for gold in packaged_cases("gold", CODEBOOK)}
     intent = parse_intent(case.meta["intent"])
     assert intent.code.composition == "Sch/Evo"
     assert intent.constraints == ("real-time", "explainable", "limited-human-oversight")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylab.annotation.archived import read_outcome
 from raylab.annotation.cases import Case
 from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
 from raylab.annotation.protocol import Settings, annotate, confirm, shown_order
@@ -19,7 +19,7 @@ from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel, Endpoint
 from raylab.errors import BudgetError, CallError, DataError, EndpointError, StoppedError
 from raylab.llm.chat import Reply
-from raylab.opt.code import Root
+from raylab.opt.code import Root, parse
 from raylab.opt.prompts import LONGEST, LONGEST_FOR_WORDS
 from tests.annotation.chats import (
     AGREED,
@@ -37,6 +37,7 @@ from tests.annotation.chats import (
     settings_of,
     settled,
 )
+from tests.annotation.outcomes import CODEBOOK
 
 ROOT = Path(__file__).parents[2]
 FIRST_FOUR = ["classify-a", "classify-b", "evaluate-a", "evaluate-b"]
@@ -99,15 +100,15 @@ def test_decision_table(a: str, b: str, relation: str, policy: str, flag: bool, 
     assert chat.roles[:4] == FIRST_FOUR
     if step == "accept":
         assert outcome.status is Status.ACCEPTED
-        assert outcome.a is not None and outcome.code == outcome.a.code
+        assert outcome.label is not None and outcome.label == outcome.label_of("A")
         assert chat.roles[4:] == []
     elif step == "adjudicate":
         assert outcome.status is Status.ADJUDICATED
-        assert outcome.code == f"OPT=Sch{FIELDS}"
+        assert str(outcome.label) == f"OPT=Sch{FIELDS}"
         assert chat.roles[4:] == ["adjudicate", "confirm"]
     else:
         assert outcome.status is Status.HUMAN
-        assert outcome.code is None and outcome.reason is not None
+        assert outcome.label is None and outcome.reason is not None
         assert outcome.reason.startswith("neither" if a == b else f"only {'AB'[a == 'no']} is")
         assert chat.roles[4:] == []
 
@@ -122,33 +123,34 @@ def test_accepted_case_holds_all_that_led_there() -> None:
         "compare:same",
         "accept",
     )
-    assert outcome.code == f"OPT=Ctl{FIELDS}"
-    assert outcome.a and outcome.b and outcome.evaluation_a and outcome.agreement
-    assert (outcome.a.rationale, outcome.b.rationale) == ("it feeds back", "it regulates")
+    assert str(outcome.label) == f"OPT=Ctl{FIELDS}"
+    a, b = outcome.classification("A"), outcome.classification("B")
+    assert a and b and outcome.evaluation("A") and outcome.agreement
+    assert (a.rationale, b.rationale) == ("it feeds back", "it regulates")
     assert outcome.agreement.exact and outcome.agreement.distance == "opt-l1-v1"
     assert (outcome.gold, outcome.description_hash, outcome.generation) == (
-        "Ctl",
+        CASE.gold,
         CASE.description_hash,
         "published",
     )
-    (call,) = outcome.a.calls
-    assert (call.role, call.model, call.response_model) == ("classify-a", "alpha", "model-1")
+    (call,) = a.calls
+    assert (call.stage, call.model, call.reply.response_model) == ("classify-a", "alpha", "model-1")
     assert call.prompt == "classify_maximal@1" and len(call.prompt_hash) == 64
-    assert json.loads(call.text)["rationale"] == "it feeds back"
+    assert json.loads(call.reply.text)["rationale"] == "it feeds back"
     assert outcome.started <= outcome.finished and outcome.started.tzinfo is not None
-    assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
+    assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
 
 
 def test_fields_after_the_roots_do_not_make_codes_differ() -> None:
     other = json.dumps({"rationale": "r", "opt": "OPT=Ctl; Rep=state; Human=high"})
     outcome = outcome_of({**AGREED, "classify-b": other})
-    assert outcome.status is Status.ACCEPTED and outcome.code == f"OPT=Ctl{FIELDS}"
+    assert outcome.status is Status.ACCEPTED and str(outcome.label) == f"OPT=Ctl{FIELDS}"
     assert outcome.agreement is not None and outcome.agreement.levenshtein > 0
 
 
 def test_adjudicated_case_is_confirmed() -> None:
     outcome = outcome_of(DISPUTED)
-    assert outcome.status is Status.ADJUDICATED and outcome.code == f"OPT=Lrn+Ctl{FIELDS}"
+    assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT=Lrn+Ctl{FIELDS}"
     order = "".join(shown_order(307, CASE.id))
     assert outcome.path[4:] == (
         "compare:roots",
@@ -163,7 +165,7 @@ def test_adjudicated_case_is_confirmed() -> None:
 
 def test_unconfirmed_adjudication_goes_to_a_person() -> None:
     outcome = outcome_of({**DISPUTED, "confirm": BAD})
-    assert outcome.status is Status.HUMAN and outcome.code is None
+    assert outcome.status is Status.HUMAN and outcome.label is None
     assert outcome.reason == "the adjudicated code is not acceptable: FAIL 40"
     assert outcome.adjudication is not None and outcome.path[-1] == "human:unconfirmed"
 
@@ -209,7 +211,7 @@ def test_adjudicator_sees_the_candidates_in_the_order_logged(choice: str) -> Non
         assert shown.index("it feeds back") < shown.index("it adapts") or order == ("B", "A")
         assert outcome.adjudication is not None
         assert outcome.adjudication.order == order and outcome.adjudication.choice == side
-        assert outcome.code == f"OPT={roots[side]}{FIELDS}"
+        assert str(outcome.label) == f"OPT={roots[side]}{FIELDS}"
         met.add(order)
     assert met == {("A", "B"), ("B", "A")}
 
@@ -225,7 +227,10 @@ def test_adjudicator_sees_both_rationales_and_reports_but_no_names() -> None:
 
 def test_nothing_of_gold_and_meta_reaches_a_model() -> None:
     case = Case(
-        "c", CASE.description, gold="Swm/Sym", meta={"trap": True, "bait": ["Swm"], "x": "zq"}
+        "c",
+        CASE.description,
+        gold=parse("Swm/Sym"),
+        meta={"trap": True, "bait": ["Swm"], "x": "zq"},
     )
     chat = ScriptedChat(DISPUTED)
     asyncio.run(annotate(case, chat, settings_of()))
@@ -252,30 +257,17 @@ def test_unreadable_reply_is_asked_for_once_more(stage: str) -> None:
     assert asked[0].content == JUNK and "could not be used" in asked[1].content
     assert (second.schema, second.model) == (first.schema, first.model)
     assert '"asked again: ' in outcome.model_dump_json()
-    repaired = [call for call in calls(outcome) if call["role"] == f"{stage}-repair"]
-    assert [call["prompt"] for call in repaired] == ["repair@1"]
-
-
-def calls(outcome: Outcome) -> list[dict[str, Any]]:
-    """Every call within an outcome, wherever it stands."""
-
-    def within(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            found = value.get("calls", ())
-            return [*found, *(call for part in value.values() for call in within(part))]
-        return []
-
-    body = outcome.model_dump()
-    return [*within(body), *body["unread"]]
+    repaired = [call for call in outcome.calls if call.stage == f"{stage}-repair"]
+    assert [call.prompt for call in repaired] == ["repair@1"]
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_reply_unreadable_twice_goes_to_a_person(stage: str) -> None:
     chat = ScriptedChat({**DISPUTED, stage: JUNK, f"{stage}-repair": JUNK})
     outcome = asyncio.run(annotate(CASE, chat, settings_of()))
-    assert outcome.status is Status.HUMAN and outcome.code is None
+    assert outcome.status is Status.HUMAN and outcome.label is None
     assert outcome.reason is not None and "asked again" in outcome.reason
-    unread = [call.role for call in outcome.unread]
+    unread = [call.stage for call in outcome.unread]
     if stage.startswith("classify"):
         side = stage[-1].upper()
         assert outcome.reason.startswith(f"no code of {side} could be read")
@@ -283,7 +275,7 @@ def test_reply_unreadable_twice_goes_to_a_person(stage: str) -> None:
     else:
         assert outcome.path[-1] == f"human:{stage}-unreadable"
         assert unread == [stage, f"{stage}-repair"]
-    assert len(calls(outcome)) == len(chat.requests)
+    assert len(list(outcome.calls)) == len(chat.requests)
 
 
 def test_answer_without_a_code_scores_zero_and_asks_no_evaluator() -> None:
@@ -291,8 +283,9 @@ def test_answer_without_a_code_scores_zero_and_asks_no_evaluator() -> None:
     outcome = asyncio.run(annotate(CASE, chat, settings_of(policy="lenient")))
     assert "evaluate-b" not in chat.roles and "evaluate-a" in chat.roles
     assert outcome.status is Status.HUMAN
-    assert outcome.b is not None and outcome.b.format == "unparsable" and outcome.b.problem
-    evaluation = outcome.evaluation_b
+    answer = outcome.classification("B")
+    assert answer is not None and answer.format == "unparsable" and answer.problem
+    evaluation = outcome.evaluation("B")
     assert evaluation is not None and (evaluation.score, evaluation.acceptable) == (0, False)
     assert evaluation.raw_verdict is None and evaluation.caps != ()
 
@@ -324,15 +317,15 @@ def test_whole_object_counts_though_the_server_says_length() -> None:
 def test_failed_call_ends_the_case_with_what_was_got(stage: str) -> None:
     chat = ScriptedChat({**DISPUTED, stage: CallError("no answer after 7 attempts")})
     outcome = asyncio.run(annotate(CASE, chat, settings_of()))
-    assert outcome.status is Status.FAILED and outcome.code is None
+    assert outcome.status is Status.FAILED and outcome.label is None
     assert outcome.reason == f"{stage}: no answer after 7 attempts"
     assert outcome.path[-1] == f"failed:{stage}"
     answered = [role for role in chat.roles if role != stage]
-    assert sorted(call["role"] for call in calls(outcome)) == sorted(answered)
+    assert sorted(call.stage for call in outcome.calls) == sorted(answered)
     assert outcome.prompt_tokens == 100 * len(answered)
     assert outcome.completion_tokens == 10 * len(answered)
     assert outcome.cost == 0.25 * len(answered)
-    assert (outcome.a is None) == (stage == "classify-a")
+    assert ("A" not in outcome.answers) == (stage == "classify-a")
     assert (outcome.adjudication is not None) == (stage == "confirm")
 
 
@@ -341,7 +334,7 @@ def test_failed_repair_keeps_the_call_before(stage: str) -> None:
     script = {**DISPUTED, stage: JUNK, f"{stage}-repair": CallError("gone")}
     outcome = outcome_of(script)
     assert outcome.status is Status.FAILED and outcome.reason == f"{stage}-repair: gone"
-    assert [call.role for call in outcome.unread] == [stage]
+    assert [call.stage for call in outcome.unread] == [stage]
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "classify-b-repair", "confirm-repair"])
@@ -377,7 +370,7 @@ def test_failed_call_beats_an_unreadable_reply_beside_it() -> None:
     }
     outcome = outcome_of(script)
     assert outcome.status is Status.FAILED and outcome.path[-1] == "failed:evaluate-b"
-    assert [call.role for call in outcome.unread] == ["evaluate-a", "evaluate-a-repair"]
+    assert [call.stage for call in outcome.unread] == ["evaluate-a", "evaluate-a-repair"]
 
 
 def test_answer_beside_a_stopped_call_is_waited_for() -> None:
@@ -448,7 +441,7 @@ def test_request_holds_what_the_configuration_says() -> None:
         adjudicator=other,
     )
     chat = ScriptedChat(AGREED)
-    asyncio.run(annotate(CASE, chat, Settings.build(llm, ProtocolConfig(), salt="again")))
+    asyncio.run(annotate(CASE, chat, Settings.build(llm, ProtocolConfig(), CODEBOOK, salt="again")))
     a, b = chat.request("classify-a"), chat.request("classify-b")
     assert (a.endpoint, a.base_url, a.model, a.seed) == ("lab", "http://lab/v1", "alpha", 7)
     assert a.parameters == {"temperature": 0.5, "max_tokens": 99, "top_p": 0.9}
@@ -462,7 +455,8 @@ def test_equal_answers_are_evaluated_once_for_money() -> None:
     chat = ScriptedChat(script, journal={})
     outcome = asyncio.run(annotate(CASE, chat, settings_of()))
     assert chat.roles == FIRST_FOUR and chat.sent == FIRST_FOUR[:3]
-    assert outcome.evaluation_b is not None and outcome.evaluation_b.calls[0].cached
+    evaluation = outcome.evaluation("B")
+    assert evaluation is not None and evaluation.calls[0].reply.cached
     assert outcome.prompt_tokens == 300 and outcome.cost == 0.75
 
 
@@ -485,8 +479,8 @@ def test_resumed_case_is_answered_from_the_journal() -> None:
     assert last.sent == ["confirm"] and outcome.prompt_tokens == 100 and outcome.cost == 0.25
     again = asyncio.run(annotate(CASE, ScriptedChat({}, journal), settings_of()))
     assert again.prompt_tokens == 0 and again.cost == 0.0
-    assert (again.code, again.path, again.a) != (None, (), None)
-    assert (again.code, again.path) == (outcome.code, outcome.path)
+    assert (again.label, again.path, again.answers) != (None, (), {})
+    assert (again.label, again.path) == (outcome.label, outcome.path)
 
 
 def test_cost_is_unknown_with_a_call_without_a_price() -> None:
@@ -569,9 +563,9 @@ def test_any_replies_end_in_a_typed_outcome(
     for policy in ("strict", "lenient"):
         prompt = "word" if words else "maximal"
         outcome = outcome_of(script, policy=policy, prompt=prompt)
-        assert (outcome.code is None) == (outcome.status in (Status.HUMAN, Status.FAILED))
-        assert (outcome.reason is None) == (outcome.code is not None)
-        assert Outcome.model_validate_json(outcome.model_dump_json()) == outcome
+        assert (outcome.label is None) == (outcome.status in (Status.HUMAN, Status.FAILED))
+        assert (outcome.reason is None) == (outcome.label is not None)
+        assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
 
 
 # Words
@@ -590,8 +584,8 @@ def test_word_prompts_take_a_case_to_its_end() -> None:
         }
     )
     outcome = asyncio.run(annotate(CASE, chat, settings_of(prompt="word")))
-    assert outcome.status is Status.ADJUDICATED and outcome.code == f"OPT={Root.CTL}"
-    assert outcome.a is not None and outcome.a.format == "strict"
+    assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT={Root.CTL}"
+    assert outcome.answers["A"].classification.format == "strict"
     assert outcome.adjudication is not None and outcome.adjudication.choice == "A"
     assert "Answer: control" in chat.shown("evaluate-a")
     prefixes = {request.messages[0] for _, request in chat.requests}
@@ -609,7 +603,7 @@ def test_settings_warn_of_models_that_judge_themselves() -> None:
             evaluator=ChatModel(model=evaluator),
             adjudicator=ChatModel(model=adjudicator),
         )
-        return Settings.build(llm, ProtocolConfig()).warnings
+        return Settings.build(llm, ProtocolConfig(), CODEBOOK).warnings
 
     assert warnings("a", "b", "c", "d") == ()
     (own,) = warnings("a", "b", "c", "b")
@@ -630,7 +624,7 @@ def test_settings_refuse_a_broken_table_of_distances(tmp_path: Path) -> None:
 # Confirmation of a person's code
 
 
-PERSON = Classification(code="OPT=Ctl", rationale="it is a PID loop", format="strict")
+PERSON = Classification(label=parse("OPT=Ctl"), rationale="it is a PID loop", format="strict")
 
 
 def test_person_is_confirmed_by_the_evaluator() -> None:

@@ -25,6 +25,7 @@ from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ArchiveError, BudgetError, DataError
 from raylab.llm.client import CallEvent
+from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import call_row
 
 
@@ -93,7 +94,7 @@ def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open
     archive, meter = MemoryArchive(), ListMeter()
 
     async def run() -> None:
-        worker = Worker(config(tmp_path), "run", archive, meter)
+        worker = Worker(config(tmp_path), CODEBOOK, "run", archive, meter)
         chunk = [("published", Case(name, f"about {name}")) for name in ("good", "bug", "poor")]
         tally = await worker.annotate(chunk)
         assert tally.statuses == {"accepted": 1, "failed": 1}
@@ -161,8 +162,8 @@ def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> 
         archive.start_run("run", {}, {})
         ended = Case("c1", "system 1")
         archive.add_cases("run", [case_row(ended, failed_outcome(ended, "published", "no"))])
-        chunks = list(chunks_of(open_cases(given, "run", archive), 3))
+        chunks = list(chunks_of(open_cases(given, CODEBOOK, "run", archive), 3))
         assert [[case.id for _, case in chunk] for chunk in chunks] == [["c0", "c2", "c3"], ["c4"]]
         cases.write_text(cases.read_text().replace("system 1", "system one"))
         with pytest.raises(DataError, match="c1 has another description than run run classified"):
-            list(open_cases(given, "run", archive))
+            list(open_cases(given, CODEBOOK, "run", archive))

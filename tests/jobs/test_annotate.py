@@ -29,6 +29,7 @@ from raylab.errors import StoppedError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.wire import encode_request
 from raylab.opt.code import parse
+from tests.annotation.outcomes import CODEBOOK
 from tests.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
 from tests.told import id_in, lines_of
@@ -278,7 +279,7 @@ def test_kills_lose_nothing_and_pay_nothing_twice(
         start_new_session=True,
     )  # fmt: skip
     settings = settings_for(arguments(tmp_path, chat, store, cases))
-    all_cases = list(read_cases(str(cases)))
+    all_cases = list(read_cases(str(cases), CODEBOOK))
 
     def kill_annotator() -> None:
         actor_of(driver, "Annotator").kill()
@@ -334,7 +335,7 @@ def test_a_stopped_run_keeps_every_answer_and_goes_on(tmp_path: Path, log: Path)
         assert "Traceback" not in errors
         with Archive.open(store.location) as archive:
             assert 30 <= sum(archive.counts("run").values()) < 300
-        kept = cached(store, list(read_cases(str(cases))), settings)
+        kept = cached(store, list(read_cases(str(cases), CODEBOOK)), settings)
         assert kept == whole_answers(log).keys()
 
         done = finish([*job, "resume=true"], tmp_path)

@@ -13,8 +13,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from raylab.annotation.archived import read_decision
 from raylab.annotation.outcome import HumanDecision
 from raylab.archive.store import Archive
+from tests.annotation.outcomes import CODEBOOK
 from tests.chromium import CHROMIUM
 from tests.llm.scripted_server import server_process
 from tests.review.runs import NEITHER, ONE, UNCONFIRMED, annotation, make_run
@@ -128,9 +130,7 @@ def open_case(page: Page, case: str) -> None:
 
 def decided(storage: Path, case: str) -> list[HumanDecision]:
     with Archive.open(storage / "archive.db", create=False) as archive:
-        return [
-            HumanDecision.model_validate(row.body) for row in archive.decisions("systems", case)
-        ]
+        return [read_decision(row.body, CODEBOOK) for row in archive.decisions("systems", case)]
 
 
 def wait_for_draft(storage: Path, case: str, reviewer: str, text: str) -> None:

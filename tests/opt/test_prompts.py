@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.annotation.cases import Case, packaged_cases, read_cases
+from raylab.annotation.cases import Case, packaged_cases
 from raylab.annotation.outcome import Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.replies import UnreadableError, read_code, read_report
@@ -34,9 +34,10 @@ from raylab.opt.prompts import (
     shortened,
 )
 from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
+from tests.annotation.outcomes import CODEBOOK
 
 PACKAGE = Path(prompts.__file__).parent
-INJECTIONS = list(read_cases(str(PACKAGE / "data" / "injections.jsonl")))
+INJECTIONS = list(packaged_cases("injections", CODEBOOK))
 
 # Another text under the same version would make archives say that two runs were told the same.
 # Raise the version in the file, then put the new hash here.
@@ -177,7 +178,7 @@ def test_maximal_prompt_defines_what_the_minimal_one_takes_as_known() -> None:
 
 def test_no_packaged_description_is_given_away() -> None:
     told = "".join(prompt.text for prompt in ALL)
-    for case in [*packaged_cases("gold"), *packaged_cases("proposed")]:
+    for case in [*packaged_cases("gold", CODEBOOK), *packaged_cases("proposed", CODEBOOK)]:
         words = case.description.split()
         for start in range(len(words) - 6):
             assert " ".join(words[start : start + 6]) not in told
@@ -245,9 +246,9 @@ def test_reasons_come_before_what_they_lead_to(prompt: PromptFile) -> None:
 
 def test_schema_admits_full_lines_and_nothing_around_them() -> None:
     schema = validator(load_prompt("classify_maximal").schema)
-    for case in packaged_cases("gold"):
-        if case.code is not None:
-            line = f"OPT={case.code.composition}{FIELDS}"
+    for case in packaged_cases("gold", CODEBOOK):
+        if case.gold is not None:
+            line = f"OPT={case.gold.composition}{FIELDS}"
             assert schema.is_valid({"rationale": "r", "opt": line})
             assert str(parse(line, strict=True)) == line
     for line in (f"OPT=Evo{FIELDS};", f" OPT=Evo{FIELDS}", "OPT=Evo", "Evo", f"OPT=Foo{FIELDS}"):
@@ -259,7 +260,7 @@ def test_schema_admits_full_lines_and_nothing_around_them() -> None:
 @given(text=st.from_regex(prompts.code_pattern(), fullmatch=True))
 def test_what_the_schema_admits_can_be_read(text: str) -> None:
     code = read_code(json.dumps({"rationale": "r", "opt": text})).code
-    assert code.missing == () and code.roots <= set(Root)
+    assert code.missing == () and code.categories <= set(Root)
 
 
 # The fence
@@ -341,15 +342,17 @@ def test_injections_are_many_and_labelled() -> None:
     assert len(INJECTIONS) >= 12
     assert len({case.meta["attack"] for case in INJECTIONS}) == len(INJECTIONS)
     for case in INJECTIONS:
-        assert case.trap and case.bait and case.code is not None and not case.reviewed
-        assert not case.bait & case.code.roots
+        assert case.trap and case.bait and case.gold is not None and not case.reviewed
+        assert not case.bait & case.gold.categories
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
 @pytest.mark.parametrize("prompt", [prompt.value for prompt in Prompt])
 def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) -> None:
     plain = Case("plain", "A plain system.")
-    for roots in (str(case.gold), "Swm" if case.gold != "Swm" else "Ctl"):
+    assert case.gold is not None
+    gold = case.gold.composition
+    for roots in (gold, "Swm" if gold != "Swm" else "Ctl"):
         script = answers(roots, prompt == "word")
         chats = [ScriptedChat(script), ScriptedChat(script)]
         settings = settings_of(prompt=prompt)
@@ -358,7 +361,7 @@ def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) 
             for each, chat in zip((case, plain), chats, strict=True)
         )
         assert outcome.status is Status.ACCEPTED, "the replies decide, whatever the text says"
-        assert outcome.code == other.code and parse(str(outcome.code)).composition == roots
+        assert outcome.label == other.label and outcome.label and outcome.label.composition == roots
         for (_, asked), (_, asked_plain) in zip(chats[0].requests, chats[1].requests, strict=True):
             assert asked.messages[0] == asked_plain.messages[0]
             said, said_plain = asked.messages[-1].content, asked_plain.messages[-1].content

@@ -14,6 +14,7 @@ from raylab.annotation.statistics.canaries import RunCounts, count_run
 from raylab.annotation.statistics.confusion import Confusion, ConfusionPanel
 from raylab.annotation.statistics.drift import compare_runs
 from raylab.annotation.statistics.estimates import Estimate
+from raylab.opt.code import parse
 from raylab.report.annotation import (
     annotation_tables,
     drift_table,
@@ -124,7 +125,7 @@ def test_reviews_have_a_column_once_there_are_any():
 def test_the_tables_of_drift():
     def of(name: str, right: int) -> RunCounts:
         cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-        canary = {(case.case, case.description_hash): "Lrn" for case in cases}
+        canary = {(case.case, case.description_hash): parse("Lrn") for case in cases}
         return count_run(name, NOON, cases, canary, DISTANCE)
 
     drift = compare_runs([of("1", 10), of("2", 1)])

@@ -12,7 +12,9 @@ from raylab.annotation.statistics.canaries import CanaryKey, RunCounts, count_ru
 from raylab.annotation.statistics.drift import compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.texts import LISTED
+from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.opt.code import parse
 from raylab.report.annotation_page import (
     AnnotationPage,
     OverTime,
@@ -216,8 +218,8 @@ def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
 
 def counted(name: str, right: int) -> RunCounts:
     cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-    canary: dict[CanaryKey, str | None] = {
-        (case.case, case.description_hash): "Lrn" for case in cases
+    canary: dict[CanaryKey, Label | None] = {
+        (case.case, case.description_hash): parse("Lrn") for case in cases
     }
     return count_run(name, NOON, cases, canary, DISTANCE)
 

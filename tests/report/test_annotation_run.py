@@ -17,11 +17,11 @@ from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.report.annotation_run import conclude
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
-from tests.annotation.outcomes import answer, call, decision, outcome, report
+from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
 
-CANARIES = list(packaged_cases("gold"))[:10]
+CANARIES = list(packaged_cases("gold", CODEBOOK))[:10]
 
 
 def row(one: Outcome, description: str) -> CaseRow:
@@ -44,9 +44,9 @@ def canaries(right: int) -> list[CaseRow]:
         row(
             outcome(
                 case.id,
-                answer(case.gold if number < right else "Swm/Prb"),
-                answer(case.gold, [call("classify-b", model="n")]),
-                gold=case.gold,
+                answer(str(case.gold) if number < right else "Swm/Prb"),
+                answer(str(case.gold), [call("classify-b", model="n")]),
+                gold=str(case.gold),
             ),
             case.description,
         )

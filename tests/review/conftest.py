@@ -7,6 +7,7 @@ import pytest
 from raylab.annotation.cases import Case, python_cases
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
+from raylab.opt.code import parse
 from tests.llm.scripted_server import server_process
 from tests.review.office import GOLD, HOSTILE, LONG, Office
 from tests.review.runs import AGREED, NEITHER, ONE, UNCONFIRMED, annotation, make_run
@@ -24,7 +25,9 @@ def made(chat: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     storage = tmp_path_factory.mktemp("runs")
     (source,) = python_cases(["statistics.correlation"])
     cases = {
-        "pool": Case("pool", f"A pool of schedules is scored and recombined. {ONE}", gold=GOLD),
+        "pool": Case(
+            "pool", f"A pool of schedules is scored and recombined. {ONE}", gold=parse(GOLD)
+        ),
         "valve/hybrid": f"A valve is regulated by a trained model.\nIt feeds back. {NEITHER}",
         "<b>bold</b>": f"{HOSTILE} {UNCONFIRMED}",
         "long": f"{LONG} {ONE}",

@@ -9,7 +9,7 @@ from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.cases import Case
 from raylab.annotation.protocol import annotate
 from raylab.annotation.run import archive_location
-from raylab.annotation.settings import settings_of
+from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.config.compose import load_config
@@ -17,6 +17,7 @@ from raylab.config.jobs import AnnotateConfig
 from raylab.llm.client import Client
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
+from raylab.taxonomies import choose_codebook
 
 MODELS = {
     "annotator_a": "quux-a",
@@ -54,7 +55,7 @@ def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
 
 
 async def _rows(config: AnnotateConfig, archive: Archive, cases: list[Case]) -> list[CaseRow]:
-    settings = settings_of(config, "systems")
+    settings = protocol_settings(config, "systems", choose_codebook(config.protocol))
     async with Client(config.llm, ArchiveJournal(archive, "systems")) as client:
         outcomes = [await annotate(case, client, settings) for case in cases]
     return [

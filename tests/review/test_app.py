@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from raylab.annotation.archived import read_decision
 from raylab.annotation.outcome import HumanDecision
 from raylab.annotation.protocol import shown_order
 from raylab.archive.records import HUMAN
 from raylab.config.jobs import AnnotateConfig
+from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
 from tests.review.browser import Browser
 from tests.review.office import GOLD, HOSTILE, LEASE, LONG, Office
@@ -19,7 +21,7 @@ FILLED = {"choice": "A", "justification": "It breeds."}
 
 def decisions(office: Office) -> list[HumanDecision]:
     rows = office.archive.decisions("systems")
-    return [HumanDecision.model_validate(row.body) for row in rows]
+    return [read_decision(row.body, CODEBOOK) for row in rows]
 
 
 def held(office: Office) -> dict[int, str]:
@@ -296,10 +298,10 @@ def test_a_decision_is_confirmed_archived_and_leads_on(office: Office) -> None:
     assert answer.headers["location"] == "/cases/2?done=1"
     (made,) = decisions(office)
     assert (made.case, made.action, made.choice, made.reviewer) == ("pool", "decide", "A", "Ada")
-    assert made.classification is not None and made.classification.code == EVO
+    assert made.classification is not None and str(made.classification.label) == EVO
     assert made.justification == "It breeds." and made.decided == NOON
     assert made.confirmation is not None and made.confirmation.score == 90
-    assert made.confirmation.acceptable and made.confirmation.calls[0].role == "confirm"
+    assert made.confirmation.acceptable and made.confirmation.calls[0].stage == "confirm"
     (case,) = office.archive.cases_at("systems", [1])
     assert (case.status, case.code) == ("accepted", EVO)
     assert office.archive.verify() == [] and held(office) == {2: "Ada"}
@@ -325,7 +327,7 @@ def test_a_code_of_ones_own_is_settled_like_the_others(office: Office) -> None:
     (made,) = decisions(office)
     assert made.choice == "own" and made.justification == "A\ufffdB"
     assert made.classification is not None
-    assert made.classification.code == "OPT=Ctl; Human=low"
+    assert str(made.classification.label) == "OPT=Ctl; Human=low"
 
 
 INCOMPLETE: list[tuple[dict[str, Any], str, str]] = [

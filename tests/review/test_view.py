@@ -3,6 +3,7 @@ import pytest
 from raylab.opt.code import OptCode, bare, parse
 from raylab.review.reviews import kind_of
 from raylab.review.view import chips, differences, kind_in_words, shown_description
+from tests.annotation.outcomes import CODEBOOK
 
 LINES = {
     "a": "OPT=Evo/Lrn; Rep=param; Human=low",
@@ -34,14 +35,14 @@ def test_an_answer_without_a_code_differs_in_nothing() -> None:
 
 
 def test_chips_stand_in_canonical_order_and_are_marked_where_the_other_lacks_them() -> None:
-    found = chips(bare("Sym{Lrn,Prb}"), bare("Sym+Lrn"))
+    found = chips(bare("Sym{Lrn,Prb}"), CODEBOOK, bare("Sym+Lrn"))
     assert [(chip.operator, chip.root, chip.only) for chip in found] == [
         ("", "Sym", False),
         ("/", "Lrn", False),
         ("+", "Prb", True),
     ]
     assert [chip.name for chip in found] == ["Symbion", "Learnon", "Probion"]
-    assert not any(chip.only for chip in chips(bare("Sym")))
+    assert not any(chip.only for chip in chips(bare("Sym"), CODEBOOK))
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from raylab.annotation.outcome import (
     Evaluation,
     HumanDecision,
     Outcome,
-    Side,
     Status,
 )
 from raylab.annotation.protocol import shown_order
-from raylab.errors import DataError, OptCodeError
-from raylab.opt.code import OptCode, bare, parse
+from raylab.annotation.roles import SIDES
+from raylab.codebook import Codebook, Label
+from raylab.errors import DataError, LabelError
 
 Json = dict[str, Any]
 Choice = Literal["A", "B", "own"]
@@ -91,47 +91,52 @@ def review_row(outcome: Outcome, description: str, seed: int) -> Json:
         "case": outcome.case,
         "reason": outcome.reason,
         "description": description,
-        "candidates": [{"name": side, **_candidate(*_side(outcome, side))} for side in order],
+        "candidates": [
+            {"name": side, **_candidate(outcome.classification(side), outcome.evaluation(side))}
+            for side in order
+        ],
         "adjudicated": adjudication
         and _candidate(adjudication.classification, adjudication.confirmation),
         **dict.fromkeys(FILLED, ""),
     }
 
 
-def chosen_code(choice: Choice, line: str, outcome: Outcome) -> OptCode:
-    """The code that a person's choice stands for.
+def chosen_label(choice: Choice, text: str, outcome: Outcome, codebook: Codebook) -> Label:
+    """Returns the label that a person's choice stands for.
 
     Args:
-        choice: The code of A, that of B, or an own one.
-        line: The own code, as `OPT=...` or as an expression alone; nothing is repaired.
+        choice: The label of A, that of B, or an own one.
+        text: The own label; nothing is repaired.
         outcome: What there is to choose from.
+        codebook: Reads an own label.
 
     Raises:
-        OptCodeError: The side has no code, or the line is none.
+        LabelError: The side has no label, or the text is none.
     """
     if choice == "own":
-        return parse(line, strict=True) if "=" in line else bare(line)
-    chosen, _ = _side(outcome, choice)
-    if chosen is None or chosen.code is None:
-        raise OptCodeError(f"{choice} has no code")
-    return parse(chosen.code)
+        return codebook.parse_own(text)
+    label = outcome.label_of(choice)
+    if label is None:
+        raise LabelError(f"{choice} has no code")
+    return label
 
 
 def human_decision(
     case: str,
     choice: Choice | None,
-    code: OptCode | None,
+    label: Label | None,
     justification: str,
     reviewer: str,
     decided: datetime,
 ) -> HumanDecision:
-    """A decision that is not confirmed yet; without choice and code it takes one back."""
+    """A decision that is not confirmed yet; without choice and label it takes one back."""
     return HumanDecision(
         case=case,
         action="undo" if choice is None else "decide",
         choice=choice,
-        classification=code
-        and Classification(code=str(code), rationale=justification, format="strict"),
+        classification=None
+        if label is None
+        else Classification(label=label, rationale=justification, format="strict"),
         justification=justification,
         reviewer=reviewer,
         confirmation=None,
@@ -140,13 +145,17 @@ def human_decision(
 
 
 def read_decisions(
-    path: Path, find: Callable[[str], Outcome | None], reviewer: str | None = None
+    path: Path,
+    find: Callable[[str], Outcome | None],
+    codebook: Codebook,
+    reviewer: str | None = None,
 ) -> list[HumanDecision]:
     """The decisions of a review file, not confirmed yet; all of them or none.
 
     Args:
         path: The file.
         find: The outcome of a case; None if the run has no such case.
+        codebook: Reads own labels.
         reviewer: Who decided where a row does not say.
 
     Raises:
@@ -160,7 +169,7 @@ def read_decisions(
     for place, text in _lines(path):
         try:
             row = _Row(place, _values(text))
-            decision = _decision(row, find, reviewer, decided)
+            decision = _decision(row, find, codebook, reviewer, decided)
             if decision is None:
                 continue
             if decision.case in lines:
@@ -176,16 +185,10 @@ def read_decisions(
     return decisions
 
 
-def _side(outcome: Outcome, side: Side) -> tuple[Classification | None, Evaluation | None]:
-    if side == "A":
-        return outcome.a, outcome.evaluation_a
-    return outcome.b, outcome.evaluation_b
-
-
 def _candidate(classification: Classification | None, evaluation: Evaluation | None) -> Json:
     shown = {"verdict", "score", "issues", "summary", "contradictory", "caps"}
     return {
-        "opt": classification and classification.code,
+        "opt": classification and classification.label and str(classification.label),
         "rationale": classification and classification.rationale,
         "problem": classification and classification.problem,
         "report": evaluation and evaluation.model_dump(mode="json", include=shown),
@@ -221,7 +224,11 @@ def _values(text: str) -> Json:
 
 
 def _decision(
-    row: _Row, find: Callable[[str], Outcome | None], reviewer: str | None, decided: datetime
+    row: _Row,
+    find: Callable[[str], Outcome | None],
+    codebook: Codebook,
+    reviewer: str | None,
+    decided: datetime,
 ) -> HumanDecision | None:
     """The decision of a row; None if it has none."""
     case, decision = row.text("case"), row.text("decision")
@@ -243,8 +250,8 @@ def _decision(
     ]
     if lacking:
         raise _ProblemError(f"case {case} is decided without {' and '.join(lacking)}: fill it in")
-    choice, code = _choice(decision, outcome)
-    return human_decision(case, choice, code, justification, str(reviewer), decided)
+    choice, label = _choice(decision, outcome, codebook)
+    return human_decision(case, choice, label, justification, str(reviewer), decided)
 
 
 def _waiting(row: _Row, case: str, find: Callable[[str], Outcome | None]) -> Outcome:
@@ -262,14 +269,16 @@ def _waiting(row: _Row, case: str, find: Callable[[str], Outcome | None]) -> Out
     return outcome
 
 
-def _choice(decision: str, outcome: Outcome) -> tuple[Choice | None, OptCode | None]:
-    """What was chosen and its code; nothing for undo."""
+def _choice(
+    decision: str, outcome: Outcome, codebook: Codebook
+) -> tuple[Choice | None, Label | None]:
+    """What was chosen and its label; nothing for undo."""
     if decision.casefold() == UNDO:
         return None, None
-    choice = decision if decision in ("A", "B") else "own"
+    choice: Choice = decision if decision in SIDES else "own"
     try:
-        return choice, chosen_code(choice, decision, outcome)
-    except OptCodeError as error:
+        return choice, chosen_label(choice, decision, outcome, codebook)
+    except LabelError as error:
         raise _ProblemError(
             f"decision {_quoted(decision)} is none of A, B, {UNDO} and no OPT-Code: {error}"
             if choice == "own"

@@ -7,8 +7,8 @@ from typing import Annotated, NamedTuple
 
 from raylab.annotation.outcome import Classification, Evaluation, Issue, Verdict
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.annotation.statistics.pairs import reading
 from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
+from raylab.codebook import Label
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
@@ -207,7 +207,7 @@ class Sources:
         answer: Classification | None,
         evaluation: Evaluation | None,
         other: Classification | None,
-        gold: str | None,
+        gold: Label | None,
     ) -> None:
         """Counts a case with an answer.
 
@@ -215,7 +215,7 @@ class Sources:
             answer: Of the annotator.
             evaluation: Of that answer.
             other: The other annotator's answer.
-            gold: The right line.
+            gold: The right label.
         """
         if answer is None:
             return
@@ -228,12 +228,12 @@ class Sources:
         if evaluation is not None:
             counts.evaluated += 1
             counts.passed += evaluation.verdict is not Verdict.FAIL
-        if answer.code is not None and other is not None and other.code is not None:
+        if answer.label is not None and other is not None and other.label is not None:
             counts.both += 1
-            counts.exact += reading(answer.code).composition == reading(other.code).composition
+            counts.exact += answer.label.composition == other.label.composition
         if gold is not None:
             counts.gold += 1
-            counts.right += has_roots(answer.code, gold)
+            counts.right += has_roots(answer.label, gold)
 
     def summary(self) -> tuple[SourceReport, ...]:
         """Returns a row for each source, in the order of their names."""
@@ -261,7 +261,7 @@ class AnnotatorCounts:
         answer: Classification | None,
         evaluation: Evaluation | None,
         other: Classification | None,
-        gold: str | None,
+        gold: Label | None,
     ) -> None:
         """Counts a case, with or without an answer; see `Sources.add`."""
         self._formats.add(answer)
@@ -282,14 +282,14 @@ def source_of(answer: Classification) -> AnswerSource:
     if not answer.calls:
         return AnswerSource("", "", "", "")
     call = answer.calls[0]
-    return AnswerSource(call.model, call.response_model, call.prompt, call.prompt_hash)
+    return AnswerSource(call.model, call.reply.response_model, call.prompt, call.prompt_hash)
 
 
 def is_cached(part: Classification | Evaluation) -> bool:
     """Returns True if nothing was asked anew for it."""
-    return bool(part.calls) and all(call.cached for call in part.calls)
+    return bool(part.calls) and all(call.reply.cached for call in part.calls)
 
 
-def has_roots(code: str | None, gold: str) -> bool:
+def has_roots(label: Label | None, gold: Label) -> bool:
     """Returns True if a code, None if none could be read, has the set of roots of gold."""
-    return code is not None and reading(code).roots == reading(gold).roots
+    return label is not None and label.categories == gold.categories

@@ -7,7 +7,8 @@ generations there are, and on how many cases people decided, but not on how many
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from raylab.annotation.outcome import HumanDecision, Outcome, Side, Status
+from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.roles import OTHER, SIDES, Side
 from raylab.annotation.statistics.adjudication import AdjudicationReport, Adjudications
 from raylab.annotation.statistics.annotators import AnnotatorCounts, AnnotatorReport
 from raylab.annotation.statistics.confusion import LABELS, Confusion, ConfusionPanel
@@ -20,11 +21,10 @@ from raylab.annotation.statistics.pairs import (
     PairAgreement,
     Pairs,
 )
-from raylab.annotation.statistics.sides import OTHER, SIDES, answer_of, code_of, evaluation_of
 from raylab.annotation.statistics.texts import LISTED, Texts
 from raylab.annotation.statistics.traps import TrapReport, Traps
 from raylab.annotation.statistics.usage import Durations, Seconds, Usage, UsageReport
-from raylab.codebook import SetDistance
+from raylab.codebook import Label, SetDistance
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.runs.records import Part
 
@@ -134,23 +134,23 @@ class BatchQuality:
         Raises:
             OptCodeError: The case's gold is no code.
         """
-        reviewed = self._decisions.code_of(outcome)
+        reviewed = self._decisions.label_of(outcome)
         self._all.add(outcome, reviewed)
         self._generations.setdefault(outcome.generation, _Group()).add(outcome, reviewed)
         self._waiting += outcome.status is Status.HUMAN and reviewed is None
         for side, counts in self._annotators.items():
             counts.add(
-                answer_of(outcome, side),
-                evaluation_of(outcome, side),
-                answer_of(outcome, OTHER[side]),
+                outcome.classification(side),
+                outcome.evaluation(side),
+                outcome.classification(OTHER[side]),
                 outcome.gold,
             )
         self._measures.add(outcome)
         self._trap_cases += outcome.trap
         self._proposed += outcome.gold is not None and outcome.meta.get("reviewed") is False
         for side in SIDES:
-            self._traps[side].add(outcome, code_of(outcome, side))
-        self._traps[FINAL].add(outcome, outcome.code)
+            self._traps[side].add(outcome, outcome.label_of(side))
+        self._traps[FINAL].add(outcome, outcome.label)
         self._adjudications.add(outcome.adjudication)
         self._usage.add(outcome)
         self._durations.add((outcome.finished - outcome.started).total_seconds())
@@ -231,18 +231,18 @@ class _Group:
     def total(self) -> int:
         return self._statuses.total()
 
-    def add(self, outcome: Outcome, reviewed: str | None) -> None:
+    def add(self, outcome: Outcome, reviewed: Label | None) -> None:
         self._statuses[outcome.status] += 1
-        self.pairs.add(*(code_of(outcome, side) for side in SIDES))
+        self.pairs.add(*(outcome.label_of(side) for side in SIDES))
         if outcome.gold is None:
             return
         self.with_gold += 1
         for side in SIDES:
-            if answer_of(outcome, side) is not None:
-                self._gold[side].add(outcome.gold, code_of(outcome, side))
-        for name, code in ((FINAL, outcome.code), (REVIEWED, reviewed)):
-            if code is not None:
-                self._gold[name].add(outcome.gold, code)
+            if outcome.classification(side) is not None:
+                self._gold[side].add(outcome.gold, outcome.label_of(side))
+        for name, label in ((FINAL, outcome.label), (REVIEWED, reviewed)):
+            if label is not None:
+                self._gold[name].add(outcome.gold, label)
 
     def status(self) -> dict[Status, Estimate]:
         return {status: proportion(self._statuses[status], self.total) for status in Status}

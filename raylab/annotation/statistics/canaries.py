@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from raylab.annotation.cases import Case, packaged_cases
-from raylab.annotation.outcome import Outcome, Side, Verdict
+from raylab.annotation.outcome import Outcome, Verdict
+from raylab.annotation.roles import OTHER, SIDES, Side
 from raylab.annotation.statistics.annotators import (
     SourceReport,
     Sources,
@@ -15,17 +16,16 @@ from raylab.annotation.statistics.annotators import (
     source_of,
 )
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.annotation.statistics.pairs import PairAgreement, Pairs, reading
-from raylab.annotation.statistics.sides import OTHER, SIDES, answer_of, code_of, evaluation_of
+from raylab.annotation.statistics.pairs import PairAgreement, Pairs
 from raylab.annotation.statistics.texts import LISTED
-from raylab.codebook import SetDistance
+from raylab.codebook import Codebook, Label, SetDistance
 from raylab.runs.measures import measures_of
 from raylab.runs.records import Part
 
 CanaryKey = tuple[str, str]
 """Id and SHA-256 of the description, so that a case that was reworded is another."""
-Canary = Mapping[CanaryKey, str | None]
-"""Gold line of each canary; None where there is none."""
+Canary = Mapping[CanaryKey, Label | None]
+"""Gold of each canary; None where there is none."""
 BOTH = " and ".join(SIDES)
 EVALUATOR = "evaluator"
 FACTS = ("response_model", "prompt", "seed")
@@ -90,9 +90,9 @@ def canary_of(cases: Iterable[Case]) -> Canary:
     return {(case.id, case.description_hash): case.gold for case in cases}
 
 
-def packaged_canary() -> Canary:
+def packaged_canary(codebook: Codebook) -> Canary:
     """Returns the canaries unless others are chosen: the packaged cases with published codes."""
-    return canary_of(packaged_cases("gold"))
+    return canary_of(packaged_cases("gold", codebook))
 
 
 class RunCounts:
@@ -135,12 +135,12 @@ class RunCounts:
         self._cases += 1
         for side, sources in self._sources.items():
             sources.add(
-                answer_of(outcome, side),
-                evaluation_of(outcome, side),
-                answer_of(outcome, OTHER[side]),
+                outcome.classification(side),
+                outcome.evaluation(side),
+                outcome.classification(OTHER[side]),
                 outcome.gold,
             )
-        self._pairs.add(*(code_of(outcome, side) for side in SIDES))
+        self._pairs.add(*(outcome.label_of(side) for side in SIDES))
         key = (outcome.case, outcome.description_hash)
         if key in self._canary:
             self._seen.add(key)
@@ -149,7 +149,7 @@ class RunCounts:
             self._add_pair(key, outcome)
 
     def _add_side(self, side: Side, key: CanaryKey, outcome: Outcome) -> None:
-        answer, report = answer_of(outcome, side), evaluation_of(outcome, side)
+        answer, report = outcome.classification(side), outcome.evaluation(side)
         if answer is None:
             return
         source = source_of(answer)
@@ -159,20 +159,20 @@ class RunCounts:
         asked = not is_cached(answer)
         gold = self._canary[key]
         if gold is not None:
-            self._observe(CanaryMeasure("roots", side), key, has_roots(answer.code, gold), asked)
+            self._observe(CanaryMeasure("roots", side), key, has_roots(answer.label, gold), asked)
         if report is not None:
             for call in report.calls[:1]:
-                self._tell(EVALUATOR, call.response_model, call.prompt_hash)
+                self._tell(EVALUATOR, call.reply.response_model, call.prompt_hash)
             passed = report.verdict is not Verdict.FAIL
             asked |= bool(report.calls) and not is_cached(report)
             self._observe(CanaryMeasure("pass_rate", side), key, passed, asked)
 
     def _add_pair(self, key: CanaryKey, outcome: Outcome) -> None:
-        answers = [answer_of(outcome, side) for side in SIDES]
-        codes = [answer.code for answer in answers if answer is not None and answer.code]
-        if len(codes) < len(SIDES):
+        answers = [outcome.classification(side) for side in SIDES]
+        labels = [answer.label for answer in answers if answer is not None and answer.label]
+        if len(labels) < len(SIDES):
             return
-        compositions = {reading(code).composition for code in codes}
+        compositions = {label.composition for label in labels}
         asked = not all(answer is not None and is_cached(answer) for answer in answers)
         self._observe(CanaryMeasure("exact", BOTH), key, len(compositions) == 1, asked)
 

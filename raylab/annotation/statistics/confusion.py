@@ -11,13 +11,13 @@ from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.opt.code import Root
 from raylab.runs.records import Part
 
-Roots = frozenset[Root]
+Roots = frozenset[str]
 """A set of roots; empty where there is no code."""
 Matrix = tuple[tuple[float, ...], ...]
 
 NONE = "none"
 LABELS = (*(root.value for root in Root), NONE)
-PLACE: Mapping[Root | None, int] = {root: place for place, root in enumerate((*Root, None))}
+PLACE: Mapping[str | None, int] = {root: place for place, root in enumerate((*Root, None))}
 UNIT = math.lcm(*range(1, len(Root) + 1))
 """Parts that a case is counted in, so that the sums stay exact."""
 
@@ -57,7 +57,7 @@ class Confusion(Part):
 
 
 def primary_confusion(
-    counts: Mapping[tuple[Root | None, Root | None], int],
+    counts: Mapping[tuple[str | None, str | None], int],
 ) -> tuple[tuple[int, ...], ...]:
     """Returns (8, 8) numbers of cases by the primary roots of two codes, None without a code."""
     matrix = _empty()

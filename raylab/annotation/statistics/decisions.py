@@ -7,6 +7,7 @@ from typing import NamedTuple
 from raylab.annotation.outcome import HumanDecision, Outcome
 from raylab.annotation.statistics.texts import Texts
 from raylab.annotation.statistics.usage import CallUsage, Spending
+from raylab.codebook import Label
 from raylab.runs.records import Part
 
 
@@ -35,7 +36,7 @@ class DecisionReport(Part):
 
 class _Decision(NamedTuple):
     choice: str
-    code: str | None
+    label: Label | None
     confirmed: bool | None
 
 
@@ -60,21 +61,21 @@ class Decisions:
         if decision.action == "undo":
             self._holds.pop(decision.case, None)
             return
-        code = decision.classification and decision.classification.code
+        label = decision.classification and decision.classification.label
         confirmed = decision.confirmation and decision.confirmation.acceptable
-        self._holds[decision.case] = _Decision(decision.choice or "own", code, confirmed)
+        self._holds[decision.case] = _Decision(decision.choice or "own", label, confirmed)
 
     @property
     def any(self) -> bool:
         """True if a decision holds."""
         return bool(self._holds)
 
-    def code_of(self, outcome: Outcome) -> str | None:
-        """Returns the code that holds for a case: a person's confirmed one, else the protocol's."""
+    def label_of(self, outcome: Outcome) -> Label | None:
+        """Returns the label that holds: a person's confirmed one, else the protocol's."""
         held = self._holds.get(outcome.case)
-        if held is None or not held.confirmed or held.code is None:
-            return outcome.code
-        return held.code
+        if held is None or not held.confirmed or held.label is None:
+            return outcome.label
+        return held.label
 
     def summary(self, waiting: int) -> DecisionReport:
         """Returns what was counted.

@@ -14,15 +14,14 @@ from raylab.annotation.outcome import (
     HumanDecision,
     Issue,
     Outcome,
-    Side,
     Status,
     Verdict,
 )
+from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.annotators import source_of
 from raylab.annotation.statistics.confusion import Roots
 from raylab.annotation.statistics.pairs import agreement_of
-from raylab.codebook import SetDistance
-from raylab.opt.code import parse
+from raylab.codebook import Label, SetDistance
 from raylab.opt.prompts import shortened
 from raylab.runs.records import Part
 
@@ -152,7 +151,7 @@ def find_disagreement(outcome: Outcome, distance: SetDistance) -> Disagreement |
     agreement = agreement_of(outcome, distance)
     if agreement is None or agreement.exact:
         return None
-    reports = (outcome.evaluation_a, outcome.evaluation_b)
+    reports = [outcome.evaluation(side) for side in SIDES]
     scores = [0 if report is None else report.score for report in reports]
     return Disagreement(outcome, 1.0 - agreement.weighted, min(scores) / 100)
 
@@ -186,7 +185,7 @@ def _shown(
     found: Disagreement, description: str, decision: HumanDecision | None
 ) -> ShownDisagreement:
     outcome = found.outcome
-    a, b = _roots(outcome.a), _roots(outcome.b)
+    a, b = (_roots(outcome.label_of(side)) for side in SIDES)
     settled = outcome.adjudication
     return ShownDisagreement(
         case=_name(outcome.case),
@@ -197,15 +196,15 @@ def _shown(
         conviction=found.conviction,
         description=_excerpt(description),
         candidates={
-            "A": _candidate(outcome.a, outcome.evaluation_a, a - b),
-            "B": _candidate(outcome.b, outcome.evaluation_b, b - a),
+            "A": _candidate(outcome.classification("A"), outcome.evaluation("A"), a - b),
+            "B": _candidate(outcome.classification("B"), outcome.evaluation("B"), b - a),
         },
         adjudicated=settled
         and AdjudicatedCandidate(
             choice=settled.choice,
             **dict(_candidate(settled.classification, settled.confirmation)),
         ),
-        code=_code(outcome.code) if outcome.code else None,
+        code=_code(outcome.label) if outcome.label else None,
         decision=decision and _decision(decision),
     )
 
@@ -216,7 +215,7 @@ def _candidate(
     source = answer and source_of(answer)
     return Candidate(
         model=source and _name(source.response_model or source.model),
-        code=_code(answer.code, alone) if answer and answer.code else None,
+        code=_code(answer.label, alone) if answer and answer.label else None,
         rationale=answer and _excerpt(answer.rationale),
         report=report
         and ShownJudgement(
@@ -239,14 +238,13 @@ def _decision(decision: HumanDecision) -> DecidedCandidate:
     )
 
 
-def _roots(answer: Classification | None) -> Roots:
-    return parse(answer.code).roots if answer and answer.code else NOTHING
+def _roots(label: Label | None) -> Roots:
+    return label.categories if label else NOTHING
 
 
-def _code(line: str, alone: Roots = NOTHING) -> ShownCode:
-    code = parse(line)
+def _code(code: Label, alone: Roots = NOTHING) -> ShownCode:
     parts = tuple(
-        ShownRoot(operator=operator, root=root.value, alone=root in alone)
+        ShownRoot(operator=operator, root=str(root), alone=root in alone)
         for operator, root in code.parts
     )
     return ShownCode(parts=parts, fields=_name(str(code).partition("; ")[2]))

@@ -1,11 +1,10 @@
 """Codes of two sides for the same cases: how often they agree, and how often one is right."""
 
 from collections import Counter
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated
 
 from raylab.annotation.outcome import Outcome
+from raylab.annotation.roles import SIDES
 from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
 from raylab.annotation.statistics.confusion import (
     ConfusionPanel,
@@ -16,38 +15,12 @@ from raylab.annotation.statistics.confusion import (
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate, mean_estimate, proportion
-from raylab.codebook import Agreement, SetDistance, compare
-from raylab.opt.code import Root, parse
+from raylab.codebook import Agreement, Label, SetDistance, compare
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
-REMEMBERED = 1 << 14
 MEANS = ("jaccard", "weighted", "composition", "levenshtein", "levenshtein_normalised")
 """The measures of `Agreement` of which a run has the means."""
-
-
-@dataclass(frozen=True)
-class LineReading:
-    """The mechanisms of a canonical line."""
-
-    composition: str
-    roots: Roots
-    primary: Root
-
-
-def reading(line: str) -> LineReading:
-    """Returns the mechanisms of a line as the archive has it, or of gold as it was written.
-
-    Raises:
-        OptCodeError: It holds no code.
-    """
-    return _reading(line.partition(";")[0] if line.startswith("OPT=") else line)
-
-
-@lru_cache(maxsize=REMEMBERED)
-def _reading(text: str) -> LineReading:
-    code = parse(text)
-    return LineReading(code.composition, code.roots, code.primary)
 
 
 class PairAgreement(Part):
@@ -109,19 +82,19 @@ class Pairs:
 
     def __init__(self) -> None:
         self._sets: Counter[tuple[Roots, Roots]] = Counter()
-        self._primaries: Counter[tuple[Root | None, Root | None]] = Counter()
+        self._primaries: Counter[tuple[str | None, str | None]] = Counter()
         self._both = self._exact = self._same_roots = 0
 
-    def add(self, row: str | None, column: str | None) -> None:
-        """Counts a case by its two lines, None where there is no code."""
-        r, c = row and reading(row), column and reading(column)
+    def add(self, row: Label | None, column: Label | None) -> None:
+        """Counts a case by its two labels."""
         nothing: Roots = frozenset()
-        self._sets[r.roots if r else nothing, c.roots if c else nothing] += 1
-        self._primaries[r.primary if r else None, c.primary if c else None] += 1
-        if r and c:
+        sets = (row.categories if row else nothing, column.categories if column else nothing)
+        self._sets[sets] += 1
+        self._primaries[row.primary if row else None, column.primary if column else None] += 1
+        if row and column:
             self._both += 1
-            self._exact += r.composition == c.composition
-            self._same_roots += r.roots == c.roots
+            self._exact += row.composition == column.composition
+            self._same_roots += row.categories == column.categories
 
     @property
     def cases(self) -> int:
@@ -192,10 +165,10 @@ def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
 
     The archived agreement counts, unless it was computed with another distance.
     """
-    a, b = outcome.a and outcome.a.code, outcome.b and outcome.b.code
+    a, b = (outcome.label_of(side) for side in SIDES)
     if a is None or b is None:
         return None
     record = outcome.agreement
     if record is None or record.distance != distance.version:
-        record = compare(parse(a), parse(b), distance)
+        record = compare(a, b, distance)
     return record

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.annotation.statistics.pairs import reading
+from raylab.codebook import Label
 from raylab.opt.code import Root
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
@@ -33,14 +33,14 @@ class Traps:
 
     def __init__(self) -> None:
         self._answered = self._wrong = self._taken = self._baited = 0
-        self._roots: Counter[Root] = Counter()
+        self._roots: Counter[str] = Counter()
 
-    def add(self, outcome: Outcome, code: str | None) -> None:
+    def add(self, outcome: Outcome, label: Label | None) -> None:
         """Counts a trap with gold and a code; `meta` names what the trap baits, see `Case`."""
-        if not outcome.trap or outcome.gold is None or code is None:
+        if not outcome.trap or outcome.gold is None or label is None:
             return
-        gold, answer = reading(outcome.gold).roots, reading(code).roots
-        named = frozenset(map(Root, outcome.meta.get("bait") or ()))
+        gold, answer = outcome.gold.categories, label.categories
+        named = frozenset[str](outcome.meta.get("bait") or ())
         taken = (answer - gold) & (named or EXECUTION_BAIT)
         self._answered += 1
         self._baited += bool(named)

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
@@ -119,17 +118,18 @@ class Spending:
 
     def add(self, call: Call) -> None:
         """Counts a call."""
-        if call.cached:
+        reply = call.reply
+        if reply.cached:
             self.cached += 1
             return
         self.sent += 1
-        self.prompt_tokens += call.prompt_tokens
-        self.completion_tokens += call.completion_tokens
-        self.seconds.add(call.seconds)
-        if call.cost is None:
+        self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += reply.completion_tokens
+        self.seconds.add(reply.seconds)
+        if reply.cost is None:
             self.unpriced += 1
         else:
-            self.priced += call.cost
+            self.priced += reply.cost
 
     def summary(self) -> CallUsage:
         """Returns what was counted."""
@@ -164,9 +164,9 @@ class Usage:
 
     def add(self, outcome: Outcome) -> None:
         """Counts the calls of a case."""
-        for call in calls_of(outcome):
+        for call in outcome.calls:
             source = CallSource(
-                call.role, call.model, call.response_model, call.prompt, call.prompt_hash
+                call.stage, call.model, call.reply.response_model, call.prompt, call.prompt_hash
             )
             if source not in self._by_source and len(self._by_source) >= LISTED:
                 source = source._replace(response_model=OTHERS)
@@ -182,14 +182,3 @@ class Usage:
                 for source, spending in sorted(self._by_source.items())
             ),
         )
-
-
-def calls_of(outcome: Outcome) -> Iterator[Call]:
-    """Yields every answered call of a case."""
-    parts = [outcome.a, outcome.b, outcome.evaluation_a, outcome.evaluation_b]
-    if (adjudication := outcome.adjudication) is not None:
-        parts += [adjudication.classification, adjudication.confirmation]
-    for part in parts:
-        if part is not None:
-            yield from part.calls
-    yield from outcome.unread

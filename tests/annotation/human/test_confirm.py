@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from raylab.annotation.archived import read_decision
 from raylab.annotation.human.confirm import settle, status_after
 from raylab.annotation.human.review_file import human_decision
 from raylab.annotation.outcome import HumanDecision, Status
@@ -13,6 +14,7 @@ from raylab.archive.store import Archive
 from raylab.errors import CallError, LeaseError
 from raylab.opt.code import bare
 from tests.annotation.chats import BAD, CASE, DISPUTED, GOOD, ScriptedChat, settings_of
+from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
 
 DECISION = human_decision(CASE.id, "own", bare("Ctl"), "the loop is closed", "Ada", NOON)
@@ -50,7 +52,7 @@ def test_a_code_is_judged_and_archived_with_its_report(
     assert "the loop is closed" in chat.shown("confirm")
     (row,) = archive.decisions("r")
     assert (row.status, row.reviewer, row.action) == (status, "Ada", "decide")
-    assert HumanDecision.model_validate(row.body) == made
+    assert read_decision(row.body, CODEBOOK) == made
     assert made.confirmation is not None
     assert made.confirmation.acceptable == (status is Status.ACCEPTED)
 

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylab.annotation.archived import read_decision
 from raylab.annotation.cases import Case
 from raylab.annotation.human.review_file import KEYS, read_decisions, review_rows
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.protocol import annotate, shown_order
 from raylab.errors import DataError
+from raylab.opt.code import parse
 from tests.annotation.chats import (
     AGREED,
     BAD,
@@ -22,6 +24,7 @@ from tests.annotation.chats import (
     ScriptedChat,
     settings_of,
 )
+from tests.annotation.outcomes import CODEBOOK
 
 JUNK = "I would rather not say."
 FILLED = {"decision": "A", "justification": "the loop is closed", "reviewer": "Ada"}
@@ -33,7 +36,7 @@ def outcome_of(script: Script, case: Case = CASE) -> Outcome:
 
 def waiting(number: int = 0) -> Outcome:
     """A case whose second code was refused."""
-    case = Case(f"case-{number}", CASE.description, gold="Swm/Sym")
+    case = Case(f"case-{number}", CASE.description, gold=parse("Swm/Sym"))
     return outcome_of({**DISPUTED, "evaluate-b": BAD}, case)
 
 
@@ -57,7 +60,7 @@ def file_of(path: Path, *rows: object) -> Path:
 
 
 def decisions_of(path: Path, *rows: object, reviewer: str | None = None) -> list[HumanDecision]:
-    return read_decisions(file_of(path, *rows), OUTCOMES.get, reviewer)
+    return read_decisions(file_of(path, *rows), OUTCOMES.get, CODEBOOK, reviewer)
 
 
 def test_row_shows_what_a_person_needs() -> None:
@@ -123,7 +126,7 @@ def test_decisions_come_back(tmp_path: Path) -> None:
         ("case-2", "own"),
         ("case-3", "own"),
     ]
-    codes = [one.classification.code for one in found if one.classification]
+    codes = [str(one.classification.label) for one in found if one.classification]
     assert codes == [
         f"OPT=Ctl{FIELDS}",
         f"OPT=Lrn{FIELDS}",
@@ -135,7 +138,7 @@ def test_decisions_come_back(tmp_path: Path) -> None:
         assert one.classification is not None
         assert one.classification.rationale == one.justification == "the loop is closed"
         assert one.decided.tzinfo is not None
-        assert HumanDecision.model_validate_json(one.model_dump_json()) == one
+        assert read_decision(one.model_dump(mode="json"), CODEBOOK) == one
 
 
 def test_rows_left_open_stay_open(tmp_path: Path) -> None:
@@ -210,13 +213,13 @@ def test_case_is_decided_once(tmp_path: Path) -> None:
 def test_case_that_no_person_was_asked_about(tmp_path: Path) -> None:
     file = file_of(tmp_path, {"case": "pid", **FILLED})
     with pytest.raises(DataError, match="case pid is accepted, no person was asked"):
-        read_decisions(file, {"pid": ACCEPTED}.get)
+        read_decisions(file, {"pid": ACCEPTED}.get, CODEBOOK)
 
 
 def test_code_that_is_not_there_cannot_be_chosen(tmp_path: Path) -> None:
     file = file_of(tmp_path, {"case": "pid", **FILLED, "decision": "B"})
     with pytest.raises(DataError, match="decision B: B has no code; fill in a line"):
-        read_decisions(file, {"pid": UNPARSED}.get)
+        read_decisions(file, {"pid": UNPARSED}.get, CODEBOOK)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe{"], ids=["missing", "no UTF-8"])
@@ -225,13 +228,13 @@ def test_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(DataError, match=r"review\.jsonl cannot be read.*export="):
-        read_decisions(file, OUTCOMES.get)
+        read_decisions(file, OUTCOMES.get, CODEBOOK)
 
 
 def test_byte_order_mark_of_an_editor_is_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "review.jsonl"
     file.write_text(json.dumps({"case": "case-0", **FILLED}) + "\r\n", encoding="utf-8-sig")
-    assert len(read_decisions(file, OUTCOMES.get)) == 1
+    assert len(read_decisions(file, OUTCOMES.get, CODEBOOK)) == 1
 
 
 @given(
@@ -244,7 +247,7 @@ def test_anything_filled_in_is_a_decision_or_a_problem(
     row = {"case": "case-0", "decision": decision, "justification": justification}
     file = file_of(tmp_path_factory.getbasetemp(), row)
     try:
-        found = read_decisions(file, OUTCOMES.get, "Ada")
+        found = read_decisions(file, OUTCOMES.get, CODEBOOK, "Ada")
     except DataError as error:
         assert f"{file}:1: " in str(error)
     else:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylab.annotation.outcome import Classification, HumanDecision, Issue, Outcome, Status, Verdict
+from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.scores import annotator_names, score_files
 from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport, Ending
 from raylab.annotation.statistics.confusion import (
@@ -24,12 +25,12 @@ from raylab.annotation.statistics.confusion import (
 from raylab.annotation.statistics.estimates import Estimate, mean_estimate
 from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
 from raylab.annotation.statistics.usage import Durations
-from raylab.codebook import SetDistance
+from raylab.codebook import Label, SetDistance
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.opt.code import OptCode, Root, parse
+from raylab.opt.code import Root
 from raylab.opt.distance import Distance
 from raylab.quality.measure import TreeScores, measure
 from raylab.quality.reading import read_units
@@ -427,21 +428,22 @@ def test_measures_of_other_distances_are_computed_again():
 @given(outcomes())
 def test_streaming_is_what_plain_loops_find(cases: list[Outcome]):
     found = quality(iter(cases))
-    for side, key in (("A", "a"), ("B", "b")):
-        _check_annotator(found, cases, side, key)
-    both = [(parse(a), parse(b)) for a, b in map(_lines, cases) if a and b]
+    for side in SIDES:
+        _check_annotator(found, cases, side)
+    both = [(a, b) for a, b in map(_labels, cases) if a and b]
     agreement = found.agreement
     assert share(agreement.exact) == (
         sum(x.composition == y.composition for x, y in both),
         len(both),
     )
     if both:
-        jaccards = [len(x.roots & y.roots) / len(x.roots | y.roots) for x, y in both]
+        sets = [(x.categories, y.categories) for x, y in both]
+        jaccards = [len(x & y) / len(x | y) for x, y in sets]
         assert agreement.jaccard.value == pytest.approx(statistics.fmean(jaccards))
-    finals = [(parse(one.gold), parse(one.code)) for one in cases if one.gold and one.code]
-    right = sum(gold.roots == final.roots for gold, final in finals)
+    finals = [(one.gold, one.label) for one in cases if one.gold and one.label]
+    right = sum(gold.categories == final.categories for gold, final in finals)
     assert share(found.gold["final"].roots) == (right, len(finals))
-    waiting = sum(one.status is Status.HUMAN and one.code is None for one in cases)
+    waiting = sum(one.status is Status.HUMAN and one.label is None for one in cases)
     assert found.decisions.waiting == waiting
     settled = [one.adjudication for one in cases if one.adjudication]
     chosen = [one for one in settled if one.choice != "synthesis"]
@@ -449,25 +451,20 @@ def test_streaming_is_what_plain_loops_find(cases: list[Outcome]):
     assert share(found.adjudication.first_shown) == (first, len(chosen))
     generations = {one.generation for one in cases}
     assert set(found.generations) == (generations if len(generations) > 1 else set())
-    _check_matrix(found.confusion.panels["a_b"], [_codes(one) for one in cases])
+    _check_matrix(found.confusion.panels["a_b"], [_labels(one) for one in cases])
 
 
-def _lines(one: Outcome) -> tuple[str | None, str | None]:
-    return one.a and one.a.code, one.b and one.b.code
+def _labels(one: Outcome) -> tuple[Label | None, Label | None]:
+    return one.label_of("A"), one.label_of("B")
 
 
-def _codes(one: Outcome) -> tuple[OptCode | None, OptCode | None]:
-    a, b = _lines(one)
-    return parse(a) if a else None, parse(b) if b else None
-
-
-def _check_annotator(found: BatchReport, cases: list[Outcome], side: str, key: str) -> None:
+def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> None:
     of = found.annotators[side]
-    answers = [one for case in cases if (one := getattr(case, key)) is not None]
+    answers = [one for case in cases if (one := case.classification(side)) is not None]
     for form in ("strict", "repaired", "unparsable"):
         count = sum(one.format == form for one in answers)
         assert share(getattr(of.format, form)) == (count, len(answers))
-    reports = [r for case in cases if (r := getattr(case, f"evaluation_{key}")) is not None]
+    reports = [r for case in cases if (r := case.evaluation(side)) is not None]
     passed = [r for r in reports if r.verdict in (Verdict.PASS, Verdict.WEAK_PASS)]
     assert share(of.evaluation.pass_rate) == (len(passed), len(reports))
     asked = [r for r in reports if r.raw_verdict is not None]
@@ -478,38 +475,34 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: str, key: s
         mean = statistics.fmean(r.score for r in reports)
         assert of.evaluation.mean_score == pytest.approx(mean)
     scored = [
-        (parse(case.gold), one) for case in cases if case.gold and (one := getattr(case, key))
+        (case.gold.categories, one.label.categories if one.label else NOTHING)
+        for case in cases
+        if case.gold and (one := case.classification(side))
     ]
-    right = sum(
-        one.code is not None and parse(one.code).roots == gold.roots for gold, one in scored
-    )
+    right = sum(given == gold for gold, given in scored)
     assert share(found.gold[side].roots) == (right, len(scored))
     for root in Root:
-        named = [
-            (root in gold.roots, one.code and root in parse(one.code).roots) for gold, one in scored
-        ]
-        hits = sum(bool(g and a) for g, a in named)
+        named = [(root in gold, root in given) for gold, given in scored]
+        hits = sum(g and a for g, a in named)
         by = found.gold[side].by_root[root]
         assert share(by.recall) == (hits, sum(g for g, _ in named))
-        assert share(by.precision) == (hits, sum(bool(a) for _, a in named))
+        assert share(by.precision) == (hits, sum(a for _, a in named))
     assert sum(row.answers for row in of.sources) == len(answers)
 
 
-def _check_matrix(
-    panel: ConfusionPanel, pairs: list[tuple[OptCode | None, OptCode | None]]
-) -> None:
+def _check_matrix(panel: ConfusionPanel, pairs: list[tuple[Label | None, Label | None]]) -> None:
     """Sums of rows, columns and all."""
     primary = panel.primary
     assert sum(map(sum, primary)) == len(pairs)
     for place, root in enumerate(Root):
-        named = sum(a is not None and root in a.roots for a, _ in pairs)
+        named = sum(a is not None and root in a.categories for a, _ in pairs)
         assert math.isclose(sum(panel.sets[place]), named, abs_tol=1e-9)
-        named = sum(b is not None and root in b.roots for _, b in pairs)
+        named = sum(b is not None and root in b.categories for _, b in pairs)
         assert math.isclose(sum(row[place] for row in panel.sets), named, abs_tol=1e-9)
-        both = sum(a is not None and b is not None and root in a.roots & b.roots for a, b in pairs)
+        both = sum(root in a.categories & b.categories for a, b in pairs if a and b)
         assert panel.sets[place][place] == both
         firsts = sum(
-            a is not None and b is not None and a.primary is b.primary is root for a, b in pairs
+            a is not None and b is not None and a.primary == b.primary == root for a, b in pairs
         )
         assert primary[place][place] == firsts
 
@@ -521,14 +514,14 @@ SETS = st.frozensets(st.sampled_from(list(Root)))
 def test_sets_are_matched_as_random_matching_expects(a: Roots, b: Roots):
     found = set_confusion({(a, b): 1})
     assert set_confusion({(b, a): 1}) == tuple(zip(*found, strict=True))
-    rows: list[Root | None] = [*(a - b)]
-    columns: list[Root | None] = [*(b - a)]
+    rows: list[str | None] = [*(a - b)]
+    columns: list[str | None] = [*(b - a)]
     if max(len(rows), len(columns)) > 4:
         return
     longest = max(len(rows), len(columns))
     rows += [None] * (longest - len(rows))
     columns += [None] * (longest - len(columns))
-    expected: dict[tuple[Root | None, Root | None], float] = {(root, root): 1.0 for root in a & b}
+    expected: dict[tuple[str | None, str | None], float] = {(root, root): 1.0 for root in a & b}
     matchings = list(itertools.permutations(columns))
     for matching in matchings:
         for pair in zip(rows, matching, strict=True):
@@ -607,15 +600,19 @@ def chat(model: str, seed: int | None = 1) -> ChatModel:
     return ChatModel(model=model, seed=seed)
 
 
+def names_of(a: ChatModel, b: ChatModel) -> dict[Side, str]:
+    return annotator_names({"annotator_a": a, "annotator_b": b})
+
+
 def test_annotators_of_one_model_are_named_by_seed_or_side():
-    assert annotator_names(chat("a"), chat("b")) == {"A": "a", "B": "b"}
-    assert annotator_names(chat("x/a:1"), chat("x/a:1", 2)) == {
+    assert names_of(chat("a"), chat("b")) == {"A": "a", "B": "b"}
+    assert names_of(chat("x/a:1"), chat("x/a:1", 2)) == {
         "A": "x-a-1@seed1",
         "B": "x-a-1@seed2",
     }
-    assert annotator_names(chat("a"), chat("a")) == {"A": "a@A", "B": "a@B"}
-    assert annotator_names(chat(".a/b"), chat("a b")) == {"A": "a-b@A", "B": "a-b@B"}
-    assert annotator_names(chat("A"), chat("a", 2)) == {"A": "A@seed1", "B": "a@seed2"}
+    assert names_of(chat("a"), chat("a")) == {"A": "a@A", "B": "a@B"}
+    assert names_of(chat(".a/b"), chat("a b")) == {"A": "a-b@A", "B": "a-b@B"}
+    assert names_of(chat("A"), chat("a", 2)) == {"A": "A@seed1", "B": "a@seed2"}
 
 
 GOLD = [
@@ -626,7 +623,7 @@ GOLD = [
 
 
 def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
-    names = annotator_names(chat("good"), chat("poor"))
+    names = names_of(chat("good"), chat("poor"))
     found = score_files(GOLD, ("published", 1, 2), names, DISTANCE, "2026-03-01T12:00:00+00:00")
     assert found.left_out == ()
     assert len(found.files) == 2 * 3 * 7

@@ -12,10 +12,20 @@ from scipy import stats
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
 from raylab.annotation.statistics.drift import CanaryChange, CanaryResult, Drift, compare_runs
-from tests.annotation.outcomes import DISTANCE, NOON, answer, call, outcome, outcomes, report
+from raylab.opt.code import parse
+from tests.annotation.outcomes import (
+    CODEBOOK,
+    DISTANCE,
+    NOON,
+    answer,
+    call,
+    outcome,
+    outcomes,
+    report,
+)
 
 CASES = 10
-CANARY: Canary = {(f"c{n}", f"subject of c{n}"): "Lrn" for n in range(CASES)}
+CANARY: Canary = {(f"c{n}", f"subject of c{n}"): parse("Lrn") for n in range(CASES)}
 
 
 def run(name: str, day: int, cases: Iterable[Outcome], canary: Canary = CANARY) -> RunCounts:
@@ -104,7 +114,16 @@ def test_what_else_changed_is_named():
     before = run("1", 1, answered(9))
     after = answered(9, response_model="m-2", prompt_hash="i", seed=7)
     after = [
-        one.model_copy(update={"evaluation_a": report(calls=(call(response_model="e-2"),))})
+        one.model_copy(
+            update={
+                "answers": {
+                    **one.answers,
+                    "A": one.answers["A"].model_copy(
+                        update={"evaluation": report(calls=(call(response_model="e-2"),))}
+                    ),
+                }
+            }
+        )
         for one in after
     ]
     drift = compare_runs([before, run("2", 2, after)])
@@ -177,7 +196,7 @@ def test_a_canary_that_could_not_be_read_is_wrong_and_one_that_failed_is_left_ou
 
 
 def test_the_gold_of_the_canary_counts_and_not_that_of_the_run():
-    canary: Canary = {("c0", "subject of c0"): "Sch", ("c1", "subject of c1"): None}
+    canary: Canary = {("c0", "subject of c0"): parse("Sch"), ("c1", "subject of c1"): None}
     drift = compare_runs([run("1", 1, answered(9), canary), run("2", 2, answered(0), canary)])
     result = result_of(compared(drift))
     assert (result.right_before, result.right_after, result.gained) == (0, 1, 1)
@@ -203,10 +222,10 @@ def test_no_runs_and_one_run():
 
 
 def test_the_packaged_canary_is_the_gold_with_published_codes():
-    canary = packaged_canary()
+    canary = packaged_canary(CODEBOOK)
     assert len(canary) > 40
     assert all(gold is not None for gold in canary.values())
-    assert ("pid", "Ctl") in {(case, gold) for (case, _), gold in canary.items()}
+    assert ("pid", parse("Ctl")) in {(case, gold) for (case, _), gold in canary.items()}
 
 
 @settings(deadline=None, max_examples=15)

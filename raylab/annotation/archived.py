@@ -1,0 +1,103 @@
+"""Archived outcomes and decisions, of this and of earlier versions of their bodies."""
+
+from typing import Any
+
+from raylab.annotation.outcome import BODY_VERSION, HumanDecision, Outcome
+from raylab.annotation.roles import SIDES
+from raylab.codebook import Codebook
+
+Body = dict[str, Any]
+
+REPLY_KEYS = {
+    "key": "key",
+    "text": "text",
+    "response_model": "response_model",
+    "served": "response_model",
+    "prompt_tokens": "prompt_tokens",
+    "completion_tokens": "completion_tokens",
+    "cost": "cost",
+    "seconds": "seconds",
+    "cached": "cached",
+    "journalled": "cached",
+}
+"""Where a key of a version 1 call stands in its reply."""
+UNKNOWN_TO_VERSION_1 = {"finish_reason": "", "attempts": 1}
+
+
+def read_outcome(body: Body, codebook: Codebook) -> Outcome:
+    """Reads the body of an archived case.
+
+    Raises:
+        LabelError: A label in it is none of the codebook.
+        pydantic.ValidationError: It is no body of a version known here.
+    """
+    if body.get("version") != BODY_VERSION:
+        body = _outcome_of_version_1(body, codebook)
+    return Outcome.model_validate(body, context={"codebook": codebook})
+
+
+def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
+    """Reads the body of an archived decision.
+
+    Raises:
+        LabelError: A label in it is none of the codebook.
+        pydantic.ValidationError: It is no body of a version known here.
+    """
+    if body.get("version") != BODY_VERSION:
+        body = {
+            **body,
+            "classification": _classification(body["classification"]),
+            "confirmation": _with_calls(body["confirmation"]),
+        }
+    return HumanDecision.model_validate(body, context={"codebook": codebook})
+
+
+def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:
+    """The body with the answers by side, and gold, which was as its author wrote it, canonical."""
+    moved = {"subject", "code", "gold", "unread", "adjudication"}
+    moved |= {key for side in SIDES for key in _keys_of_side(side)}
+    adjudication, gold = body["adjudication"], body["gold"]
+    answers: Body = {}
+    for side in SIDES:
+        classification, evaluation = (body[key] for key in _keys_of_side(side))
+        if classification is not None:
+            answers[side] = {
+                "classification": _classification(classification),
+                "evaluation": _with_calls(evaluation),
+            }
+    return {
+        "description_hash": body.get("subject"),
+        **{key: value for key, value in body.items() if key not in moved},
+        "gold": None if gold is None else str(codebook.parse(gold)),
+        "label": body["code"],
+        "answers": answers,
+        "adjudication": adjudication
+        and {
+            **adjudication,
+            "classification": _classification(adjudication["classification"]),
+            "confirmation": _with_calls(adjudication["confirmation"]),
+        },
+        "unread": [_call(call) for call in body["unread"]],
+    }
+
+
+def _keys_of_side(side: str) -> tuple[str, str]:
+    return side.lower(), f"evaluation_{side.lower()}"
+
+
+def _classification(part: Body | None) -> Body | None:
+    if part is None:
+        return None
+    others = {key: value for key, value in part.items() if key != "code"}
+    return _with_calls({**others, "label": part["code"]})
+
+
+def _with_calls(part: Body | None) -> Body | None:
+    return part and {**part, "calls": [_call(call) for call in part["calls"]]}
+
+
+def _call(call: Body) -> Body:
+    reply = {REPLY_KEYS[key]: value for key, value in call.items() if key in REPLY_KEYS}
+    others = {key: value for key, value in call.items() if key not in REPLY_KEYS}
+    stage = others.pop("role")
+    return {**others, "stage": stage, "reply": {**UNKNOWN_TO_VERSION_1, **reply}}

@@ -1,0 +1,45 @@
+"""The roles of the protocol, its sides and its stages; no other module spells them out.
+
+Two annotators answer each case on their own, as the sides A and B. An evaluator judges each answer
+alone, an adjudicator settles differences, and the evaluator confirms what was settled.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+Side = Literal["A", "B"]
+SIDES: tuple[Side, ...] = get_args(Side)
+
+OTHER: Mapping[Side, Side] = {"A": "B", "B": "A"}
+
+ANNOTATORS: Mapping[Side, str] = {"A": "annotator_a", "B": "annotator_b"}
+"""The configured role that answers on each side."""
+EVALUATOR = "evaluator"
+ADJUDICATOR = "adjudicator"
+
+ADJUDICATE = "adjudicate"
+CONFIRM = "confirm"
+
+
+def classify_stage(side: Side) -> str:
+    """Returns the stage in which a side classifies, such as `classify-a`."""
+    return f"classify-{side.lower()}"
+
+
+def evaluate_stage(side: Side) -> str:
+    """Returns the stage in which a side's answer is evaluated, such as `evaluate-a`."""
+    return f"evaluate-{side.lower()}"
+
+
+def repair_stage(stage: str) -> str:
+    """Returns the second turn of a stage, after a reply that cannot be read."""
+    return f"{stage}-repair"
+
+
+STAGES: Mapping[str, str] = {
+    **{classify_stage(side): f"annotator {side}" for side in SIDES},
+    **{evaluate_stage(side): f"evaluator of {side}" for side in SIDES},
+    ADJUDICATE: "adjudicator",
+    CONFIRM: "evaluator of adjudicated codes",
+}
+"""The stages of a case in order, with their names for people."""

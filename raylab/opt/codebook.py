@@ -1,0 +1,63 @@
+"""The Operational Premise Taxonomy as a codebook."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from raylab.opt.code import LONG_NAMES, OptCode, bare, parse, read_canonical
+from raylab.opt.distance import Distance, load_distance
+
+VERSION = "1.0"
+"""Version of the set of roots."""
+CASE_SETS = ("gold", "proposed", "injections", "intents")
+
+
+@dataclass(frozen=True)
+class OptCodebook:
+    """The codebook of OPT-Codes; see `raylab.codebook.Codebook`.
+
+    Attributes:
+        distance: Between sets of roots.
+    """
+
+    distance: Distance
+    version: str = VERSION
+    label_name: str = "an OPT-Code"
+
+    @property
+    def case_sets(self) -> Mapping[str, str]:
+        """The packaged cases.
+
+        `gold` are single mechanisms with the codes that the taxonomy's texts give them and its
+        notation examples; `proposed` are hybrids and traps that nobody else has reviewed;
+        `injections` are descriptions that give orders to the models that read them; `intents` are
+        declarations at design time, without gold and with `meta.intent`.
+        """
+        folder = resources.files("raylab.opt") / "data"
+        return {name: str(folder / f"{name}.jsonl") for name in CASE_SETS}
+
+    @property
+    def categories(self) -> Mapping[str, str]:
+        """The roots in their frozen order, with the names that the taxonomy spells out."""
+        return {str(root): name for root, name in LONG_NAMES.items()}
+
+    def parse(self, text: str) -> OptCode:
+        """Reads the code that a text gives, see `raylab.opt.code.parse`."""
+        return parse(text)
+
+    def read(self, line: str) -> OptCode:
+        """Reads a canonical line."""
+        return read_canonical(line)
+
+    def parse_own(self, text: str) -> OptCode:
+        """Reads a person's own code, as `OPT=...` or as an expression alone."""
+        return parse(text, strict=True) if "=" in text else bare(text)
+
+
+def opt_codebook(distance: str | None = None) -> OptCodebook:
+    """Returns the codebook with the distances of a file; None takes the packaged opt-l1-v1.
+
+    Raises:
+        DataError: The file of distances cannot be used.
+    """
+    return OptCodebook(load_distance(distance))
