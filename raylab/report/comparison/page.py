@@ -15,8 +15,8 @@ from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.annotation import shown_seconds
 from raylab.report.charts.intervals import interval_plot
 from raylab.report.charts.theme import SERIES, shortened
-from raylab.report.compared_runs import compare, find_runs
-from raylab.report.comparison import Comparison, Figures
+from raylab.report.comparison.compared import Comparison, Figures
+from raylab.report.comparison.reading import compare, find_runs
 from raylab.report.page import MONITOR, PAGE, counted, curves, listed, render, write_page
 from raylab.report.tables import percent
 from raylab.runs.measures import Measure
