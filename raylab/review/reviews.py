@@ -47,6 +47,10 @@ class UndecidedError(DataError):
         super().__init__("; ".join(problems.values()))
         self.problems = problems
 
+    def __reduce__(self) -> tuple[type["UndecidedError"], tuple[dict[str, str]]]:
+        """Pickles with the problems, not with the message."""
+        return type(self), (self.problems,)
+
 
 @dataclass(frozen=True)
 class Typed:

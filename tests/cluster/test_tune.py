@@ -15,8 +15,8 @@ from raylab.cluster.train import EpochListener
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
 from raylab.runs.run import Run
-from tests.arc.measured import epoch, epoch as epoch_of
-from tests.arc.measured import epoch, training_metrics
+from tests.arc.measured import epoch as epoch_of
+from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
 
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
@@ -136,7 +136,7 @@ def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_exports_the_states_of_trials_and_the_best_score():
     monitor = "val_dense_grid_objective"
-    row = epoch(1, dict.fromkeys(("cell_accuracy", "grid_accuracy", "solve_rate"), 0.5)).row()
+    row = epoch_of(1, dict.fromkeys(("cell_accuracy", "grid_accuracy", "solve_rate"), 0.5)).row()
 
     def trial(name: str, status: str, best: float, **last: Any) -> SimpleNamespace:
         known = {monitor: {"max": best}}
