@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from raylab.annotation.outcome import Status
+from raylab.annotation.roles import SIDES
 from raylab.annotation.scores import ScoreTree
 from raylab.annotation.statistics.batch_quality import GIVERS, NAMES, REVIEWED, BatchReport
 from raylab.annotation.statistics.disagreements import DisagreementReport
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.pairs import AgreementReport
-from raylab.annotation.statistics.sides import SIDES
 from raylab.annotation.statistics.usage import CallUsage, Seconds
 from raylab.runs.measures import Measure, measures_of
 from raylab.runs.records import Part, Record

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.table import Table
 
 from raylab.annotation.report import STATUSES, AnnotationReport
+from raylab.annotation.roles import SIDES
 from raylab.annotation.statistics.adjudication import AdjudicationReport
 from raylab.annotation.statistics.annotators import FormatReport, JudgementReport, SourceReport
 from raylab.annotation.statistics.batch_quality import NAMES
@@ -12,7 +13,6 @@ from raylab.annotation.statistics.canaries import DriftRun
 from raylab.annotation.statistics.drift import CanaryChange, Drift, DriftTest
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.pairs import AgreementReport, GoldReport
-from raylab.annotation.statistics.sides import SIDES
 from raylab.annotation.statistics.traps import TrapReport
 from raylab.annotation.statistics.usage import CallUsage
 from raylab.report.progress import duration

@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from raylab.annotation.outcome import Side, Status
 from raylab.annotation.report import STATUSES, AnnotationReport
+from raylab.annotation.roles import SIDES
 from raylab.annotation.scores import RootAccuracy
 from raylab.annotation.statistics.annotators import AnnotatorReport, FormatReport, JudgementReport
 from raylab.annotation.statistics.batch_quality import FINAL, NAMES
@@ -14,7 +15,6 @@ from raylab.annotation.statistics.confusion import Confusion
 from raylab.annotation.statistics.drift import CanaryChange
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.pairs import AgreementReport, GoldReport
-from raylab.annotation.statistics.sides import SIDES
 from raylab.report.annotation import (
     AGREEMENT_ORDER,
     estimates_of,
