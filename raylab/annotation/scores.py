@@ -52,7 +52,7 @@ class RootAccuracy(Part):
     accuracy: Estimate
 
 
-class ScoreTree(Part):
+class ScoreTreeReport(Part):
     """The score tree of a run, as its report has it."""
 
     files: int
@@ -100,10 +100,10 @@ class ScoreFiles:
     left_out: tuple[str, ...]
 
     @property
-    def summary(self) -> ScoreTree:
+    def summary(self) -> ScoreTreeReport:
         """The tree as the report has it."""
         accuracies = tuple(file.accuracy for file in self.files)
-        return ScoreTree(files=len(self.files), left_out=self.left_out, scores=accuracies)
+        return ScoreTreeReport(files=len(self.files), left_out=self.left_out, scores=accuracies)
 
 
 def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
