@@ -17,7 +17,7 @@ def percent(value: float | None) -> str:
 
 
 def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
-    """Returns the metrics of each model, by name, at its best epoch, beside the published champion."""
+    """Returns the metrics of each model at its best epoch beside the published champion."""
     table = Table(title="Validation metrics at the best epoch, teacher-forced unless stated")
     table.add_column("metric")
     for name in results:
