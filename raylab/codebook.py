@@ -146,6 +146,11 @@ class Codebook(Protocol):
         ...
 
     @property
+    def execution_bait(self) -> Categories:
+        """Categories that a trap baits unless it names others: execution may be taken for them."""
+        ...
+
+    @property
     def distance(self) -> SetDistance:
         """How far two sets of categories lie apart."""
         ...

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from raylab.opt.code import LONG_NAMES, OptCode, bare, parse, read_canonical
+from raylab.codebook import Categories
+from raylab.opt.code import LONG_NAMES, OptCode, Root, bare, parse, read_canonical
 from raylab.opt.distance import Distance, load_distance
 
 VERSION = "1.0"
@@ -40,6 +41,11 @@ class OptCodebook:
     def categories(self) -> Mapping[str, str]:
         """The roots in their frozen order, with the names that the taxonomy spells out."""
         return {str(root): name for root, name in LONG_NAMES.items()}
+
+    @property
+    def execution_bait(self) -> Categories:
+        """The roots to whose mechanism parallelism can belong."""
+        return frozenset({Root.EVO, Root.SCH, Root.SWM})
 
     def parse(self, text: str) -> OptCode:
         """Reads the code that a text gives, see `raylab.opt.code.parse`."""

@@ -5,9 +5,16 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from raylab.annotation.outcome import Side, Status
+from raylab.annotation.outcome import Status
 from raylab.annotation.report import STATUSES, AnnotationReport
-from raylab.annotation.roles import SIDES
+from raylab.annotation.roles import (
+    ADJUDICATE,
+    SIDES,
+    STAGES,
+    Side,
+    classify_stage,
+    evaluate_stage,
+)
 from raylab.annotation.scores import RootAccuracy
 from raylab.annotation.statistics.annotators import AnnotatorReport, FormatReport, JudgementReport
 from raylab.annotation.statistics.batch_quality import FINAL, NAMES
@@ -48,14 +55,6 @@ CHOICES = {
     "B": "the code of annotator B",
     "synthesis": "a code of its own",
     "own": "a code of their own",
-}
-ROLES = {
-    "classify-a": "annotator A",
-    "classify-b": "annotator B",
-    "evaluate-a": "evaluator of A",
-    "evaluate-b": "evaluator of B",
-    "adjudicate": "adjudicator",
-    "confirm": "evaluator of adjudicated codes",
 }
 
 
@@ -144,7 +143,7 @@ def render_annotation(page: AnnotationPage) -> str:
         formats=list(estimates_of([of.format for of in annotators], FormatReport)),
         right=list(estimates_of(report.gold.values(), GoldReport)),
         choices=CHOICES,
-        roles=ROLES,
+        stages=STAGES,
         usage=sorted(report.usage.by_source, key=lambda row: _place(row.role)),
         ending=_ending,
         seconds=shown_seconds,
@@ -164,11 +163,12 @@ def render_annotation(page: AnnotationPage) -> str:
 def summary(report: AnnotationReport) -> Iterator[str]:
     """Yields sentences on what was done and found."""
     cases, agreement = report.cases, report.agreement
+    annotators = [_served(report, classify_stage(side)) for side in SIDES]
     yield (
-        f"{counted(cases.total, 'case')}, classified by {_served(report, 'classify-a')} and "
-        f"{_served(report, 'classify-b')}, judged by {_served(report, 'evaluate-a')}"
+        f"{counted(cases.total, 'case')}, classified by {' and '.join(annotators)}, "
+        f"judged by {_served(report, evaluate_stage(SIDES[0]))}"
         + (
-            f", and settled by {_served(report, 'adjudicate')} where they differed."
+            f", and settled by {_served(report, ADJUDICATE)} where they differed."
             if report.adjudication.cases
             else "."
         )
@@ -192,16 +192,16 @@ def _reliability(alpha: float) -> str:
     return "good for tentative conclusions" if alpha >= TENTATIVE else "too low to rely on"
 
 
-def _served(report: AnnotationReport, role: str) -> str:
-    """Returns the models that answered in a role, as they were served."""
-    rows = [row for row in report.usage.by_source if row.role == role]
+def _served(report: AnnotationReport, stage: str) -> str:
+    """Returns the models that answered in a stage, as they were served."""
+    rows = [row for row in report.usage.by_source if row.role == stage]
     names = list(dict.fromkeys(row.shown_model for row in rows))
     return listed([shortened(name, 60) for name in names] or ["nobody"])
 
 
-def _place(role: str) -> int:
-    """Returns the place of a role in the order of the protocol; unknown ones come last."""
-    return [*ROLES, role].index(role)
+def _place(stage: str) -> int:
+    """Returns the place of a stage in the order of the protocol; unknown ones come last."""
+    return [*STAGES, stage].index(stage)
 
 
 def _tiles(report: AnnotationReport) -> Iterator[tuple[str, str, str]]:
@@ -263,9 +263,9 @@ def _ending(step: str) -> str:
     """Returns the last step of a protocol in words."""
     kind, _, what = step.partition(":")
     if what.endswith("-unreadable"):
-        return f"the reply of {ROLES.get(what.removesuffix('-unreadable'), what)} cannot be read"
+        return f"the reply of {STAGES.get(what.removesuffix('-unreadable'), what)} cannot be read"
     if kind == "failed":
-        return f"the call to {ROLES.get(what, what)} failed"
+        return f"the call to {STAGES.get(what, what)} failed"
     return ENDINGS.get(step, step)
 
 

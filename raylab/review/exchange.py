@@ -66,7 +66,7 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
     codebook = choose_codebook(config.protocol)
     waiting = (
         (read_outcome(case.case.body, codebook), case.case.description)
-        for case in archive.open_cases(run.name)
+        for case in archive.run(run.name).open_cases()
     )
     rows = list(review_rows(waiting, config.protocol.seed))
     if path.exists() and _has_decisions(path):
@@ -106,7 +106,7 @@ def _import(
     settings = protocol_settings(config, run.name, choose_codebook(config.protocol))
 
     def find(case: str) -> Outcome | None:
-        stored = archive.case(run.name, case)
+        stored = archive.run(run.name).case(case)
         return None if stored is None else read_outcome(stored.body, settings.codebook)
 
     read = read_decisions(path, find, settings.codebook, reviewer)
@@ -123,7 +123,7 @@ def _import(
 
 def _is_archived(archive: Archive, run: Run, decision: HumanDecision, codebook: Codebook) -> bool:
     """Whether it is the latest decision on its case, as when a file is imported again."""
-    decisions = list(archive.decisions(run.name, decision.case))
+    decisions = list(archive.run(run.name).decisions(decision.case))
     if not decisions:
         return False
     last = read_decision(decisions[-1].body, codebook)

@@ -265,14 +265,14 @@ class Annotate(Work):
         if not Path(self._store.location).exists():
             return False
         with Archive.open(self._store.location) as archive:
-            counts = archive.counts("run") if archive.runs() else {}
+            counts = archive.run("run").counts() if archive.runs() else {}
         return sum(counts.values()) >= 50
 
     def outcome(self) -> Any:
         with Archive.open(self._store.location) as archive:
-            assert archive.run("run").finished is not None
-            assert archive.verify("run") == []
-            rows = [(row.case, row.status, row.body["code"]) for row in archive.cases("run")]
+            assert archive.run("run").row().finished is not None
+            assert archive.run("run").verify() == []
+            rows = [(row.case, row.status, row.body["code"]) for row in archive.run("run").cases()]
         assert len(rows) == self.cases
         return sorted(rows)
 

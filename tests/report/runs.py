@@ -27,7 +27,7 @@ from raylab.config.jobs import (
 from raylab.quality.record import Quality
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run
-from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome
+from tests.annotation.outcomes import CODEBOOK, DISTANCE, adjudication, answer, outcome
 from tests.annotation.outcomes import report as judgement
 from tests.arc.measured import epoch, training_metrics
 from tests.quality.qualities import figure, quality
@@ -65,7 +65,7 @@ def content(
     smoke: bool = False,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
-    quality, disagreements = BatchQuality(decisions, DISTANCE), Disagreements(DISTANCE)
+    quality, disagreements = BatchQuality(decisions, CODEBOOK), Disagreements(DISTANCE)
     for case in cases:
         quality.add(case)
         disagreements.add(case)

@@ -25,7 +25,7 @@ from raylab.report.annotation_page import (
 from raylab.runs.records import Part
 from raylab.runs.run_record import RunRecord
 from tests.annotation.outcomes import (
-    DISTANCE,
+    CODEBOOK,
     NOON,
     adjudication,
     answer,
@@ -221,7 +221,7 @@ def counted(name: str, right: int) -> RunCounts:
     canary: dict[CanaryKey, Label | None] = {
         (case.case, case.description_hash): parse("Lrn") for case in cases
     }
-    return count_run(name, NOON, cases, canary, DISTANCE)
+    return count_run(name, NOON, cases, canary, CODEBOOK)
 
 
 def over_time(*runs: tuple[str, int], without: str = "") -> OverTime:

@@ -291,5 +291,5 @@ def is_cached(part: Classification | Evaluation) -> bool:
 
 
 def has_roots(label: Label | None, gold: Label) -> bool:
-    """Returns True if a code, None if none could be read, has the set of roots of gold."""
+    """Returns True if a label, None if none could be read, has the set of roots of gold."""
     return label is not None and label.categories == gold.categories
