@@ -59,7 +59,7 @@ class AnnotationReport(BatchReport, Record):
             return None
         found = cast("dict[str, Any]", _renamed(content))
         for case in found.get("disagreements", {}).get("shown", ()):
-            case["candidates"] = {side: case.pop(side.lower(), None) for side in SIDES}
+            case.update(candidates={side: case.pop(side.lower(), None) for side in SIDES})
         return found
 
 
