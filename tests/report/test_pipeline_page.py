@@ -209,7 +209,7 @@ def test_without_a_solve_rate_the_page_claims_no_solving():
     ],
 )
 def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[str]):
-    config = PipelineConfig.model_validate(FULL.model_dump(mode="json") | changes)
+    config = PipelineConfig.model_validate({**FULL.model_dump(mode="json"), **changes})
     found = list(caveats(report(config=config, quality={})))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))
