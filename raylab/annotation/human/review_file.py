@@ -64,7 +64,7 @@ class ShownAnswer(Strict):
     report: ShownReport | None
 
 
-class Candidate(ShownAnswer, _Named):
+class NamedAnswer(ShownAnswer, _Named):
     """The answer of an annotator, which a person can choose."""
 
 
@@ -74,7 +74,7 @@ class ReviewRow(Strict):
     case: str
     reason: str | None
     description: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[NamedAnswer, ...]
     """In an order drawn by seed and case."""
     adjudicated: ShownAnswer | None
     """The adjudicator's proposal, which was not confirmed."""
@@ -131,7 +131,7 @@ def review_row(outcome: Outcome, description: str, seed: int) -> ReviewRow:
         reason=outcome.reason,
         description=description,
         candidates=tuple(
-            Candidate(name=side, **_shown(outcome.classification(side), outcome.evaluation(side)))
+            NamedAnswer(name=side, **_shown(outcome.classification(side), outcome.evaluation(side)))
             for side in shown_order(seed, outcome.case)
         ),
         adjudicated=None
