@@ -6,7 +6,7 @@ from typing import Any, ClassVar, cast
 
 from raylab.annotation.outcome import Status
 from raylab.annotation.roles import SIDES
-from raylab.annotation.scores import ScoreTree
+from raylab.annotation.scores import ScoreTreeReport
 from raylab.annotation.statistics.batch_quality import GIVERS, NAMES, REVIEWED, BatchReport
 from raylab.annotation.statistics.disagreements import DisagreementReport
 from raylab.annotation.statistics.estimates import Estimate
@@ -46,7 +46,7 @@ class AnnotationReport(BatchReport, Record):
     run_id: str | None
     """None in runs from before ids."""
     archive: ArchiveHead
-    score_tree: ScoreTree
+    score_tree: ScoreTreeReport
     disagreements: DisagreementReport
 
     @classmethod
@@ -59,7 +59,7 @@ class AnnotationReport(BatchReport, Record):
             return None
         found = cast("dict[str, Any]", _renamed(content))
         for case in found.get("disagreements", {}).get("shown", ()):
-            case["candidates"] = {side: case.pop(side.lower(), None) for side in SIDES}
+            case.update(candidates={side: case.pop(side.lower(), None) for side in SIDES})
         return found
 
 

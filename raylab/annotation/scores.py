@@ -8,18 +8,17 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from raylab.annotation.cases import in_generation
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import ANNOTATORS, SIDES, Side
 from raylab.annotation.sources import generation_files
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.codebook import Label, SetDistance, compare
+from raylab.codebook import Codebook, Label, compare
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
-from raylab.opt.code import Root
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.records import Part
 
 DATASET = "opt-code"
@@ -28,19 +27,6 @@ LEAST_CASES = 1
 ACCURACY = "accuracy"
 METRICS = (ACCURACY, "exact", "primary", "jaccard", "weighted")
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
-
-
-@dataclass(frozen=True)
-class ScoreLog:
-    """The arguments of `raylab.runs.eval_logs.EvalLog`."""
-
-    model: str
-    task: str
-    dataset: str
-    samples: int
-    metrics: dict[str, float]
-    created: str
-    metadata: dict[str, Any]
 
 
 class RootAccuracy(Part):
@@ -52,7 +38,7 @@ class RootAccuracy(Part):
     accuracy: Estimate
 
 
-class ScoreTree(Part):
+class ScoreTreeReport(Part):
     """The score tree of a run, as its report has it."""
 
     files: int
@@ -73,7 +59,7 @@ class ScoreFile:
 
     path: str
     generation: str
-    log: ScoreLog
+    log: EvalLog
 
     @property
     def accuracy(self) -> RootAccuracy:
@@ -100,10 +86,10 @@ class ScoreFiles:
     left_out: tuple[str, ...]
 
     @property
-    def summary(self) -> ScoreTree:
+    def summary(self) -> ScoreTreeReport:
         """The tree as the report has it."""
         accuracies = tuple(file.accuracy for file in self.files)
-        return ScoreTree(files=len(self.files), left_out=self.left_out, scores=accuracies)
+        return ScoreTreeReport(files=len(self.files), left_out=self.left_out, scores=accuracies)
 
 
 def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
@@ -130,7 +116,7 @@ def score_files(
     outcomes: Iterable[Outcome],
     generations: Sequence[Generation],
     names: Mapping[Side, str],
-    distance: SetDistance,
+    codebook: Codebook,
     created: str,
     least: int = LEAST_CASES,
 ) -> ScoreFiles:
@@ -146,18 +132,21 @@ def score_files(
         generations: `published` is all cases but those of files; a seed is the half of these that
             `in_generation` draws, in a directory `seed-<n>`; a file is its own cases.
         names: Of the annotators, see `annotator_names`.
-        distance: Between roots.
+        codebook: That the outcomes have labels of.
         created: Time in ISO 8601 with its zone.
         least: Cases of a file, at least 1.
 
     Raises:
         ConfigError: Two generations have one name.
-        OptCodeError: A case's gold is no code.
     """
-    counts = _Counts(generations, distance)
+    counts = _Counts(generations, codebook)
     for outcome in outcomes:
         counts.add(outcome)
-    kept = [root for root in Root if all(counts.cases(g, root) >= least for g in counts.names)]
+    kept = [
+        root
+        for root in codebook.categories
+        if all(counts.cases(g, root) >= least for g in counts.names)
+    ]
     files = [
         ScoreFile(
             f"{names[side]}/{generation}/{root}.json",
@@ -194,7 +183,7 @@ class _Sums:
 
 
 class _Counts:
-    def __init__(self, generations: Sequence[Generation], distance: SetDistance) -> None:
+    def __init__(self, generations: Sequence[Generation], codebook: Codebook) -> None:
         self._files = generation_files(generations)
         self._seeds = {f"seed-{g}": g for g in generations if isinstance(g, int)}
         if twice := self._files.keys() & self._seeds.keys():
@@ -204,7 +193,7 @@ class _Counts:
                 f"{name}: rename the file"
             )
         self._published = AS_PUBLISHED in generations
-        self._distance = distance
+        self._codebook = codebook
         self._sums: dict[tuple[Side, str, str], _Sums] = {}
         self._without_gold = self._unanswered = 0
         published = [AS_PUBLISHED] if self._published else []
@@ -236,7 +225,7 @@ class _Counts:
     def _values(self, given: Label | None, gold: Label) -> tuple[float, ...] | None:
         if given is None:
             return None
-        agreement = compare(given, gold, self._distance)
+        agreement = compare(given, gold, self._codebook.distance)
         return (
             float(given.categories == gold.categories),
             float(agreement.exact),
@@ -245,15 +234,15 @@ class _Counts:
             agreement.weighted,
         )
 
-    def cases(self, generation: str, root: Root) -> int:
+    def cases(self, generation: str, root: str) -> int:
         sums = self._sums.get(("A", generation, root))
         return sums.cases if sums else 0
 
-    def log(self, side: Side, generation: str, root: Root, name: str, created: str) -> ScoreLog:
+    def log(self, side: Side, generation: str, root: str, name: str, created: str) -> EvalLog:
         sums = self._sums[side, generation, root]
-        return ScoreLog(
+        return EvalLog(
             model=name,
-            task=root.value,
+            task=root,
             dataset=f"{DATASET}/{generation}",
             samples=sums.cases,
             metrics=sums.metrics(),
@@ -262,13 +251,13 @@ class _Counts:
                 "annotator": side,
                 "generation": generation,
                 "accuracy_of": "set of roots",
-                "distance": self._distance.version,
+                "distance": self._codebook.distance.version,
                 "unparsable": sums.unparsable,
             },
         )
 
     def left_out(self, least: int) -> Iterator[str]:
-        for root in Root:
+        for root in self._codebook.categories:
             few = {g: n for g in self.names if (n := self.cases(g, root)) < least}
             if few:
                 listed = ", ".join(f"{n} in {generation}" for generation, n in few.items())

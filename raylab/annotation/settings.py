@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, EVALUATOR, Side
 from raylab.codebook import Codebook
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
-from raylab.llm.chat import ChatRequest, Json, Message
+from raylab.llm.chat import ChatRequest, Message
 from raylab.opt.prompts import PromptSet, prompt_set
 
 
@@ -26,11 +26,13 @@ class RoleModel:
     base_url: str
 
     def request(
-        self, messages: tuple[Message, ...], schema: Json | None, salt: str = ""
+        self, messages: tuple[Message, ...], schema: dict[str, Any] | None, salt: str = ""
     ) -> ChatRequest:
         """The call that says these turns; equal turns make equal calls."""
         chat = self.chat
-        sampling: Json = {} if chat.temperature is None else {"temperature": chat.temperature}
+        sampling: dict[str, Any] = (
+            {} if chat.temperature is None else {"temperature": chat.temperature}
+        )
         if "max_completion_tokens" not in chat.extra:
             sampling["max_tokens"] = chat.max_tokens
         return ChatRequest(

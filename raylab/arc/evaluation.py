@@ -23,7 +23,7 @@ from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
 from raylab.arc.models.base import GridModel, build_model
 from raylab.arc.precision import hardware_precision
-from raylab.arc.records import Answer, Example, Examples, GridRows
+from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
@@ -68,7 +68,7 @@ class AnsweredTask:
     """Id of the task."""
     input: GridRows
     target: GridRows
-    answer: Answer
+    answer: PredictedGrid
 
 
 def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str, str]:
@@ -139,7 +139,7 @@ def answer_tasks(
                 task=task.id,
                 input=_rows(source),
                 target=_rows(target),
-                answer=Answer(grid=_rows(answer), solved=torch.equal(answer, target)),
+                answer=PredictedGrid(grid=_rows(answer), solved=torch.equal(answer, target)),
             )
         )
     return answered

@@ -28,7 +28,7 @@ from raylab.errors import NonFiniteLossError
 LOSS_CHECK_STEPS = 32
 
 
-class Step(NamedTuple):
+class UncheckedStep(NamedTuple):
     """What must be told of a training step if its loss is not finite."""
 
     step: int
@@ -98,7 +98,7 @@ class ArcModule(pl.LightningModule):
         """Metrics by group of the last validation."""
         self.run_id: str | None = None
         """Id of the run that trains, which its checkpoints carry."""
-        self._unchecked: deque[Step] = deque()
+        self._unchecked: deque[UncheckedStep] = deque()
 
     def start_from(self, checkpoint: Checkpoint) -> None:
         """Take over the weights of `checkpoint` and what they were trained on.
@@ -159,7 +159,7 @@ class ArcModule(pl.LightningModule):
         """Mean loss of a target cell plus the weighted loss of height and width."""
         weight = self.training_config.shape_loss_weight
         loss = grid_loss(self.model(batch), batch.target.cells, batch.target.sizes, weight)
-        step = Step(self.global_step, loss.detach(), self.learning_rate, batch.tasks)
+        step = UncheckedStep(self.global_step, loss.detach(), self.learning_rate, batch.tasks)
         self._unchecked.append(step)
         if len(self._unchecked) == LOSS_CHECK_STEPS:
             self._check_losses()
@@ -208,7 +208,7 @@ class ArcModule(pl.LightningModule):
             ]
             raise NonFiniteLossError(_of_any_worker(found[0] if found else None))
 
-    def _diagnosis(self, step: Step, loss: float) -> str:
+    def _diagnosis(self, step: UncheckedStep, loss: float) -> str:
         tasks = sorted({self.task_ids[task] for task in step.tasks.tolist()})
         return (
             f"loss is {loss} at step {step.step} (epoch {self.current_epoch}) with learning rate "

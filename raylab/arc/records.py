@@ -116,7 +116,7 @@ class EvaluationMetrics(Record):
         return content if version == 0 else None
 
 
-class Answer(Part):
+class PredictedGrid(Part):
     """What a model, decoding on its own, answered to a task."""
 
     grid: GridRows
@@ -130,7 +130,7 @@ class Example(Part):
     """Id of the task."""
     input: GridRows
     target: GridRows
-    predictions: Mapping[str, Answer]
+    predictions: Mapping[str, PredictedGrid]
     """By model."""
 
 

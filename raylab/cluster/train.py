@@ -32,11 +32,11 @@ from raylab.cluster.train_messages import (
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.log import log_line, log_tables
-from raylab.report.curves import Curves
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
+from raylab.report.tensorboard import TensorBoard
 from raylab.runs.run import Run
 
 try:
@@ -193,7 +193,7 @@ def _listener(
 def _listen(
     queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> None:
-    curves = Curves(run)
+    curves = TensorBoard(run)
     training, epochs = run.name, config.training.epochs
     while (message := _next(queue)) is not None:
         match message:
@@ -206,13 +206,14 @@ def _listen(
                 text = f"worker {rank} failed ({reason})"
                 log_line(text, logging.WARNING, training=training, worker=rank)
             case TrainingMetrics():
-                row = message.last.row()
+                last = message.last
+                row = last.row()
                 run.write_record(message)
-                curves.add(row)
-                log_line(epoch_line(row, epochs), training=training, epochs=epochs, **row)
-                meters.set(EPOCH, row["epoch"], training=training)
+                curves.add(last)
+                log_line(epoch_line(last, epochs), training=training, epochs=epochs, **row)
+                meters.set(EPOCH, last.epoch, training=training)
                 meters.set(OBJECTIVE, row[config.training.monitor], training=training)
-                meters.set(SAMPLES, row["samples_per_second"], training=training)
+                meters.set(SAMPLES, last.samples_per_second, training=training)
                 if on_epoch is not None:
                     on_epoch(message)
             case _:

@@ -17,7 +17,7 @@ from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialSch
 from ray.tune.search.optuna import OptunaSearch
 
 from raylab.arc.checkpoints import checkpoint_path
-from raylab.arc.records import TrainingMetrics
+from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.search import (
     draw,
     draw_population,
@@ -266,7 +266,7 @@ class _Progress(ray.tune.Callback):
             return
         score = result[self.monitor]
         log_line(
-            f"trial {name} {epoch_line(result, self.epochs)}",
+            f"trial {name} {epoch_line(Epoch.of_row(result), self.epochs)}",
             trial=name,
             epoch=result["epoch"],
             epochs=self.epochs,

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Message:
@@ -38,7 +36,7 @@ class ChatRequest:
     messages: tuple[Message, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
-    schema: Json | None = None
+    schema: dict[str, Any] | None = None
     salt: str = ""
 
     @property

@@ -29,8 +29,8 @@ class TreeScores:
     """A score tree that was read.
 
     Attributes:
-        tree: What the root holds.
-        units: What its units came to, in any order.
+        tree: As it was found.
+        units: Its units, in any order.
     """
 
     tree: ScoreTree
@@ -199,7 +199,7 @@ def _common_generations(
 
 
 def _accuracies(means: Sequence[Array], generations: Sequence[str]) -> MeanAccuracies:
-    """The accuracies of (..., models, generations) means of each tree, the benchmark's first."""
+    """Takes (..., models, generations) means of each tree, the benchmark first."""
     return MeanAccuracies(means[0], [prior.mean(axis=-1) for prior in means[1:]], generations)
 
 

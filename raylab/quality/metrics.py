@@ -30,7 +30,7 @@ Accuracies = Mapping[str, float] | Iterable[float]
 
 @dataclass(frozen=True)
 class MeanAccuracies:
-    """What the metrics are computed from, with any leading axes.
+    """Accuracies that the metrics are computed from, with any leading axes.
 
     Attributes:
         benchmark: (..., models, generations) accuracies in [0, 1].

@@ -1,1 +1,1 @@
-"""What people look at: tables, curves and the published figures beside ours."""
+"""Pages, tables, charts and progress lines, made of the records that runs leave."""

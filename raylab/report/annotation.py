@@ -114,7 +114,7 @@ def annotator_table(report: AnnotationReport) -> Table:
     for measure, estimates in (
         *estimates_of([one.evaluation for one in annotators], JudgementReport),
         *estimates_of([one.format for one in annotators], FormatReport),
-        *estimates_of(traps, TrapReport, ["taken"]),
+        *estimates_of(traps, TrapReport, ("taken",)),
     ):
         table.add_row(measure.label, *map(shown_share, estimates))
     table.add_section()

@@ -94,7 +94,7 @@ class OverTime:
 
 @dataclass(frozen=True)
 class AnnotationPage:
-    """What the page shows.
+    """The content of the page.
 
     Attributes:
         uri: The run directory.
@@ -196,7 +196,7 @@ def _served(report: AnnotationReport, stage: str) -> str:
     """Returns the models that answered in a stage, as they were served."""
     rows = [row for row in report.usage.by_source if row.role == stage]
     names = list(dict.fromkeys(row.shown_model for row in rows))
-    return listed([shortened(name, 60) for name in names] or ["nobody"])
+    return listed([shortened(name, 60) for name in names or ("nobody",)])
 
 
 def _place(stage: str) -> int:

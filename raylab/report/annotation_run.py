@@ -1,7 +1,6 @@
 """The end of an annotation: the archive verified, the report, the score tree and the page."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from functools import partial
 
 from raylab.annotation.archived import read_decision, read_outcome
@@ -26,7 +25,6 @@ from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
 from raylab.report.charts.confusion import confusion_maps_png
 from raylab.report.page import PAGE, write_page
-from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import SCORES, Run
 from raylab.taxonomies import choose_codebook
 
@@ -93,7 +91,7 @@ def _report(
         _counted(outcomes_of(archive, run.name, codebook), quality, disagreements),
         config.generations,
         annotator_names(config.llm.roles),
-        codebook.distance,
+        codebook,
         (head.finished or head.started).isoformat(),
     )
     _write_scores(run, scores)
@@ -124,7 +122,7 @@ def _counted(
 
 def _write_scores(run: Run, scores: ScoreFiles) -> None:
     for file in scores.files:
-        run.write_record(EvalLog(**asdict(file.log), run_id=run.id), f"{SCORES}/{file.path}")
+        run.write_record(file.log.model_copy(update={"run_id": run.id}), f"{SCORES}/{file.path}")
 
 
 def _description_and_decision(

@@ -35,7 +35,7 @@ GROUP_COLUMNS = {
 
 @dataclass(frozen=True)
 class PipelineReport:
-    """What the page shows.
+    """Content of the page.
 
     Attributes:
         uri: The run directory.
@@ -175,14 +175,14 @@ def _value(result: TrainingMetrics, metric: str) -> float | None:
 
 
 def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
-    """The model that is best on a metric, and its value."""
+    """Returns the best model on a metric, with its value; None if none has it."""
     values = {name: _value(of, metric) for name, of in models.items()}
     known = {name: value for name, value in values.items() if value is not None}
     return max(known.items(), key=lambda item: item[1]) if known else None
 
 
 def _shown_models(report: PipelineReport) -> list[str]:
-    """Models that get a picture and bars, in the order of the report."""
+    """Names the models that get a picture and bars, in the order of the report."""
     pictured = [name for example in report.examples for name in example.predictions]
     names = list(dict.fromkeys([*report.models, *pictured]))
     if len(names) <= SHOWN_MODELS:
@@ -197,7 +197,7 @@ def _shown_models(report: PipelineReport) -> list[str]:
 
 
 def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
-    """Titles of the sections by their id."""
+    """Yields ids and titles of the sections."""
     if report.models:
         yield "metrics", "Metrics"
         yield "curves", "Learning curves"
@@ -211,7 +211,7 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
 
 
 def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
-    """Value, label and note of the large numbers at the top."""
+    """Yields value, label and note of the large numbers at the top."""
     baseline = published.CHAMPION_BASELINE
     for metric in ("solve_rate", "grid_accuracy", "cell_accuracy"):
         if found := _leading(report.models, metric):
@@ -247,7 +247,7 @@ def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
 
 
 def _top(values: Sequence[float | None]) -> float | None:
-    """The highest of several values; None where there is nothing to compare."""
+    """Returns the highest of several values; None where there is nothing to compare."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) > 1 and len(set(known)) > 1 else None
 
@@ -263,7 +263,7 @@ def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
 def _group_rows(
     models: Mapping[str, TrainingMetrics],
 ) -> dict[str, list[tuple[str, GroupMetrics]]]:
-    """The metrics of each model by group."""
+    """Groups the metrics of the models by group of tasks."""
     rows: dict[str, list[tuple[str, GroupMetrics]]] = {}
     for name, of in models.items():
         for group, metrics in of.best.groups.items():
@@ -272,7 +272,7 @@ def _group_rows(
 
 
 def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:
-    """Input and target, then the prediction of each model that is shown."""
+    """Yields input and target, then the prediction of each model that is shown."""
     for label, grid in (("input", example.input), ("target", example.target)):
         svg = Markup(grid_svg(grid, f"{label} of task {example.task}, {_size(grid)}"))
         yield Picture(svg, label, _size(grid))

@@ -1,32 +1,33 @@
-"""Progress of a run in words: one line an epoch, and times as people say them."""
+"""Progress of a run in words: one line per epoch, and durations as people say them."""
 
-from collections.abc import Mapping
-from typing import Any
+from raylab.arc.records import Epoch
+from raylab.grid_metrics import OBJECTIVE
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12 min, 3 h 05 min."""
+    """Returns seconds as people say them: 45 s, 12 min, 3 h 05 min."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def epoch_line(row: Mapping[str, Any], epochs: int) -> str:
-    """What a user reads after each epoch.
+def epoch_line(epoch: Epoch, epochs: int) -> str:
+    """Returns the line that a user reads after each epoch.
 
     Args:
-        row: metrics of the epoch, with `epoch` counted from 1 and times in seconds.
-        epochs: epochs the run may take; the ETA supposes that all are run.
+        epoch: The epoch that ended.
+        epochs: Most epochs of the run; the ETA supposes that all are run.
     """
-    left = (epochs - row["epoch"]) * (row["train_seconds"] + row["validation_seconds"])
+    left = (epochs - epoch.epoch) * (epoch.train_seconds + epoch.validation_seconds)
+    measured = epoch.validation
     return (
-        f"epoch {row['epoch']:>{len(str(epochs))}}/{epochs}"
-        f"  loss {row['train_loss']:.4f}"
-        f"  objective {row['val_dense_grid_objective']:.4f}"
-        f"  cell {100 * row['val_cell_accuracy']:.2f} %"
-        f"  grid {100 * row['val_grid_accuracy']:.2f} %"
-        f"  solved {100 * row['val_solve_rate']:.2f} %"
-        f"  {row['samples_per_second']:.1f} samples/s"
+        f"epoch {epoch.epoch:>{len(str(epochs))}}/{epochs}"
+        f"  loss {epoch.train_loss:.4f}"
+        f"  objective {measured[OBJECTIVE]:.4f}"
+        f"  cell {100 * measured['cell_accuracy']:.2f} %"
+        f"  grid {100 * measured['grid_accuracy']:.2f} %"
+        f"  solved {100 * measured['solve_rate']:.2f} %"
+        f"  {epoch.samples_per_second:.1f} samples/s"
         f"  ETA {duration(left)}"
     )

@@ -34,7 +34,7 @@ class ExplainedFigure:
 
 @dataclass(frozen=True)
 class QualitySection:
-    """What the section shows.
+    """Content of the section.
 
     Attributes:
         name: Of the score tree.

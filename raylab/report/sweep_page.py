@@ -18,7 +18,7 @@ SHOWN_CURVES = 50
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What the page shows.
+    """Content of the page.
 
     Attributes:
         uri: The run directory.

@@ -12,12 +12,12 @@ from raylab.report.published import CHAMPION_BASELINE
 
 
 def percent(value: float | None) -> str:
-    """A share as a percentage; a dash where it is missing."""
+    """Returns a share as a percentage; a dash where it is missing."""
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
 def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
-    """Metrics of each model, by name, at its best epoch, beside the published champion."""
+    """Returns the metrics of each model at its best epoch beside the published champion."""
     table = Table(title="Validation metrics at the best epoch, teacher-forced unless stated")
     table.add_column("metric")
     for name in results:
@@ -40,7 +40,7 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
 
 
 def group_table(groups: Mapping[str, GroupMetrics]) -> Table:
-    """Metrics of each group of validation tasks, with the compositional gap."""
+    """Returns metrics of each group of validation tasks, with the compositional gap."""
     table = Table(title="By group of validation tasks, at the best epoch")
     for label in ("group", "grids", "cell", "grid", "gap", "change recall", "solved", "shape"):
         table.add_column(label, justify="left" if label == "group" else "right")
@@ -58,7 +58,7 @@ def group_table(groups: Mapping[str, GroupMetrics]) -> Table:
 
 
 def sweep_table(trials: Sequence[Trial], monitor: str) -> Table:
-    """Trials by rank, best first; `monitor` is the name of the score."""
+    """Returns trials by rank, best first; `monitor` is the name of the score."""
     table = Table(title=f"Trials by {monitor} at their best epoch")
     for label in ("rank", monitor, "at epoch", "epochs", "parameters", "trial", "drawn"):
         table.add_column(label, justify="left" if label in ("trial", "drawn") else "right")
@@ -74,7 +74,7 @@ def sweep_table(trials: Sequence[Trial], monitor: str) -> Table:
 
 
 def accuracy_table(accuracies: Mapping[str, Mapping[str, float]], scoring: ScoringConfig) -> Table:
-    """Mean accuracy, in [0, 1], by model and generation; every model has the same generations."""
+    """Returns mean accuracies, in [0, 1]; every model has the same generations."""
     table = Table(title=f"Mean {scoring.metric} of a {scoring.unit}")
     table.add_column("model")
     for generation in next(iter(accuracies.values()), {}):

@@ -59,7 +59,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShownAnswer:
     """A code with what was said for it and of it.
 
     Attributes:
@@ -108,9 +108,9 @@ class CaseView:
     kind: str
     description: Markup
     source: bool
-    answers: Sequence[Answer]
+    answers: Sequence[ShownAnswer]
     differences: Sequence[str]
-    proposal: Answer | None
+    proposal: ShownAnswer | None
 
 
 def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
@@ -204,10 +204,10 @@ def _other(labels: Mapping[Side, Label | None], name: Side) -> Label | None:
     return next(label for side, label in labels.items() if side != name)
 
 
-def _answer(row: Json, code: Label | None, other: Label | None, codebook: Codebook) -> Answer:
+def _answer(row: Json, code: Label | None, other: Label | None, codebook: Codebook) -> ShownAnswer:
     """An answer, marked against the other one."""
     fields = code.fields if code else {}
-    return Answer(
+    return ShownAnswer(
         name=row["name"],
         line=row["opt"],
         chips=chips(code, codebook, other) if code else (),

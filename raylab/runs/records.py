@@ -31,12 +31,12 @@ class Record(Part):
     version: ClassVar[int] = 1
 
     def content(self) -> dict[str, Any]:
-        """What is written: JSON values, with the schema version first."""
+        """Returns what is written: JSON values, with the schema version first."""
         return {VERSION_KEY: self.version, **self.model_dump(mode="json")}
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """The content of another version in the form of this one.
+        """Brings the content of another version to the form of this one.
 
         Args:
             content: Without its schema version.
@@ -49,7 +49,7 @@ class Record(Part):
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> Self | None:
-        """The record that was written; None if it is of a version that cannot be read.
+        """Returns the record that was written; None if its version cannot be read.
 
         Raises:
             ValueError: The content is of this version, or migrated to it, and is not valid.

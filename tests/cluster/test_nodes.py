@@ -121,8 +121,7 @@ def test_a_model_is_trained_scored_and_measured_on_object_storage(
     told = lines_of("\n".join(re.findall(r"^{.*", done.stdout, re.M)))
     record = json.loads((runs / "quality/record.json").read())
     assert {line["run_id"] for line in told} == {record["id"]}
-    (table,) = (line for line in told if line["message"] == "Benchmark quality")
-    assert table["difficulty"] == quality["difficulty"]
+    assert "Benchmark quality" in [line["message"] for line in told]
     assert_no_secret(s3, runs)
 
 

@@ -136,9 +136,7 @@ def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_exports_the_states_of_trials_and_the_best_score():
     monitor = "val_dense_grid_objective"
-    row = dict.fromkeys(("train_loss", "val_cell_accuracy", "val_grid_accuracy"), 0.5)
-    row |= dict.fromkeys(("val_solve_rate", "train_seconds", "validation_seconds"), 0.5)
-    row |= {"epoch": 1, "samples_per_second": 2.0}
+    row = epoch_of(1, dict.fromkeys(("cell_accuracy", "grid_accuracy", "solve_rate"), 0.5)).row()
 
     def trial(name: str, status: str, best: float, **last: Any) -> SimpleNamespace:
         known = {monitor: {"max": best}}

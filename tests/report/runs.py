@@ -8,7 +8,7 @@ import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport, ArchiveHead
-from raylab.annotation.scores import RootAccuracy, ScoreTree
+from raylab.annotation.scores import RootAccuracy, ScoreTreeReport
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.estimates import proportion
@@ -48,7 +48,7 @@ CASES = [
 ]  # fmt: skip
 
 
-SCORE_TREE = ScoreTree(
+SCORE_TREE = ScoreTreeReport(
     files=1,
     left_out=("3 cases without gold",),
     scores=(
@@ -61,7 +61,7 @@ def content(
     cases: Sequence[Outcome] = CASES,
     decisions: Sequence[HumanDecision] = (),
     description: str = "A system that does things.",
-    score_tree: ScoreTree = SCORE_TREE,
+    score_tree: ScoreTreeReport = SCORE_TREE,
     smoke: bool = False,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""

@@ -7,7 +7,7 @@ import pytest
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport
-from raylab.annotation.scores import ScoreTree
+from raylab.annotation.scores import ScoreTreeReport
 from raylab.annotation.statistics.canaries import CanaryKey, RunCounts, count_run
 from raylab.annotation.statistics.drift import compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
@@ -207,7 +207,7 @@ def test_alpha_is_judged_by_the_convention(alpha: float, words: str):
 
 @pytest.mark.parametrize("cases", [[], [outcome("1", None, None, status=Status.FAILED)]])
 def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
-    empty = ScoreTree(files=0, left_out=(), scores=())
+    empty = ScoreTreeReport(files=0, left_out=(), scores=())
     text = Page(html_of(content(cases, score_tree=empty))).text
     assert "no disagreement to learn from" in text
     assert "Undefined: no case with both answers." in text

@@ -8,14 +8,14 @@ from rich.console import Console
 
 from raylab.config.jobs import BenchmarkConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
-from raylab.report.compared_runs import compare, find_runs
-from raylab.report.comparison import ComparedValue, Comparison, ComparisonReport
-from raylab.report.comparison_page import (
+from raylab.report.comparison.compared import ComparedValue, Comparison, ComparisonReport
+from raylab.report.comparison.page import (
     comparison_tables,
     figures_grid,
     render_comparison,
     report_runs,
 )
+from raylab.report.comparison.reading import compare, find_runs
 from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
 from tests.report.pages import Page

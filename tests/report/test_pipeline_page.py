@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raylab.arc.records import Answer, Example, GroupMetrics, TrainingMetrics
+from raylab.arc.records import Example, GroupMetrics, PredictedGrid, TrainingMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.quality.record import FileCounts, SkippedFile
 from raylab.report.pipeline_page import (
@@ -49,14 +49,16 @@ def metrics(
     return training_metrics(first, last, groups={"C1": GROUP, "A2": GROUP})
 
 
-def example(task: str, grid: Rows, target: Rows, predictions: Mapping[str, Answer]) -> Example:
+def example(
+    task: str, grid: Rows, target: Rows, predictions: Mapping[str, PredictedGrid]
+) -> Example:
     return Example.model_validate(
         {"task": task, "input": grid, "target": target, "predictions": predictions}
     )
 
 
-def answer(grid: Rows, solved: bool) -> Answer:
-    return Answer.model_validate({"grid": grid, "solved": solved})
+def answer(grid: Rows, solved: bool) -> PredictedGrid:
+    return PredictedGrid.model_validate({"grid": grid, "solved": solved})
 
 
 def report(**more: Any) -> PipelineReport:
@@ -207,7 +209,7 @@ def test_without_a_solve_rate_the_page_claims_no_solving():
     ],
 )
 def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[str]):
-    config = PipelineConfig.model_validate(FULL.model_dump(mode="json") | changes)
+    config = PipelineConfig.model_validate({**FULL.model_dump(mode="json"), **changes})
     found = list(caveats(report(config=config, quality={})))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))

@@ -1,23 +1,20 @@
 import pytest
 
 from raylab.report.progress import duration, epoch_line
+from tests.arc.measured import epoch
 
-ROW = {
-    "epoch": 3,
-    "train_loss": 0.51234,
-    "val_dense_grid_objective": 0.25,
-    "val_cell_accuracy": 0.5,
-    "val_grid_accuracy": 0.125,
-    "val_solve_rate": 0.1,
-    "samples_per_second": 31.25,
-    "train_seconds": 50.0,
-    "validation_seconds": 10.0,
+METRICS = {
+    "dense_grid_objective": 0.25,
+    "cell_accuracy": 0.5,
+    "grid_accuracy": 0.125,
+    "solve_rate": 0.1,
 }
+SPEED = {"samples_per_second": 31.25, "train_seconds": 50.0, "validation_seconds": 10.0}
 
 
 def test_epoch_line_counts_the_epochs_left():
     # 7 epochs of a minute each are left.
-    assert epoch_line(ROW, 10) == (
+    assert epoch_line(epoch(3, METRICS, train_loss=0.51234, **SPEED), 10) == (
         "epoch  3/10  loss 0.5123  objective 0.2500  cell 50.00 %  grid 12.50 %  solved 10.00 %"
         "  31.2 samples/s  ETA 7 min"
     )

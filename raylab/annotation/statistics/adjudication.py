@@ -1,4 +1,4 @@
-"""What the adjudicator did with the cases on which the annotators differ."""
+"""Counts of the adjudicator's choices on the cases on which the annotators differ."""
 
 from collections import Counter
 from typing import Annotated
@@ -18,7 +18,7 @@ from raylab.runs.records import Part
 
 
 class AdjudicationReport(Part):
-    """What the adjudicator did."""
+    """The adjudicator's choices and codes."""
 
     cases: int
     choices: dict[str, int]

@@ -1,4 +1,4 @@
-"""What one annotator did: the form of its answers, the evaluator's judgement, and who answered."""
+"""One annotator: the form of its answers, the evaluator's judgement of them, and their sources."""
 
 import re
 from collections import Counter
@@ -12,6 +12,7 @@ from raylab.codebook import Label
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
+FORMATS = ("strict", "repaired", "unparsable")
 BAND = 10
 """Scores in one bin; the last holds 100 too."""
 
@@ -85,7 +86,7 @@ class SourceReport(Part):
 
 
 class AnnotatorReport(Part):
-    """What one annotator did."""
+    """One annotator's answers."""
 
     format: FormatReport
     evaluation: JudgementReport
@@ -111,12 +112,15 @@ class AnswerFormats:
     def summary(self) -> FormatReport:
         """Returns what was counted."""
         answers = self._formats.total()
+        strict, repaired, unparsable = (
+            proportion(self._formats[form], answers) for form in FORMATS
+        )
         return FormatReport(
             answers=answers,
             missing=self._missing,
-            strict=proportion(self._formats["strict"], answers),
-            repaired=proportion(self._formats["repaired"], answers),
-            unparsable=proportion(self._formats["unparsable"], answers),
+            strict=strict,
+            repaired=repaired,
+            unparsable=unparsable,
             repairs=self._repairs.summary(),
         )
 
@@ -251,7 +255,7 @@ class Sources:
 
 
 class AnnotatorCounts:
-    """Counts of what one annotator did."""
+    """Counts of one annotator's answers."""
 
     def __init__(self) -> None:
         self._formats, self._judgements, self._sources = AnswerFormats(), Judgements(), Sources()

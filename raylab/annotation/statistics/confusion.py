@@ -5,7 +5,7 @@ the taxonomy's roots, then `none` for a case without a code.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.codebook import Categories
@@ -16,7 +16,7 @@ NONE = "none"
 
 
 class RootFigures(Part):
-    """How a root of gold is found."""
+    """Cases that name a root in gold, in the code, and in both."""
 
     gold: int
     """Cases whose gold names it."""
@@ -41,7 +41,7 @@ class ConfusionPanel(Part):
 
 
 class Confusion(Part):
-    """Which roots are mistaken for which."""
+    """Confusion matrices of the sides of a run."""
 
     labels: tuple[str, ...]
     """Of the rows and columns."""
@@ -117,23 +117,19 @@ def _empty(size: int) -> list[list[int]]:
 
 def _matched(
     row: Categories, column: Categories, unit: int
-) -> list[tuple[str | None, str | None, int]]:
-    """Returns the pairs of roots of a case, and how many parts of the case each gets.
+) -> Iterator[tuple[str | None, str | None, int]]:
+    """Yields the pairs of roots of a case, and how many parts of the case each gets.
 
     Args:
         row: Roots of one side.
         column: Roots of the other.
         unit: Parts of a case, so many that every share is whole and the sums stay exact.
     """
-    common = [(root, root, unit) for root in row & column]
-    ours, theirs = row - column, column - row
     if not row and not column:
-        return [(None, None, unit)]
-    longest = max(len(ours), len(theirs))
-    if not longest:
-        return common
-    share = unit // longest
-    pairs = [(r, c, share) for r in ours for c in theirs]
-    left = [(r, None, unit - share * len(theirs)) for r in ours]
-    over = [(None, c, unit - share * len(ours)) for c in theirs]
-    return [*common, *pairs, *left, *over]
+        yield None, None, unit
+    yield from ((root, root, unit) for root in row & column)
+    ours, theirs = row - column, column - row
+    share = unit // max(len(ours), len(theirs), 1)
+    yield from ((r, c, share) for r in ours for c in theirs)
+    yield from ((r, None, unit - share * len(theirs)) for r in ours)
+    yield from ((None, c, unit - share * len(ours)) for c in theirs)

@@ -1,4 +1,4 @@
-"""What people decided on the cases that the protocol left to them."""
+"""Counts of people's decisions on the cases that the protocol left to them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from raylab.runs.records import Part
 
 
 class DecisionReport(Part):
-    """What people decided; the latest decision on each case holds, and an undo leaves none."""
+    """People's decisions; the latest on each case holds, and an undo leaves none."""
 
     actions: dict[str, int]
     """Decisions and undos, whether they still hold or not."""

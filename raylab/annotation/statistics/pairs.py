@@ -1,4 +1,4 @@
-"""Codes of two sides for the same cases: how often they agree, and how often one is right."""
+"""Codes of two sides for the same cases: their agreement, or how often one is right."""
 
 from collections import Counter
 from typing import Annotated
@@ -23,7 +23,7 @@ MEANS = ("jaccard", "weighted", "composition", "levenshtein", "levenshtein_norma
 
 
 class PairAgreement(Part):
-    """How far the two annotators agree; all estimates are over the cases with two codes."""
+    """Agreement of the two annotators; all estimates are over the cases with two codes."""
 
     cases: int
     both: int
@@ -41,7 +41,7 @@ class PairAgreement(Part):
 
 
 class AgreementReport(PairAgreement):
-    """How far the annotators of a run agree, with the means of the measures of single cases."""
+    """Agreement of a run's annotators, with the means of the measures of single cases."""
 
     jaccard: Annotated[Estimate, Measure("Jaccard of the sets", "number")]
     """Roots that both named, as a share of all that either named; 1 is the same set."""
@@ -57,7 +57,7 @@ class AgreementReport(PairAgreement):
 
 
 class GoldReport(Part):
-    """How often a code is right, over the cases with gold and an answer.
+    """Shares of right codes, over the cases with gold and an answer.
 
     An answer without a readable code is one, and wrong.
     """

@@ -17,7 +17,7 @@ SHORTEST = 1e-6
 
 
 class Seconds(Part):
-    """How long calls or cases took, in seconds; quantiles are right to 1 %."""
+    """Times of calls or cases in seconds; quantiles are right to 1 %."""
 
     mean: float
     p50: Annotated[float, Measure("a call took, median", "seconds", "lower")]
@@ -147,7 +147,7 @@ class Spending:
 
 
 class CallSource(NamedTuple):
-    """Who was asked what."""
+    """A model as served, in a stage of the protocol, with a prompt."""
 
     role: str
     model: str

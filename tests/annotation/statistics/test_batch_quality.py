@@ -4,7 +4,6 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from typing import Any, cast
 
 import pytest
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from raylab.annotation.outcome import Classification, HumanDecision, Issue, Outcome, Status, Verdict
 from raylab.annotation.roles import SIDES, Side
-from raylab.annotation.scores import annotator_names, score_files
 from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport, Ending
 from raylab.annotation.statistics.confusion import (
     ConfusionPanel,
@@ -24,21 +22,13 @@ from raylab.annotation.statistics.estimates import Estimate, mean_estimate
 from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
 from raylab.annotation.statistics.usage import Durations
 from raylab.codebook import Categories, Codebook, Label
-from raylab.config.jobs import QualityConfig
-from raylab.config.llm import ChatModel
-from raylab.errors import ConfigError
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import Root
 from raylab.opt.codebook import OptCodebook
 from raylab.opt.distance import Distance
-from raylab.quality.measure import TreeScores, measure
-from raylab.quality.reading import read_units
-from raylab.quality.trees import find_trees
-from raylab.runs.eval_logs import EvalLog
 from raylab.runs.records import Part
 from tests.annotation.outcomes import (
     CODEBOOK,
-    DISTANCE,
     adjudication,
     answer,
     call,
@@ -593,108 +583,3 @@ def test_repairs_of_one_kind_are_counted_together():
     assert repair_kind("asked again: the reply is 'x'") == "asked again"
     assert repair_kind("the last of 3 JSON objects taken") == "the last of n JSON objects taken"
     assert repair_kind("word 'lrn' read as Lrn") == "word … read as Lrn"
-
-
-# Score trees
-
-
-def chat(model: str, seed: int | None = 1) -> ChatModel:
-    return ChatModel(model=model, seed=seed)
-
-
-def names_of(a: ChatModel, b: ChatModel) -> dict[Side, str]:
-    return annotator_names({"annotator_a": a, "annotator_b": b})
-
-
-def test_annotators_of_one_model_are_named_by_seed_or_side():
-    assert names_of(chat("a"), chat("b")) == {"A": "a", "B": "b"}
-    assert names_of(chat("x/a:1"), chat("x/a:1", 2)) == {
-        "A": "x-a-1@seed1",
-        "B": "x-a-1@seed2",
-    }
-    assert names_of(chat("a"), chat("a")) == {"A": "a@A", "B": "a@B"}
-    assert names_of(chat(".a/b"), chat("a b")) == {"A": "a-b@A", "B": "a-b@B"}
-    assert names_of(chat("A"), chat("a", 2)) == {"A": "A@seed1", "B": "a@seed2"}
-
-
-GOLD = [
-    outcome(f"{root}{n}", root.value, "Lrn" if n % 2 else root.value, gold=root.value)
-    for root in Root
-    for n in range(12)
-]
-
-
-def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
-    names = names_of(chat("good"), chat("poor"))
-    found = score_files(GOLD, ("published", 1, 2), names, DISTANCE, "2026-03-01T12:00:00+00:00")
-    assert found.left_out == ()
-    assert len(found.files) == 2 * 3 * 7
-    for file in found.files:
-        path = tmp_path / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(EvalLog(**asdict(file.log)).content()))
-    config = QualityConfig(bootstrap=200)
-    (tree,) = find_trees(str(tmp_path), [], config.layout)
-    measured = measure(TreeScores(tree, read_units(tree.units, None, 200)), [], config)
-    assert set(measured.generations["good"]) == {"published", "seed-1", "seed-2"}
-    assert measured.models["good"] == 1.0
-    # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
-    assert measured.generations["poor"]["published"] == pytest.approx(4 / 7)
-    assert measured.figures["difficulty"].value == 0.0
-    assert measured.figures["consistency"].value is not None
-    assert measured.figures["separability"].interval is not None
-
-
-def test_score_files_hold_accuracy_its_error_and_the_other_measures():
-    cases = [
-        outcome("1", "Evo/Lrn", "Evo", gold="Evo/Lrn"),
-        outcome("2", "Lrn+Evo", answer(None), gold="Evo/Lrn"),
-        outcome("3", "Evo", "Evo", gold="Evo/Lrn"),
-        outcome("4", "Lrn", None, gold="Evo"),
-        outcome("5", "Lrn", "Lrn"),
-    ]
-    found = score_files(cases, ("published",), {"A": "x", "B": "y"}, DISTANCE, "2026-03-01")
-    assert [file.path for file in found.files] == ["x/published/Evo.json", "y/published/Evo.json"]
-    assert found.left_out[-2:] == (
-        "1 cases without gold",
-        "1 cases with gold that one annotator did not answer",
-    )
-    a, b = (file.log for file in found.files)
-    assert (a.samples, a.task, a.dataset) == (3, "Evo", "opt-code/published")
-    assert a.metrics["accuracy"] == pytest.approx(2 / 3)
-    assert a.metrics["stderr"] == pytest.approx(math.sqrt(2 / 9 / 2))
-    assert a.metrics["exact"] == pytest.approx(1 / 3)
-    assert a.metrics["jaccard"] == pytest.approx(2.5 / 3)
-    # Half of the mass of {Evo, Lrn} moves .80 to {Evo}.
-    assert a.metrics["weighted"] == pytest.approx((1 + 1 + 0.6) / 3)
-    assert (b.metrics["accuracy"], b.metadata["unparsable"]) == (0.0, 1)
-
-
-def test_a_root_that_some_generation_lacks_is_left_out_of_all():
-    file = [
-        outcome(f"new/{n}", root, root, gold=root, generation="new")
-        for n, root in enumerate(["Lrn", "Lrn", "Evo"])
-    ]
-    found = score_files(
-        [*GOLD, *file], ("published", "/data/new.jsonl"), {"A": "x", "B": "y"}, DISTANCE, "t"
-    )
-    assert {file.path for file in found.files} == {
-        f"{name}/{generation}/{root}.json"
-        for name in "xy"
-        for generation in ("published", "new")
-        for root in ("Lrn", "Evo")
-    }
-    assert found.left_out[0] == (
-        "Sym: too few cases with this primary root in gold (0 in new; 1 are needed in every "
-        "generation)"
-    )
-    samples = {file.path: file.log.samples for file in found.files}
-    assert (samples["x/published/Lrn.json"], samples["x/new/Lrn.json"]) == (12, 2)
-    many = score_files(GOLD, ("published",), {"A": "x", "B": "y"}, DISTANCE, "t", least=13)
-    assert many.files == ()
-    assert len(many.left_out) == 7
-
-
-def test_a_case_file_may_not_have_the_name_of_a_seed():
-    with pytest.raises(ConfigError, match="seed 1"):
-        score_files([], (1, "/data/seed-1.jsonl"), {"A": "x", "B": "y"}, DISTANCE, "t")

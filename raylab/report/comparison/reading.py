@@ -15,7 +15,7 @@ from raylab.errors import RunError
 from raylab.files import places_of
 from raylab.quality.record import Quality
 from raylab.report.charts.intervals import Measured
-from raylab.report.comparison import MODELS, ComparedRun, ComparedValue, Comparison
+from raylab.report.comparison.compared import MODELS, ComparedRun, ComparedValue, Comparison
 from raylab.report.quality_section import known_figures
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run

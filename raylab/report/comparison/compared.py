@@ -1,4 +1,4 @@
-"""Runs of any kinds side by side: what they measured, how they were configured, what made them."""
+"""Runs of any kinds side by side: their figures, configurations and provenance."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -133,7 +133,7 @@ class ComparedRun:
 
 @dataclass
 class Comparison:
-    """What several runs came to, by the label of each run.
+    """Figures of several runs, by the label of each run.
 
     Attributes:
         runs: All of them.

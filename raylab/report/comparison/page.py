@@ -15,8 +15,8 @@ from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.annotation import shown_seconds
 from raylab.report.charts.intervals import interval_plot
 from raylab.report.charts.theme import SERIES, shortened
-from raylab.report.compared_runs import compare, find_runs
-from raylab.report.comparison import Comparison, Figures
+from raylab.report.comparison.compared import Comparison, Figures
+from raylab.report.comparison.reading import compare, find_runs
 from raylab.report.page import MONITOR, PAGE, counted, curves, listed, render, write_page
 from raylab.report.tables import percent
 from raylab.runs.measures import Measure
@@ -65,9 +65,9 @@ class Cell:
     """A cell of a grid.
 
     Attributes:
-        text: What it says.
-        interval: The 95 % interval of what it says; empty without one.
-        best: Whether it is the best of its measure.
+        text: Its content.
+        interval: 95 % interval of the figure; empty without one.
+        best: True for the best of its measure.
     """
 
     text: str
@@ -93,7 +93,7 @@ class Grid:
         cell: Callable[[str, str], Cell],
         named: Callable[[str], str] = str,
     ) -> "Grid":
-        """The cells by fact and run; `named` says what a fact is called."""
+        """Arranges the cells by fact and run; `named` returns the name of a fact."""
         names = [named(fact) for fact in facts]
         if len(runs) > len(facts):
             return cls(title, runs, names, [[cell(fact, run) for fact in facts] for run in runs])
@@ -101,7 +101,7 @@ class Grid:
 
 
 def comparison_tables(comparison: Comparison) -> Iterator[Table]:
-    """The tables of a comparison for the terminal; the best values are bold."""
+    """Yields the tables of a comparison for the terminal; the best values are bold."""
     for grid in (runs_grid(comparison), *map(figures_grid, comparison.figures)):
         yield from _tables(grid)
     for job in comparison.differences:
@@ -110,7 +110,7 @@ def comparison_tables(comparison: Comparison) -> Iterator[Table]:
 
 
 def render_comparison(name: str, uri: str, comparison: Comparison) -> str:
-    """The page, a complete HTML document; names and messages in it are escaped."""
+    """Renders the page, a complete HTML document; names and messages in it are escaped."""
     monitors = [run.config.get("training.monitor") for run in comparison.runs.values()]
     return render(
         "comparison.html",
@@ -145,7 +145,7 @@ def runs_grid(comparison: Comparison) -> Grid:
 
 
 def figures_grid(figures: Figures) -> Grid:
-    """Figures of one kind; the best of each measure is marked."""
+    """Returns figures of one kind; the best of each measure is marked."""
     best = {
         key: measure.best([of[key].value if key in of else None for of in figures.values.values()])
         for key, measure in figures.measures.items()
@@ -166,7 +166,7 @@ def figures_grid(figures: Figures) -> Grid:
 
 
 def differences_grid(comparison: Comparison, job: str) -> Grid:
-    """Where the configurations of the runs of a job differ."""
+    """Returns the keys of the configuration in which the runs of a job differ."""
     different = comparison.differences[job]
     labels = [label for label, run in comparison.runs.items() if run.job == job]
     return Grid.of(
@@ -178,7 +178,7 @@ def differences_grid(comparison: Comparison, job: str) -> Grid:
 
 
 def provenance_grid(comparison: Comparison) -> Grid:
-    """What made each run."""
+    """Returns the provenance of each run; `*` marks facts that differ."""
     facts = comparison.provenance
     return Grid.of(
         "Provenance",
@@ -214,7 +214,7 @@ def _summary(comparison: Comparison) -> Iterator[str]:
 
 
 def _sections(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Titles of the sections by their id."""
+    """Yields ids and titles of the sections."""
     yield "runs", "Runs"
     for figures in comparison.figures:
         yield figures.key, figures.title
@@ -226,7 +226,7 @@ def _sections(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _plots(figures: Figures) -> list[tuple[str, Markup]]:
-    """A plot of each measure with intervals, one row a run; its label and SVG."""
+    """Plots each measure with intervals, one row per run; returns labels and SVGs."""
     return [
         (
             measure.label,

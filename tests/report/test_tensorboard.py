@@ -3,15 +3,16 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from raylab.report.curves import Curves
+from raylab.report.tensorboard import TensorBoard
 from raylab.runs.run import Run
+from tests.arc.measured import epoch
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_curves_can_be_read_back_while_the_run_goes_on(tmp_path: Path):
-    curves = Curves(Run.at(str(tmp_path / "run")))
-    curves.add({"epoch": 3, "train_loss": 0.51234})
-    curves.add({"epoch": 4, "train_loss": 0.25})
+    curves = TensorBoard(Run.at(str(tmp_path / "run")))
+    curves.add(epoch(3, {}, train_loss=0.51234))
+    curves.add(epoch(4, {"grid_accuracy": 0.5}, train_loss=0.25))
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     events.Reload()
     points = [(point.step, point.value) for point in events.Scalars("train_loss")]

@@ -1,0 +1,1 @@
+"""Runs of any kinds side by side."""
