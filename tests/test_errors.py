@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from raylab import errors
-from raylab.archive.database import ContentError
+from raylab.archive.dialects import ContentError
 from raylab.errors import RaylabError
 from raylab.review.reviews import UndecidedError
 
