@@ -272,7 +272,7 @@ class Annotate(Work):
         with Archive.open(self._store.location) as archive:
             assert archive.run("run").row().finished is not None
             assert archive.run("run").verify() == []
-            rows = [(row.case, row.status, row.body["code"]) for row in archive.run("run").cases()]
+            rows = [(row.case, row.status, row.body["label"]) for row in archive.run("run").cases()]
         assert len(rows) == self.cases
         return sorted(rows)
 

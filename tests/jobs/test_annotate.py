@@ -160,7 +160,7 @@ def assert_complete(store: Store, tmp_path: Path, cases: int) -> Counter[str]:
         assert archive.run("run").verify() == []
         assert archive.run("run").row().finished is not None
     for row in rows:
-        reason, code = row.body["reason"], row.body["code"]
+        reason, code = row.body["reason"], row.body["label"]
         assert (code is not None) == (row.status in ("accepted", "adjudicated"))
         assert bool(reason) == (row.status in ("human", "failed"))
     assert (tmp_path / "runs" / "run" / "report.json").exists()
