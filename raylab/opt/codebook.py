@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
+from raylab.codebook import Criterion, PromptSet
+from raylab.llm.prompts import PromptFile
 from raylab.opt.code import LONG_NAMES, OptCode, bare, parse, read_canonical
+from raylab.opt.criteria import CRITERIA
 from raylab.opt.distance import Distance, load_distance
+from raylab.opt.prompts import STYLES, prompt_catalogue, prompt_set
 
 VERSION = "1.0"
 """Version of the set of roots."""
@@ -23,6 +27,8 @@ class OptCodebook:
     distance: Distance
     version: str = VERSION
     label_name: str = "an OPT-Code"
+    criteria: tuple[Criterion, ...] = CRITERIA
+    styles: tuple[str, ...] = STYLES
 
     @property
     def case_sets(self) -> Mapping[str, str]:
@@ -40,6 +46,14 @@ class OptCodebook:
     def categories(self) -> Mapping[str, str]:
         """The roots in their frozen order, with the names that the taxonomy spells out."""
         return {str(root): name for root, name in LONG_NAMES.items()}
+
+    def prompts(self, style: str) -> PromptSet:
+        """Returns the prompts of a style."""
+        return prompt_set(style)
+
+    def prompt_catalogue(self) -> Mapping[str, PromptFile]:
+        """Returns every prompt by its hash."""
+        return prompt_catalogue()
 
     def parse(self, text: str) -> OptCode:
         """Reads the code that a text gives, see `raylab.opt.code.parse`."""

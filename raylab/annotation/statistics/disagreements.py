@@ -12,7 +12,6 @@ from raylab.annotation.outcome import (
     Classification,
     Evaluation,
     HumanDecision,
-    Issue,
     Outcome,
     Status,
     Verdict,
@@ -22,7 +21,7 @@ from raylab.annotation.statistics.annotators import source_of
 from raylab.annotation.statistics.confusion import Roots
 from raylab.annotation.statistics.pairs import agreement_of
 from raylab.codebook import Label, SetDistance
-from raylab.opt.prompts import shortened
+from raylab.llm.prompts import shortened
 from raylab.runs.records import Part
 
 KEPT = 10
@@ -59,7 +58,7 @@ class ShownJudgement(Part):
 
     verdict: Verdict
     score: int
-    issues: tuple[Issue, ...]
+    issues: tuple[str, ...]
     summary: str
 
 
