@@ -219,6 +219,11 @@ class Codebook(Protocol):
     """A taxonomy with its notation."""
 
     @property
+    def name(self) -> str:
+        """Name as data sets have it, such as `opt-code`."""
+        ...
+
+    @property
     def version(self) -> str:
         """Version of the set of categories."""
         ...
@@ -241,6 +246,16 @@ class Codebook(Protocol):
     @property
     def criteria(self) -> tuple[Criterion, ...]:
         """The criteria in the order of reports; `FORMAT` is among them."""
+        ...
+
+    @property
+    def execution_criterion(self) -> str:
+        """Name of the criterion that is not met where execution is taken for a mechanism."""
+        ...
+
+    @property
+    def execution_bait(self) -> Categories:
+        """Categories that a trap baits unless it names others: execution may be taken for them."""
         ...
 
     @property

@@ -1,10 +1,20 @@
-"""An object storage for all tests, started when the first of them asks."""
+"""Servers and a cluster for all tests, each started when the first of them asks."""
 
-from collections.abc import Iterator
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.archive.postgres import PostgresServer, postgres_server
+from tests.llm.scripted_server import server_process
 from tests.object_storage import ObjectStorage, s3_server
+
+ROOT = Path(__file__).parents[1]
+
+RunScript = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +29,59 @@ def s3(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> Object
     for name, value in object_storage.environment.items():
         monkeypatch.setenv(name, value)
     return object_storage
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests; a test that kills it starts it again."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def chat() -> Iterator[str]:
+    """URL of a scripted chat server that fails at nothing."""
+    with server_process() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(object_storage: ObjectStorage) -> Iterator[None]:
+    """A local Ray of two CPUs, whose workers reach the object storage."""
+    import ray
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in object_storage.environment.items():
+            patch.setenv(name, value)
+        ray.init(
+            "local",
+            num_cpus=2,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _system_config={"metrics_report_interval_ms": 500},
+        )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def run_script(
+    ray_cluster: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> RunScript:
+    """Runs the script of a job in this process, where it uses the Ray that is there."""
+
+    def run(job: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        script = f"{ROOT}/jobs/{job}.py"
+        capsys.readouterr()
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.chdir(tmp_path)
+            patch.setattr(sys, "argv", [script, *arguments])
+            runpy.run_path(script, run_name="__main__")
+        status = ended.value.code
+        assert isinstance(status, int)
+        return subprocess.CompletedProcess([job, *arguments], status, *capsys.readouterr())
+
+    return run

@@ -47,6 +47,7 @@ def take_pictures() -> None:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS])
         page = browser.new_page(viewport={"width": WIDTH, "height": REPORT_HEIGHT})
         page.goto((ROOT / "runs" / "pictures" / "report.html").as_uri())
+        page.locator(".kicker code").evaluate("place => place.textContent = 'runs/pictures'")
         page.screenshot(path=PICTURES / "report.png")
         page.set_viewport_size({"width": WIDTH, "height": REVIEW_HEIGHT})
         open_case(page, address)

@@ -21,8 +21,8 @@ from pyarrow import fs
 from raylab.annotation.cases import read_cases
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
-from raylab.arc.data.tasks import load_tasks
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout

@@ -2,18 +2,21 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 from pyarrow import parquet
 
+from raylab.annotation.outcome import Status
 from raylab.archive.chain import canonical
-from raylab.archive.records import CurrentCase, Json, StoredDecision
+from raylab.archive.records import CurrentCase, StoredDecision
+from raylab.archive.run import RunArchive
 from raylab.archive.tables import utc_text
 from raylab.files import Place
 
+Json = dict[str, Any]
 Format = Literal["parquet", "jsonl"]
 
 TEXT, WHOLE, REAL, TRUTH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -132,23 +135,26 @@ KINDS: dict[pa.DataType, tuple[type, ...]] = {
 }
 
 
-def write_cases(cases: Iterable[CurrentCase], path: str | os.PathLike[str], format: Format) -> int:
-    """Writes cases into a file, whole or not at all; see `Archive.export`.
+def export_run(run: RunArchive, path: str | os.PathLike[str], format: Format = "parquet") -> int:
+    """Writes the cases of a run with the decisions on them into one file, whole or not at all.
+
+    A row has the case, its numbers as columns, and body, meta and decisions whole: as JSON values
+    in JSONL, as JSON text in Parquet. It shows the run as it is when this is called.
 
     Args:
-        cases: In the order of the rows.
-        path: The file, or a URI that pyarrow's filesystems open.
+        run: The run.
+        path: The file, or a URI that pyarrow's filesystems open; one that exists is replaced.
         format: parquet or jsonl.
 
     Returns:
-        Rows written.
+        Cases written.
 
     Raises:
         RunError: The file cannot be written.
         ConfigError: No filesystem opens the URI.
-        ArchiveError: The cases cannot be read.
+        ArchiveError: There is no such run, or it cannot be read.
     """
-    rows = (_row(case) for case in cases)
+    rows = (_row(case) for case in run.current_cases(until=run.row().records))
     with Place.at(path).replaced() as file:
         return _write_parquet(rows, file) if format == "parquet" else _write_lines(rows, file)
 
@@ -164,7 +170,7 @@ def _row(current: CurrentCase) -> Json:
         "sequence": case.sequence,
         "status": current.status,
         "run_status": case.status,
-        "code": current.code,
+        "code": current_code(current),
         "reviewer": None if last is None else last.reviewer,
         "started": _time(case.body.get("started")),
         "finished": _time(case.body.get("finished")),
@@ -177,6 +183,16 @@ def _row(current: CurrentCase) -> Json:
         "decisions": [_decision(decision) for decision in current.decisions],
         "body": case.body,
     }
+
+
+def current_code(current: CurrentCase) -> str | None:
+    """Returns the code that holds now; None while a person must decide."""
+    if current.status == Status.HUMAN:
+        return None
+    if current.decisions and current.decisions[-1].action == "decide":
+        classification = current.decisions[-1].body.get("classification") or {}
+        return classification.get("label", classification.get("code"))
+    return current.case.body.get("label", current.case.body.get("code"))
 
 
 def _decision(decision: StoredDecision) -> Json:

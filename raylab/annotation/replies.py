@@ -124,9 +124,7 @@ class ReplyReader:
         report = _read(text, finish_reason, keys, _grade_of, self._report_in_prose)
         return replace(report, issues=(criterion,) if report.verdict is Verdict.FAIL else ())
 
-    def read_choice(
-        self, text: str, shown: Candidates, finish_reason: str = "stop"
-    ) -> ChoiceReply:
+    def read_choice(self, text: str, shown: Candidates, finish_reason: str = "stop") -> ChoiceReply:
         """Reads the choice of an adjudicator's reply between two labels, or a third.
 
         The final label decides: a choice that names a candidate and gives a third label is a
@@ -342,9 +340,7 @@ def _only(what: str, found: list[str]) -> str:
     return found[0]
 
 
-def _read_label(
-    read: Callable[[str, list[str]], Label], text: str, repairs: list[str]
-) -> Label:
+def _read_label(read: Callable[[str, list[str]], Label], text: str, repairs: list[str]) -> Label:
     try:
         return read(text, repairs)
     except LabelError as error:

@@ -15,14 +15,12 @@ from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import ANNOTATORS, SIDES, Side
 from raylab.annotation.sources import generation_files
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.codebook import Label, SetDistance, compare
+from raylab.codebook import Codebook, Label, compare
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
-from raylab.opt.code import Root
 from raylab.runs.records import Part
 
-DATASET = "opt-code"
 LEAST_CASES = 1
 """Cases of a file; more would cost roots of the packaged cases, of whose halves some have one."""
 ACCURACY = "accuracy"
@@ -32,7 +30,7 @@ UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
 
 @dataclass(frozen=True)
 class ScoreLog:
-    """The arguments of `raylab.quality.logs.EvalLog`."""
+    """The arguments of `raylab.runs.eval_logs.EvalLog`."""
 
     model: str
     task: str
@@ -130,7 +128,7 @@ def score_files(
     outcomes: Iterable[Outcome],
     generations: Sequence[Generation],
     names: Mapping[Side, str],
-    distance: SetDistance,
+    codebook: Codebook,
     created: str,
     least: int = LEAST_CASES,
 ) -> ScoreFiles:
@@ -146,18 +144,21 @@ def score_files(
         generations: `published` is all cases but those of files; a seed is the half of these that
             `in_generation` draws, in a directory `seed-<n>`; a file is its own cases.
         names: Of the annotators, see `annotator_names`.
-        distance: Between roots.
+        codebook: That the outcomes have labels of.
         created: Time in ISO 8601 with its zone.
         least: Cases of a file, at least 1.
 
     Raises:
         ConfigError: Two generations have one name.
-        OptCodeError: A case's gold is no code.
     """
-    counts = _Counts(generations, distance)
+    counts = _Counts(generations, codebook)
     for outcome in outcomes:
         counts.add(outcome)
-    kept = [root for root in Root if all(counts.cases(g, root) >= least for g in counts.names)]
+    kept = [
+        root
+        for root in codebook.categories
+        if all(counts.cases(g, root) >= least for g in counts.names)
+    ]
     files = [
         ScoreFile(
             f"{names[side]}/{generation}/{root}.json",
@@ -194,7 +195,7 @@ class _Sums:
 
 
 class _Counts:
-    def __init__(self, generations: Sequence[Generation], distance: SetDistance) -> None:
+    def __init__(self, generations: Sequence[Generation], codebook: Codebook) -> None:
         self._files = generation_files(generations)
         self._seeds = {f"seed-{g}": g for g in generations if isinstance(g, int)}
         if twice := self._files.keys() & self._seeds.keys():
@@ -204,7 +205,7 @@ class _Counts:
                 f"{name}: rename the file"
             )
         self._published = AS_PUBLISHED in generations
-        self._distance = distance
+        self._codebook = codebook
         self._sums: dict[tuple[Side, str, str], _Sums] = {}
         self._without_gold = self._unanswered = 0
         published = [AS_PUBLISHED] if self._published else []
@@ -236,7 +237,7 @@ class _Counts:
     def _values(self, given: Label | None, gold: Label) -> tuple[float, ...] | None:
         if given is None:
             return None
-        agreement = compare(given, gold, self._distance)
+        agreement = compare(given, gold, self._codebook.distance)
         return (
             float(given.categories == gold.categories),
             float(agreement.exact),
@@ -245,16 +246,16 @@ class _Counts:
             agreement.weighted,
         )
 
-    def cases(self, generation: str, root: Root) -> int:
+    def cases(self, generation: str, root: str) -> int:
         sums = self._sums.get(("A", generation, root))
         return sums.cases if sums else 0
 
-    def log(self, side: Side, generation: str, root: Root, name: str, created: str) -> ScoreLog:
+    def log(self, side: Side, generation: str, root: str, name: str, created: str) -> ScoreLog:
         sums = self._sums[side, generation, root]
         return ScoreLog(
             model=name,
-            task=root.value,
-            dataset=f"{DATASET}/{generation}",
+            task=root,
+            dataset=f"{self._codebook.name}/{generation}",
             samples=sums.cases,
             metrics=sums.metrics(),
             created=created,
@@ -262,13 +263,13 @@ class _Counts:
                 "annotator": side,
                 "generation": generation,
                 "accuracy_of": "set of roots",
-                "distance": self._distance.version,
+                "distance": self._codebook.distance.version,
                 "unparsable": sums.unparsable,
             },
         )
 
     def left_out(self, least: int) -> Iterator[str]:
-        for root in Root:
+        for root in self._codebook.categories:
             few = {g: n for g in self.names if (n := self.cases(g, root)) < least}
             if few:
                 listed = ", ".join(f"{n} in {generation}" for generation, n in few.items())

@@ -49,7 +49,7 @@ def open_cases(
     """
     cases = select_cases(config.cases, config.generations, codebook)
     while some := list(islice(cases, CASES_PER_LOOKUP)):
-        archived = archive.description_hashes(run, [case.id for _, case in some])
+        archived = archive.run(run).description_hashes([case.id for _, case in some])
         for generation, case in some:
             if case.id not in archived:
                 yield generation, case

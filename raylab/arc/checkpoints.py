@@ -38,6 +38,11 @@ def checkpoint_name(epoch: int) -> str:
     return f"epoch-{epoch:04d}"
 
 
+def checkpoint_path(epoch: int) -> str:
+    """The file of that checkpoint, relative to the run directory."""
+    return f"{CHECKPOINTS}/{checkpoint_name(epoch)}/{CHECKPOINT_FILE}"
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A trained model as read from a file."""

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
 from raylab.arc.models.base import GridModel, build_model
 from raylab.arc.precision import hardware_precision
+from raylab.arc.records import Answer, Example, Examples, GridRows
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
@@ -58,6 +58,17 @@ def trained_on(checkpoint: Checkpoint) -> frozenset[str]:
             "seen or not, with scoring.include_seen=true"
         )
     return checkpoint.trained_on
+
+
+@dataclass(frozen=True)
+class AnsweredTask:
+    """The answer of a model to a task."""
+
+    task: str
+    """Id of the task."""
+    input: GridRows
+    target: GridRows
+    answer: Answer
 
 
 def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str, str]:
@@ -102,44 +113,60 @@ def score_tasks(
     }
 
 
-def predicted_examples(
+def answer_tasks(
     checkpoint: Checkpoint, tasks: Sequence[Task], device: torch.device
-) -> list[dict[str, Any]]:
+) -> list[AnsweredTask]:
     """What the model writes, free-running, for the first test pair of each of `tasks`.
 
     A task without a test pair shows its first pair, which is then no context of itself.
-
-    Returns:
-        For each task `{"task", "input", "target", "prediction", "solved", "shape_correct",
-        "cell_accuracy"}`: its id, three grids as lists of rows, two bools, and the share of the
-        target's cells that the prediction has right at their row and column.
 
     Raises:
         DataError: a task has no pair.
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
     model = _model_of(checkpoint, device)
-    examples: list[dict[str, Any]] = []
+    answered: list[AnsweredTask] = []
     for task in tasks:
         store = store_pairs([task])
         pair = np.array([len(task.demonstrations) if task.questions else 0])
         context = demonstration_table(store, pair, checkpoint.model.context_pairs, None)
         batch = BatchDataset(store)[Draw(pair, context, None)].to(device)
         with torch.inference_mode(), _autocast(device):
-            prediction = _image(greedy_decode(model, batch))
-        target = _image(batch.target)
-        examples.append(
-            {
-                "task": task.id,
-                "input": _image(batch.source).tolist(),
-                "target": target.tolist(),
-                "prediction": prediction.tolist(),
-                "solved": torch.equal(prediction, target),
-                "shape_correct": prediction.shape == target.shape,
-                "cell_accuracy": _common_cells_right(prediction, target),
-            }
+            answer = _image(greedy_decode(model, batch))
+        source, target = _image(batch.source), _image(batch.target)
+        answered.append(
+            AnsweredTask(
+                task=task.id,
+                input=_rows(source),
+                target=_rows(target),
+                answer=Answer(grid=_rows(answer), solved=torch.equal(answer, target)),
+            )
         )
-    return examples
+    return answered
+
+
+def picture_examples(answers: Mapping[str, Sequence[AnsweredTask]]) -> Examples:
+    """The answers of every model, by its name, task by task."""
+    examples: dict[str, Example] = {}
+    for model, answered in answers.items():
+        for item in answered:
+            known = examples.get(item.task)
+            others = {} if known is None else known.predictions
+            examples[item.task] = Example(
+                task=item.task,
+                input=item.input,
+                target=item.target,
+                predictions={**others, model: item.answer},
+            )
+    return Examples(examples=tuple(examples.values()))
+
+
+def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:
+    """At most `count` task ids, evenly over the tasks by size of output."""
+    by_size = sorted(tasks, key=lambda task: (task.pairs[-1].output.size, task.id))
+    count = min(count, len(by_size))
+    steps = np.linspace(0, len(by_size) - 1, count + 2)[1:-1].round().astype(int)
+    return [by_size[step].id for step in dict.fromkeys(steps.tolist())]
 
 
 def _model_of(checkpoint: Checkpoint, device: torch.device) -> GridModel:
@@ -192,7 +219,5 @@ def _image(grids: Grids) -> Tensor:
     return grids.as_images(grids.cells)[0].cpu()
 
 
-def _common_cells_right(prediction: Tensor, target: Tensor) -> float:
-    height, width = (min(sides) for sides in zip(prediction.shape, target.shape, strict=True))
-    right = prediction[:height, :width] == target[:height, :width]
-    return int(right.sum()) / target.numel()
+def _rows(image: Tensor) -> GridRows:
+    return tuple(tuple(row) for row in image.tolist())

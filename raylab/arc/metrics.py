@@ -17,6 +17,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from raylab.arc.data.tasks import PAD
+from raylab.arc.records import GroupMetrics
 from raylab.grid_metrics import OBJECTIVE, RATIOS, Count, count_changes, count_grids
 
 
@@ -231,12 +232,12 @@ class GridMetrics(Metric):
         """Every metric over all grids, each a scalar in [0, 1]."""
         return metric_values(self.counts.sum(0), self.weights)
 
-    def by_group(self) -> dict[str, dict[str, float]]:
-        """Every metric of each group that has a grid, with `grids` and `compositional_gap`.
+    def by_group(self) -> dict[str, GroupMetrics]:
+        """Every metric of each group that has a grid, with `compositional_gap`.
 
         The gap is cell accuracy minus grid accuracy, over the grids of all workers.
         """
-        table: dict[str, dict[str, float]] = {}
+        table: dict[str, GroupMetrics] = {}
         with self.sync_context():
             total = self.counts.cpu()
         for group, counts in zip(self.groups, total, strict=True):
@@ -245,5 +246,6 @@ class GridMetrics(Metric):
                 continue
             values = {k: float(v) for k, v in metric_values(counts, self.weights).items()}
             gap = values["cell_accuracy"] - values["grid_accuracy"]
-            table[group] = {"grids": grids, **values, "compositional_gap": gap}
+            metrics = {**values, "compositional_gap": gap}
+            table[group] = GroupMetrics(grids=grids, metrics=metrics)
         return table

@@ -19,6 +19,7 @@ from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import Logits, build_model
+from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
@@ -93,7 +94,7 @@ class ArcModule(pl.LightningModule):
         self.metrics = GridMetrics(groups, training.objective.model_dump())
         self.register_buffer("group_of_task", group_of_task, persistent=False)
         self.group_of_task: Tensor
-        self.group_table: dict[str, dict[str, float]] = {}
+        self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self.run_id: str | None = None
         """Id of the run that trains, which its checkpoints carry."""

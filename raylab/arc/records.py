@@ -75,7 +75,12 @@ class TrainingMetrics(Record):
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
         """Nests the flat rows of files from before schema versions."""
-        return _nested_training(content) if version == 0 else None
+        return _nested_training(content) if version == 0 and content.get("best") else None
+
+    @property
+    def rows(self) -> list[dict[str, float]]:
+        """The epochs as flat rows."""
+        return [epoch.row() for epoch in self.history]
 
 
 class PipelineMetrics(Record):

@@ -1,9 +1,11 @@
 """What a sweep leaves: its trials, why some failed, and how they rank."""
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from raylab.arc.records import Epoch, TrainingMetrics
+from raylab.arc.records import TrainingMetrics
 from raylab.config.arc import SearchSpace
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
@@ -128,10 +130,25 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
     return SweepMetrics(trials=tuple(sorted((_trial(config, trial) for trial in runs), key=_rank)))
 
 
-def history_of(run: Run, trial: Trial) -> tuple[Epoch, ...]:
-    """The epochs of a trial of the sweep `run`; none where it failed."""
+def history_of(run: Run, trial: Trial) -> list[dict[str, float]]:
+    """The epochs of a trial of the sweep `run`, as flat rows."""
     metrics = Run.at(run / TRIALS / trial.trial).read_record(TrainingMetrics)
-    return () if metrics is None or trial.trained is None else metrics.history
+    return [] if metrics is None else metrics.rows
+
+
+def segment(trial: str, drawn: Drawn, pointer: TrialPointer | None) -> tuple[str, Origin | None]:
+    """The run that a trial is in, and the checkpoint of another trial that the run starts from.
+
+    Population-based training hands a trial the pointer of another one, whose settings it may have
+    unchanged; every such handover is a run of its own.
+    """
+    if pointer is None:
+        return trial, None
+    if pointer.run.partition("-")[0] == trial and pointer.drawn == drawn:
+        return pointer.run, pointer.origin
+    identity = json.dumps([pointer.checkpoint, drawn], sort_keys=True)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
+    return f"{trial}-{digest}", Origin(checkpoint=pointer.checkpoint, epoch=pointer.epoch)
 
 
 def _trial(config: TuneConfig, run: Run) -> Trial:

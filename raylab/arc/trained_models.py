@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, read_checkpoint
+from raylab.arc.records import PipelineMetrics, TrainingMetrics
+from raylab.arc.sweep import TrialFailure, trial_runs
 from raylab.errors import CheckpointError, RunError
 from raylab.files import Place, places_of
-from raylab.runs.run import METRICS, RECORD, TRIALS, Run
+from raylab.runs.run import METRICS, Run
+from raylab.runs.run_record import RECORD, RunRecord
 
 logger = logging.getLogger(__name__)
 
-FAILURE = "failure.json"
 UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 
 
@@ -78,10 +80,10 @@ def _models_at(place: Place) -> list[_Found]:
     if _is_checkpoint(place):
         return [_of_file(place)]
     run = Run.at(place)
-    record = run.read_json(RECORD)
+    record = run.read_record(RunRecord)
     if record is None:
         raise RunError(f"{run} is neither a checkpoint nor a run: it has no {RECORD}")
-    match record["job"]:
+    match record.job:
         case "train":
             return [_of_run(run)]
         case "pipeline":
@@ -111,10 +113,10 @@ def _of_run(run: Run) -> _Found:
 
 
 def _of_pipeline(run: Run) -> list[_Found]:
-    models = (run.read_json(METRICS) or {}).get("models")
-    if not models:
+    metrics = run.read_record(PipelineMetrics)
+    if metrics is None or not metrics.models:
         raise RunError(f"{run} has no trained model yet: no model is in its {METRICS}")
-    return [_of_run(Run.at(run / name)) for name in models]
+    return [_of_run(Run.at(run / name)) for name in metrics.models]
 
 
 def _of_sweep(run: Run) -> list[_Found]:
@@ -122,7 +124,7 @@ def _of_sweep(run: Run) -> list[_Found]:
     skipped: list[str] = []
     for trial in trial_runs(run):
         best = _best_checkpoint(trial)
-        if best is None or (trial / FAILURE).exists():
+        if best is None or (trial / TrialFailure.file).exists():
             skipped.append(trial.name)
             continue
         name = f"{run.name}-{trial.name}"
@@ -144,15 +146,9 @@ def _longer_name(run: Run) -> str:
 
 
 def _best_checkpoint(run: Run) -> str | None:
-    """The file of a training run's best checkpoint, once an epoch is finished."""
-    best = (run.read_json(METRICS) or {}).get("best")
-    return None if best is None else str(run / best["checkpoint"])
-
-
-def trial_runs(run: Run) -> list[Run]:
-    """The training runs of a sweep, by name."""
-    trials = run / TRIALS
-    return [Run.at(trials / name) for name in trials.names()]
+    """The file of a training run's best checkpoint; None before its first epoch is finished."""
+    metrics = run.read_record(TrainingMetrics)
+    return None if metrics is None else str(run / metrics.best.checkpoint)
 
 
 def file_name(name: str) -> str:
@@ -167,11 +163,11 @@ def fetch_checkpoint(uri: str) -> Checkpoint:
         CheckpointError: there is none, or it cannot be used.
         ConfigError: no filesystem opens the URI.
     """
-    if not _is_checkpoint(Place.at(uri)):
-        best = _best_checkpoint(Run.at(uri))
-        if best is None:
-            raise CheckpointError(
-                f"{uri} is neither a checkpoint nor a training run with a {METRICS}"
-            )
-        uri = best
-    return read_checkpoint(uri)
+    if _is_checkpoint(Place.at(uri)):
+        return read_checkpoint(uri)
+    run = Run.at(uri)
+    record = run.read_record(RunRecord)
+    best = _best_checkpoint(run) if record is not None and record.job == "train" else None
+    if best is None:
+        raise CheckpointError(f"{uri} is neither a checkpoint nor a training run with a {METRICS}")
+    return read_checkpoint(best)

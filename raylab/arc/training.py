@@ -10,18 +10,17 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
+from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indices, store_pairs
 from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
-from raylab.arc.data.tasks import load_tasks
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
+from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.config.jobs import TrainConfig
 
 GPU_LOADER_PROCESSES = 4
-
-Row = dict[str, float]
-"""Metrics of one epoch."""
 
 
 class PlannedData(pl.LightningDataModule):
@@ -104,39 +103,38 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
 class EpochRecorder(pl.Callback):
     """Keeps the metrics and times of every epoch, as part of each checkpoint.
 
-    Add it before any callback that reads `summary` or saves a checkpoint.
+    Add it before any callback that reads `metrics` or saves a checkpoint.
     """
 
     def __init__(self, monitor: str, samples: int) -> None:
         """Record epochs of `samples` training pairs, over all workers; `monitor` names the best."""
         self.monitor, self.samples = monitor, samples
-        self.history: list[Row] = []
-        self.best: dict[str, Any] = {}
+        self.history: list[Epoch] = []
+        self.best: BestEpoch | None = None
         self._parameters = 0
         self._learning_rate = 0.0
         self._since = self._train_seconds = self._validation_seconds = 0.0
 
     @property
-    def summary(self) -> dict[str, Any]:
-        """`best` (with `groups`), `last` and `history` rows, and the model's `parameters`.
-
-        A row holds `epoch` (from 1), `step`, `train_loss`, all `val_*`, `learning_rate`,
-        `samples_per_second` in training, `train_seconds` and `validation_seconds`.
-        """
-        return {
-            "parameters": self._parameters,
-            "best": self.best,
-            "last": self.history[-1],
-            "history": self.history,
-        }
+    def metrics(self) -> TrainingMetrics:
+        """All that was recorded; there is an epoch."""
+        assert self.best is not None
+        return TrainingMetrics(
+            parameters=self._parameters,
+            best=self.best,
+            last=self.history[-1],
+            history=tuple(self.history),
+        )
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run goes on with."""
-        return {"history": self.history, "best": self.best}
+        """The record of the epochs, which a resumed run goes on with."""
+        return {"metrics": self.metrics.content()} if self.history else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with the record of the checkpoint."""
-        self.history, self.best = list(state_dict["history"]), dict(state_dict["best"])
+        metrics = TrainingMetrics.of_content(state_dict.get("metrics") or _older_state(state_dict))
+        assert metrics is not None
+        self.history, self.best = list(metrics.history), metrics.best
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count the parameters."""
@@ -160,18 +158,29 @@ class EpochRecorder(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add the row of the epoch; among equals the later one is the best, as Ray Train has it."""
         assert isinstance(pl_module, ArcModule)
-        row: Row = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        row |= {
-            "epoch": trainer.current_epoch + 1,
-            "step": trainer.global_step,
-            "learning_rate": self._learning_rate,
-            "samples_per_second": self.samples / self._train_seconds,
-            "train_seconds": self._train_seconds,
-            "validation_seconds": self._validation_seconds,
-        }
-        self.history.append(row)
-        if not self.best or row[self.monitor] >= self.best[self.monitor]:
-            self.best = {**row, "groups": pl_module.group_table}
+        epoch = Epoch.of_row(
+            {name: float(value) for name, value in trainer.callback_metrics.items()}
+            | {
+                "epoch": trainer.current_epoch + 1,
+                "step": trainer.global_step,
+                "learning_rate": self._learning_rate,
+                "samples_per_second": self.samples / self._train_seconds,
+                "train_seconds": self._train_seconds,
+                "validation_seconds": self._validation_seconds,
+            }
+        )
+        self.history.append(epoch)
+        if self.best is None or epoch.row()[self.monitor] >= self.best.row()[self.monitor]:
+            self.best = BestEpoch(
+                **dict(epoch), groups=pl_module.group_table, checkpoint=checkpoint_path(epoch.epoch)
+            )
+
+
+def _older_state(state: dict[str, Any]) -> dict[str, Any]:
+    """The state of checkpoints from before schema versions, as the record of that time."""
+    best = state["best"]
+    best = {**best, "checkpoint": checkpoint_path(best["epoch"])}
+    return {**state, "parameters": 0, "best": best, "last": state["history"][-1]}
 
 
 def build_trainer(

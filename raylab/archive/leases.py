@@ -1,4 +1,4 @@
-"""Who works on which case of a run, and what reviewers have typed so far.
+"""Leases of reviewers on the cases of a run, and the drafts of their decisions.
 
 Neither is part of the run's chain. A lease is taken by one statement, so any number of processes
 may serve reviewers. Times are those of the callers, whose clocks should agree to some seconds.
@@ -15,7 +15,7 @@ from raylab.errors import LeaseError
 
 
 class ReviewLeases:
-    """Leases and drafts on the cases of a run; `raylab.archive.store.Archive.desk` makes it."""
+    """Leases and drafts on the cases of a run; `RunArchive.leases` makes it."""
 
     def __init__(self, database: Database, run_id: int) -> None:
         """Uses the database of an archive that is open."""
@@ -36,7 +36,7 @@ class ReviewLeases:
         """
         values = {"reviewer": reviewer, "expires": until}
         free = (LEASES.c.expires <= now) | (LEASES.c.reviewer == reviewer)
-        statement = self._database.upsert(LEASES, values, free).returning(LEASES.c.reviewer)
+        statement = self._database.dialect.upsert(LEASES, values, free).returning(LEASES.c.reviewer)
         row = {"run_id": self._run_id, "sequence": case, **values}
         return self._database.write(
             lambda connection: connection.execute(statement, row).first() is not None
@@ -48,28 +48,28 @@ class ReviewLeases:
         self._database.write(lambda connection: connection.execute(statement))
 
     def leases(self, now: datetime) -> dict[int, Lease]:
-        """The leases that have not expired, by the sequence of their case."""
+        """Returns the leases that have not expired, by the sequence of their case."""
         of_run = (LEASES.c.run_id == self._run_id) & (LEASES.c.expires > now)
         statement = select(LEASES).where(of_run)
 
         def work(connection: Connection) -> dict[int, Lease]:
-            rows = connection.execute(statement).mappings()
-            return {row["sequence"]: Lease(row["reviewer"], row["expires"]) for row in rows}
+            rows = connection.execute(statement)
+            return {row.sequence: Lease(row.reviewer, row.expires) for row in rows}
 
         return self._database.read(work)
 
     def save(self, case: int, reviewer: str, draft: Draft) -> None:
-        """Keeps what a reviewer has typed on a case, in place of what was there.
+        """Keeps a reviewer's draft on a case, in place of the one before.
 
         A draft that a later one of the same page has overtaken on its way is dropped.
         """
         row = {"run_id": self._run_id, "sequence": case, "reviewer": reviewer, **vars(draft)}
         not_overtaken = (DRAFTS.c.page != draft.page) | (DRAFTS.c.edit <= draft.edit)
-        statement = self._database.upsert(DRAFTS, vars(draft), not_overtaken)
+        statement = self._database.dialect.upsert(DRAFTS, vars(draft), not_overtaken)
         self._database.write(lambda connection: connection.execute(statement, row))
 
     def draft(self, case: int, reviewer: str) -> Draft | None:
-        """What a reviewer has typed on a case and not settled."""
+        """Returns the reviewer's draft on a case; None if there is none."""
         columns = [DRAFTS.c[name] for name in Draft.__dataclass_fields__]
         statement = select(*columns).where(_mine(DRAFTS, self._run_id, case, reviewer))
 
@@ -80,7 +80,7 @@ class ReviewLeases:
         return self._database.read(work)
 
     def drafted(self, reviewer: str) -> set[int]:
-        """Sequences of the cases on which a reviewer has a draft that is not empty."""
+        """Returns the sequences of the cases on which a reviewer has a draft that is not empty."""
         mine = (DRAFTS.c.run_id == self._run_id) & (DRAFTS.c.reviewer == reviewer)
         typed = or_(*(DRAFTS.c[name] != "" for name in ("choice", "code", "justification")))
         statement = select(DRAFTS.c.sequence).where(mine & typed)
@@ -95,7 +95,7 @@ def require_lease(connection: Connection, run_id: int, case: int, reviewer: str)
     """
     mine = select(LEASES).where(_mine(LEASES, run_id, case, reviewer)).with_for_update()
     if connection.execute(mine).first() is None:
-        raise LeaseError(f"case {case} is not on the desk of {reviewer} any more: open it again")
+        raise LeaseError(f"{reviewer} has no lease on case {case} any more: open it again")
 
 
 def clear(connection: Connection, run_id: int, case: int, reviewer: str) -> None:

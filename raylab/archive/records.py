@@ -1,4 +1,4 @@
-"""The rows of an archive, free of how a database holds them."""
+"""The records of an archive, independent of how a database holds them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-Json = dict[str, Any]
+Body = dict[str, Any]
+"""What the owner of a record keeps in it, as JSON values; the archive looks into none."""
 
 HUMAN = "human"
 """Status of a case that waits for a person."""
-DECIDE = "decide"
-"""Action of a decision that gives a code."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class CallRow:
 
 @dataclass(frozen=True)
 class CaseRow:
-    """What became of a case in a run: one row a case and run.
+    """The outcome of a case in a run: one row for each case and run.
 
     Attributes:
         case: id of the case; unique in a run.
@@ -73,12 +72,12 @@ class CaseRow:
     description_hash: str
     description: str
     status: str
-    body: Json
+    body: Body
 
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """What a person decided on a case of a run; a later one supersedes, none is changed.
+    """A person's decision on a case of a run; a later one supersedes it, none is changed.
 
     Attributes:
         case: id of the case.
@@ -92,16 +91,16 @@ class DecisionRow:
     action: str
     reviewer: str
     status: str
-    body: Json
+    body: Body
 
 
 @dataclass(frozen=True)
 class Lease:
-    """Who works on a case.
+    """The right to work on a case, which one reviewer has at a time.
 
     Attributes:
-        reviewer: who.
-        expires: when another may, UTC.
+        reviewer: who has it.
+        expires: when another may take it, UTC.
     """
 
     reviewer: str
@@ -110,7 +109,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a reviewer has typed on a case and not decided yet, whatever it is.
+    """The fields that a reviewer has filled in on a case and not decided yet, not checked.
 
     Attributes:
         choice: A, B or own; empty while none is made.
@@ -145,8 +144,8 @@ class RunRow:
     """
 
     name: str
-    config: Json
-    versions: Json
+    config: Mapping[str, Any]
+    versions: Mapping[str, Any]
     started: datetime
     finished: datetime | None
     records: int
@@ -156,7 +155,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class Chained:
-    """Where a record stands in the chain of its run.
+    """The place of a record in the chain of its run.
 
     Attributes:
         run: name of the run.
@@ -185,7 +184,7 @@ class StoredDecision(DecisionRow, Chained):
 
 @dataclass(frozen=True)
 class CurrentCase:
-    """A case and all that was decided on it since.
+    """A case and all decisions on it since.
 
     Attributes:
         case: the case, as the run left it.
@@ -200,20 +199,10 @@ class CurrentCase:
         """The status that the latest decision gave the case, or the run without one."""
         return self.decisions[-1].status if self.decisions else self.case.status
 
-    @property
-    def code(self) -> str | None:
-        """The code that holds now; None while a person must decide."""
-        if self.status == HUMAN:
-            return None
-        if self.decisions and self.decisions[-1].action == DECIDE:
-            classification = self.decisions[-1].body.get("classification") or {}
-            return classification.get("label", classification.get("code"))
-        return self.case.body.get("label", self.case.body.get("code"))
-
 
 @dataclass(frozen=True)
-class Spent:
-    """What the calls that a run sent have cost.
+class RunCost:
+    """The tokens and the price of the calls that a run sent.
 
     Attributes:
         prompt_tokens: tokens of the requests.
@@ -229,7 +218,7 @@ class Spent:
 
 
 class Fault(StrEnum):
-    """What is wrong with a record."""
+    """A way in which a record is not as it was archived."""
 
     ALTERED = "altered"
     """Its content, or its hash, is not what was archived."""
@@ -239,11 +228,11 @@ class Fault(StrEnum):
     INSERTED = "inserted"
     """It was put in without a place in the chain."""
     DESCRIPTION = "description"
-    """Its description is not the one that its subject is the hash of."""
+    """Its description is not the one whose hash it has."""
 
 
 @dataclass(frozen=True)
-class Problem:
+class ChainProblem:
     """A record that cannot be trusted.
 
     Attributes:

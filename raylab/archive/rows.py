@@ -1,41 +1,57 @@
-"""How the records of an archive lie in its tables."""
+"""The records of an archive as rows of its tables, and back."""
 
 import json
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping
+from sqlalchemy import Row
 
 from raylab.archive.chain import canonical, digest, record_hash
 from raylab.archive.records import (
     CallRow,
     CaseRow,
     DecisionRow,
-    Json,
     RunRow,
     StoredCase,
     StoredDecision,
 )
 from raylab.archive.tables import in_utc
 
-
-def run_row(row: RowMapping, **changes: Any) -> RunRow:
-    """The run of a row, with fields set otherwise."""
-    values: Json = {
-        "name": row["name"],
-        "config": json.loads(row["config"]),
-        "versions": json.loads(row["versions"]),
-        "started": row["started"],
-        "finished": row["finished"],
-        "records": row["head_sequence"],
-        "head_hash": row["head_hash"],
-        "uid": row["uid"],
-    }
-    return RunRow(**{**values, **changes})
+AnyRow = Row[*tuple[Any, ...]]
 
 
-def call_values(row: CallRow) -> Json:
-    """The columns of a call.
+@dataclass(frozen=True)
+class NewRecord:
+    """A record that is appended to a chain.
+
+    Attributes:
+        sequence: Its place in the chain.
+        hash: Its hash, which the next record follows.
+        columns: The columns of its row but for its run.
+    """
+
+    sequence: int
+    hash: str
+    columns: dict[str, Any]
+
+
+def run_row(row: AnyRow) -> RunRow:
+    """Returns the run of a row."""
+    return RunRow(
+        name=row.name,
+        config=json.loads(row.config),
+        versions=json.loads(row.versions),
+        started=row.started,
+        finished=row.finished,
+        records=row.head_sequence,
+        head_hash=row.head_hash,
+        uid=row.uid,
+    )
+
+
+def call_values(row: CallRow) -> dict[str, Any]:
+    """Returns the columns of a call.
 
     Raises:
         ValueError: Its time has no zone.
@@ -44,25 +60,26 @@ def call_values(row: CallRow) -> Json:
     return {**vars(row), "parameters": parameters, "created": in_utc(row.created)}
 
 
-def call_row(row: RowMapping) -> CallRow:
-    """The call of a row."""
-    return CallRow(**{**row, "parameters": json.loads(row["parameters"])})
+def call_row(row: AnyRow) -> CallRow:
+    """Returns the call of a row."""
+    columns = {field.name: getattr(row, field.name) for field in fields(CallRow)}
+    return CallRow(**{**columns, "parameters": json.loads(row.parameters)})
 
 
 def texts_of(row: CaseRow | DecisionRow) -> dict[str, str]:
-    """The columns of a record but for its body."""
+    """Returns the columns of a record but for its body."""
     return {name: value for name, value in vars(row).items() if name != "body"}
 
 
-def chained_values(
+def new_record(
     kind: str,
     row: CaseRow | DecisionRow,
     body: str,
     previous: str,
     sequence: int,
     created: datetime,
-) -> Json:
-    """The columns of a record at its place in the chain, but for its run.
+) -> NewRecord:
+    """Returns a record at its place in the chain.
 
     Args:
         kind: case or decision.
@@ -73,32 +90,32 @@ def chained_values(
         created: Now.
     """
     texts = texts_of(row)
-    return {
+    own = record_hash(kind, previous, sequence, created, texts, body)
+    columns: dict[str, Any] = {
         **texts,
         "body": body,
         "case_key": digest(row.case),
         "sequence": sequence,
         "created": created,
         "previous_hash": previous,
-        "hash": record_hash(kind, previous, sequence, created, texts, body),
+        "hash": own,
     }
+    return NewRecord(sequence, own, columns)
 
 
-def stored_case(run: str, row: RowMapping) -> StoredCase:
-    """The case of a row."""
-    return StoredCase(
-        **_stored(run, row),
-        description_hash=row["description_hash"],
-        description=row["description"],
-    )
+def stored_case(run: str, row: AnyRow) -> StoredCase:
+    """Returns the case of a row."""
+    columns = _stored(run, row)
+    return StoredCase(**columns, description_hash=row.description_hash, description=row.description)
 
 
-def stored_decision(run: str, row: RowMapping) -> StoredDecision:
-    """The decision of a row."""
-    return StoredDecision(**_stored(run, row), action=row["action"], reviewer=row["reviewer"])
+def stored_decision(run: str, row: AnyRow) -> StoredDecision:
+    """Returns the decision of a row."""
+    return StoredDecision(**_stored(run, row), action=row.action, reviewer=row.reviewer)
 
 
-def _stored(run: str, row: RowMapping) -> Json:
-    """What every record of a chain has."""
+def _stored(run: str, row: AnyRow) -> dict[str, Any]:
+    """The fields that every record of a chain has."""
     names = ("sequence", "created", "previous_hash", "hash", "case", "status")
-    return {"run": run, "body": json.loads(row["body"]), **{name: row[name] for name in names}}
+    columns = {name: getattr(row, name) for name in names}
+    return {"run": run, "body": json.loads(row.body), **columns}

@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Table, func, select
 
 from raylab.archive.chain import content_key, digest, record_hash, run_hash
-from raylab.archive.database import ContentError, Database
-from raylab.archive.records import Fault, Problem
+from raylab.archive.database import Database
+from raylab.archive.dialects import ContentError
+from raylab.archive.records import ChainProblem, Fault
 from raylab.archive.tables import CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
 
@@ -63,10 +64,10 @@ class _Walk:
     run: str
     before: str | None
     expected: int = 1
-    problems: list[Problem] = field(default_factory=list[Problem])
+    problems: list[ChainProblem] = field(default_factory=list[ChainProblem])
 
     def note(self, sequence: int, record: str, fault: Fault, detail: str) -> None:
-        self.problems.append(Problem(self.run, sequence, record, fault, detail))
+        self.problems.append(ChainProblem(self.run, sequence, record, fault, detail))
 
     def step(self, link: _Link | _Unreadable) -> None:
         if link.sequence < self.expected:
@@ -118,8 +119,8 @@ class _Walk:
         self.before = own
 
 
-def problems_of(database: Database, run: str | None) -> list[Problem]:
-    """What is wrong with a run, or with all of them; see `Archive.verify`.
+def verify_chains(database: Database, run: str | None) -> list[ChainProblem]:
+    """Returns what is wrong with a run, or with all of them; see `RunArchive.verify`.
 
     Raises:
         ArchiveError: There is no such run, or reading fails altogether.
@@ -134,12 +135,12 @@ def problems_of(database: Database, run: str | None) -> list[Problem]:
     return found if run is not None else found + _without_run(database)
 
 
-def _run_problems(database: Database, run_id: int, name: str) -> list[Problem]:
+def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProblem]:
     statement = select(RUNS).where(RUNS.c.id == run_id)
     try:
         row = database.read(lambda connection: connection.execute(statement).one())
     except ContentError as error:
-        return [Problem(name, 0, "the run itself", Fault.ALTERED, f"unreadable: {error}")]
+        return [ChainProblem(name, 0, "the run itself", Fault.ALTERED, f"unreadable: {error}")]
     own_hash = run_hash(row.name, row.config, row.versions, row.started, row.uid)
     walk = _Walk(row.name, own_hash)
     links = _links(database, run_id, row.head_sequence)
@@ -164,11 +165,11 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[Problem]:
     return walk.problems
 
 
-def _beyond(connection: Connection, run_id: int) -> list[Problem]:
+def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:
     """Records after the last one that the run knows of."""
     run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
     return [
-        Problem(
+        ChainProblem(
             run.name,
             row.sequence,
             f"{kind} {row.case!r}",
@@ -185,7 +186,7 @@ def _beyond(connection: Connection, run_id: int) -> list[Problem]:
     ]
 
 
-def _without_run(database: Database) -> list[Problem]:
+def _without_run(database: Database) -> list[ChainProblem]:
     """Runs that have records and no row."""
 
     def work(connection: Connection) -> dict[int, int]:
@@ -198,7 +199,7 @@ def _without_run(database: Database) -> list[Problem]:
         return found
 
     return [
-        Problem(f"#{run_id}", 0, "the run itself", Fault.MISSING, f"{count} records are of it")
+        ChainProblem(f"#{run_id}", 0, "the run itself", Fault.MISSING, f"{count} records are of it")
         for run_id, count in sorted(database.read(work).items())
     ]
 

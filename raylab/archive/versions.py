@@ -8,31 +8,30 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from alembic.runtime.migration import MigrationStep
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect
 
 from raylab.archive import migrations
+from raylab.archive.dialects import DatabaseDialect
 from raylab.archive.tables import METADATA
 from raylab.errors import ArchiveError
 
 VERSION_TABLE = "archive_version"
-ADVISORY_LOCK = 0x7261796C6162
-"""Number of the lock, among all of a PostgreSQL server's database, that upgrades hold."""
 DIRECTORY = Path(migrations.__file__).parent
 ONE_AT_A_TIME = threading.Lock()
 """Alembic's operations are global to the process."""
 
 
-def latest() -> str:
-    """The version that this raylab writes."""
+def latest_version() -> str:
+    """Returns the version that this raylab writes."""
     return _script().get_current_head() or ""
 
 
-def current(connection: Connection, place: str) -> str | None:
-    """The version of a database; None of an empty one.
+def current_version(connection: Connection, dialect: DatabaseDialect) -> str | None:
+    """Returns the version of a database; None of an empty one.
 
     Args:
         connection: Where to look.
-        place: The database, for the error.
+        dialect: The database.
 
     Raises:
         ArchiveError: It is of a newer version, or holds tables that are not an archive's.
@@ -43,37 +42,32 @@ def current(connection: Connection, place: str) -> str | None:
         known = [script.revision for script in _script().walk_revisions()]
         if version is not None and version not in known:
             raise ArchiveError(
-                f"archive {place} is of schema {version}, this raylab knows {latest()} at most: "
-                "update raylab"
+                f"archive {dialect.place} is of schema {version}, this raylab knows "
+                f"{latest_version()} at most: update raylab"
             )
         return version
-    strange = names if connection.dialect.name == "sqlite" else names & METADATA.tables.keys()
+    strange = names & METADATA.tables.keys() if dialect.on_server else names
     if strange:
         listed = ", ".join(sorted(strange)[:3])
         raise ArchiveError(
-            f"{place} is no archive, it holds tables that raylab did not make ({listed}): choose "
-            "another file or database"
+            f"{dialect.place} is no archive, it holds tables that raylab did not make ({listed}): "
+            "choose another file or database"
         )
     return None
 
 
-def upgrade(connection: Connection, place: str) -> None:
-    """Takes a database to the latest version, within the transaction of a connection.
-
-    Two processes never do so at once: on SQLite the transaction that writes is alone, on
-    PostgreSQL it holds a lock to its end.
+def upgrade(connection: Connection, dialect: DatabaseDialect) -> None:
+    """Takes a database to the latest version, in one transaction and never twice at once.
 
     Args:
         connection: In a transaction that writes.
-        place: The database, for the error.
+        dialect: The database.
 
     Raises:
-        ArchiveError: As `current`.
+        ArchiveError: As `current_version`.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-    if current(connection, place) != latest():
+    dialect.lock_schema(connection)
+    if current_version(connection, dialect) != latest_version():
         context = _context(connection)
         with ONE_AT_A_TIME, Operations.context(context):
             context.run_migrations()

@@ -131,7 +131,7 @@ def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
         memory = stack.enter_context(_Memory())
         progress = AnnotationProgress(total)
         seconds, _ = timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
-        statuses = archive.counts(name)
+        statuses = archive.run(name).counts()
     tally = progress.tally
     assert statuses == {"accepted": total + WARM_UP_CASES}
     assert tally.sent == CALLS_OF_A_CASE * total

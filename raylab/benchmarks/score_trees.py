@@ -5,7 +5,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from raylab.quality.logs import EvalLog
+from raylab.runs.eval_logs import EvalLog
 
 MODELS = 50
 GENERATIONS = 5

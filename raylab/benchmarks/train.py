@@ -25,7 +25,7 @@ from raylab.arc.data.batching import (
     demonstration_table,
     store_pairs,
 )
-from raylab.arc.data.tasks import load_tasks
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.models.base import build_model
 from raylab.arc.module import grid_loss
 from raylab.arc.precision import hardware_precision

@@ -74,7 +74,7 @@ def run_annotate(config: AnnotateConfig) -> None:
         )
         if not run.finished:
             _annotate(config, codebook, run, archive, location)
-            archive.finish_run(run.name)
+            archive.run(run.name).finish()
             run.finish()
         conclude(config, run, archive)
 
@@ -86,7 +86,7 @@ def _annotate(
         log_line(f"warning: {warning}", logging.WARNING)
     # The whole input is read before anything is paid for, so that a bad row costs nothing.
     total = sum(1 for _ in select_cases(config.cases, config.generations, codebook))
-    before = archive.counts(run.name)
+    before = archive.run(run.name).counts()
     done = sum(before.values())
     log_line(
         f"{total} cases, {done} of them done -> {run}, {archive.place}",
@@ -146,7 +146,7 @@ def drive(
     stopped = False
     fresh = map(Work, chunks)
     while True:
-        while not stopped and pool.has_room and (work := pool.again() or next(fresh, None)):
+        while not stopped and pool.has_room and (work := pool.take_lost() or next(fresh, None)):
             pool.submit(work)
         if not pool.busy and (stopped or (pool.has_room and not pool.submit_suspect())):
             return
@@ -172,9 +172,8 @@ class Pool:
             archive: location of the archive, as this machine knows it.
             embedded: where the embedded model is served on this machine, if it is used.
         """
-        llm = config.llm
-        used = {chat.endpoint for chat in llm.roles.values()}
-        slots = [llm.endpoints[name].limits.concurrency for name in used]
+        used = {chat.endpoint for chat in config.llm.roles.values()}
+        slots = [config.llm.endpoints[name].limits.concurrency for name in used]
         count = min(config.actors or _cpus(), *slots)
         cases = max(CASES_AHEAD * max(slots) // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
@@ -187,25 +186,30 @@ class Pool:
         self._lost: dict[ObjectRef[Any], int] = {}
         """Lost actors by the call that they answer when they are back."""
         self._busy = Counter(dict.fromkeys(range(count), 0))
+        """Chunks under way by actor."""
+        self._start(config, count, archive, embedded)
+
+    def _start(
+        self, config: AnnotateConfig, count: int, archive: str, embedded: Embedded | None
+    ) -> None:
         # Actors find each other by name: a handle among an actor's arguments lies in the object
         # store, where a restart may no longer find it.
         writer, limiter = f"writer-{uuid4().hex}", None
-        self._writer = _lasting(ArchiveWriter, writer).remote(archive)
+        self._writer = _restarting(ArchiveWriter, writer).remote(archive)
         self._others: list[Any] = [self._writer]
-        if limited_endpoints(llm):
+        if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"
-            self._others.append(_lasting(RateLimiterActor, limiter).remote(llm, run, archive))
+            actor = _restarting(RateLimiterActor, limiter)
+            self._others.append(actor.remote(config.llm, self._run, archive))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
             scheduling_strategy=this_node() if embedded else "SPREAD",
         )
-        shares = [share_concurrency(llm, number, count) for number in range(count)]
+        llms = [share_concurrency(config.llm, number, count) for number in range(count)]
+        shares = [config.model_copy(update={"llm": llm}) for llm in llms]
         self._actors: list[Any] = [
-            annotator.remote(
-                config.model_copy(update={"llm": share}), run, writer, limiter, embedded
-            )
-            for share in shares
+            annotator.remote(share, self._run, writer, limiter, embedded) for share in shares
         ]
 
     def __enter__(self) -> "Pool":
@@ -230,9 +234,9 @@ class Pool:
         actor = min(self._reachable, key=self._busy.__getitem__)
         self._busy[actor] += 1
         self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
-        self._count()
+        self._record_in_flight()
 
-    def again(self) -> Work | None:
+    def take_lost(self) -> Work | None:
         """Takes cases whose process was lost, to be run by another; None if there are none."""
         return self._again.pop() if self._again else None
 
@@ -259,9 +263,9 @@ class Pool:
             try:
                 yield result_of(ref)
             except RayActorError as error:
-                self._miss(actor)
+                self._mark_lost(actor)
                 yield from self._after_loss(work, error)
-        self._count()
+        self._record_in_flight()
 
     def stop(self) -> None:
         """Lets no actor send another call; those in flight are finished and archived."""
@@ -273,7 +277,7 @@ class Pool:
         lost = set(self._lost.values())
         return [actor for actor in self._busy if actor not in lost]
 
-    def _miss(self, actor: int) -> None:
+    def _mark_lost(self, actor: int) -> None:
         """Gives an actor nothing more until it answers, from another process or node.
 
         Ray takes time to tell a lost node from a slow one; until then every call of the actor
@@ -293,7 +297,7 @@ class Pool:
         else:
             self._suspects += [Work([case], alone=True) for case in work.chunk]
 
-    def _count(self) -> None:
+    def _record_in_flight(self) -> None:
         cases = sum(len(work.chunk) for _, work in self._pending.values())
         self._meters.set(CASES_IN_FLIGHT, cases)
 
@@ -310,7 +314,7 @@ def _cpus() -> int:
     return max(int(ray.cluster_resources().get("CPU", 1)), 1)
 
 
-def _lasting(kind: type, name: str) -> Any:
+def _restarting(kind: type, name: str) -> Any:
     """Returns a named actor on this node, beside the archive's file, that restarts when it dies."""
     return ray.remote(kind).options(
         name=name,

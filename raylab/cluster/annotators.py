@@ -37,10 +37,10 @@ class ArchiveWriter:
         return self._archive.calls_of(description_hashes)
 
     def add_cases(self, run: str, rows: Sequence[CaseRow]) -> None:
-        self._archive.add_cases(run, rows)
+        self._archive.run(run).add_cases(rows)
 
     def known(self, run: str, cases: Sequence[str]) -> dict[str, str]:
-        return self._archive.known(run, cases)
+        return self._archive.run(run).statuses(cases)
 
 
 class RateLimiterActor(RateLimiter):
@@ -49,7 +49,7 @@ class RateLimiterActor(RateLimiter):
     def __init__(self, llm: LlmConfig, run: str, location: str) -> None:
         limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
         with Archive.open(location, wait=SERVER_SECONDS) as archive:
-            spent = archive.spent(run)
+            spent = archive.run(run).cost()
         tokens = spent.prompt_tokens + spent.completion_tokens
         super().__init__(limits, llm.budget, Spend(tokens, spent.cost))
 

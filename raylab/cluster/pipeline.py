@@ -5,20 +5,22 @@ Every stage keeps what it finished, so that a second run does only what is missi
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-import numpy as np
 import ray
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
-from raylab.arc.data.tasks import load_tasks
-from raylab.arc.evaluation import predicted_examples
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.evaluation import AnsweredTask, answer_tasks, choose_pictures, picture_examples
+from raylab.arc.records import Examples, PipelineMetrics, TrainingMetrics
+from raylab.arc.score_plan import ScorePlan
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit
+from raylab.config.arc import DataConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
@@ -26,13 +28,14 @@ from raylab.errors import RunError
 from raylab.log import log_line, log_tables
 from raylab.quality.record import Quality, TreeQuality
 from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline_page import Example, PipelineReport, Prediction, render_pipeline
+from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.quality import log_quality
 from raylab.report.tables import comparison_table
-from raylab.runs.run import METRICS, RECORD, SCORES, Json, Run
+from raylab.runs.records import Record
+from raylab.runs.run import SCORES, Run
 
 PRIOR = "prior"
-EXAMPLES = "examples.json"
+R = TypeVar("R", bound=Record)
 
 
 def run_pipeline(config: PipelineConfig) -> None:
@@ -52,20 +55,20 @@ def run_pipeline(config: PipelineConfig) -> None:
         return
     with session(config.cluster, run):
         trained = _train(config, run)
-        best = {name: str(run / name / m["best"]["checkpoint"]) for name, m in trained.items()}
+        best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
         models = best | taken
         _score(config, run, models)
-        if not (run / EXAMPLES).exists():
-            run.write_json(EXAMPLES, {"examples": _examples(config, run, models)})
+        if run.read_record(Examples) is None:
+            run.write_record(_examples(config, run, models))
         run.write_record(_measure(config, run))
     write_page(run, _page(config, run))
     run.finish()
     _tell_outcome(run)
 
 
-def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
+def _train(config: PipelineConfig, run: Run) -> dict[str, TrainingMetrics]:
     """The metrics of every model, each trained in a run directory within the pipeline's."""
-    results: dict[str, Json] = {}
+    results: dict[str, TrainingMetrics] = {}
     for name, model in _named(config.models).items():
         training = TrainConfig(
             storage=run.uri,
@@ -79,7 +82,7 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, Json]:
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
         results[name] = fit(training, own, within=run)
-        run.write_json(METRICS, {"models": results})
+        run.write_record(PipelineMetrics(models=results))
     return results
 
 
@@ -107,71 +110,52 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     return Quality.of(quality, {uri: measure(uri) for uri in config.score_trees})
 
 
-def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> list[Json]:
-    """What each model answers to a few of the scored tasks, by Ray tasks."""
-    chosen = _pictured_tasks(config, run)
+def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Examples:
+    """The answers of each model to a few of the scored tasks, by Ray tasks."""
+    scored = _written(run, ScorePlan).tasks
+    tasks = [task for task in load_tasks(config.data) if task.id in scored]
+    chosen = choose_pictures(tasks, config.pictures)
     if not chosen:
-        return []
-    predict = ray.remote(_predict).options(num_cpus=1)
+        return Examples(examples=())
+    answer = ray.remote(_answer).options(num_cpus=1)
     data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
-    answers = {name: predict.remote(fetch_checkpoint(uri), data) for name, uri in models.items()}
-    examples: dict[str, Json] = {}
-    for name, answer in answers.items():
-        for item in cast("list[Json]", result_of(cast("Any", answer))):
-            shared = {key: item[key] for key in ("task", "input", "target")}
-            example = examples.setdefault(item["task"], {**shared, "predictions": {}})
-            example["predictions"][name] = {"grid": item["prediction"], "solved": item["solved"]}
-    return list(examples.values())
+    answers = {name: answer.remote(fetch_checkpoint(uri), data) for name, uri in models.items()}
+    return picture_examples({name: result_of(cast("Any", of)) for name, of in answers.items()})
 
 
-def _pictured_tasks(config: PipelineConfig, run: Run) -> list[str]:
-    """`config.pictures` task ids, evenly over the scored tasks by size of output."""
-    units = cast("Json", run.read_json(f"{SCORES}.json"))["units"]
-    scored = {id_ for ids in units.values() for id_ in ids}
-    tasks = (task for task in load_tasks(config.data) if task.id in scored)
-    by_size = sorted(tasks, key=lambda task: (task.pairs[-1].output.size, task.id))
-    count = min(config.pictures, len(by_size))
-    steps = np.linspace(0, len(by_size) - 1, count + 2)[1:-1].round().astype(int)
-    return [by_size[step].id for step in dict.fromkeys(steps.tolist())]
-
-
-def _predict(checkpoint: Checkpoint, data: Any) -> list[Json]:
+def _answer(checkpoint: Checkpoint, data: DataConfig) -> list[AnsweredTask]:
     torch.set_num_threads(1)
-    return predicted_examples(checkpoint, load_tasks(data), torch.device("cpu"))
+    return answer_tasks(checkpoint, load_tasks(data), torch.device("cpu"))
 
 
 def _page(config: PipelineConfig, run: Run) -> str:
-    quality = _quality(run)
-    examples = cast("list[Json]", (run.read_json(EXAMPLES) or {})["examples"])
+    quality = _written(run, Quality)
     return render_pipeline(
         PipelineReport(
-            title=f"raylab pipeline {run.name}",
             uri=run.uri,
-            models=(run.read_json(METRICS) or {})["models"],
+            record=run.record,
+            config=config,
+            models=_written(run, PipelineMetrics).models,
             quality={f"{config.data.source} tasks": quality, **quality.others},
-            examples=[_example(item) for item in examples],
-            record=run.read_json(RECORD) or {},
-            metric=config.scoring.metric,
+            examples=_written(run, Examples).examples,
         )
     )
 
 
-def _quality(run: Run) -> Quality:
-    quality = run.read_record(Quality)
-    if quality is None:
-        raise RunError(f"run {run} has no {Quality.file} that can be read: give another name=")
-    return quality
-
-
-def _example(item: Json) -> Example:
-    predictions = {name: Prediction(**answer) for name, answer in item["predictions"].items()}
-    return Example(item["task"], item["input"], item["target"], predictions)
+def _written(run: Run, kind: type[R]) -> R:
+    """A record that the pipeline wrote before."""
+    record = run.read_record(kind)
+    if record is None:
+        raise RunError(f"run {run} has no {kind.file} that can be read: give another name=")
+    return record
 
 
 def _tell_outcome(run: Run) -> None:
-    quality = _quality(run)
-    models = (run.read_json(METRICS) or {})["models"]
-    log_tables(comparison_table(models), models={name: m["best"] for name, m in models.items()})
+    quality, models = _written(run, Quality), _written(run, PipelineMetrics).models
+    log_tables(
+        comparison_table(models),
+        models={name: of.best.model_dump(mode="json") for name, of in models.items()},
+    )
     log_quality(quality)
     for uri, other in quality.others.items():
         log_line(f"\n{uri}")

@@ -5,23 +5,30 @@ import os
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import ray
 import ray.train
 from ray.exceptions import RayActorError
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 from ray.util.queue import Empty, Queue
 
-from raylab import errors
 from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, load_weights
 from raylab.arc.models.base import build_model
+from raylab.arc.records import TrainingMetrics
 from raylab.arc.trained_models import fetch_checkpoint
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
-from raylab.cluster.train_messages import HEARTBEAT_SECONDS, Forward, Line, WorkerFailure, work
+from raylab.cluster.train_entry import SETTINGS, work
+from raylab.cluster.train_messages import (
+    HEARTBEAT_SECONDS,
+    Forward,
+    LogMessage,
+    WorkerFailure,
+    WorkerSettings,
+    of_report,
+)
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.log import log_line, log_tables
@@ -30,7 +37,16 @@ from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
-from raylab.runs.run import METRICS, RECORD, Json, Run
+from raylab.runs.run import Run
+
+try:
+    # Ray Train has no public name for the failure of a worker that its code did not cause.
+    from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
+except ImportError as error:
+    raise ImportError(
+        f"ray {ray.__version__} has no WorkerHealthCheckFailedError, by which raylab tells lost "
+        "workers from failed ones: install the version of ray in constraints.txt"
+    ) from error
 
 logger = logging.getLogger("raylab")
 
@@ -55,14 +71,12 @@ def train(config: TrainConfig) -> None:
     run = Run.open(config, config.job)
     with session(config.cluster, run):
         metrics = fit(config, run)
-    best, models = metrics["best"], {config.model.architecture: metrics}
-    page = PipelineReport(
-        f"raylab train {run.name}", run.uri, models, record=run.read_json(RECORD) or {}
-    )
+    best, models = metrics.best, {config.model.architecture: metrics}
+    page = PipelineReport(run.uri, run.record, config, models)
     write_page(run, render_pipeline(page))
-    tables = comparison_table(models), group_table(best["groups"])
-    log_tables(*tables, models={config.model.architecture: best})
-    checkpoint = str(run / best["checkpoint"])
+    tables = comparison_table(models), group_table(best.groups)
+    log_tables(*tables, models={config.model.architecture: best.model_dump(mode="json")})
+    checkpoint = str(run / best.checkpoint)
     log_line(
         f"run {run}\nbest checkpoint {checkpoint}\nreport {run / PAGE}",
         uri=run.uri,
@@ -70,8 +84,8 @@ def train(config: TrainConfig) -> None:
     )
 
 
-EpochListener = Callable[[Json], None]
-"""Called with a run's `metrics.json` after each epoch that is safely stored."""
+EpochListener = Callable[[TrainingMetrics], None]
+"""Called with a run's metrics after each epoch that is safely stored."""
 
 
 def fit(
@@ -80,8 +94,8 @@ def fit(
     on_epoch: EpochListener | None = None,
     *,
     within: Run | None = None,
-) -> Json:
-    """Train in the current Ray session; returns what is written to the run's `metrics.json`.
+) -> TrainingMetrics:
+    """Train in the current Ray session; returns the run's metrics, which it writes as well.
 
     A finished run is not trained again. A run with a checkpoint goes on from its latest.
 
@@ -94,9 +108,9 @@ def fit(
     Raises:
         RaylabError: what a user can act on, with the way out.
     """
-    if run.finished:
+    if run.finished and (metrics := run.read_record(TrainingMetrics)):
         log_line(f"run {run.name} is finished, nothing is left to do", training=run.name)
-        return run.read_json(METRICS) or {}
+        return metrics
     for name, value in TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
     start = _start(config)
@@ -106,12 +120,7 @@ def fit(
     with _listener(config, run, on_epoch, meters) as queue:
         trainer = TorchTrainer(
             work,
-            train_loop_config={
-                "config": config.model_dump(mode="json"),
-                "start": ray.put(start),
-                "run_id": run.id,
-                "queue": queue,
-            },
+            train_loop_config={SETTINGS: WorkerSettings(config, ray.put(start), run.id, queue)},
             torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
             scaling_config=ScalingConfig(
                 num_workers=config.cluster.workers, use_gpu=gpu, resources_per_worker=resources
@@ -138,11 +147,11 @@ def fit(
             raise kind(
                 f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
             ) from error
-    if result.return_value is not None:
-        kind, message = result.return_value
-        raise cast("RaylabError", getattr(errors, kind)(message))
-    metrics = cast("Json", result.metrics)["summary"]
-    run.write_json(METRICS, metrics)
+    if isinstance(result.return_value, RaylabError):
+        raise result.return_value
+    assert result.metrics is not None
+    metrics = of_report(result.metrics)
+    run.write_record(metrics)
     run.finish()
     return metrics
 
@@ -190,15 +199,15 @@ def _listen(
         match message:
             case logging.LogRecord():
                 logger.handle(message)
-            case Line(text, fields):
+            case LogMessage(text, fields):
                 log_line(text, training=training, **fields)
             case WorkerFailure(rank, reason):
                 meters.add(WORKER_FAILURES, training=training)
                 text = f"worker {rank} failed ({reason})"
                 log_line(text, logging.WARNING, training=training, worker=rank)
-            case _:
-                row = message["last"]
-                run.write_json(METRICS, message)
+            case TrainingMetrics():
+                row = message.last.row()
+                run.write_record(message)
                 curves.add(row)
                 log_line(epoch_line(row, epochs), training=training, epochs=epochs, **row)
                 meters.set(EPOCH, row["epoch"], training=training)
@@ -206,6 +215,8 @@ def _listen(
                 meters.set(SAMPLES, row["samples_per_second"], training=training)
                 if on_epoch is not None:
                     on_epoch(message)
+            case _:
+                raise TypeError(f"no message of a training: {message}")
     curves.close()
 
 

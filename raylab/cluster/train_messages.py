@@ -1,31 +1,47 @@
-"""What passes between the processes of a training.
+"""The messages between the processes of a training.
 
-All of them import it, and Lightning takes seconds to import: only those that train do.
+All of them import this module. Torch and Lightning take seconds to import: only the processes that
+train do.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
+import ray
 import ray.train
 from ray.util.queue import Queue
 
-from raylab.runs.run import Json
+from raylab.arc.records import TrainingMetrics
+from raylab.config.jobs import TrainConfig
 
 HEARTBEAT_SECONDS = 30.0
 """A training that goes on gives a sign of life this often at least, unless it validates."""
+SUMMARY = "summary"
 
 
-def work(settings: dict[str, Any]) -> tuple[str, str] | None:
-    """Train as one worker; see `raylab.cluster.train_worker.train_worker`."""
-    from raylab.cluster.train_worker import train_worker
+@dataclass(frozen=True)
+class WorkerSettings:
+    """Everything that a worker is given.
 
-    return train_worker(settings)
+    Attributes:
+        config: What is trained.
+        start: The `Checkpoint` whose weights the model starts from, or None.
+        run_id: Id of the run, which its checkpoints carry.
+        queue: Takes the messages to the driver.
+    """
+
+    config: TrainConfig
+    start: "ray.ObjectRef[Any]"
+    run_id: str | None
+    queue: Queue
 
 
-class Line(NamedTuple):
-    """What the driver is to say."""
+class LogMessage(NamedTuple):
+    """A line that the driver logs, with its fields."""
 
     message: str
-    fields: Json
+    fields: Mapping[str, Any]
 
 
 class WorkerFailure(NamedTuple):
@@ -35,19 +51,33 @@ class WorkerFailure(NamedTuple):
     reason: str
 
 
+def as_report(metrics: TrainingMetrics) -> dict[str, Any]:
+    """The metrics of the last epoch as Ray Train takes them, with the whole record."""
+    return {**metrics.last.row(), SUMMARY: metrics.content()}
+
+
+def of_report(report: Mapping[str, Any]) -> TrainingMetrics:
+    """The record in a report; a resumed run may have one of an earlier version of raylab."""
+    metrics = TrainingMetrics.of_content(cast("dict[str, Any]", report[SUMMARY]))
+    assert metrics is not None
+    return metrics
+
+
 class Forward(ray.train.UserCallback):
     """Tells the driver, from Ray Train's controller, what is safely stored and what failed."""
 
     def __init__(self, queue: Queue, max_failures: int) -> None:
         self.queue, self.left = queue, max_failures
 
-    def after_report(self, run_context: Any, metrics: list[Json], checkpoint: Any) -> None:
-        self.queue.put(metrics[0]["summary"])
+    def after_report(
+        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any
+    ) -> None:
+        self.queue.put(of_report(metrics[0]))
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         for rank, error in worker_exceptions.items():
             reason = str(error).strip().rpartition("\n")[2]
             self.queue.put(WorkerFailure(rank, f"{type(error).__name__}: {reason}"))
         if self.left:
-            self.queue.put(Line("all workers start again from the last checkpoint", {}))
+            self.queue.put(LogMessage("all workers start again from the last checkpoint", {}))
         self.left -= 1

@@ -17,38 +17,32 @@ from ray.util.queue import Queue
 
 from raylab.arc.checkpoints import (
     CHECKPOINT_FILE,
-    CHECKPOINTS,
     Checkpoint,
     checkpoint_name,
     read_checkpoint,
 )
 from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
-from raylab.cluster.train_messages import HEARTBEAT_SECONDS, Line
+from raylab.cluster.train_messages import HEARTBEAT_SECONDS, LogMessage, WorkerSettings, as_report
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError
 
 logger = logging.getLogger("raylab")
 
 
-def train_worker(settings: dict[str, Any]) -> tuple[str, str] | None:
-    """Train as one worker. Returns the error that no retry would mend, or None.
-
-    Args:
-        settings: `train_loop_config` of `raylab.cluster.train.fit`.
-    """
-    config = TrainConfig.model_validate(settings["config"])
+def train_worker(settings: WorkerSettings) -> RaylabError | None:
+    """Train as one worker. Returns the error that no retry would mend, or None."""
+    config = settings.config
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
-    queue = cast("Queue", settings["queue"])
     if rank == 0:
-        _forward_logs(queue)
+        _forward_logs(settings.queue)
     torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
     try:
-        experiment = _prepare(config, rank, world, settings["start"])
-        experiment.module.run_id = settings["run_id"]
-        _fit_worker(config, experiment, queue)
+        experiment = _prepare(config, rank, world, settings.start)
+        experiment.module.run_id = settings.run_id
+        _fit_worker(config, experiment, settings.queue)
     except RaylabError as error:
-        return type(error).__name__, str(error)
+        return error
     return None
 
 
@@ -110,7 +104,7 @@ def _announce(
             f"{trainer.precision}"
         )
         fields = {"parameters": parameters, "pairs": len(train.pairs), "steps": len(train)}
-        queue.put(Line(message, {**fields, "workers": trainer.world_size}))
+        queue.put(LogMessage(message, {**fields, "workers": trainer.world_size}))
 
 
 class _Report(pl.Callback):
@@ -134,23 +128,17 @@ class _Report(pl.Callback):
             steps = trainer.num_training_batches
             message = f"  epoch {epoch}: {step} of {steps} steps, loss {loss:.4f}"
             fields = {"epoch": epoch, "done": step, "total": steps, "loss": loss}
-            self.queue.put(Line(message, fields))
+            self.queue.put(LogMessage(message, fields))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        summary = self.recorder.summary
-        row = summary["last"]
-        name = checkpoint_name(row["epoch"])
-        best = checkpoint_name(summary["best"]["epoch"])
-        summary["best"] = summary["best"] | {
-            "checkpoint": f"{CHECKPOINTS}/{best}/{CHECKPOINT_FILE}"
-        }
+        metrics = self.recorder.metrics
         with tempfile.TemporaryDirectory() as directory:
             trainer.save_checkpoint(Path(directory) / CHECKPOINT_FILE, weights_only=False)
             checkpoint = ray.train.Checkpoint.from_directory(directory)
             ray.train.report(
-                {**row, "summary": summary},
+                as_report(metrics),
                 checkpoint=checkpoint if trainer.global_rank == 0 else None,
-                checkpoint_dir_name=name,
+                checkpoint_dir_name=checkpoint_name(metrics.last.epoch),
             )
         self._last_sign = time.monotonic()
 

@@ -1,14 +1,11 @@
 """A search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
 
-import hashlib
-import json
 import logging
 import os
 import pickle
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +16,8 @@ from pydantic import ValidationError
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
-from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, checkpoint_name
+from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.records import TrainingMetrics
 from raylab.arc.search import (
     draw,
     draw_population,
@@ -28,8 +26,17 @@ from raylab.arc.search import (
     sampler,
     trial_config,
 )
-from raylab.arc.sweep import ARCHITECTURE, Drawn, describe
-from raylab.arc.trained_models import FAILURE, trial_runs
+from raylab.arc.sweep import (
+    Drawn,
+    Origin,
+    SweepMetrics,
+    TrialFailure,
+    TrialPointer,
+    describe,
+    history_of,
+    rank_trials,
+    segment,
+)
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import fit
@@ -39,12 +46,12 @@ from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.log import log_line, log_tables
-from raylab.report.charts import learning_curves_png
+from raylab.report.charts.curves import learning_curves_png
 from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import sweep_table
-from raylab.runs.run import METRICS, RECORD, TRIALS, Json, Run
+from raylab.runs.run import TRIALS, Run
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
@@ -59,6 +66,8 @@ STATES = {
     "TERMINATED": "ended",
     "ERROR": "died",
 }
+DRAWN, FAILURE = "drawn", "failure"
+"""Keys of a trial's configuration and of the result of one that failed."""
 FAILED = "failed"
 """State of a trial that could not be trained, which for Tune ended like any other."""
 
@@ -72,7 +81,7 @@ def tune(config: TuneConfig) -> None:
     run = Run.open(config, config.job)
     if run.finished:
         log_line(f"run {run.name} is finished, nothing is left to do")
-        _tell_outcome(run, (run.read_json(METRICS) or {})["trials"], config)
+        _tell_outcome(run, run.read_record(SweepMetrics), config)
         return
     with session(config.cluster, run):
         results = _tuner(config, run).fit()
@@ -92,7 +101,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
     )
     # A trial only waits for its Ray Train run; counted as a CPU it would take its workers' place.
     trainable = ray.tune.with_resources(
-        partial(_trial, settings=config.model_dump(mode="json"), uri=run.uri),
+        partial(_trial, config=config, uri=run.uri),
         {"node:__internal_head__": 0.001},
     )
     state = str(run / TUNE_STATE)
@@ -106,7 +115,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
                 "whole and can be evaluated"
             ) from error
     population = config.search is Search.POPULATION
-    drawn = {"drawn": ray.tune.grid_search(draw_population(config))} if population else None
+    drawn = {DRAWN: ray.tune.grid_search(draw_population(config))} if population else None
     return ray.tune.Tuner(
         trainable,
         param_space=drawn,
@@ -140,7 +149,7 @@ def _searcher(config: TuneConfig) -> OptunaSearch:
 
 
 def _draw(space: SearchSpace, trial: Any) -> dict[str, Any]:
-    return {"drawn": draw(space, trial)}
+    return {DRAWN: draw(space, trial)}
 
 
 def _scheduler(config: TuneConfig) -> TrialScheduler | None:
@@ -162,73 +171,60 @@ def _scheduler(config: TuneConfig) -> TrialScheduler | None:
     )
 
 
-def _explore(space: SearchSpace, generator: random.Random, values: Json) -> Json:
-    return {**values, "drawn": perturb(space, values["drawn"], generator)}
+def _explore(
+    space: SearchSpace, generator: random.Random, values: dict[str, Any]
+) -> dict[str, Any]:
+    return {**values, DRAWN: perturb(space, values[DRAWN], generator)}
 
 
-def _trial(values: Json, *, settings: Json, uri: str) -> None:
+def _trial(values: dict[str, Any], *, config: TuneConfig, uri: str) -> None:
     """One trial, in a process of its own: a whole training run below the sweep's.
 
     A trial that cannot be trained is a result with its reason, not a crash that is tried again; one
     that lost its workers is tried again, and goes on from its last checkpoint.
     """
-    config = TuneConfig.model_validate(settings)
-    drawn = cast("Drawn", values["drawn"])
-    name, origin = _segment(ray.tune.get_context().get_trial_id(), drawn)
+    drawn = cast("Drawn", values[DRAWN])
+    name, origin = segment(ray.tune.get_context().get_trial_id(), drawn, _pointer())
     try:
         _train_trial(config, drawn, uri, name, origin)
     except WorkersLostError:
         raise
     except (RaylabError, ValidationError) as error:
-        failure = {"kind": type(error).__name__, "message": str(error)}
-        Run.at(Place.at(uri) / TRIALS / name).write_json(FAILURE, failure)
+        failure = TrialFailure(kind=type(error).__name__, message=str(error))
+        Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
         monitor = config.training.monitor
-        ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, "failure": str(error)})
-
-
-def _segment(trial: str, drawn: Drawn) -> tuple[str, Json | None]:
-    """The run that the trial is in, and the checkpoint of another trial that the run starts from.
-
-    Population-based training hands a trial the pointer of another one, whose settings it may have
-    unchanged; every such handover is a run of its own.
-    """
-    pointer = _pointer()
-    if pointer is None:
-        return trial, None
-    if pointer["run"].partition("-")[0] == trial and pointer["drawn"] == drawn:
-        return pointer["run"], pointer["origin"]
-    identity = json.dumps([pointer["checkpoint"], drawn], sort_keys=True)
-    digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
-    return f"{trial}-{digest}", {key: pointer[key] for key in ("checkpoint", "epoch")}
+        ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, FAILURE: str(error)})
 
 
 def _train_trial(
-    config: TuneConfig, drawn: Drawn, uri: str, name: str, origin: Json | None
+    config: TuneConfig, drawn: Drawn, uri: str, name: str, origin: Origin | None
 ) -> None:
     """Train from the start, or from the weights of `origin` for the epochs that it left."""
-    before = 0 if origin is None else int(origin["epoch"])
+    before = 0 if origin is None else origin.epoch
     training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
     left = config.training.epochs - before
     if left <= 0:
         return
     if origin is not None:
         changes = {"training": training.training.model_copy(update={"epochs": left})}
-        training = training.model_copy(update={**changes, "init_from": origin["checkpoint"]})
+        training = training.model_copy(update={**changes, "init_from": origin.checkpoint})
     run = Run.open(training, training.job)
     reported = False
 
-    def report(metrics: Json) -> None:
+    def report(metrics: TrainingMetrics) -> None:
         nonlocal reported
         reported = True
-        last = metrics["last"]
-        epoch = before + int(last["epoch"])
-        checkpoint = run / CHECKPOINTS / checkpoint_name(last["epoch"]) / CHECKPOINT_FILE
-        pointer = {"run": name, "drawn": drawn, "origin": origin, "epoch": epoch}
+        pointer = TrialPointer(
+            checkpoint=str(run / checkpoint_path(metrics.last.epoch)),
+            epoch=before + metrics.last.epoch,
+            run=name,
+            drawn=drawn,
+            origin=origin,
+        )
         with tempfile.TemporaryDirectory() as directory:
-            content = json.dumps({**pointer, "checkpoint": str(checkpoint)})
-            (Path(directory) / POINTER).write_text(content, encoding="utf-8")
+            (Path(directory) / POINTER).write_text(pointer.model_dump_json(), encoding="utf-8")
             ray.tune.report(
-                {**last, "epoch": epoch},
+                {**metrics.last.row(), "epoch": pointer.epoch},
                 checkpoint=ray.tune.Checkpoint.from_directory(directory),
             )
 
@@ -237,13 +233,14 @@ def _train_trial(
         report(metrics)
 
 
-def _pointer() -> Json | None:
-    """Where the weights lie that Tune has this trial start from."""
+def _pointer() -> TrialPointer | None:
+    """The weights that Tune has this trial start from."""
     checkpoint = ray.tune.get_checkpoint()
     if checkpoint is None:
         return None
     with checkpoint.as_directory() as directory:
-        return json.loads((Path(directory) / POINTER).read_text(encoding="utf-8"))
+        content = (Path(directory) / POINTER).read_text(encoding="utf-8")
+        return TrialPointer.model_validate_json(content)
 
 
 class _Progress(ray.tune.Callback):
@@ -255,16 +252,16 @@ class _Progress(ray.tune.Callback):
         self.meters = Meters(run)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        drawn = trial.config["drawn"]
+        drawn = trial.config[DRAWN]
         log_line(f"trial {trial.trial_id}: {describe(drawn)}", trial=trial.trial_id, drawn=drawn)
         self._count(trials)
 
     def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: Json, **info: Any
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         name = trial.trial_id
-        if "failure" in result:
-            reason = result["failure"]
+        if FAILURE in result:
+            reason = result[FAILURE]
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
         score = result[self.monitor]
@@ -299,7 +296,7 @@ class _Progress(ray.tune.Callback):
         """Record the trials by state; of one that has just `ended`, Tune's own state is older."""
         states = Counter(
             FAILED
-            if "failure" in (trial.last_result or {})
+            if FAILURE in (trial.last_result or {})
             else STATES["TERMINATED" if trial is ended else trial.status]
             for trial in trials
         )
@@ -310,21 +307,21 @@ class _Progress(ray.tune.Callback):
 def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> None:
     """Rank the trials, write what the sweep leaves, and tell what failed."""
     ids = [result.metrics["trial_id"] for result in results if result.metrics]
-    ranked, histories = _ranked(config, run, ids)
-    if not ranked or ranked[0]["score"] is None:
-        reasons = [trial["failure"] for trial in ranked] + [str(e) for e in results.errors]
+    metrics = rank_trials(config, run, ids)
+    best = metrics.trials[0] if metrics.trials else None
+    if best is None or best.trained is None:
+        reasons = [trial.failure for trial in metrics.trials] + [str(e) for e in results.errors]
         raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
-    best = Run.at(run / TRIALS / ranked[0]["trial"])
-    chosen = TrainConfig.model_validate(cast("Json", best.read_json(RECORD))["config"])
+    chosen = TrainConfig.model_validate(Run.at(run / TRIALS / best.trial).record.config)
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
-    run.write_bytes(BEST, yaml.encode())
-    run.write_bytes(CURVES, learning_curves_png(histories, config.training.monitor))
-    run.write_json(METRICS, {"trials": ranked})
-    record = run.read_json(RECORD) or {}
+    histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor
-    page = SweepReport(run.uri, _described(ranked), histories, monitor, yaml, record)
+    run.write_bytes(BEST, yaml.encode())
+    run.write_bytes(CURVES, learning_curves_png(histories, monitor))
+    run.write_record(metrics)
+    page = SweepReport(run.uri, metrics.trials, histories, monitor, yaml, run.record)
     write_page(run, render_sweep(page))
-    _tell_outcome(run, ranked, config)
+    _tell_outcome(run, metrics, config)
     if results.errors:
         raise TrainingError(
             f"{len(results.errors)} of {len(results)} trials died: {results.errors[0]}\n"
@@ -333,62 +330,18 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     run.finish()
 
 
-def _ranked(
-    config: TuneConfig, run: Run, ids: Sequence[str]
-) -> tuple[list[Json], dict[str, list[Mapping[str, float]]]]:
-    """Every run of the trials `ids`, best first and failed ones last, and the epochs of each."""
-    rows: list[Json] = []
-    histories: dict[str, list[Mapping[str, float]]] = {}
-    monitor = config.training.monitor
-    for trial in trial_runs(run):
-        if trial.name.partition("-")[0] not in ids:
-            continue
-        record, metrics = trial.read_json(RECORD), trial.read_json(METRICS)
-        failure = trial.read_json(FAILURE)
-        row: Json = {
-            "trial": trial.name,
-            "drawn": None if record is None else _drawn(config.space, record["config"]),
-            "score": None,
-            "failure": None if failure is None else failure["message"],
-        }
-        if metrics is not None and failure is None:
-            best = metrics["best"]
-            row |= {"score": best[monitor], "epoch": best["epoch"]}
-            row |= {"cell_accuracy": best["val_cell_accuracy"]}
-            row |= {"epochs": metrics["last"]["epoch"], "parameters": metrics["parameters"]}
-            row |= {"checkpoint": str(trial / best["checkpoint"])}
-            histories[trial.name] = metrics["history"]
-        rows.append(row)
-    rows.sort(key=_rank)
-    return rows, histories
-
-
-def _rank(row: Json) -> tuple[bool, float, float, str]:
-    """Best score first; among equals, such as the zeros of a short sweep, by cell accuracy."""
-    failed = row["score"] is None
-    return failed, -(row["score"] or 0.0), -row.get("cell_accuracy", 0.0), row["trial"]
-
-
-def _drawn(space: SearchSpace, trained: Json) -> Drawn:
-    """What was searched of a trial's configuration, as trained."""
-    architecture = trained["model"]["architecture"]
-    model = {f"{architecture}.{key}": trained["model"][key] for key in space.model[architecture]}
-    training = {f"training.{key}": trained["training"][key] for key in space.training}
-    return {ARCHITECTURE: architecture, **model, **training}
-
-
-def _described(ranked: Sequence[Json]) -> list[Json]:
-    return [{**row, "drawn": describe(row["drawn"]) if row["drawn"] else "-"} for row in ranked]
-
-
-def _tell_outcome(run: Run, ranked: Sequence[Json], config: TuneConfig) -> None:
-    log_tables(sweep_table(_described(ranked), config.training.monitor), trials=ranked)
-    checkpoint = ranked[0]["checkpoint"]
+def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -> None:
+    if metrics is None or (best := metrics.trials[0].trained) is None:
+        raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
+    log_tables(
+        sweep_table(metrics.trials, config.training.monitor),
+        trials=[trial.model_dump(mode="json") for trial in metrics.trials],
+    )
     log_line(
         f"best configuration {run / BEST}\n"
-        f"best checkpoint {checkpoint}\n"
+        f"best checkpoint {best.checkpoint}\n"
         f"learning curves {run / CURVES}\n"
         f"report {run / PAGE}",
         uri=run.uri,
-        checkpoint=checkpoint,
+        checkpoint=best.checkpoint,
     )

@@ -149,7 +149,7 @@ class _Window:
 
 
 class _Rate:
-    """A limit a minute, over any minute and, for an even flow, over a part of it."""
+    """A limit per minute, held in any minute, and in shorter windows for an even flow."""
 
     def __init__(self, limit: int) -> None:
         burst = max(1, limit // BURST)

@@ -21,7 +21,7 @@ SHOWN = 400
 KEY_FRAGMENT = 8
 """Length of the pieces of a key that blank a word of a server's answer."""
 BYTES_PER_TOKEN = 3
-"""At most those of common tokenizers (about 4 in English, 3 in code), for a high estimate."""
+"""Fewer than with most tokenizers (about 4 in English, 3 in code), for a high estimate."""
 
 UNKNOWN_MODEL = re.compile(
     r"\bmodel\b.{0,80}\b(not found|not exist|not available|not a valid)"

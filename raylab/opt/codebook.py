@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from raylab.codebook import Criterion, PromptSet
+from raylab.codebook import Categories, Criterion, PromptSet
 from raylab.llm.prompts import PromptFile
-from raylab.opt.code import LONG_NAMES, OptCode, bare, parse, read_canonical
-from raylab.opt.criteria import CRITERIA
+from raylab.opt.code import LONG_NAMES, OptCode, Root, bare, parse, read_canonical
+from raylab.opt.criteria import CRITERIA, EXECUTION
 from raylab.opt.distance import Distance, load_distance
 from raylab.opt.prompts import STYLES, prompt_catalogue, prompt_set
 
@@ -25,9 +25,11 @@ class OptCodebook:
     """
 
     distance: Distance
+    name: str = "opt-code"
     version: str = VERSION
     label_name: str = "an OPT-Code"
     criteria: tuple[Criterion, ...] = CRITERIA
+    execution_criterion: str = EXECUTION
     styles: tuple[str, ...] = STYLES
 
     @property
@@ -46,6 +48,11 @@ class OptCodebook:
     def categories(self) -> Mapping[str, str]:
         """The roots in their frozen order, with the names that the taxonomy spells out."""
         return {str(root): name for root, name in LONG_NAMES.items()}
+
+    @property
+    def execution_bait(self) -> Categories:
+        """The roots to whose mechanism parallelism can belong."""
+        return frozenset({Root.EVO, Root.SCH, Root.SWM})
 
     def prompts(self, style: str) -> PromptSet:
         """Returns the prompts of a style."""

@@ -20,10 +20,10 @@ from pyarrow import fs
 from raylab.errors import DataError
 from raylab.files import Place
 from raylab.quality.cache import CacheFile, Entry, by_shard, cache_key
-from raylab.quality.logs import SUFFIXES, read_score
 from raylab.quality.record import SkippedFile
 from raylab.quality.trees import Unit, is_visible
 from raylab.quality.weights import chunk_weights
+from raylab.runs.eval_logs import SUFFIXES, read_score
 
 SETTLED_NANOSECONDS = 2_000_000_000
 """A file that changed later than this before it was read may change again within its time stamp."""

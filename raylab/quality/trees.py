@@ -18,7 +18,7 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.errors import ConfigError, DataError
 from raylab.files import Place
-from raylab.quality.logs import SUFFIXES
+from raylab.runs.eval_logs import SUFFIXES
 
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 LISTING_THREADS = 16

@@ -2,13 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
-from raylab.annotation.outcome import Side, Status
+from raylab.annotation.outcome import Status
 from raylab.annotation.report import STATUSES, AnnotationReport
-from raylab.annotation.roles import SIDES
+from raylab.annotation.roles import (
+    ADJUDICATE,
+    SIDES,
+    STAGES,
+    Side,
+    classify_stage,
+    evaluate_stage,
+)
 from raylab.annotation.scores import RootAccuracy
 from raylab.annotation.statistics.annotators import AnnotatorReport, FormatReport, JudgementReport
 from raylab.annotation.statistics.batch_quality import FINAL, NAMES
@@ -16,7 +22,6 @@ from raylab.annotation.statistics.confusion import Confusion
 from raylab.annotation.statistics.drift import CanaryChange
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.pairs import AgreementReport, GoldReport
-from raylab.report import charts
 from raylab.report.annotation import (
     AGREEMENT_ORDER,
     estimates_of,
@@ -24,8 +29,13 @@ from raylab.report.annotation import (
     shown_share,
     shown_time,
 )
+from raylab.report.charts.confusion import confusion_cells, confusion_maps
+from raylab.report.charts.heat import heat_map
+from raylab.report.charts.intervals import interval_plot
+from raylab.report.charts.theme import shortened
 from raylab.report.page import counted, listed, render
 from raylab.runs.measures import Measure, meaning_of, measures_of
+from raylab.runs.run_record import RunRecord
 
 PLOTTED = ("exact", "same_roots", "jaccard", "weighted", "composition", "kappa", "alpha")
 """Measures of agreement that are better the nearer they are to 1."""
@@ -45,14 +55,6 @@ CHOICES = {
     "B": "the code of annotator B",
     "synthesis": "a code of its own",
     "own": "a code of their own",
-}
-ROLES = {
-    "classify-a": "annotator A",
-    "classify-b": "annotator B",
-    "evaluate-a": "evaluator of A",
-    "evaluate-b": "evaluator of B",
-    "adjudicate": "adjudicator",
-    "confirm": "evaluator of adjudicated codes",
 }
 
 
@@ -98,13 +100,13 @@ class AnnotationPage:
         uri: The run directory.
         report: Of the run.
         over_time: The runs of the archive.
-        record: Content of `record.json`.
+        record: Of the run.
     """
 
     uri: str
     report: AnnotationReport
     over_time: OverTime
-    record: Mapping[str, Any]
+    record: RunRecord
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def render_annotation(page: AnnotationPage) -> str:
         formats=list(estimates_of([of.format for of in annotators], FormatReport)),
         right=list(estimates_of(report.gold.values(), GoldReport)),
         choices=CHOICES,
-        roles=ROLES,
+        stages=STAGES,
         usage=sorted(report.usage.by_source, key=lambda row: _place(row.role)),
         ending=_ending,
         seconds=shown_seconds,
@@ -152,7 +154,7 @@ def render_annotation(page: AnnotationPage) -> str:
             (panel, _confusion_map(report.confusion, name))
             for name, panel in report.confusion.panels.items()
         ],
-        cells=charts.confusion_cells,
+        cells=confusion_cells,
         scores=_score_map(report.score_tree.scores),
         trends=_trend_plots(page.over_time.runs),
     )
@@ -161,11 +163,12 @@ def render_annotation(page: AnnotationPage) -> str:
 def summary(report: AnnotationReport) -> Iterator[str]:
     """Yields sentences on what was done and found."""
     cases, agreement = report.cases, report.agreement
+    annotators = [_served(report, classify_stage(side)) for side in SIDES]
     yield (
-        f"{counted(cases.total, 'case')}, classified by {_served(report, 'classify-a')} and "
-        f"{_served(report, 'classify-b')}, judged by {_served(report, 'evaluate-a')}"
+        f"{counted(cases.total, 'case')}, classified by {' and '.join(annotators)}, "
+        f"judged by {_served(report, evaluate_stage(SIDES[0]))}"
         + (
-            f", and settled by {_served(report, 'adjudicate')} where they differed."
+            f", and settled by {_served(report, ADJUDICATE)} where they differed."
             if report.adjudication.cases
             else "."
         )
@@ -189,16 +192,16 @@ def _reliability(alpha: float) -> str:
     return "good for tentative conclusions" if alpha >= TENTATIVE else "too low to rely on"
 
 
-def _served(report: AnnotationReport, role: str) -> str:
-    """Returns the models that answered in a role, as they were served."""
-    rows = [row for row in report.usage.by_source if row.role == role]
+def _served(report: AnnotationReport, stage: str) -> str:
+    """Returns the models that answered in a stage, as they were served."""
+    rows = [row for row in report.usage.by_source if row.role == stage]
     names = list(dict.fromkeys(row.shown_model for row in rows))
-    return listed([charts.shortened(name, 60) for name in names] or ["nobody"])
+    return listed([shortened(name, 60) for name in names] or ["nobody"])
 
 
-def _place(role: str) -> int:
-    """Returns the place of a role in the order of the protocol; unknown ones come last."""
-    return [*ROLES, role].index(role)
+def _place(stage: str) -> int:
+    """Returns the place of a stage in the order of the protocol; unknown ones come last."""
+    return [*STAGES, stage].index(stage)
 
 
 def _tiles(report: AnnotationReport) -> Iterator[tuple[str, str, str]]:
@@ -260,9 +263,9 @@ def _ending(step: str) -> str:
     """Returns the last step of a protocol in words."""
     kind, _, what = step.partition(":")
     if what.endswith("-unreadable"):
-        return f"the reply of {ROLES.get(what.removesuffix('-unreadable'), what)} cannot be read"
+        return f"the reply of {STAGES.get(what.removesuffix('-unreadable'), what)} cannot be read"
     if kind == "failed":
-        return f"the call to {ROLES.get(what, what)} failed"
+        return f"the call to {STAGES.get(what, what)} failed"
     return ENDINGS.get(step, step)
 
 
@@ -272,7 +275,7 @@ def _agreement_plot(agreement: AgreementReport) -> Markup:
         for measure, (estimate,) in estimates_of([agreement], AgreementReport, PLOTTED)
     }
     title = "Measures of agreement with their 95 % intervals"
-    return Markup(charts.interval_plot(rows, title, prefix="agreement-plot"))
+    return Markup(interval_plot(rows, title, prefix="agreement-plot"))
 
 
 def _evaluation_plot(annotators: Mapping[Side, AnnotatorReport]) -> Markup:
@@ -283,12 +286,12 @@ def _evaluation_plot(annotators: Mapping[Side, AnnotatorReport]) -> Markup:
         for measure, estimates in estimates_of(judgements, JudgementReport, JUDGED)
     }
     title = "What the evaluator said of the annotators' codes, with 95 % intervals"
-    return Markup(charts.interval_plot(rows, title, prefix="evaluation-plot", shares=True))
+    return Markup(interval_plot(rows, title, prefix="evaluation-plot", shares=True))
 
 
 def _confusion_map(confusion: Confusion, name: str) -> Markup:
     one = confusion.model_copy(update={"panels": {name: confusion.panels[name]}})
-    return Markup(charts.confusion_maps(one, f"confusion-{name}"))
+    return Markup(confusion_maps(one, f"confusion-{name}"))
 
 
 def _score_map(scores: Sequence[RootAccuracy]) -> Markup | None:
@@ -300,7 +303,7 @@ def _score_map(scores: Sequence[RootAccuracy]) -> Markup | None:
     if not rows:
         return None
     title = "Accuracy by annotator, generation and root, in percent"
-    return Markup(charts.heat_map(rows, "score-map", title))
+    return Markup(heat_map(rows, "score-map", title))
 
 
 def _trend_plots(runs: Sequence[TimedRun]) -> list[Markup]:
@@ -314,6 +317,6 @@ def _trend_plots(runs: Sequence[TimedRun]) -> list[Markup]:
     }
     alphas = {name: {"": report.agreement.alpha} for name, report in reported.items()}
     return [
-        Markup(charts.interval_plot(rates, "Pass rate by run", "drift-passed", shares=True)),
-        Markup(charts.interval_plot(alphas, "Krippendorff's alpha by run", "drift-alpha")),
+        Markup(interval_plot(rates, "Pass rate by run", "drift-passed", shares=True)),
+        Markup(interval_plot(alphas, "Krippendorff's alpha by run", "drift-alpha")),
     ]

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from functools import partial
 
 from raylab.annotation.archived import read_decision, read_outcome
+from raylab.annotation.export import export_run
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport, ArchiveHead
 from raylab.annotation.scores import ScoreFiles, annotator_names, score_files
@@ -21,11 +22,11 @@ from raylab.errors import ArchiveError, DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
-from raylab.quality.logs import EvalLog
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
-from raylab.report.charts import confusion_maps_png
+from raylab.report.charts.confusion import confusion_maps_png
 from raylab.report.page import PAGE, write_page
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import SCORES, Run
 from raylab.taxonomies import choose_codebook
 
@@ -51,18 +52,16 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, run, archive)
     over_time = _over_time(config, codebook, archive, report)
-    write_page(
-        run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record.content()))
-    )
+    write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
-    counts = archive.counts(run.name, now=True)
+    counts = archive.run(run.name).counts(now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         log_line(
             f"{waiting} cases wait for a person: python jobs/review.py name={run.name}",
             waiting=waiting,
         )
     if failed := counts.get(Status.FAILED, 0):
-        first = next(archive.cases(run.name, Status.FAILED))
+        first = next(archive.run(run.name).cases(Status.FAILED))
         reason = read_outcome(first.body, codebook).reason
         raise LlmError(
             f"{failed} cases failed, first {first.case}: {reason}\n"
@@ -72,7 +71,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
 
 
 def _verify(run: Run, archive: Archive) -> None:
-    problems = archive.verify(run.name)
+    problems = archive.run(run.name).verify()
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         raise ArchiveError(
@@ -86,15 +85,15 @@ def _report(
 ) -> AnnotationReport:
     """Returns the report of all outcomes, which are read once, and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
-    decisions = (read_decision(row.body, codebook) for row in archive.decisions(run.name))
-    quality = BatchQuality(decisions, codebook.distance)
+    decisions = (read_decision(row.body, codebook) for row in archive.run(run.name).decisions())
+    quality = BatchQuality(decisions, codebook)
     disagreements = Disagreements(codebook.distance)
-    head = archive.run(run.name)
+    head = archive.run(run.name).row()
     scores = score_files(
         _counted(outcomes_of(archive, run.name, codebook), quality, disagreements),
         config.generations,
         annotator_names(config.llm.roles),
-        codebook.distance,
+        codebook,
         (head.finished or head.started).isoformat(),
     )
     _write_scores(run, scores)
@@ -132,8 +131,8 @@ def _description_and_decision(
     archive: Archive, run: Run, codebook: Codebook, case: str
 ) -> tuple[str, HumanDecision | None]:
     """Returns the description of a case of the run and the latest decision on it."""
-    stored = archive.case(run.name, case)
-    decisions = list(archive.decisions(run.name, case))
+    stored = archive.run(run.name).case(case)
+    decisions = list(archive.run(run.name).decisions(case))
     assert stored is not None
     latest = read_decision(decisions[-1].body, codebook) if decisions else None
     return stored.description, latest
@@ -142,7 +141,7 @@ def _description_and_decision(
 def _export(config: AnnotateConfig, run: Run, archive: Archive) -> None:
     if config.export is not None:
         path = str(run / f"cases.{config.export}")
-        written = archive.export(run.name, path, config.export)
+        written = export_run(archive.run(run.name), path, config.export)
         log_line(f"{written} cases -> {path}", cases=written, uri=path)
 
 
@@ -189,14 +188,14 @@ def count_archived(
 ) -> RunCounts:
     """Counts some outcomes of an archived run for the comparison of runs."""
     taxonomy = row.versions.get("taxonomy")
-    return count_run(row.name, row.started, outcomes, canary, codebook.distance, taxonomy)
+    return count_run(row.name, row.started, outcomes, canary, codebook, taxonomy)
 
 
 def _canary_outcomes(
     archive: Archive, run: str, canary: Canary, codebook: Codebook
 ) -> Iterator[Outcome]:
     for case, _ in canary:
-        if (stored := archive.case(run, case)) is not None:
+        if (stored := archive.run(run).case(case)) is not None:
             yield read_outcome(stored.body, codebook)
 
 
@@ -211,4 +210,4 @@ def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
 
 def outcomes_of(archive: Archive, run: str, codebook: Codebook) -> Iterator[Outcome]:
     """Yields the outcomes of a run, streamed."""
-    return (read_outcome(row.body, codebook) for row in archive.cases(run))
+    return (read_outcome(row.body, codebook) for row in archive.run(run).cases())

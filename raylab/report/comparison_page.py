@@ -13,8 +13,10 @@ from raylab.config.jobs import ReportConfig
 from raylab.log import log_line, log_tables
 from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.annotation import shown_seconds
-from raylab.report.charts import SERIES, interval_plot, shortened
-from raylab.report.comparison import Comparison, Figures, compare, find_runs
+from raylab.report.charts.intervals import interval_plot
+from raylab.report.charts.theme import SERIES, shortened
+from raylab.report.compared_runs import compare, find_runs
+from raylab.report.comparison import Comparison, Figures
 from raylab.report.page import MONITOR, PAGE, counted, curves, listed, render, write_page
 from raylab.report.tables import percent
 from raylab.runs.measures import Measure
@@ -44,14 +46,15 @@ def report_runs(config: ReportConfig) -> None:
 
     Raises:
         RunError: There is no such run, or the name of this one is used.
-        DataError: A run cannot be read.
+        DataError: A file of a run cannot be read.
     """
     comparison = compare(find_runs(config.runs, config.storage))
     run = Run.open(config, config.job)
-    run.write_json(REPORT, comparison.as_json())
+    report = comparison.report()
+    run.write_record(report)
     write_page(run, render_comparison(run.name, run.uri, comparison))
     run.finish()
-    log_tables(*comparison_tables(comparison), comparison=comparison.as_json())
+    log_tables(*comparison_tables(comparison), comparison=report.model_dump(mode="json"))
     for caveat in comparison.caveats:
         log_line(caveat)
     log_line(f"report {run / PAGE} and {REPORT}", uri=run.uri)
@@ -108,9 +111,7 @@ def comparison_tables(comparison: Comparison) -> Iterator[Table]:
 
 def render_comparison(name: str, uri: str, comparison: Comparison) -> str:
     """The page, a complete HTML document; names and messages in it are escaped."""
-    first = next(
-        (run for run in comparison.runs.values() if "training.monitor" in run.config), None
-    )
+    monitors = [run.config.get("training.monitor") for run in comparison.runs.values()]
     return render(
         "comparison.html",
         name=name,
@@ -120,7 +121,7 @@ def render_comparison(name: str, uri: str, comparison: Comparison) -> str:
         sections=dict(_sections(comparison)),
         runs=runs_grid(comparison),
         figures=[(one.key, figures_grid(one), _plots(one)) for one in comparison.figures],
-        curves=curves(comparison.histories, first.config["training.monitor"] if first else MONITOR),
+        curves=curves(comparison.histories, next(filter(None, monitors), MONITOR)),
         drawn=len(comparison.histories),
         coloured=len(SERIES),
         differences=[differences_grid(comparison, job) for job in comparison.differences],
@@ -129,13 +130,13 @@ def render_comparison(name: str, uri: str, comparison: Comparison) -> str:
 
 
 def runs_grid(comparison: Comparison) -> Grid:
-    """What each run is, and whether it can be compared."""
+    """Returns the kind and the state of each run, with the reason if it cannot be compared."""
 
     def cell(fact: str, label: str) -> Cell:
         run = comparison.runs[label]
         if fact == "job":
-            return Cell(run.job)
-        state = "finished" if run.record.get("finished") else "not finished"
+            return Cell(run.job or "-")
+        state = "finished" if run.finished else "not finished"
         return Cell(f"{state}: {run.problem}" if run.problem else state)
 
     labels = list(comparison.runs)
@@ -207,7 +208,7 @@ def _as_text(cell: Cell) -> Text:
 def _summary(comparison: Comparison) -> Iterator[str]:
     labels = list(comparison.runs)
     yield f"{counted(len(labels), 'run')} side by side: {listed(labels, 8)}."
-    unfinished = [label for label, run in comparison.runs.items() if not run.record.get("finished")]
+    unfinished = [label for label, run in comparison.runs.items() if not run.finished]
     if unfinished:
         yield f"Not finished: {listed(unfinished)}; shown is what they left so far."
 

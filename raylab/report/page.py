@@ -1,4 +1,4 @@
-"""What all pages share: each is one HTML file that needs nothing but itself.
+"""Parts that all pages share: each page is one HTML file that needs nothing but itself.
 
 A page loads nothing, runs no script, and forbids the browser both by its own content policy.
 """
@@ -12,18 +12,20 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from raylab.report.charts import History, learning_curves, shortened
+from raylab.grid_metrics import OBJECTIVE, VALIDATION
+from raylab.report.charts.curves import History, learning_curves
+from raylab.report.charts.theme import shortened
 from raylab.report.tables import percent
 from raylab.runs.run import Run
 
 PAGE = "report.html"
 """Name of the page in a run directory."""
-MONITOR = "val_dense_grid_objective"
-"""What a training run is judged by where its record does not say."""
+MONITOR = f"{VALIDATION}{OBJECTIVE}"
+"""The metric that selects checkpoints unless the configuration says otherwise."""
 
 
 def render(template: str, **content: Any) -> str:
-    """A page, a complete HTML document; all texts in `content` are escaped."""
+    """Renders a page, a complete HTML document; all texts in `content` are escaped."""
     return _environment().get_template(template).render(content)
 
 
@@ -33,11 +35,11 @@ def write_page(run: Run, page: str) -> None:
 
 
 def curves(histories: Mapping[str, History], monitor: str) -> list[Markup]:
-    """Charts of the training loss and the validation metrics that matter, where there are any.
+    """Draws the training loss and the validation metrics that matter, where there are any.
 
     Args:
-        histories: rows of the epochs by name, as `charts.learning_curves` takes them.
-        monitor: the metric that selected the checkpoints.
+        histories: Rows of the epochs by name.
+        monitor: The metric that selected the checkpoints.
     """
     wanted = ("train_loss", monitor, "val_cell_accuracy", "val_grid_accuracy", "val_solve_rate")
     rows = [row for history in histories.values() for row in history]
@@ -49,12 +51,12 @@ def curves(histories: Mapping[str, History], monitor: str) -> list[Markup]:
 
 
 def counted(number: int, noun: str) -> str:
-    """How many of something, such as `1 case` and `1,234 cases`."""
+    """Counts something, such as `1 case` and `1,234 cases`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """Names as a list in a sentence, the rest of a long one counted."""
+    """Joins names as a list in a sentence; the rest of a long list is counted."""
     if len(names) > most + 1:
         names = [*names[:most], f"{len(names) - most} more"]
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

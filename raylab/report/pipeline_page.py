@@ -2,22 +2,24 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from markupsafe import Markup
 
+from raylab.arc.records import Example, GridRows, GroupMetrics, TrainingMetrics
+from raylab.config.arc import ScoringConfig
+from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.grid_metrics import GRID_METRICS, label_of
 from raylab.quality.record import TreeQuality
-from raylab.report import charts, published
-from raylab.report.page import MONITOR, counted, curves, listed, render
+from raylab.report import published
+from raylab.report.charts.bars import group_bars
+from raylab.report.charts.grids import grid_svg
+from raylab.report.charts.theme import SERIES
+from raylab.report.page import counted, curves, listed, render
 from raylab.report.quality_section import quality_section
 from raylab.report.tables import percent
+from raylab.runs.run_record import RunRecord
 
-Json = Mapping[str, Any]
-GridRows = Sequence[Sequence[int]]
-"""Rows of an ARC grid, colours 0..9."""
-
-SHOWN_MODELS = len(charts.SERIES)
+SHOWN_MODELS = len(SERIES)
 """Models in the pictures and bars; with more of them, the best on the chosen metric are shown."""
 QUALITY_TILES = 2
 """Figures of the quality that stand at the top of the page."""
@@ -32,45 +34,30 @@ GROUP_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """What a model, decoding on its own, answered to a task."""
-
-    grid: GridRows
-    solved: bool
-
-
-@dataclass(frozen=True)
-class Example:
-    """A question of a task, its answer, and each model's prediction of it."""
-
-    task: str
-    input: GridRows
-    target: GridRows
-    predictions: Mapping[str, Prediction]
-
-
-@dataclass(frozen=True)
 class PipelineReport:
     """What the page shows.
 
     Attributes:
-        title: Heading of the page.
         uri: The run directory.
-        models: Content of `metrics.json` by model: `parameters`, `best` (with `groups`), `last`
-            and `history`.
+        record: Of the run.
+        config: Of the run, validated.
+        models: Metrics by model.
         quality: Quality by the name of the score tree.
         examples: Tasks to picture.
-        record: Content of `record.json`.
-        metric: The metric that this run's score tree calls accuracy.
     """
 
-    title: str
     uri: str
-    models: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    record: RunRecord
+    config: TrainConfig | PipelineConfig
+    models: Mapping[str, TrainingMetrics] = field(default_factory=dict[str, TrainingMetrics])
     quality: Mapping[str, TreeQuality] = field(default_factory=dict[str, TreeQuality])
     examples: Sequence[Example] = ()
-    record: Json = field(default_factory=dict[str, Any])
-    metric: str = "cell_accuracy"
+
+    @property
+    def metric(self) -> str:
+        """The metric that the score tree of the run calls accuracy."""
+        scoring = self.config.scoring if isinstance(self.config, PipelineConfig) else None
+        return (scoring or ScoringConfig()).metric
 
 
 @dataclass(frozen=True)
@@ -94,15 +81,14 @@ class Picture:
 
 
 def render_pipeline(report: PipelineReport) -> str:
-    """The page, a complete HTML document; names and messages in it are escaped.
+    """Renders the page, a complete HTML document; names and messages in it are escaped.
 
     Raises:
-        ValueError: a grid of an example is not rectangular or has colours outside 0..9.
+        ValueError: A grid of an example is not rectangular or has colours outside 0..9.
     """
     shown = _shown_models(report)
     models = {name: report.models[name] for name in shown if name in report.models}
-    histories = {name: of["history"] for name, of in report.models.items()}
-    monitor = _config(report).get("training", {}).get("monitor", MONITOR)
+    histories = {name: of.rows for name, of in report.models.items()}
     return render(
         "pipeline.html",
         report=report,
@@ -112,7 +98,7 @@ def render_pipeline(report: PipelineReport) -> str:
         sections=dict(_sections(report)),
         comparison=_comparison(report.models),
         shown=list(shown),
-        curves=curves(histories, monitor),
+        curves=curves(histories, report.config.training.monitor),
         bars=_bars(models),
         groups=_group_rows(report.models),
         group_columns=GROUP_COLUMNS,
@@ -124,9 +110,9 @@ def render_pipeline(report: PipelineReport) -> str:
 
 
 def summary(report: PipelineReport) -> Iterator[str]:
-    """What was done and found, in sentences."""
+    """Yields sentences on what was done and found."""
     if report.models:
-        epochs = sorted({len(of["history"]) for of in report.models.values()})
+        epochs = sorted({len(of.history) for of in report.models.values()})
         span = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
         yield (
             f"{counted(len(report.models), 'model')} trained for {span} "
@@ -151,26 +137,25 @@ def summary(report: PipelineReport) -> Iterator[str]:
 
 
 def caveats(report: PipelineReport) -> Iterator[str]:
-    """What keeps the figures from being read as more than they are."""
-    config = _config(report)
-    planned = config.get("training", {}).get("epochs") or max(
-        (len(of["history"]) for of in report.models.values()), default=published.EPOCHS
-    )
+    """Yields reasons to read the figures with care."""
+    planned, data = report.config.training.epochs, report.config.data
     if report.models and planned < published.EPOCHS:
         yield (
             f"This is a short training: {planned} of the {published.EPOCHS} epochs of the "
             "published recipe. Its figures show that the pipeline works and are no result."
         )
-    data = config.get("data", {})
-    kept = [key for key in ("tasks", "pairs_per_task") if data.get(key) is not None]
-    kept += ["every"] if data.get("every", 1) != 1 else []
+    reduced = {
+        "tasks": data.tasks is not None,
+        "pairs_per_task": data.pairs_per_task is not None,
+        "every": data.every != 1,
+    }
+    kept = [key for key, is_set in reduced.items() if is_set]
     if report.models and kept:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
-    source = data.get("source")
-    if report.models and source is not None and source != published.DATA_SOURCE:
+    if report.models and data.source != published.DATA_SOURCE:
         yield (
-            f"The published figures are on {published.DATA_SOURCE}, this run is on {source}: they "
-            "give the order of magnitude, not a comparison."
+            f"The published figures are on {published.DATA_SOURCE}, this run is on {data.source}: "
+            "they give the order of magnitude, not a comparison."
         )
     for name, quality in report.quality.items():
         if skipped := quality.files.skipped:
@@ -178,22 +163,18 @@ def caveats(report: PipelineReport) -> Iterator[str]:
 
 
 def accuracy_phrase(metric: str) -> str:
-    """A metric with how its predictions were made."""
+    """Names a metric and the way its predictions were made."""
     known = GRID_METRICS.get(metric)
     way = "free-running" if known and known.free_running else "teacher-forced"
     label = label_of(metric)
     return label if way in label else f"{label}, {way}"
 
 
-def _config(report: PipelineReport) -> dict[str, Any]:
-    return report.record.get("config") or {}
+def _value(result: TrainingMetrics, metric: str) -> float | None:
+    return result.best.validation.get(metric)
 
 
-def _value(result: Json, metric: str) -> float | None:
-    return result["best"].get(f"val_{metric}")
-
-
-def _leading(models: Mapping[str, Json], metric: str) -> tuple[str, float] | None:
+def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
     """The model that is best on a metric, and its value."""
     values = {name: _value(of, metric) for name, of in models.items()}
     known = {name: value for name, value in values.items() if value is not None}
@@ -220,7 +201,7 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
     if report.models:
         yield "metrics", "Metrics"
         yield "curves", "Learning curves"
-    if any(_groups_of(of) for of in report.models.values()):
+    if any(of.best.groups for of in report.models.values()):
         yield "groups", "Categories"
     if report.examples:
         yield "tasks", "Tasks"
@@ -243,7 +224,7 @@ def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
                 yield f"{figure.value:.3f}", metric, f"of {name}"
 
 
-def _comparison(models: Mapping[str, Json]) -> list[Row]:
+def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
     rows: list[Row] = []
     for metric, known in GRID_METRICS.items():
         if not known.compared:
@@ -254,16 +235,14 @@ def _comparison(models: Mapping[str, Json]) -> list[Row]:
         best = [value is not None and value == top for value in values]
         name = accuracy_phrase(metric) if known.free_running else known.label
         rows.append(Row(name, [percent(value) for value in values], best, theirs))
-    for key, where, label, form in (
-        ("epoch", "best", "best epoch", "{:g}"),
-        ("train_loss", "best", "train loss", "{:.4f}"),
-        ("samples_per_second", "last", "samples/s in training", "{:.1f}"),
+    results = models.values()
+    for label, cells in (
+        ("best epoch", [str(of.best.epoch) for of in results]),
+        ("train loss", [f"{of.best.train_loss:.4f}" for of in results]),
+        ("samples/s in training", [f"{of.last.samples_per_second:.1f}" for of in results]),
+        ("parameters", [f"{of.parameters:,}" for of in results]),
     ):
-        values = [of[where].get(key) for of in models.values()]
-        cells = ["-" if value is None else form.format(value) for value in values]
         rows.append(Row(label, cells, [False] * len(cells)))
-    sizes = [f"{of['parameters']:,}" for of in models.values()]
-    rows.append(Row("parameters", sizes, [False] * len(sizes)))
     return rows
 
 
@@ -273,20 +252,21 @@ def _top(values: Sequence[float | None]) -> float | None:
     return max(known) if len(known) > 1 and len(set(known)) > 1 else None
 
 
-def _groups_of(result: Json) -> Mapping[str, Json]:
-    return result["best"].get("groups") or {}
+def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
+    groups = {
+        name: {group: found.metrics for group, found in of.best.groups.items()}
+        for name, of in models.items()
+    }
+    return Markup(group_bars(groups, prefix="bars")) if any(groups.values()) else None
 
 
-def _bars(models: Mapping[str, Json]) -> Markup | None:
-    groups = {name: _groups_of(of) for name, of in models.items()}
-    return Markup(charts.group_bars(groups, prefix="bars")) if any(groups.values()) else None
-
-
-def _group_rows(models: Mapping[str, Json]) -> dict[str, list[tuple[str, Json]]]:
+def _group_rows(
+    models: Mapping[str, TrainingMetrics],
+) -> dict[str, list[tuple[str, GroupMetrics]]]:
     """The metrics of each model by group."""
-    rows: dict[str, list[tuple[str, Json]]] = {}
+    rows: dict[str, list[tuple[str, GroupMetrics]]] = {}
     for name, of in models.items():
-        for group, metrics in _groups_of(of).items():
+        for group, metrics in of.best.groups.items():
             rows.setdefault(group, []).append((name, metrics))
     return rows
 
@@ -294,12 +274,12 @@ def _group_rows(models: Mapping[str, Json]) -> dict[str, list[tuple[str, Json]]]
 def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:
     """Input and target, then the prediction of each model that is shown."""
     for label, grid in (("input", example.input), ("target", example.target)):
-        svg = Markup(charts.grid_svg(grid, f"{label} of task {example.task}, {_size(grid)}"))
+        svg = Markup(grid_svg(grid, f"{label} of task {example.task}, {_size(grid)}"))
         yield Picture(svg, label, _size(grid))
     for name in shown:
         if prediction := example.predictions.get(name):
             title = f"prediction of {name} for task {example.task}"
-            svg = Markup(charts.grid_svg(prediction.grid, title, target=example.target))
+            svg = Markup(grid_svg(prediction.grid, title, target=example.target))
             note = _score(prediction.grid, example.target)
             yield Picture(svg, name, note, prediction.solved)
 

@@ -7,7 +7,8 @@ from markupsafe import Markup
 
 from raylab.quality.metrics import METRICS
 from raylab.quality.record import QualityFigure, TreeQuality
-from raylab.report.charts import heat_map, interval_plot
+from raylab.report.charts.heat import heat_map
+from raylab.report.charts.intervals import interval_plot
 
 
 @dataclass(frozen=True)

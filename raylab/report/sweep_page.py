@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from raylab.arc.sweep import Trial
 from raylab.grid_metrics import label_of
-from raylab.report.charts import SERIES, History
+from raylab.report.charts.curves import History
+from raylab.report.charts.theme import SERIES
 from raylab.report.page import counted, curves, render
-
-Json = Mapping[str, Any]
+from raylab.runs.run_record import RunRecord
 
 SHOWN_TRIALS = 200
 """Rows of the table."""
@@ -22,24 +22,24 @@ class SweepReport:
 
     Attributes:
         uri: The run directory.
-        trials: Best first, each as `raylab.report.tables.sweep_table` takes them.
+        trials: Best first.
         histories: Rows of the epochs by trial.
         monitor: Name of the score.
         best: The best configuration as YAML.
-        record: Content of `record.json`.
+        record: Of the run.
     """
 
     uri: str
-    trials: Sequence[Json]
+    trials: Sequence[Trial]
     histories: Mapping[str, History]
     monitor: str
     best: str
-    record: Json
+    record: RunRecord
 
 
 def render_sweep(report: SweepReport) -> str:
-    """The page, a complete HTML document; names and messages in it are escaped."""
-    drawn = [row["trial"] for row in report.trials if row["score"] is not None][:SHOWN_CURVES]
+    """Renders the page, a complete HTML document; names and messages in it are escaped."""
+    drawn = [trial.trial for trial in report.trials if trial.trained][:SHOWN_CURVES]
     histories = {trial: report.histories[trial] for trial in drawn}
     return render(
         "sweep.html",
@@ -55,9 +55,10 @@ def render_sweep(report: SweepReport) -> str:
 
 def _summary(report: SweepReport) -> Iterator[str]:
     best, label = report.trials[0], label_of(report.monitor)
-    yield (
-        f"The best of {counted(len(report.trials), 'trial')} reached a {label} of "
-        f"{best['score']:.4f} at epoch {best['epoch']:g}: {best['drawn']}."
-    )
-    if failed := sum(trial["score"] is None for trial in report.trials):
+    if best.trained is not None:
+        yield (
+            f"The best of {counted(len(report.trials), 'trial')} reached a {label} of "
+            f"{best.trained.score:.4f} at epoch {best.trained.epoch}: {best.description}."
+        )
+    if failed := sum(trial.trained is None for trial in report.trials):
         yield f"{counted(failed, 'trial')} failed; the table says why."

@@ -1,10 +1,11 @@
 """Tables for the terminal."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.table import Table
 
+from raylab.arc.records import GroupMetrics, TrainingMetrics
+from raylab.arc.sweep import Trial
 from raylab.config.arc import ScoringConfig
 from raylab.grid_metrics import COMPARED
 from raylab.report.published import CHAMPION_BASELINE
@@ -15,30 +16,30 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
-def comparison_table(results: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Best-epoch metrics of each model beside the published champion.
-
-    Args:
-        results: model name to the content of its `metrics.json`.
-    """
+def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
+    """Metrics of each model, by name, at its best epoch, beside the published champion."""
     table = Table(title="Validation metrics at the best epoch, teacher-forced unless stated")
     table.add_column("metric")
     for name in results:
         table.add_column(name, justify="right")
     table.add_column("published champion", justify="right")
     for metric, label in COMPARED.items():
-        ours = [percent(result["best"].get(f"val_{metric}")) for result in results.values()]
+        ours = [percent(result.best.validation.get(metric)) for result in results.values()]
         table.add_row(label, *ours, percent(CHAMPION_BASELINE.get(metric)))
-    for key, label, form in (("epoch", "best epoch", "{}"), ("train_loss", "train loss", "{:.4f}")):
-        ours = [form.format(result["best"][key]) for result in results.values()]
+    for label, ours in (
+        ("best epoch", [str(result.best.epoch) for result in results.values()]),
+        ("train loss", [f"{result.best.train_loss:.4f}" for result in results.values()]),
+        (
+            "samples/s in training",
+            [f"{result.last.samples_per_second:.1f}" for result in results.values()],
+        ),
+        ("parameters", [f"{result.parameters:,}" for result in results.values()]),
+    ):
         table.add_row(label, *ours, "-")
-    speeds = [f"{result['last']['samples_per_second']:.1f}" for result in results.values()]
-    table.add_row("samples/s in training", *speeds, "-")
-    table.add_row("parameters", *[f"{result['parameters']:,}" for result in results.values()], "-")
     return table
 
 
-def group_table(groups: Mapping[str, Mapping[str, float]]) -> Table:
+def group_table(groups: Mapping[str, GroupMetrics]) -> Table:
     """Metrics of each group of validation tasks, with the compositional gap."""
     table = Table(title="By group of validation tasks, at the best epoch")
     for label in ("group", "grids", "cell", "grid", "gap", "change recall", "solved", "shape"):
@@ -51,30 +52,24 @@ def group_table(groups: Mapping[str, Mapping[str, float]]) -> Table:
         "solve_rate",
         "shape_accuracy",
     )
-    for name, metrics in groups.items():
-        table.add_row(name, str(int(metrics["grids"])), *(percent(metrics[key]) for key in keys))
+    for name, group in groups.items():
+        table.add_row(name, str(group.grids), *(percent(group.metrics[key]) for key in keys))
     return table
 
 
-def sweep_table(trials: Sequence[Mapping[str, Any]], monitor: str) -> Table:
-    """Trials by rank.
-
-    Args:
-        trials: best first, each with `trial`, `drawn` (a text), `score`, which is None where the
-            trial failed, and then `failure`; otherwise `epoch` of the best, `epochs`, `parameters`.
-        monitor: name of the score.
-    """
+def sweep_table(trials: Sequence[Trial], monitor: str) -> Table:
+    """Trials by rank, best first; `monitor` is the name of the score."""
     table = Table(title=f"Trials by {monitor} at their best epoch")
     for label in ("rank", monitor, "at epoch", "epochs", "parameters", "trial", "drawn"):
         table.add_column(label, justify="left" if label in ("trial", "drawn") else "right")
     for rank, trial in enumerate(trials, 1):
-        if trial["score"] is None:
-            reason = f"{trial['drawn']}: {trial['failure'] or 'no epoch was finished'}"
-            table.add_row("-", "failed", "-", "-", "-", trial["trial"], reason)
+        if trial.trained is None:
+            reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
+            table.add_row("-", "failed", "-", "-", "-", trial.trial, reason)
             continue
-        numbers = (str(int(trial["epoch"])), str(int(trial["epochs"])), f"{trial['parameters']:,}")
-        score = f"{trial['score']:.4f}"
-        table.add_row(str(rank), score, *numbers, trial["trial"], trial["drawn"])
+        found = trial.trained
+        numbers = (str(found.epoch), str(found.epochs), f"{found.parameters:,}")
+        table.add_row(str(rank), f"{found.score:.4f}", *numbers, trial.trial, trial.description)
     return table
 
 

@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
 
 from raylab.annotation.archived import read_decision
+from raylab.annotation.export import current_code
 from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
 from raylab.review.access import Access, Guard
 from raylab.review.reviews import Opened, Reviews, Typed, UndecidedError
@@ -295,7 +296,7 @@ def _case_page(
         status,
         case=opened.current.case,
         view=case_view(opened, reviews.seed, reviews.codebook),
-        code=opened.current.code,
+        code=current_code(opened.current),
         decisions=decisions,
         refused=last if opened.waits and last and last.confirmation else None,
         stands=opened.decided_by(reviewer),

@@ -3,9 +3,10 @@
 import asyncio
 import json
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.calls import ArchiveJournal
@@ -22,7 +23,7 @@ from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
 
@@ -65,7 +66,7 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
     codebook = choose_codebook(config.protocol)
     waiting = (
         (read_outcome(case.case.body, codebook), case.case.description)
-        for case in archive.open_cases(run.name)
+        for case in archive.run(run.name).open_cases()
     )
     rows = list(review_rows(waiting, config.protocol.seed))
     if path.exists() and _has_decisions(path):
@@ -86,7 +87,7 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
     )
 
 
-def _line(row: Json) -> str:
+def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
@@ -105,7 +106,7 @@ def _import(
     settings = protocol_settings(config, run.name, choose_codebook(config.protocol))
 
     def find(case: str) -> Outcome | None:
-        stored = archive.case(run.name, case)
+        stored = archive.run(run.name).case(case)
         return None if stored is None else read_outcome(stored.body, settings.codebook)
 
     read = read_decisions(path, find, settings.codebook, reviewer)
@@ -122,7 +123,7 @@ def _import(
 
 def _is_archived(archive: Archive, run: Run, decision: HumanDecision, codebook: Codebook) -> bool:
     """Whether it is the latest decision on its case, as when a file is imported again."""
-    decisions = list(archive.decisions(run.name, decision.case))
+    decisions = list(archive.run(run.name).decisions(decision.case))
     if not decisions:
         return False
     last = read_decision(decisions[-1].body, codebook)

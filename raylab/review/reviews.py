@@ -11,7 +11,6 @@ from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.human.confirm import settle
 from raylab.annotation.human.review_file import UNDO, Choice, chosen_label, human_decision
 from raylab.annotation.outcome import HumanDecision, Outcome
-from raylab.annotation.replies import clean
 from raylab.annotation.run import archive_location, recorded_run
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import HUMAN, CurrentCase, Draft, Lease, StoredDecision
@@ -22,6 +21,7 @@ from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import DataError, LabelError, LeaseError
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
+from raylab.llm.json_replies import clean
 from raylab.taxonomies import choose_codebook
 
 LONGEST_JUSTIFICATION = 10_000
@@ -158,7 +158,7 @@ class Reviews:
         self.seed = config.protocol.seed
         self.lease_seconds = lease.total_seconds()
         self._archive = archive
-        self._desk = archive.desk(run)
+        self._leases = archive.run(run).leases()
         self._lease = lease
         self._llm = _impatient(config.llm)
         self._settings = protocol_settings(config, run, choose_codebook(config.protocol))
@@ -169,21 +169,21 @@ class Reviews:
 
     def queue(self) -> list[Waiting]:
         """The open cases in the order of the run."""
-        open_now = self._archive.waiting(self.run)
+        open_now = self._archive.run(self.run).waiting()
         new = [case for case in open_now if case not in self._summaries]
         self._summaries |= {
             current.case.sequence: _summary(current)
-            for current in self._archive.cases_at(self.run, new)
+            for current in self._archive.run(self.run).cases_at(new)
         }
         return [self._summaries[case] for case in open_now]
 
     def leases(self) -> dict[int, Lease]:
         """Who works on which case, by sequence."""
-        return self._desk.leases(self._now())
+        return self._leases.leases(self._now())
 
     def drafts(self, reviewer: str) -> set[int]:
         """The cases on which a reviewer has typed something."""
-        return self._desk.drafted(reviewer)
+        return self._leases.drafted(reviewer)
 
     def take_next(self, reviewer: str, kind: str = "", after: int = 0) -> int | None:
         """Takes the lease on the next open case that nobody works on; the first follows the last.
@@ -218,7 +218,7 @@ class Reviews:
             DataError: The run has no such case.
         """
         current = self._current(case)
-        draft = self._desk.draft(case, reviewer)
+        draft = self._leases.draft(case, reviewer)
         typed = Typed(draft.choice, draft.code, draft.justification) if draft else None
         return Opened(
             current,
@@ -236,12 +236,12 @@ class Reviews:
         """
         self._current(case)
         if typed.edit:
-            self._desk.save(case, reviewer, Draft(**vars(typed), saved=self._now()))
+            self._leases.save(case, reviewer, Draft(**vars(typed), saved=self._now()))
         return self.open(case, reviewer)
 
     def give_back(self, case: int, reviewer: str) -> None:
         """Leaves a case to others; what was typed is kept."""
-        self._desk.give_back(case, reviewer)
+        self._leases.give_back(case, reviewer)
 
     def decide(self, case: int, reviewer: str, typed: Typed) -> HumanDecision:
         """Has the evaluator confirm a decision and archives it.
@@ -282,12 +282,12 @@ class Reviews:
         """The latest decisions of a reviewer, the last one first."""
         last: dict[str, StoredDecision] = {}
         made: list[StoredDecision] = []
-        for decision in self._archive.decisions(self.run):
+        for decision in self._archive.run(self.run).decisions():
             last[decision.case] = decision
             if decision.reviewer == reviewer:
                 made.append(decision)
         latest = made[: -LISTED - 1 : -1]
-        places = self._archive.sequences(self.run, [decision.case for decision in latest])
+        places = self._archive.run(self.run).sequences([decision.case for decision in latest])
         return [
             Decided(
                 places[decision.case],
@@ -307,10 +307,10 @@ class Reviews:
 
     def _take(self, case: int, reviewer: str) -> bool:
         now = self._now()
-        return self._desk.take(case, reviewer, now, now + self._lease)
+        return self._leases.take(case, reviewer, now, now + self._lease)
 
     def _current(self, case: int) -> CurrentCase:
-        for current in self._archive.cases_at(self.run, [case]):
+        for current in self._archive.run(self.run).cases_at([case]):
             return current
         raise DataError(f"run {self.run} has no case {case}: choose one from the queue")
 

@@ -28,7 +28,6 @@ RAY_WORKING_DIRECTORY = "/working_dir_files/_ray_pkg_"
 
 LOGGER = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 R = TypeVar("R", bound=Record)
 
 
@@ -119,7 +118,7 @@ class Run(Place):
             DataError: It cannot be read.
         """
         name = name or kind.file
-        content = self.read_json(name)
+        content = self._read_json(name)
         if content is None:
             return None
         try:
@@ -138,20 +137,28 @@ class Run(Place):
         return record
 
     def write_record(self, record: Record, name: str | None = None) -> None:
-        """Writes a record whole or not at all, under its kind's name unless another is given.
+        """Writes a record whole or not at all; NaN and infinity become null.
+
+        Args:
+            record: To be written.
+            name: Relative name, with `/` between directories, which are made; None takes the
+                kind's own.
 
         Raises:
             RunError: The file cannot be written.
         """
-        self.write_json(name or record.file, record.content())
+        text = json.dumps(_without_non_finite(record.content()), indent=2, allow_nan=False)
+        self.write_bytes(name or record.file, text.encode() + b"\n")
 
-    def read_json(self, name: str) -> Json | None:
-        """Reads the object in a JSON file; None if there is no such file.
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Writes a file whole or not at all; `/` in the name parts directories, which are made.
 
         Raises:
-            RunError: The file is no JSON object.
-            DataError: It cannot be read.
+            RunError: The file cannot be written.
         """
+        (self / name).write(content)
+
+    def _read_json(self, name: str) -> dict[str, Any] | None:
         file = self / name
         if not file.exists():
             return None
@@ -161,29 +168,7 @@ class Run(Place):
             raise RunError(_corrupt(file, str(error))) from error
         if not isinstance(value, dict):
             raise RunError(_corrupt(file, "it holds no object"))
-        return cast(Json, value)
-
-    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        """Writes a JSON file whole or not at all; NaN and infinity become null.
-
-        Args:
-            name: Relative name, with `/` between directories; these are made.
-            value: What to write, of dicts, lists, strings, numbers, booleans and None.
-
-        Raises:
-            TypeError: The value holds something else.
-            RunError: The file cannot be written.
-        """
-        text = json.dumps(_without_non_finite(value), indent=2, allow_nan=False)
-        self.write_bytes(name, text.encode() + b"\n")
-
-    def write_bytes(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all; `/` in the name parts directories, which are made.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
-        (self / name).write(content)
+        return cast("dict[str, Any]", value)
 
     def _refuse_strange_content(self) -> None:
         names = self.names()

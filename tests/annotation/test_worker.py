@@ -161,7 +161,7 @@ def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> 
     with Archive.open(tmp_path / "archive.db") as archive:
         archive.start_run("run", {}, {})
         ended = Case("c1", "system 1")
-        archive.add_cases("run", [case_row(ended, failed_outcome(ended, "published", "no"))])
+        archive.run("run").add_cases([case_row(ended, failed_outcome(ended, "published", "no"))])
         chunks = list(chunks_of(open_cases(given, CODEBOOK, "run", archive), 3))
         assert [[case.id for _, case in chunk] for chunk in chunks] == [["c0", "c2", "c3"], ["c4"]]
         cases.write_text(cases.read_text().replace("system 1", "system one"))

@@ -28,6 +28,12 @@ from raylab.config.models import (
 RandomTasks = Callable[..., tuple[Task, ...]]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Computes on one thread: tensors are so small that more of them wait for each other."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The directory of the maintainers' archives, which are not part of the project."""

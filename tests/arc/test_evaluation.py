@@ -8,10 +8,18 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import BatchDataset, BatchPlan, group_indices, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import greedy_decode
-from raylab.arc.evaluation import UnitScore, predicted_examples, score_tasks, trained_on
+from raylab.arc.evaluation import (
+    UnitScore,
+    answer_tasks,
+    choose_pictures,
+    picture_examples,
+    score_tasks,
+    trained_on,
+)
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
 from raylab.arc.module import ArcModule
+from raylab.arc.records import GridRows
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError
@@ -138,9 +146,10 @@ def test_evaluation_is_the_validation_of_training(
     assert scores.keys() == table.keys() == {"a", "b"}
     for group, score in scores.items():
         expected = table[group]
-        assert score.grids == expected.pop("grids")
-        expected.pop("compositional_gap")
-        assert score.metrics == expected
+        assert score.grids == expected.grids
+        values = dict(expected.metrics)
+        values.pop("compositional_gap")
+        assert score.metrics == values
     assert scores["a"].metrics["cell_accuracy"] > 0
 
 
@@ -193,17 +202,21 @@ def test_a_checkpoint_that_does_not_tell_its_tasks(checkpoint: Checkpoint) -> No
 # Examples
 
 
+def rows(grid: GridRows) -> list[list[int]]:
+    return [list(row) for row in grid]
+
+
 def test_examples_show_the_first_test_pair(checkpoint: Checkpoint, tasks: tuple[Task, ...]) -> None:
-    examples = predicted_examples(checkpoint, tasks[:2], CPU)
-    assert [example["task"] for example in examples] == ["task0", "task1"]
+    examples = answer_tasks(checkpoint, tasks[:2], CPU)
+    assert [example.task for example in examples] == ["task0", "task1"]
     for example, task in zip(examples, tasks, strict=False):
-        assert example["input"] == task.questions[0].input.tolist()
-        assert example["target"] == task.questions[0].output.tolist()
+        assert rows(example.input) == task.questions[0].input.tolist()
+        assert rows(example.target) == task.questions[0].output.tolist()
         model = small_model(checkpoint.model, noise=0.3)
         batch = batch_of(store_pairs([task]), [4], checkpoint.model.context_pairs)
         decoded = greedy_decode(model, batch)
-        assert np.array(example["prediction"]).shape == tuple(decoded.sizes[0].tolist())
-        assert np.array(example["prediction"]).ravel().tolist() == decoded.cells[0].tolist()
+        assert np.array(example.answer.grid).shape == tuple(decoded.sizes[0].tolist())
+        assert np.array(example.answer.grid).ravel().tolist() == decoded.cells[0].tolist()
 
 
 def test_examples_tell_what_is_right(random_tasks: RandomTasks) -> None:
@@ -222,9 +235,26 @@ def test_examples_tell_what_is_right(random_tasks: RandomTasks) -> None:
         Task(f"t{index}", (Pair(source, np.array(output, dtype=np.uint8)),))
         for index, output in enumerate(outputs)
     ]
-    examples = predicted_examples(checkpoint_of(model, config), shown, CPU)
-    assert [example["prediction"] for example in examples] == [[[first, second]]] * 3
-    assert [example["solved"] for example in examples] == [True, False, False]
-    assert [example["shape_correct"] for example in examples] == [True, True, False]
-    # The last target is 2 x 1: (0, 0) is right, (1, 0) is not predicted.
-    assert [example["cell_accuracy"] for example in examples] == [1.0, 0.5, 0.5]
+    examples = answer_tasks(checkpoint_of(model, config), shown, CPU)
+    assert [rows(example.answer.grid) for example in examples] == [[[first, second]]] * 3
+    assert [example.answer.solved for example in examples] == [True, False, False]
+
+
+def test_pictures_are_chosen_over_all_sizes(random_tasks: RandomTasks) -> None:
+    tasks = random_tasks(9)
+    sizes = {task.id: task.pairs[-1].output.size for task in tasks}
+    by_size = sorted(sizes, key=lambda id_: (sizes[id_], id_))
+    assert choose_pictures(tasks, 3) == [by_size[2], by_size[4], by_size[6]]
+    assert choose_pictures(tasks, 0) == []
+    assert len(choose_pictures(tasks, 20)) <= len(tasks)
+
+
+def test_every_model_answers_the_same_example(
+    checkpoint: Checkpoint, tasks: tuple[Task, ...]
+) -> None:
+    answered = answer_tasks(checkpoint, tasks[:2], CPU)
+    examples = picture_examples({"a": answered, "b": answered}).examples
+    assert [example.task for example in examples] == ["task0", "task1"]
+    for example, item in zip(examples, answered, strict=True):
+        assert example.predictions == {"a": item.answer, "b": item.answer}
+        assert (example.input, example.target) == (item.input, item.target)

@@ -446,16 +446,16 @@ def test_group_table_by_hand() -> None:
     count(metrics, [(three, three, np.full((1, 4), 4), 2, False, False)])
     table = metrics.by_group()
     assert list(table) == ["a", "c"]
-    assert table["a"]["grids"] == 2
-    assert table["a"]["cell_accuracy"] == 0.875
-    assert table["a"]["grid_accuracy"] == 0.5
-    assert table["a"]["compositional_gap"] == 0.375
-    assert table["a"]["solve_rate"] == 0.5
-    assert table["a"]["shape_accuracy"] == 1.0
-    assert table["c"]["grids"] == 1
-    assert table["c"]["cell_accuracy"] == 0.0
-    assert table["c"]["compositional_gap"] == 0.0
-    assert table["c"]["shape_accuracy"] == 0.0
+    assert table["a"].grids == 2
+    assert table["a"].metrics["cell_accuracy"] == 0.875
+    assert table["a"].metrics["grid_accuracy"] == 0.5
+    assert table["a"].metrics["compositional_gap"] == 0.375
+    assert table["a"].metrics["solve_rate"] == 0.5
+    assert table["a"].metrics["shape_accuracy"] == 1.0
+    assert table["c"].grids == 1
+    assert table["c"].metrics["cell_accuracy"] == 0.0
+    assert table["c"].metrics["compositional_gap"] == 0.0
+    assert table["c"].metrics["shape_accuracy"] == 0.0
 
 
 def test_every_group_is_measured_like_an_epoch_of_its_own() -> None:
@@ -464,10 +464,11 @@ def test_every_group_is_measured_like_an_epoch_of_its_own() -> None:
     for position, group in enumerate(("a", "b", "c")):
         own = [sample for sample in samples if sample[3] == position]
         expected = looped_metrics(own)
-        assert table[group].pop("grids") == len(own)
+        assert table[group].grids == len(own)
+        values = dict(table[group].metrics)
         gap = expected["cell_accuracy"] - expected["grid_accuracy"]
-        assert table[group].pop("compositional_gap") == pytest.approx(gap, abs=1e-6)
-        assert table[group] == pytest.approx(expected, abs=1e-7)
+        assert values.pop("compositional_gap") == pytest.approx(gap, abs=1e-6)
+        assert values == pytest.approx(expected, abs=1e-7)
 
 
 def test_the_table_can_be_read_before_and_after_the_total() -> None:

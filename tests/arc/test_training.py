@@ -14,12 +14,14 @@ from torch import Tensor
 
 from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
-from raylab.arc.data.tasks import Pair, Task, load_tasks
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
+from raylab.arc.records import Epoch, GroupMetrics
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
@@ -32,6 +34,8 @@ from raylab.config.models import (
 from raylab.errors import CheckpointError, NonFiniteLossError
 from raylab.grid_metrics import MONITORED
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
+from tests.arc.measured import epoch as epoch_of
+from tests.arc.measured import training_metrics
 
 Fit = tuple[pl.Trainer, ArcModule]
 
@@ -101,22 +105,31 @@ REAL_TASKS = ("239be575", "25ff71a9", "6d0aefbc", "d631b094")
 """Outputs of 1 x 1, 3 x 3, 3 x 6, and of 1 x 2 and 1 x 3; inputs up to 5 x 7."""
 
 
-@pytest.mark.slow
+class Learnt(pl.Callback):
+    """Ends the training once a validation solves every task."""
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.should_stop = values_of(trainer)["val_solve_rate"] == 1.0
+
+
+SIZES: dict[str, Any] = {"d_model": 64, "d_ff": 128, "heads": 4}
+
+
 @pytest.mark.parametrize(
     "model",
     [
-        ChampionConfig(encoder_dropout=0.0, decoder_dropout=0.0, colour_relabelling=False),
-        EncoderDecoderConfig(dropout=0.0),
-        DecoderOnlyConfig(dropout=0.0),
+        ChampionConfig(encoder_dropout=0.0, decoder_dropout=0.0, colour_relabelling=False, **SIZES),
+        EncoderDecoderConfig(dropout=0.0, **SIZES),
+        DecoderOnlyConfig(dropout=0.0, **SIZES),
     ],
     ids=lambda model: model.architecture,
 )
 def test_eight_real_pairs_are_learnt_by_heart(model: ModelConfig) -> None:
     epochs = 300
-    config = settings(model, epochs=epochs, restart_epochs=epochs, lr=5e-4, batch_size=8)
+    config = settings(model, epochs=epochs, restart_epochs=epochs, lr=2e-3, batch_size=8)
     tasks = load_tasks(DataConfig(tasks=REAL_TASKS, pairs_per_task=2))
     assert sum(len(task.pairs) for task in tasks) == 8
-    trainer, _ = fit(config, tasks, check_val_every_n_epoch=epochs)
+    trainer, _ = fit(config, tasks, Learnt(), check_val_every_n_epoch=20)
     values = values_of(trainer)
     assert values["val_grid_accuracy"] == 1.0
     assert values["val_solve_rate"] == 1.0
@@ -171,8 +184,8 @@ class TrainedOn(Checkpoints):
 TIMES = {"samples_per_second", "train_seconds", "validation_seconds"}
 
 
-def without_times(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in TIMES}
+def without_times(epoch: Epoch) -> dict[str, Any]:
+    return epoch.model_dump(exclude=TIMES)
 
 
 def wait_count(trainer: pl.Trainer) -> int:
@@ -213,12 +226,13 @@ def test_a_resumed_run_repeats_an_unbroken_one(
     assert {step: unbroken.rates[step] for step in resumed.rates} == resumed.rates
     assert len(set(unbroken.rates.values())) == 3
     # A validation resets the count only by being better than all before it.
-    scores = [row[config.training.monitor] for row in whole_record.history]
+    scores = [epoch.row()[config.training.monitor] for epoch in whole_record.history]
     assert wait_count(rest) == wait_count(whole) == 3 - scores.index(max(scores))
     assert values_of(rest) == values_of(whole)
     assert [without_times(row) for row in record.history] == [
         without_times(row) for row in whole_record.history
     ]
+    assert record.best is not None and whole_record.best is not None
     assert without_times(record.best) == without_times(whole_record.best)
 
 
@@ -245,15 +259,16 @@ def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
     config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
     record = EpochRecorder("val_cell_accuracy", samples=25)
     trainer, module = fit(config, tasks, record)
-    summary = record.summary
+    metrics = record.metrics
     steps = trainer.global_step // 3
-    rows = summary["history"]
+    rows = metrics.rows
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert [row["step"] for row in rows] == [steps, 2 * steps, 3 * steps]
-    assert summary["last"] == rows[-1]
-    assert summary["best"]["val_cell_accuracy"] == max(row["val_cell_accuracy"] for row in rows)
+    assert metrics.last == metrics.history[-1]
+    assert metrics.best.row() == max(reversed(rows), key=lambda row: row["val_cell_accuracy"])
     assert {name: rows[-1][name] for name in values_of(trainer)} == values_of(trainer)
-    assert summary["parameters"] == sum(p.numel() for p in module.model.parameters())
+    assert metrics.parameters == sum(p.numel() for p in module.model.parameters())
+    assert metrics.best.checkpoint == f"checkpoints/epoch-{metrics.best.epoch:04}/checkpoint.ckpt"
     for row in rows:
         assert row["samples_per_second"] == pytest.approx(25 / row["train_seconds"])
         assert row["validation_seconds"] > 0
@@ -264,8 +279,18 @@ def test_the_learning_rate_of_the_record_is_that_of_its_epoch(tasks: tuple[Task,
     config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
     record = EpochRecorder("val_cell_accuracy", samples=25)
     fit(config, tasks, record)
-    rates = [row["learning_rate"] for row in record.summary["history"]]
+    rates = [epoch.learning_rate for epoch in record.history]
     assert rates == pytest.approx([0.01, 0.005, 0.01])
+
+
+def test_the_record_of_an_older_checkpoint_is_gone_on_with() -> None:
+    metrics = training_metrics(epoch_of(1, {"solve_rate": 0.5}), epoch_of(2, {"solve_rate": 0.75}))
+    best = {**metrics.best.row(), "groups": {"a": {"grids": 2, "solve_rate": 0.5}}}
+    record = EpochRecorder("val_solve_rate", samples=25)
+    record.load_state_dict({"history": metrics.rows, "best": best})
+    assert record.history == list(metrics.history)
+    groups = {"a": GroupMetrics(grids=2, metrics={"solve_rate": 0.5})}
+    assert record.best == metrics.best.model_copy(update={"groups": groups})
 
 
 # Non-finite losses
@@ -373,7 +398,7 @@ def test_an_epoch_reports(epoch: Fit, name: str) -> None:
 def test_an_epoch_measures_every_group(epoch: Fit) -> None:
     # Five tasks of five pairs, the last of them in a group of its own.
     table = epoch[1].group_table
-    assert {group: row["grids"] for group, row in table.items()} == {"a": 20, "b": 5}
+    assert {group: found.grids for group, found in table.items()} == {"a": 20, "b": 5}
 
 
 def test_validation_counts_what_decoding_solves() -> None:

@@ -5,16 +5,9 @@ from pathlib import Path
 import pytest
 
 from raylab.archive.store import Archive
-from tests.archive.postgres import PostgresServer, postgres_server
+from tests.archive.postgres import PostgresServer
 
 NUMBERS = count()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One server for all tests; a test that kills it starts it again."""
-    with postgres_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

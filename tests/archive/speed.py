@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from raylab.annotation.export import export_run
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from tests.archive.postgres import postgres_server
@@ -83,24 +84,26 @@ def main(location: str, directory: Path) -> None:
             write_rate("add_calls", archive.add_calls, calls(count), batch)
         for batch, count in ((1, 1000), (8, 2000), (64, 8000)):
             rows = cases(count)
-            write_rate("add_cases", lambda some: archive.add_cases("r", some), rows, batch)
+            write_rate("add_cases", lambda some: archive.run("r").add_cases(some), rows, batch)
         names = [case.case for case in rows]
-        read_rate("known", 8000, lambda: archive.known("r", names))
+        read_rate("known", 8000, lambda: archive.run("r").statuses(names))
         description_hashes = [row.description_hash for row in calls(1)] + [
             sha256(prose(9)) for _ in range(7999)
         ]
         read_rate("calls_of, subjects", 8000, lambda: archive.calls_of(description_hashes))
-        read_rate("spent, of calls", 21_000, lambda: archive.spent("r"))
-        read_rate("cases", 11_000, lambda: sum(1 for _ in archive.cases("r")))
-        read_rate("open_cases, of cases", 11_000, lambda: sum(1 for _ in archive.open_cases("r")))
+        read_rate("spent, of calls", 21_000, lambda: archive.run("r").cost())
+        read_rate("cases", 11_000, lambda: sum(1 for _ in archive.run("r").cases()))
+        read_rate(
+            "open_cases, of cases", 11_000, lambda: sum(1 for _ in archive.run("r").open_cases())
+        )
         decided = [decision_row(name) for name in names[:300]]
         write_rate(
-            "add_decision", lambda some: archive.add_decision("r", some[0]), decided, batch=1
+            "add_decision", lambda some: archive.run("r").add_decision(some[0]), decided, batch=1
         )
         read_rate("verify", 11_300, archive.verify)
         for form in ("parquet", "jsonl"):
             path = directory / f"cases.{form}"
-            read_rate(f"export, {form}", 11_000, lambda: archive.export("r", path, form))  # noqa: B023
+            read_rate(f"export, {form}", 11_000, lambda: export_run(archive.run("r"), path, form))  # noqa: B023
 
 
 if __name__ == "__main__":

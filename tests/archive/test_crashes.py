@@ -55,7 +55,7 @@ def writers(location: str, batches: dict[str, int]) -> "list[subprocess.Popen[st
 def assert_whole(location: str, expected: set[str], at_least: bool = False) -> None:
     """The run has these cases, once each, in one chain, and a call for each but the shared."""
     with Archive.open(location) as archive:
-        records = list(archive.cases("r"))
+        records = list(archive.run("r").cases())
         found = [record.case for record in records]
         assert len(found) == len(set(found))
         assert expected <= set(found) if at_least else expected == set(found)
@@ -118,26 +118,26 @@ OPERATIONS: dict[str, Callable[[Archive], object]] = {
     "start_run": lambda archive: archive.start_run("r", {}, {}),
     "add_prompts": lambda archive: archive.add_prompts({"h": ("n", "v", "t")}),
     "add_calls": lambda archive: archive.add_calls([call_row("k2")]),
-    "add_cases": lambda archive: archive.add_cases("r", [case_row("d")]),
-    "add_decision": lambda archive: archive.add_decision("r", decision_row("c")),
+    "add_cases": lambda archive: archive.run("r").add_cases([case_row("d")]),
+    "add_decision": lambda archive: archive.run("r").add_decision(decision_row("c")),
     "calls_of": lambda archive: archive.calls_of([sha256("a system")]),
-    "known": lambda archive: archive.known("r", ["c"]),
-    "cases": lambda archive: list(archive.cases("r")),
+    "statuses": lambda archive: archive.run("r").statuses(["c"]),
+    "cases": lambda archive: list(archive.run("r").cases()),
     "verify": lambda archive: archive.verify(),
-    "finish_run": lambda archive: archive.finish_run("r"),
+    "finish_run": lambda archive: archive.run("r").finish(),
 }
 
 
 def test_operations_outlive_connections_that_are_lost(postgres: PostgresServer):
     with Archive.open(postgres.create_schema("lost")) as archive:
         archive.start_run("r", {}, {})
-        archive.add_cases("r", [case_row("c", "human")])
+        archive.run("r").add_cases([case_row("c", "human")])
         for operation in OPERATIONS.values():
             postgres.disconnect()
             operation(archive)
         assert archive.verify() == []
-        assert archive.known("r", ["c", "d"]) == {"c": "human", "d": "accepted"}
-        assert len(list(archive.decisions("r"))) == 1
+        assert archive.run("r").statuses(["c", "d"]) == {"c": "human", "d": "accepted"}
+        assert len(list(archive.run("r").decisions())) == 1
 
 
 def holding_the_run(location: str, until: threading.Event) -> threading.Thread:
@@ -169,9 +169,9 @@ def test_a_lock_that_is_held_long_is_outlasted(
         free = threading.Event()
         holder = holding_the_run(archive_url, free)
         threading.Timer(0.5, free.set).start()
-        archive.add_cases("r", [case_row("c")])
+        archive.run("r").add_cases([case_row("c")])
         holder.join()
-        assert archive.known("r", ["c"]) == {"c": "accepted"}
+        assert archive.run("r").statuses(["c"]) == {"c": "accepted"}
         assert "lock" in caplog.text and "trying again" in caplog.text
 
 
@@ -184,10 +184,10 @@ def test_a_connection_lost_within_a_statement_is_made_again(
         free = threading.Event()
         holder = holding_the_run(location, free)
         threading.Timer(0.3, postgres.disconnect).start()
-        archive.add_cases("r", [case_row("c")])
+        archive.run("r").add_cases([case_row("c")])
         free.set()
         holder.join()
-        assert archive.known("r", ["c"]) == {"c": "accepted"}
+        assert archive.run("r").statuses(["c"]) == {"c": "accepted"}
         assert "trying again" in caplog.text
 
 
@@ -220,7 +220,7 @@ def losing_one_acknowledgement(archive: Archive, monkeypatch: pytest.MonkeyPatch
             raise OperationalError("COMMIT", {}, Exception("gone"), connection_invalidated=True)
         return result
 
-    monkeypatch.setattr(archive._database, "_transient", lambda error: True)
+    monkeypatch.setattr(archive._database.dialect, "is_transient", lambda *given: True)
     monkeypatch.setattr(archive._database, "_once", commit_and_lose)
     return lost
 
@@ -230,11 +230,16 @@ def test_an_acknowledgement_that_was_lost_changes_nothing(
 ):
     with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {})
-        archive.add_cases("r", [case_row("c", "human")])
+        archive.run("r").add_cases([case_row("c", "human")])
 
         def state() -> list[object]:
             calls = archive.calls_of([sha256("a system")])
-            return [archive.runs(), list(archive.current_cases("r")), archive.prompts(), calls]
+            return [
+                archive.runs(),
+                list(archive.run("r").current_cases()),
+                archive.prompts(),
+                calls,
+            ]
 
         for name in WRITING:
             lost = losing_one_acknowledgement(archive, monkeypatch)

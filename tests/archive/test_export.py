@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from raylab.annotation.export import export_run
+from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, ConfigError, RunError
 from tests.archive.rows import canonical, case_row, decision_row, execute, sha256
@@ -88,10 +90,12 @@ FLAT = {
 
 
 def fill(archive: Archive) -> None:
-    archive.add_cases("r", [case_row("whole", "human", **WHOLE), case_row("bare")])
-    archive.add_cases("r", [case_row("odd", "failed", a="no object", agreement=None, score=1.5)])
-    archive.add_decision("r", decision_row("whole", "OPT=Sym"))
-    archive.add_decision("r", decision_row("whole", "OPT=Swm"))
+    archive.run("r").add_cases([case_row("whole", "human", **WHOLE), case_row("bare")])
+    archive.run("r").add_cases(
+        [case_row("odd", "failed", a="no object", agreement=None, score=1.5)]
+    )
+    archive.run("r").add_decision(decision_row("whole", "OPT=Sym"))
+    archive.run("r").add_decision(decision_row("whole", "OPT=Swm"))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -113,12 +117,12 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
 ):
     fill(archive)
     path = tmp_path / "deep" / f"cases.{form}"
-    assert archive.export("r", path, form) == 3
+    assert export_run(archive.run("r"), path, form) == 3
     whole, bare, odd = read(path)
     assert {name: whole[name] for name in FLAT} == FLAT
     assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert whole["finished"] == datetime(2026, 3, 1, 12, 0, 1, 500_000, tzinfo=UTC)
-    stored = archive.case("r", "whole")
+    stored = archive.run("r").case("whole")
     assert stored is not None and whole["created"] == stored.created
     assert (whole["meta"], whole["body"]) == (WHOLE["meta"], stored.body)
     assert [decision["body"]["classification"]["code"] for decision in whole["decisions"]] == [
@@ -133,7 +137,7 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
 def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Path, form: Any):
     fill(archive)
     path = tmp_path / f"cases.{form}"
-    archive.export("r", path, form)
+    export_run(archive.run("r"), path, form)
     for row in read(path):
         names = ("case", "description", "body", "sequence")
         created = row["created"].astimezone(UTC).isoformat(timespec="microseconds")
@@ -144,11 +148,11 @@ def test_a_chain_can_be_verified_from_its_export(archive: Archive, tmp_path: Pat
 
 def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     description = "nul \0 lone \ud800 pair \U0001f600 é"
-    archive.add_cases("r", [case_row("a", description=description, meta={"\ud800": "\0"})])
-    archive.export("r", tmp_path / "cases.jsonl", "jsonl")
+    archive.run("r").add_cases([case_row("a", description=description, meta={"\ud800": "\0"})])
+    export_run(archive.run("r"), tmp_path / "cases.jsonl", "jsonl")
     (row,) = read(tmp_path / "cases.jsonl")
     assert (row["description"], row["meta"]) == (description, {"\ud800": "\0"})
-    archive.export("r", tmp_path / "cases.parquet")
+    export_run(archive.run("r"), tmp_path / "cases.parquet")
     (row,) = read(tmp_path / "cases.parquet")
     # Parquet holds no lone surrogates.
     assert row["description"] == description.replace("\ud800", "\ufffd")
@@ -159,16 +163,16 @@ def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
 def test_an_export_replaces_a_file_whole_or_not_at_all(
     archive: Archive, archive_url: str, tmp_path: Path, form: Any
 ):
-    archive.add_cases("r", [case_row(f"c{n}") for n in range(250)])
+    archive.run("r").add_cases([case_row(f"c{n}") for n in range(250)])
     path = tmp_path / f"cases.{form}"
     path.write_text("older")
     execute(archive_url, "UPDATE cases SET body = 'no JSON' WHERE sequence = 201")
     with pytest.raises(ArchiveError, match="cannot be read"):
-        archive.export("r", path, form)
+        export_run(archive.run("r"), path, form)
     assert path.read_text() == "older"
     execute(archive_url, "UPDATE cases SET body = '{}' WHERE sequence = 201")
     with path.open() as older:
-        assert archive.export("r", path, form) == 250 == len(read(path))
+        assert export_run(archive.run("r"), path, form) == 250 == len(read(path))
         # Who reads the file before it, reads on.
         assert older.read() == "older"
     assert [entry.name for entry in tmp_path.iterdir() if "cases" in entry.name] == [path.name]
@@ -177,22 +181,22 @@ def test_an_export_replaces_a_file_whole_or_not_at_all(
 def test_an_export_that_cannot_be_written_says_where(archive: Archive, tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"cases.parquet cannot be written: File exists: .*/file "):
-        archive.export("r", tmp_path / "file" / "cases.parquet")
+        export_run(archive.run("r"), tmp_path / "file" / "cases.parquet")
     with pytest.raises(ConfigError, match=r"nowhere://.* cannot be opened"):
-        archive.export("r", "nowhere://cases.parquet")
+        export_run(archive.run("r"), "nowhere://cases.parquet")
 
 
 def test_an_export_takes_a_uri(archive: Archive, tmp_path: Path):
-    archive.add_cases("r", [case_row("c")])
-    assert archive.export("r", f"file://{tmp_path}/deep/cases.parquet") == 1
+    archive.run("r").add_cases([case_row("c")])
+    assert export_run(archive.run("r"), f"file://{tmp_path}/deep/cases.parquet") == 1
     assert [row["case"] for row in read(tmp_path / "deep" / "cases.parquet")] == ["c"]
 
 
 def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Path):
-    assert archive.export("r", tmp_path / "cases.parquet") == 0
+    assert export_run(archive.run("r"), tmp_path / "cases.parquet") == 0
     table = parquet.read_table(tmp_path / "cases.parquet")
     assert table.num_rows == 0 and set(FLAT) <= set(table.column_names)
-    assert archive.export("r", tmp_path / "cases.jsonl", "jsonl") == 0
+    assert export_run(archive.run("r"), tmp_path / "cases.jsonl", "jsonl") == 0
     assert (tmp_path / "cases.jsonl").read_bytes() == b""
 
 
@@ -200,10 +204,10 @@ def test_large_cases_are_exported_in_groups(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("raylab.annotation.export.ROW_GROUP_BYTES", 165_000)
-    archive.add_cases(
-        "r", [case_row(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
+    archive.run("r").add_cases(
+        [case_row(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
     )
-    assert archive.export("r", tmp_path / "cases.parquet") == 24
+    assert export_run(archive.run("r"), tmp_path / "cases.parquet") == 24
     # A row has 10 KB: 17 fill a group.
     file = parquet.ParquetFile(tmp_path / "cases.parquet")
     try:
@@ -216,17 +220,18 @@ def test_large_cases_are_exported_in_groups(
 def test_what_is_added_during_an_export_is_left_out(
     archive: Archive, archive_url: str, tmp_path: Path
 ):
-    archive.add_cases("r", [case_row(f"c{n}", "human") for n in range(3)])
-    read_run = archive.run
+    run = archive.run("r")
+    run.add_cases([case_row(f"c{n}", "human") for n in range(3)])
+    read_row = run.row
 
-    def read_run_and_write(name: str):
-        found = read_run(name)
-        archive.add_cases("r", [case_row("late")])
-        archive.add_decision("r", decision_row("c0"))
+    def read_row_and_write() -> RunRow:
+        found = read_row()
+        run.add_cases([case_row("late")])
+        run.add_decision(decision_row("c0"))
         return found
 
-    archive.run = read_run_and_write
-    assert archive.export("r", tmp_path / "cases.jsonl", "jsonl") == 3
+    run.row = read_row_and_write
+    assert export_run(run, tmp_path / "cases.jsonl", "jsonl") == 3
     rows = read(tmp_path / "cases.jsonl")
     assert [row["case"] for row in rows] == ["c0", "c1", "c2"]
     assert rows[0]["status"] == "human" and rows[0]["decisions"] == []

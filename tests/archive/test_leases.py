@@ -13,6 +13,7 @@ import pytest
 
 from raylab.archive.leases import ReviewLeases
 from raylab.archive.records import Draft, Lease
+from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, LeaseError
 from tests.archive.rows import NOON, case_row, decision_row
@@ -24,156 +25,159 @@ DRAFT = Draft("own", "OPT=Evo", "it breeds", NOON, "a tab", 1)
 TAKER = """
 import sys
 from datetime import datetime, timedelta
+from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 location, name, cases = sys.argv[1], sys.argv[2], int(sys.argv[3])
 noon = datetime.fromisoformat("2026-03-01T12:00:00+00:00")
 later = noon + timedelta(1)
 with Archive.open(location) as archive:
-    desk = archive.desk("r")
+    leases = archive.run("r").leases()
     print("ready", flush=True)
     sys.stdin.readline()
-    print([case for case in range(1, cases + 1) if desk.take(case, name, noon, later)])
+    print([case for case in range(1, cases + 1) if leases.take(case, name, noon, later)])
 """
 
 
 @pytest.fixture
-def desk(archive: Archive) -> ReviewLeases:
-    archive.add_cases("r", [case_row("c", "human"), case_row("d", "human"), case_row("e")])
-    return archive.desk("r")
+def leases(archive: Archive) -> ReviewLeases:
+    archive.run("r").add_cases([case_row("c", "human"), case_row("d", "human"), case_row("e")])
+    return archive.run("r").leases()
 
 
-def test_a_lease_keeps_others_away_until_it_expires(desk: ReviewLeases) -> None:
-    assert desk.take(1, "ada", NOON, SOON)
-    assert not desk.take(1, "bo", NOON, SOON)
-    assert not desk.take(1, "bo", SOON - timedelta(microseconds=1), LATER)
-    assert desk.leases(NOON) == {1: Lease("ada", SOON)}
-    assert desk.take(1, "bo", SOON, LATER)
-    assert desk.leases(SOON) == {1: Lease("bo", LATER)}
-    assert not desk.take(1, "ada", SOON, LATER)
+def test_a_lease_keeps_others_away_until_it_expires(leases: ReviewLeases) -> None:
+    assert leases.take(1, "ada", NOON, SOON)
+    assert not leases.take(1, "bo", NOON, SOON)
+    assert not leases.take(1, "bo", SOON - timedelta(microseconds=1), LATER)
+    assert leases.leases(NOON) == {1: Lease("ada", SOON)}
+    assert leases.take(1, "bo", SOON, LATER)
+    assert leases.leases(SOON) == {1: Lease("bo", LATER)}
+    assert not leases.take(1, "ada", SOON, LATER)
 
 
-def test_a_lease_is_renewed_and_given_back_by_its_holder_alone(desk: ReviewLeases) -> None:
-    assert desk.take(1, "ada", NOON, SOON) and desk.take(1, "ada", NOON, LATER)
-    assert desk.take(2, "bo", NOON, SOON)
-    desk.give_back(1, "bo")
-    assert desk.leases(SOON) == {1: Lease("ada", LATER)}
-    desk.give_back(1, "ada")
-    desk.give_back(1, "ada")
-    assert desk.leases(NOON) == {2: Lease("bo", SOON)}
+def test_a_lease_is_renewed_and_given_back_by_its_holder_alone(leases: ReviewLeases) -> None:
+    assert leases.take(1, "ada", NOON, SOON) and leases.take(1, "ada", NOON, LATER)
+    assert leases.take(2, "bo", NOON, SOON)
+    leases.give_back(1, "bo")
+    assert leases.leases(SOON) == {1: Lease("ada", LATER)}
+    leases.give_back(1, "ada")
+    leases.give_back(1, "ada")
+    assert leases.leases(NOON) == {2: Lease("bo", SOON)}
 
 
-def test_leases_and_drafts_are_of_one_run(archive: Archive, desk: ReviewLeases) -> None:
+def test_leases_and_drafts_are_of_one_run(archive: Archive, leases: ReviewLeases) -> None:
     archive.start_run("other", {}, {})
-    archive.add_cases("other", [case_row("c", "human")])
-    other = archive.desk("other")
-    desk.save(1, "ada", DRAFT)
-    assert desk.take(1, "ada", NOON, SOON) and other.take(1, "bo", NOON, SOON)
+    archive.run("other").add_cases([case_row("c", "human")])
+    other = archive.run("other").leases()
+    leases.save(1, "ada", DRAFT)
+    assert leases.take(1, "ada", NOON, SOON) and other.take(1, "bo", NOON, SOON)
     assert other.leases(NOON) == {1: Lease("bo", SOON)} and other.draft(1, "ada") is None
 
 
-def test_drafts_are_each_reviewers_own_and_the_last_one_stands(desk: ReviewLeases) -> None:
-    assert desk.draft(1, "ada") is None and desk.drafted("ada") == set()
-    desk.save(1, "ada", replace(DRAFT, choice="", justification=""))
-    desk.save(1, "ada", DRAFT)
-    desk.save(2, "ada", replace(DRAFT, code="\0\ud800", saved=SOON))
-    desk.save(1, "bo", replace(DRAFT, choice="A"))
-    assert desk.draft(1, "ada") == DRAFT
-    assert desk.draft(2, "ada") == replace(DRAFT, code="\0\ud800", saved=SOON)
-    assert desk.drafted("ada") == {1, 2} and desk.drafted("bo") == {1}
-    assert desk.draft(1, "bo") == replace(DRAFT, choice="A")
-    desk.save(1, "ada", replace(DRAFT, choice="", code="", justification=""))
-    assert desk.drafted("ada") == {2} and desk.drafted("bo") == {1}
+def test_drafts_are_each_reviewers_own_and_the_last_one_stands(leases: ReviewLeases) -> None:
+    assert leases.draft(1, "ada") is None and leases.drafted("ada") == set()
+    leases.save(1, "ada", replace(DRAFT, choice="", justification=""))
+    leases.save(1, "ada", DRAFT)
+    leases.save(2, "ada", replace(DRAFT, code="\0\ud800", saved=SOON))
+    leases.save(1, "bo", replace(DRAFT, choice="A"))
+    assert leases.draft(1, "ada") == DRAFT
+    assert leases.draft(2, "ada") == replace(DRAFT, code="\0\ud800", saved=SOON)
+    assert leases.drafted("ada") == {1, 2} and leases.drafted("bo") == {1}
+    assert leases.draft(1, "bo") == replace(DRAFT, choice="A")
+    leases.save(1, "ada", replace(DRAFT, choice="", code="", justification=""))
+    assert leases.drafted("ada") == {2} and leases.drafted("bo") == {1}
 
 
-def test_a_draft_that_was_overtaken_on_its_way_is_dropped(desk: ReviewLeases) -> None:
+def test_a_draft_that_was_overtaken_on_its_way_is_dropped(leases: ReviewLeases) -> None:
     older, newer = replace(DRAFT, justification="it"), replace(DRAFT, edit=2)
     for draft in (newer, older):
-        desk.save(1, "ada", draft)
-    assert desk.draft(1, "ada") == newer
+        leases.save(1, "ada", draft)
+    assert leases.draft(1, "ada") == newer
     # Another tab counts its own edits.
     other = replace(older, page="another tab", saved=SOON)
-    desk.save(1, "ada", other)
-    assert desk.draft(1, "ada") == other
+    leases.save(1, "ada", other)
+    assert leases.draft(1, "ada") == other
 
 
-def test_a_decision_that_settles_clears_the_desk(archive: Archive, desk: ReviewLeases) -> None:
-    desk.take(1, "ada", NOON, SOON)
+def test_a_decision_that_settles_clears_the_desk(archive: Archive, leases: ReviewLeases) -> None:
+    leases.take(1, "ada", NOON, SOON)
     for reviewer in ("ada", "bo"):
-        desk.save(1, reviewer, DRAFT)
-    archive.add_decision("r", decision_row("c"), leased=True)
+        leases.save(1, reviewer, DRAFT)
+    archive.run("r").add_decision(decision_row("c"), leased=True)
     # As after an answer that was lost.
-    archive.add_decision("r", decision_row("c"), leased=True)
-    assert desk.leases(NOON) == {} and desk.drafted("ada") == set() and desk.drafted("bo") == {1}
-    assert len(list(archive.decisions("r"))) == 1 and archive.verify() == []
+    archive.run("r").add_decision(decision_row("c"), leased=True)
+    assert (
+        leases.leases(NOON) == {} and leases.drafted("ada") == set() and leases.drafted("bo") == {1}
+    )
+    assert len(list(archive.run("r").decisions())) == 1 and archive.verify() == []
 
 
 def test_a_decision_that_leaves_the_case_open_leaves_the_desk(
-    archive: Archive, desk: ReviewLeases
+    archive: Archive, leases: ReviewLeases
 ) -> None:
-    desk.take(1, "ada", NOON, SOON)
-    desk.save(1, "ada", DRAFT)
-    archive.add_decision("r", decision_row("c", status="human"), leased=True)
-    assert desk.leases(NOON) == {1: Lease("ada", SOON)} and desk.draft(1, "ada") == DRAFT
+    leases.take(1, "ada", NOON, SOON)
+    leases.save(1, "ada", DRAFT)
+    archive.run("r").add_decision(decision_row("c", status="human"), leased=True)
+    assert leases.leases(NOON) == {1: Lease("ada", SOON)} and leases.draft(1, "ada") == DRAFT
 
 
-def test_a_decision_without_the_lease_is_refused(archive: Archive, desk: ReviewLeases) -> None:
-    with pytest.raises(LeaseError, match="case 1 is not on the desk of ada any more"):
-        archive.add_decision("r", decision_row("c"), leased=True)
-    desk.take(1, "ada", NOON, SOON)
-    desk.save(1, "ada", DRAFT)
-    desk.take(1, "bo", SOON, LATER)
+def test_a_decision_without_the_lease_is_refused(archive: Archive, leases: ReviewLeases) -> None:
+    with pytest.raises(LeaseError, match="ada has no lease on case 1 any more"):
+        archive.run("r").add_decision(decision_row("c"), leased=True)
+    leases.take(1, "ada", NOON, SOON)
+    leases.save(1, "ada", DRAFT)
+    leases.take(1, "bo", SOON, LATER)
     with pytest.raises(LeaseError):
-        archive.add_decision("r", decision_row("c"), leased=True)
-    assert list(archive.decisions("r")) == [] and desk.draft(1, "ada") == DRAFT
-    archive.add_decision("r", decision_row("c", reviewer="bo"), leased=True)
-    archive.add_decision("r", decision_row("c"))
-    assert [row.reviewer for row in archive.decisions("r")] == ["bo", "ada"]
+        archive.run("r").add_decision(decision_row("c"), leased=True)
+    assert list(archive.run("r").decisions()) == [] and leases.draft(1, "ada") == DRAFT
+    archive.run("r").add_decision(decision_row("c", reviewer="bo"), leased=True)
+    archive.run("r").add_decision(decision_row("c"))
+    assert [row.reviewer for row in archive.run("r").decisions()] == ["bo", "ada"]
 
 
 def test_an_expired_lease_that_nobody_took_still_holds(
-    archive: Archive, desk: ReviewLeases
+    archive: Archive, leases: ReviewLeases
 ) -> None:
-    desk.take(1, "ada", NOON, SOON)
-    assert desk.leases(LATER) == {}
-    archive.add_decision("r", decision_row("c"), leased=True)
-    assert len(list(archive.decisions("r"))) == 1
+    leases.take(1, "ada", NOON, SOON)
+    assert leases.leases(LATER) == {}
+    archive.run("r").add_decision(decision_row("c"), leased=True)
+    assert len(list(archive.run("r").decisions())) == 1
 
 
-def test_what_waits_is_what_no_decision_settled(archive: Archive, desk: ReviewLeases) -> None:
-    assert archive.waiting("r") == [1, 2]
-    archive.add_decision("r", decision_row("c"))
-    assert archive.waiting("r") == [2]
-    found = archive.cases_at("r", [3, 1, 1, 99])
+def test_what_waits_is_what_no_decision_settled(archive: Archive, leases: ReviewLeases) -> None:
+    assert archive.run("r").waiting() == [1, 2]
+    archive.run("r").add_decision(decision_row("c"))
+    assert archive.run("r").waiting() == [2]
+    found = archive.run("r").cases_at([3, 1, 1, 99])
     assert [(one.case.case, len(one.decisions)) for one in found] == [("c", 1), ("e", 0)]
-    archive.add_decision("r", decision_row("c", None))
-    assert archive.waiting("r") == [1, 2]
-    ask: list[Callable[[str], object]] = [
-        archive.waiting,
-        archive.desk,
-        lambda run: archive.cases_at(run, [1]),
+    archive.run("r").add_decision(decision_row("c", None))
+    assert archive.run("r").waiting() == [1, 2]
+    ask: list[Callable[[RunArchive], object]] = [
+        lambda run: run.waiting(),
+        lambda run: run.leases(),
+        lambda run: run.cases_at([1]),
     ]
     for operation in ask:
         with pytest.raises(ArchiveError, match="has no run gone"):
-            operation("gone")
+            operation(archive.run("gone"))
 
 
-def test_of_threads_that_take_a_case_at_once_one_gets_it(desk: ReviewLeases) -> None:
+def test_of_threads_that_take_a_case_at_once_one_gets_it(leases: ReviewLeases) -> None:
     names = [f"reviewer {number}" for number in range(8)]
     together = Barrier(len(names))
 
     def take_all(name: str) -> list[int]:
         together.wait()
-        return [case for case in range(1, 21) if desk.take(case, name, NOON, SOON)]
+        return [case for case in range(1, 21) if leases.take(case, name, NOON, SOON)]
 
     with ThreadPoolExecutor(len(names)) as pool:
         taken = dict(zip(names, pool.map(take_all, names), strict=True))
     assert sorted(case for cases in taken.values() for case in cases) == list(range(1, 21))
-    held = {case: lease.reviewer for case, lease in desk.leases(NOON).items()}
+    held = {case: lease.reviewer for case, lease in leases.leases(NOON).items()}
     assert held == {case: name for name, cases in taken.items() for case in cases}
 
 
 def test_of_processes_that_take_a_case_at_once_one_gets_it(
-    desk: ReviewLeases, archive_url: str
+    leases: ReviewLeases, archive_url: str
 ) -> None:
     takers = [
         subprocess.Popen(

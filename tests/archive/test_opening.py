@@ -13,8 +13,9 @@ from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from sqlalchemy import create_engine, text
 
+from raylab.annotation.export import current_code
 from raylab.archive.migrations import v0001_calls_cases_decisions as first
-from raylab.archive.records import Spent
+from raylab.archive.records import RunCost
 from raylab.archive.store import Archive
 from raylab.archive.tables import METADATA
 from raylab.errors import ArchiveError
@@ -76,7 +77,9 @@ def test_places_without_an_archive_are_refused_and_left_alone(tmp_path: Path):
 def test_other_databases_and_broken_urls_are_refused():
     for location in ("mysql://user@host/db", "s3://bucket/archive.db"):
         assert "is of no database that holds archives: give a file" in refusal(location)
-    assert "has the form postgresql://" in refusal("postgresql://user@host:port/db")
+    assert "cannot be read: give a file, or a URL postgresql://" in refusal(
+        "postgresql://user@host:port/db"
+    )
 
 
 def test_a_damaged_file_is_named(tmp_path: Path):
@@ -92,29 +95,29 @@ def test_a_damaged_page_is_told_when_it_is_read(tmp_path: Path):
     path = tmp_path / "archive.db"
     with Archive.open(path) as archive:
         archive.start_run("r", {}, {})
-        archive.add_cases("r", [case_row(f"c{n}", description="x" * 3000) for n in range(50)])
+        archive.run("r").add_cases([case_row(f"c{n}", description="x" * 3000) for n in range(50)])
     content = bytearray(path.read_bytes())
     for page in range(30, len(content) // 4096):
         content[4096 * page : 4096 * page + 100] = b"\xaa" * 100
     path.write_bytes(content)
     with Archive.open(path) as archive, pytest.raises(ArchiveError, match="is damaged"):
-        list(archive.cases("r"))
+        list(archive.run("r").cases())
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path):
     path = tmp_path / "archive.db"
     with Archive.open(path) as archive:
         archive.start_run("r", {}, {})
-        archive.add_cases("r", [case_row("c")])
+        archive.run("r").add_cases([case_row("c")])
         # As on a full disk: SQLite may not take another page.
         with archive._database._engine.connect() as connection:
             raw = connection.connection.dbapi_connection
             assert raw is not None
             raw.execute("PRAGMA max_page_count = 1")
         with pytest.raises(ArchiveError, match=r"is on a full disk .*: make room"):
-            archive.add_cases("r", [case_row("d", description="x" * 100_000)])
+            archive.run("r").add_cases([case_row("d", description="x" * 100_000)])
     with Archive.open(path) as archive:
-        assert archive.known("r", ["c", "d"]) == {"c": "accepted"} and archive.verify() == []
+        assert archive.run("r").statuses(["c", "d"]) == {"c": "accepted"} and archive.verify() == []
 
 
 def test_a_locked_archive_is_waited_for_and_then_given_up(archive_url: str):
@@ -126,11 +129,11 @@ def test_a_locked_archive_is_waited_for_and_then_given_up(archive_url: str):
             other.execute(text("BEGIN IMMEDIATE" if is_file else "BEGIN"))
             other.execute(text("UPDATE runs SET name = 'mine'"))
             with pytest.raises(ArchiveError, match=r"is locked by another process for 0\.3 s"):
-                archive.add_cases("r", [case_row("c")])
+                archive.run("r").add_cases([case_row("c")])
             assert [run.name for run in archive.runs()] == ["r"]
             other.execute(text("ROLLBACK"))
         engine.dispose()
-        archive.add_cases("r", [case_row("c")])
+        archive.run("r").add_cases([case_row("c")])
 
 
 def test_servers_that_cannot_be_used_are_named(postgres: PostgresServer):
@@ -303,19 +306,19 @@ def test_an_older_archive_is_brought_up_to_date_and_loses_nothing(archive_url: s
     older_archive(archive_url)
     with Archive.open(archive_url) as archive:
         assert [run.name for run in archive.runs()] == ["old", "older"]
-        run = archive.run("old")
+        run = archive.run("old").row()
         assert (run.config, run.records) == ({"a": 1}, 2)
         assert run.started == datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
         assert run.uid is None
-        (current,) = archive.current_cases("old")
-        assert current.case.description == "an old system" and current.code == "OPT=Evo"
+        (current,) = archive.run("old").current_cases()
+        assert current.case.description == "an old system" and current_code(current) == "OPT=Evo"
         assert [call.text for call in archive.calls_of([sha256("an old system")])] == ["reply"]
-        assert archive.spent("old") == Spent(1, 2, 0.0, 1)
-        assert archive.verify("old") == []
+        assert archive.run("old").cost() == RunCost(1, 2, 0.0, 1)
+        assert archive.run("old").verify() == []
         archive.add_prompts({"h": ("maximal", "1", "text")})
-        assert archive.start_run("old", {"a": 1}, {}, "0a1b").uid is None
-        archive.add_cases("old", [case_row("d")])
-        assert archive.verify("old") == [] and archive.run("old").records == 3
+        assert archive.start_run("old", {"a": 1}, {}, "0a1b").row().uid is None
+        archive.run("old").add_cases([case_row("d")])
+        assert archive.run("old").verify() == [] and archive.run("old").row().records == 3
     rows = execute(archive_url, "SELECT name, protocol, taxonomy FROM runs ORDER BY id")
     assert rows == [("old", "1", "opt-1"), ("older", "", "")]
 
@@ -358,7 +361,7 @@ def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
 def test_rows_are_readable_by_plain_sql(archive_url: str):
     with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {"taxonomy": "opt-1"})
-        archive.add_cases("r", [case_row("c", "human", "é {}", gold="OPT=Sym")])
+        archive.run("r").add_cases([case_row("c", "human", "é {}", gold="OPT=Sym")])
         archive.add_calls([call_row("k")])
     extract = "body::json->>'gold'" if "://" in archive_url else "json_extract(body, '$.gold')"
     rows = execute(

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from raylab.archive.records import CallRow, CaseRow, Spent
+from raylab.archive.records import CallRow, CaseRow, RunCost
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.rows import NOON, call_row, canonical, case_row, decision_row, sha256
@@ -30,18 +30,18 @@ def names(records: object) -> list[str]:
 
 
 def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
-    first = archive.run("r")
+    first = archive.run("r").row()
     assert (first.config, first.versions["taxonomy"]) == ({"prompt": "maximal"}, "opt-1")
     assert first.finished is None and first.records == 0
     assert timedelta(0) <= datetime.now(UTC) - first.started < timedelta(minutes=1)
     again = archive.start_run("r", {"prompt": "maximal"}, {"protocol": "2"}, "02")
-    assert again == first
-    archive.finish_run("r")
-    finished = archive.run("r").finished
-    archive.finish_run("r")
-    assert finished is not None and archive.run("r").finished == finished
-    assert archive.start_run("r", {"prompt": "maximal"}, {}).finished is None
-    assert archive.run("r").finished is None
+    assert again.row() == first
+    archive.run("r").finish()
+    finished = archive.run("r").row().finished
+    archive.run("r").finish()
+    assert finished is not None and archive.run("r").row().finished == finished
+    assert archive.start_run("r", {"prompt": "maximal"}, {}).row().finished is None
+    assert archive.run("r").row().finished is None
 
 
 def test_a_run_of_another_configuration_is_refused_with_what_differs(archive: Archive):
@@ -50,7 +50,7 @@ def test_a_run_of_another_configuration_is_refused_with_what_differs(archive: Ar
     assert "a run r of another configuration:\n  llm.a.seed: the run has nothing, now 1\nset" in (
         str(raised.value)
     )
-    assert archive.run("r").config == {"prompt": "maximal"}
+    assert archive.run("r").row().config == {"prompt": "maximal"}
 
 
 def test_runs_are_listed_in_the_order_of_their_start(archive: Archive):
@@ -60,14 +60,14 @@ def test_runs_are_listed_in_the_order_of_their_start(archive: Archive):
 
 
 NEEDING_A_RUN: list[Callable[[Archive], object]] = [
-    lambda archive: archive.add_cases("none", [case_row("c")]),
-    lambda archive: archive.known("none", ["c"]),
-    lambda archive: archive.cases("none"),
-    lambda archive: archive.open_cases("none"),
-    lambda archive: archive.finish_run("none"),
-    lambda archive: archive.add_decision("none", decision_row("c")),
-    lambda archive: archive.verify("none"),
-    lambda archive: archive.spent("none"),
+    lambda archive: archive.run("none").add_cases([case_row("c")]),
+    lambda archive: archive.run("none").statuses(["c"]),
+    lambda archive: archive.run("none").cases(),
+    lambda archive: archive.run("none").open_cases(),
+    lambda archive: archive.run("none").finish(),
+    lambda archive: archive.run("none").add_decision(decision_row("c")),
+    lambda archive: archive.run("none").verify(),
+    lambda archive: archive.run("none").cost(),
 ]
 
 
@@ -106,50 +106,50 @@ def test_times_come_back_in_utc_and_need_a_zone(archive: Archive):
 
 
 def test_cases_are_kept_once_and_in_order(archive: Archive):
-    archive.add_cases("r", [case_row("b"), case_row("a", "human")])
-    archive.add_cases("r", [case_row("a", "failed", other=1), case_row("c"), case_row("c")])
-    archive.add_cases("r", [])
-    found = list(archive.cases("r"))
+    archive.run("r").add_cases([case_row("b"), case_row("a", "human")])
+    archive.run("r").add_cases([case_row("a", "failed", other=1), case_row("c"), case_row("c")])
+    archive.run("r").add_cases([])
+    found = list(archive.run("r").cases())
     assert [(case.sequence, case.case) for case in found] == [(1, "b"), (2, "a"), (3, "c")]
     assert found[1].status == "human" and "other" not in found[1].body
-    assert archive.case("r", "a") == found[1] and archive.case("r", "d") is None
-    assert names(archive.cases("r", "accepted", batch=1)) == ["b", "c"]
-    assert archive.counts("r") == {"accepted": 2, "human": 1}
-    assert archive.run("r").records == 3
+    assert archive.run("r").case("a") == found[1] and archive.run("r").case("d") is None
+    assert names(archive.run("r").cases("accepted", batch=1)) == ["b", "c"]
+    assert archive.run("r").counts() == {"accepted": 2, "human": 1}
+    assert archive.run("r").row().records == 3
 
 
 def test_a_case_with_another_description_is_refused_with_its_batch(archive: Archive):
-    archive.add_cases("r", [case_row("a")])
+    archive.run("r").add_cases([case_row("a")])
     with pytest.raises(ArchiveError, match="case 'a' with another description"):
-        archive.add_cases("r", [case_row("b"), case_row("a", description="changed")])
-    assert names(archive.cases("r")) == ["a"]
-    assert archive.description_hashes("r", ["a", "b"]) == {"a": sha256("a system")}
+        archive.run("r").add_cases([case_row("b"), case_row("a", description="changed")])
+    assert names(archive.run("r").cases()) == ["a"]
+    assert archive.run("r").description_hashes(["a", "b"]) == {"a": sha256("a system")}
 
 
 def test_the_same_cases_belong_to_each_run_apart(archive: Archive):
     archive.start_run("s", {}, {})
-    archive.add_cases("r", [case_row("a")])
-    archive.add_cases("s", [case_row("a", "human"), case_row("b")])
-    assert archive.known("r", ["a", "b"]) == {"a": "accepted"}
-    assert archive.known("s", ["a", "b"]) == {"a": "human", "b": "accepted"}
-    assert [case.sequence for case in archive.cases("s")] == [1, 2]
+    archive.run("r").add_cases([case_row("a")])
+    archive.run("s").add_cases([case_row("a", "human"), case_row("b")])
+    assert archive.run("r").statuses(["a", "b"]) == {"a": "accepted"}
+    assert archive.run("s").statuses(["a", "b"]) == {"a": "human", "b": "accepted"}
+    assert [case.sequence for case in archive.run("s").cases()] == [1, 2]
 
 
 def test_known_takes_any_number_of_cases(archive: Archive):
-    archive.add_cases("r", [case_row(f"c{index}") for index in range(0, 3000, 3)])
-    known = archive.known("r", [f"c{index}" for index in range(3000)])
+    archive.run("r").add_cases([case_row(f"c{index}") for index in range(0, 3000, 3)])
+    known = archive.run("r").statuses([f"c{index}" for index in range(3000)])
     assert known == {f"c{index}": "accepted" for index in range(0, 3000, 3)}
 
 
 def test_the_chain_is_the_documented_hash_of_each_record(archive: Archive):
-    archive.add_cases("r", [case_row("c1", "human", "dé\0"), case_row("c2")])
-    archive.add_decision("r", decision_row("c1"))
-    run = archive.run("r")
+    archive.run("r").add_cases([case_row("c1", "human", "dé\0"), case_row("c2")])
+    archive.run("r").add_decision(decision_row("c1"))
+    run = archive.run("r").row()
     started = run.started.isoformat(timespec="microseconds")
     head = {"name": "r", "config": run.config, "versions": run.versions, "started": started}
     previous = sha256(canonical(head))
-    first, second = archive.cases("r")
-    decision = next(archive.decisions("r"))
+    first, second = archive.run("r").cases()
+    decision = next(archive.run("r").decisions())
     expected = [
         {"subject": sha256("dé\0"), "description": "dé\0", "status": "human"},
         {"subject": sha256("a system"), "description": "a system", "status": "accepted"},
@@ -168,17 +168,17 @@ def test_the_chain_is_the_documented_hash_of_each_record(archive: Archive):
         assert record.previous_hash == previous
         assert record.hash == sha256(previous + canonical(content))
         previous = record.hash
-    assert archive.run("r").head_hash == previous
+    assert archive.run("r").row().head_hash == previous
 
 
 def test_the_id_of_a_run_is_kept_and_hashed(archive: Archive):
-    run = archive.start_run("s", {}, {}, "0a1b")
-    assert run.uid == "0a1b" == archive.run("s").uid
+    run = archive.start_run("s", {}, {}, "0a1b").row()
+    assert run.uid == "0a1b" == archive.run("s").row().uid
     started = run.started.isoformat(timespec="microseconds")
     head = {"name": "s", "config": {}, "versions": {}, "started": started, "uid": "0a1b"}
     assert run.head_hash == sha256(canonical(head))
-    assert archive.start_run("s", {}, {}, "other").uid == "0a1b"
-    assert archive.verify("s") == []
+    assert archive.start_run("s", {}, {}, "other").row().uid == "0a1b"
+    assert archive.run("s").verify() == []
 
 
 def test_every_text_comes_back_as_it_was(archive: Archive):
@@ -189,19 +189,19 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
     ]
     pair = STRANGE[6]
     cases.append(CaseRow(pair, sha256(pair), pair, "accepted", {}))
-    archive.add_cases("r", cases)
-    assert [(c.case, c.description, c.body) for c in archive.cases("r")] == [
+    archive.run("r").add_cases(cases)
+    assert [(c.case, c.description, c.body) for c in archive.run("r").cases()] == [
         (c.case, c.description, c.body) for c in cases
     ]
-    assert set(archive.known("r", STRANGE)) == set(STRANGE)
+    assert set(archive.run("r").statuses(STRANGE)) == set(STRANGE)
     calls = [
         call_row(f"{n}", run=odd, text=odd, role=odd, model=odd) for n, odd in enumerate(STRANGE)
     ]
     archive.add_calls(calls)
     assert [archive.call(call.key) for call in calls] == calls
     for odd in STRANGE:
-        archive.add_decision("r", decision_row(odd, reviewer=odd))
-        assert [decision.reviewer for decision in archive.decisions("r", odd)] == [odd]
+        archive.run("r").add_decision(decision_row(odd, reviewer=odd))
+        assert [decision.reviewer for decision in archive.run("r").decisions(odd)] == [odd]
     prompts = {sha256(odd): (odd, odd, odd) for odd in STRANGE}
     archive.add_prompts(prompts)
     archive.add_prompts({sha256(""): ("other", "2", "text")})
@@ -210,8 +210,8 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
 
 
 def test_values_that_json_has_not_become_null(archive: Archive):
-    archive.add_cases("r", [case_row("c", meta={"a": float("nan"), "b": [float("-inf"), 1.5]})])
-    stored = archive.case("r", "c")
+    archive.run("r").add_cases([case_row("c", meta={"a": float("nan"), "b": [float("-inf"), 1.5]})])
+    stored = archive.run("r").case("c")
     assert stored is not None and stored.body["meta"] == {"a": None, "b": [None, 1.5]}
     assert archive.verify() == []
 
@@ -224,10 +224,12 @@ def test_a_number_beyond_64_bits_is_refused(archive: Archive):
 
 def test_large_descriptions_are_read_in_bounded_memory(archive: Archive):
     for index in range(24):
-        archive.add_cases("r", [case_row(f"c{index}", description=f"{index}" + "x" * 250_000)])
+        archive.run("r").add_cases([case_row(f"c{index}", description=f"{index}" + "x" * 250_000)])
     tracemalloc.start()
     try:
-        assert sum(len(case.description) > 250_000 for case in archive.cases("r", batch=2)) == 24
+        assert (
+            sum(len(case.description) > 250_000 for case in archive.run("r").cases(batch=2)) == 24
+        )
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -235,93 +237,94 @@ def test_large_descriptions_are_read_in_bounded_memory(archive: Archive):
 
 
 def test_cases_come_while_another_writes(archive: Archive, archive_url: str):
-    archive.add_cases("r", [case_row(f"c{index}") for index in range(4)])
+    archive.run("r").add_cases([case_row(f"c{index}") for index in range(4)])
     seen: list[str] = []
     with Archive.open(archive_url) as other:
-        for case in archive.cases("r", batch=2):
+        for case in archive.run("r").cases(batch=2):
             seen.append(case.case)
             if case.sequence <= 4:
-                other.add_cases("r", [case_row(f"late{case.sequence}")])
+                other.run("r").add_cases([case_row(f"late{case.sequence}")])
     assert seen == ["c0", "c1", "c2", "c3", "late1", "late2", "late3", "late4"]
 
 
 def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):
-    archive.add_cases("r", [case_row("a", "human"), case_row("b", "human"), case_row("c")])
+    archive.run("r").add_cases([case_row("a", "human"), case_row("b", "human"), case_row("c")])
 
-    def state() -> list[tuple[str, str, str | None]]:
-        return [(c.case.case, c.status, c.code) for c in archive.current_cases("r", batch=2)]
+    def state() -> list[tuple[str, str, int]]:
+        found = archive.run("r").current_cases(batch=2)
+        return [(one.case.case, one.status, len(one.decisions)) for one in found]
 
     def waiting() -> list[str]:
-        return [current.case.case for current in archive.open_cases("r", batch=1)]
+        return [current.case.case for current in archive.run("r").open_cases(batch=1)]
 
-    accepted = ("c", "accepted", "OPT=Lrn")
-    assert state() == [("a", "human", None), ("b", "human", None), accepted]
+    accepted = ("c", "accepted", 0)
+    assert state() == [("a", "human", 0), ("b", "human", 0), accepted]
     assert waiting() == ["a", "b"]
-    archive.add_decision("r", decision_row("a"))
-    assert state() == [("a", "accepted", "OPT=Evo"), ("b", "human", None), accepted]
+    archive.run("r").add_decision(decision_row("a"))
+    assert state() == [("a", "accepted", 1), ("b", "human", 0), accepted]
     assert waiting() == ["b"]
-    archive.add_decision("r", decision_row("a", None))
-    assert state()[0] == ("a", "human", None) and waiting() == ["a", "b"]
+    archive.run("r").add_decision(decision_row("a", None))
+    assert state()[0] == ("a", "human", 2) and waiting() == ["a", "b"]
     refused = decision_row("b", "OPT=Swm", status="human")
-    archive.add_decision("r", refused)
-    assert state()[1] == ("b", "human", None)
-    archive.add_decision("r", decision_row("c", "OPT=Sym"))
-    assert state()[2] == ("c", "accepted", "OPT=Sym")
-    assert archive.counts("r") == {"human": 2, "accepted": 1}
-    assert archive.counts("r", now=True) == {"human": 2, "accepted": 1}
-    archive.add_decision("r", decision_row("b", "OPT=Prb"))
-    assert archive.counts("r", now=True) == {"human": 1, "accepted": 2}
-    assert [d.action for d in archive.decisions("r", "a")] == ["decide", "undo"]
-    assert [(d.sequence, d.case) for d in archive.decisions("r", batch=2)] == list(
+    archive.run("r").add_decision(refused)
+    assert state()[1] == ("b", "human", 1)
+    archive.run("r").add_decision(decision_row("c", "OPT=Sym"))
+    assert state()[2] == ("c", "accepted", 1)
+    assert archive.run("r").counts() == {"human": 2, "accepted": 1}
+    assert archive.run("r").counts(now=True) == {"human": 2, "accepted": 1}
+    archive.run("r").add_decision(decision_row("b", "OPT=Prb"))
+    assert archive.run("r").counts(now=True) == {"human": 1, "accepted": 2}
+    assert [d.action for d in archive.run("r").decisions("a")] == ["decide", "undo"]
+    assert [(d.sequence, d.case) for d in archive.run("r").decisions(batch=2)] == list(
         enumerate(["a", "a", "b", "c", "b"], start=4)
     )
-    current = list(archive.open_cases("r"))
+    current = list(archive.run("r").open_cases())
     assert [d.action for d in current[0].decisions] == ["decide", "undo"]
     assert archive.verify() == []
 
 
 def test_a_repeated_decision_changes_nothing(archive: Archive):
-    archive.add_cases("r", [case_row("a", "human")])
+    archive.run("r").add_cases([case_row("a", "human")])
     later = {"classification": {"code": "OPT=Evo"}, "decided": "2026-03-01T13:00:00Z"}
     for row in (decision_row("a"), decision_row("a", None), decision_row("a")):
-        archive.add_decision("r", row)
-    assert [d.action for d in archive.decisions("r")] == ["decide", "undo"]
-    archive.add_decision("r", decision_row("a", body=later))
-    assert [d.action for d in archive.decisions("r")] == ["decide", "undo", "decide"]
+        archive.run("r").add_decision(row)
+    assert [d.action for d in archive.run("r").decisions()] == ["decide", "undo"]
+    archive.run("r").add_decision(decision_row("a", body=later))
+    assert [d.action for d in archive.run("r").decisions()] == ["decide", "undo", "decide"]
 
 
 def test_a_decision_needs_its_case(archive: Archive):
     with pytest.raises(ArchiveError, match="has no case 'a'"):
-        archive.add_decision("r", decision_row("a"))
-    assert archive.run("r").records == 0
+        archive.run("r").add_decision(decision_row("a"))
+    assert archive.run("r").row().records == 0
 
 
 def test_the_spent_is_that_of_the_calls_a_run_sent(archive: Archive):
     archive.start_run("s", {}, {})
-    assert archive.spent("r") == Spent(0, 0, 0.0, 0)
+    assert archive.run("r").cost() == RunCost(0, 0, 0.0, 0)
     unpriced = call_row("k2", prompt_tokens=100, completion_tokens=10, cost=None)
     archive.add_calls([call_row("k1"), unpriced, call_row("k3", cost=0.5)])
     # The call k1 is answered already: the run that sent it first paid for it.
     archive.add_calls([call_row("k1", run="s"), call_row("k4", run="s")])
     # 11 + 100 + 11, 5 + 10 + 5, .25 + .5; no case has ended.
-    assert archive.spent("r") == Spent(122, 20, 0.75, 1)
-    assert archive.spent("s") == Spent(11, 5, 0.25, 0)
-    archive.add_cases("r", [case_row("a", prompt_tokens=122, completion_tokens=20, cost=0.75)])
-    assert archive.spent("r") == Spent(122, 20, 0.75, 1)
+    assert archive.run("r").cost() == RunCost(122, 20, 0.75, 1)
+    assert archive.run("s").cost() == RunCost(11, 5, 0.25, 0)
+    archive.run("r").add_cases([case_row("a", prompt_tokens=122, completion_tokens=20, cost=0.75)])
+    assert archive.run("r").cost() == RunCost(122, 20, 0.75, 1)
 
 
 def test_threads_share_an_archive(archive: Archive):
     def write(name: str) -> None:
         for index in range(10):
-            archive.add_cases("r", [case_row(f"{name}{index}"), case_row(f"shared{index}")])
+            archive.run("r").add_cases([case_row(f"{name}{index}"), case_row(f"shared{index}")])
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert archive.counts("r") == {"accepted": 50}
-    records = list(archive.cases("r"))
+    assert archive.run("r").counts() == {"accepted": 50}
+    records = list(archive.run("r").cases())
     assert [record.sequence for record in records] == list(range(1, 51))
     assert all(b.previous_hash == a.hash for a, b in pairwise(records))
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from raylab.archive.records import Fault, Problem
+from raylab.archive.records import ChainProblem, Fault
 from raylab.archive.store import Archive
 from tests.archive.rows import (
     canonical,
@@ -27,8 +27,8 @@ def filled(archive_url: str) -> str:
 
 def fill(archive: Archive, run: str) -> None:
     archive.start_run(run, {"prompt": "maximal"}, {"protocol": "1"})
-    archive.add_cases(run, [case_row(f"c{n}", "human") for n in range(1, 6)])
-    archive.add_decision(run, decision_row("c2"))
+    archive.run(run).add_cases([case_row(f"c{n}", "human") for n in range(1, 6)])
+    archive.run(run).add_decision(decision_row("c2"))
 
 
 def records_of(run: str) -> str:
@@ -36,16 +36,16 @@ def records_of(run: str) -> str:
     return f"run_id = (SELECT id FROM runs WHERE name = '{run}')"
 
 
-def faults_of(found: list[Problem]) -> Found:
+def faults_of(found: list[ChainProblem]) -> Found:
     return [(problem.sequence, problem.fault) for problem in found]
 
 
 IN_R = records_of("r")
 
 
-def problems(location: str, run: str | None = None) -> list[Problem]:
+def problems(location: str, run: str | None = None) -> list[ChainProblem]:
     with Archive.open(location) as archive:
-        return archive.verify(run)
+        return archive.run(run).verify()
 
 
 def faults(location: str) -> Found:
@@ -92,7 +92,7 @@ def test_an_altered_record_is_named(archive_url: str):
             statement = change.format(r=records_of(name), name=name)
             execute(archive_url, statement, other=sha256("other"))
             expected[change] = {(sequence, Fault.ALTERED)}
-            found[change] = set(faults_of(archive.verify(name)))
+            found[change] = set(faults_of(archive.run(name).verify()))
         assert found == expected
 
 
@@ -130,7 +130,7 @@ def test_a_removed_record_is_missing(archive_url: str):
             name = f"run{number}"
             fill(archive, name)
             execute(archive_url, f"DELETE FROM cases WHERE {records_of(name)} AND {removed}")
-            missing = archive.verify(name)
+            missing = archive.run(name).verify()
             assert {problem.fault for problem in missing} == {Fault.MISSING}
             found[removed] = [(problem.sequence, problem.record) for problem in missing]
         assert found == expected
@@ -150,7 +150,7 @@ def test_a_tail_that_is_cut_off_is_missing(filled: str):
 def rehashed(filled: str, sequence: int, **changes: str) -> str:
     """Alters a case and recomputes its hash, as someone does who knows how; returns the hash."""
     with Archive.open(filled) as archive:
-        case = next(case for case in archive.cases("r") if case.sequence == sequence)
+        case = next(case for case in archive.run("r").cases() if case.sequence == sequence)
     names = ("case", "description_hash", "description", "status", "body")
     record = {name: getattr(case, name) for name in names} | changes
     created = case.created.isoformat(timespec="microseconds")
@@ -173,7 +173,7 @@ def test_a_record_altered_with_its_hash_breaks_the_next_link(filled: str):
 def test_the_last_record_altered_with_its_hash_does_not_fit_the_head(filled: str):
     execute(filled, f"DELETE FROM decisions WHERE {IN_R}")
     with Archive.open(filled) as archive:
-        last = list(archive.cases("r"))[-1].hash
+        last = list(archive.run("r").cases())[-1].hash
     execute(
         filled, "UPDATE runs SET head_sequence = 5, head_hash = :last WHERE name = 'r'", last=last
     )
@@ -199,7 +199,7 @@ def test_a_record_put_in_is_named(archive_url: str):
             name = f"run{sequence}"
             fill(archive, name)
             execute(archive_url, copied(str(sequence), "mine", name))
-            (problem,) = archive.verify(name)
+            (problem,) = archive.run(name).verify()
             assert (problem.sequence, problem.fault) == (sequence, Fault.INSERTED)
             assert problem.record == "case 'mine'"
 
@@ -257,7 +257,7 @@ def test_records_that_cannot_be_read_are_named(tmp_path: Path):
     location = str(tmp_path / "archive.db")
     with Archive.open(location) as archive:
         archive.start_run("r", {}, {})
-        archive.add_cases("r", [case_row(f"c{n}") for n in range(1, 500)])
+        archive.run("r").add_cases([case_row(f"c{n}") for n in range(1, 500)])
     # SQLite takes anything in any column.
     changes = {
         1: "description = CAST(x'ff' AS TEXT)",
@@ -280,7 +280,7 @@ def test_a_fractional_place_is_named(tmp_path: Path):
     location = str(tmp_path / "archive.db")
     with Archive.open(location) as archive:
         archive.start_run("r", {}, {})
-        archive.add_cases("r", [case_row(f"c{n}") for n in range(1, 6)])
+        archive.run("r").add_cases([case_row(f"c{n}") for n in range(1, 6)])
     execute(location, copied("2.5", "mine"))
     (problem,) = problems(location)
     assert (problem.sequence, problem.fault) == (2.5, Fault.INSERTED)
@@ -290,16 +290,16 @@ def test_a_chain_of_many_pages_is_walked_while_it_grows(
     filled: str, monkeypatch: pytest.MonkeyPatch
 ):
     with Archive.open(filled) as archive, Archive.open(filled) as other:
-        archive.add_cases("r", [case_row(f"d{n}", description=f"{n}") for n in range(500)])
+        archive.run("r").add_cases([case_row(f"d{n}", description=f"{n}") for n in range(500)])
         for n in range(0, 500, 25):
-            archive.add_decision("r", decision_row(f"d{n}"))
+            archive.run("r").add_decision(decision_row(f"d{n}"))
         read = archive._database.read
         pages = 0
 
         def read_and_write(work: Any) -> Any:
             nonlocal pages
             pages += 1
-            other.add_cases("r", [case_row(f"late{pages}")])
+            other.run("r").add_cases([case_row(f"late{pages}")])
             return read(work)
 
         monkeypatch.setattr(archive._database, "read", read_and_write)
@@ -308,4 +308,4 @@ def test_a_chain_of_many_pages_is_walked_while_it_grows(
         monkeypatch.undo()
         execute(filled, f"UPDATE decisions SET action = 'undo' WHERE {IN_R} AND sequence = 510")
         assert faults(filled) == [(510, Fault.ALTERED), (510, Fault.ALTERED)]
-        assert archive.verify("s") == []
+        assert archive.run("s").verify() == []

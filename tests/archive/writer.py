@@ -23,7 +23,7 @@ def write(location: str, run: str, name: str, batches: int, size: int) -> Iterat
         for number in range(batches):
             cases = [case_row(f"{name}{number * size + index}") for index in range(size)]
             archive.add_calls([call_row(case.case) for case in cases])
-            archive.add_cases(run, [*cases, case_row(f"shared{number}", written_by=name)])
+            archive.run(run).add_cases([*cases, case_row(f"shared{number}", written_by=name)])
             yield number
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from raylab.errors import (
 from raylab.report.drift import report_drift
 from tests.archive.rows import execute
 from tests.cluster.scrape import Sample, exported
-from tests.llm.scripted_server import server_process
 from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -38,12 +36,6 @@ AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
 REFUSED = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
 
 
-@pytest.fixture(scope="module")
-def chat() -> Generator[str]:
-    with server_process() as url:
-        yield url
-
-
 def overrides(tmp_path: Path, url: str, *more: str) -> list[str]:
     return [
         "llm=openai",
@@ -51,7 +43,7 @@ def overrides(tmp_path: Path, url: str, *more: str) -> list[str]:
         f"{ENDPOINT}.api_key_env=null",
         f"storage={tmp_path}",
         "name=run",
-        "actors=2",
+        "actors=1",
         *(f"llm.{role}.model={model}" for role, model in MODELS.items()),
         *more,
     ]
@@ -72,7 +64,7 @@ def write_cases(path: Path, *marks: str, **more: Any) -> Path:
 
 def statuses(tmp_path: Path, run: str = "run", now: bool = False) -> dict[str, int]:
     with Archive.open(tmp_path / "archive.db", create=False) as archive:
-        return archive.counts(run, now)
+        return archive.run(run).counts(now)
 
 
 def report(tmp_path: Path) -> dict[str, Any]:
@@ -81,13 +73,14 @@ def report(tmp_path: Path) -> dict[str, Any]:
 
 def test_a_spent_budget_stops_the_run_and_a_larger_one_goes_on(tmp_path: Path, chat: str) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
+    short = [f"cases.path={cases}", "llm.budget.tokens=30000", "actors=2"]
     with pytest.raises(BudgetError, match=r"llm\.budget\.tokens and resume=true"):
-        run_annotate(config(tmp_path, chat, f"cases.path={cases}", "llm.budget.tokens=30000"))
+        run_annotate(config(tmp_path, chat, *short))
     assert sum(statuses(tmp_path).values()) < 12
     with Archive.open(tmp_path / "archive.db") as archive:
-        spent = archive.spent("run")
+        spent = archive.run("run").cost()
         assert 0 < spent.prompt_tokens + spent.completion_tokens <= 30000
-        assert archive.run("run").finished is None
+        assert archive.run("run").row().finished is None
     run_annotate(
         config(tmp_path, chat, f"cases.path={cases}", "llm.budget.tokens=1000000", "resume=true")
     )
@@ -112,15 +105,11 @@ def test_an_archive_that_takes_no_answers_stops_the_run(tmp_path: Path, chat: st
     Archive.open(location).close()
     refusal = "BEGIN SELECT RAISE(ABORT, 'no room'); END"
     execute(str(location), f"CREATE TRIGGER full BEFORE INSERT ON calls {refusal}")
-    order = config(tmp_path, chat, f"cases.path={cases}")
     with pytest.raises(
         ArchiveError, match=r"(?s)\A[^\n]+archive\.db refuses this \(no room\)[^\n]+\Z"
     ):
-        run_annotate(order)
+        run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
     assert statuses(tmp_path) == {}
-    execute(str(location), "DROP TRIGGER full")
-    run_annotate(order.model_copy(update={"resume": True}))
-    assert statuses(tmp_path) == {"accepted": 12}
 
 
 def test_a_bad_row_is_refused_before_anything_is_sent(tmp_path: Path, chat: str) -> None:
@@ -131,12 +120,19 @@ def test_a_bad_row_is_refused_before_anything_is_sent(tmp_path: Path, chat: str)
     assert statuses(tmp_path) == {}
 
 
-def test_case_files_are_generations_of_the_score_tree(tmp_path: Path, chat: str) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl", AGREED, AGREED, REFUSED, gold="Lrn")
-    other = write_cases(tmp_path / "reworded.jsonl", AGREED, REFUSED, gold="Lrn")
+@pytest.fixture(scope="module")
+def annotated(tmp_path_factory: pytest.TempPathFactory, chat: str, ray_cluster: None) -> Path:
+    """A storage with a run of two generations of cases."""
+    storage = tmp_path_factory.mktemp("runs")
+    cases = write_cases(storage / "cases.jsonl", AGREED, AGREED, REFUSED, gold="Lrn")
+    other = write_cases(storage / "reworded.jsonl", AGREED, REFUSED, gold="Lrn")
     generations = f"generations=[published,{other}]"
-    run_annotate(config(tmp_path, chat, f"cases.path={cases}", generations))
-    scores = tmp_path / "run" / "scores"
+    run_annotate(config(storage, chat, f"cases.path={cases}", generations))
+    return storage
+
+
+def test_case_files_are_generations_of_the_score_tree(annotated: Path) -> None:
+    scores = annotated / "run" / "scores"
     assert sorted(str(path.relative_to(scores)) for path in scores.rglob("*.json")) == [
         "m-a/published/Lrn.json",
         "m-a/reworded/Lrn.json",
@@ -145,7 +141,7 @@ def test_case_files_are_generations_of_the_score_tree(tmp_path: Path, chat: str)
     ]
     log = json.loads((scores / "m-a" / "published" / "Lrn.json").read_text())
     assert log["results"]["scores"][0]["metrics"]["accuracy"]["value"] == pytest.approx(2 / 3)
-    assert report(tmp_path)["generations"].keys() == {"published", "reworded"}
+    assert report(annotated)["generations"].keys() == {"published", "reworded"}
 
 
 def test_a_key_that_the_workers_lack_stops_the_run(tmp_path: Path, chat: str) -> None:
@@ -174,7 +170,7 @@ def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
         run_annotate(config(tmp_path, chat, f"cases.path={cases}", *beside))
     assert statuses(tmp_path) == {"accepted": 5, "failed": 1}
     with Archive.open(tmp_path / "archive.db") as archive:
-        (row,) = (row for row in archive.cases("run") if row.status == "failed")
+        (row,) = (row for row in archive.run("run").cases() if row.status == "failed")
         assert archive.verify() == []
     assert (row.case, row.body["path"]) == ("c0", ["failed:process"])
     assert row.body["reason"].startswith("the process that ran it alone died 2 times: ")
@@ -188,19 +184,17 @@ def sums(samples: list[Sample], label: str) -> dict[str, int]:
 
 
 def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
-    tmp_path: Path, chat: str, capsys: pytest.CaptureFixture[str]
+    annotated: Path, chat: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 3, REFUSED)
-    # Its calls are not sent again.
-    run_annotate(config(tmp_path, chat, f"cases.path={cases}", "name=first", "cases.take=1"))
-    capsys.readouterr()
+    # The first two were classified before, and their calls are not sent again.
+    cases = write_cases(annotated / "cases.jsonl", *[AGREED] * 3, REFUSED)
     price = "llm.prices={m-a:{input:1000,output:1000},judge:{input:0,output:2000}}"
     more = [f"cases.path={cases}", price, "name=counted", "log=json"]
     with pytest.raises(SystemExit) as ended:
-        run_job(AnnotateConfig, None, run_annotate, overrides(tmp_path, chat, *more))
+        run_job(AnnotateConfig, None, run_annotate, overrides(annotated, chat, *more))
     assert ended.value.code == 0
     out, err = capsys.readouterr()
-    run = tmp_path / "counted"
+    run = annotated / "counted"
     lines = lines_of(out)
     assert err == ""
     assert {(line["run"], line["run_id"]) for line in lines} == {("counted", id_in(run))}
@@ -212,8 +206,8 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
     assert progress["known"] == usage["cached"] > 0
     assert progress["cases"] == {"accepted": 3, "adjudicated": 0, "human": 1, "failed": 0}
     assert progress["cost"] == pytest.approx(usage["priced"])
-    with Archive.open(tmp_path / "archive.db") as archive:
-        assert archive.run("counted").uid == id_in(run)
+    with Archive.open(annotated / "archive.db") as archive:
+        assert archive.run("counted").row().uid == id_in(run)
     logs = [json.loads(path.read_text()) for path in (run / "scores").rglob("*.json")]
     assert {log["eval"]["run_id"] for log in logs} <= {id_in(run)}
 

@@ -1,7 +1,5 @@
 import json
-import logging
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +7,15 @@ import pytest
 import pytorch_lightning as pl
 
 from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.arc.training import build_experiment, build_trainer
-from raylab.cluster.evaluate import generation_configs, run_evaluate
+from raylab.cluster.evaluate import run_evaluate
 from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import CheckpointError, ConfigError, DataError, RunError
-from raylab.runs.run import Json, Run
+from raylab.errors import CheckpointError, DataError, RunError
+from raylab.runs.run import Run
+from raylab.runs.run_record import RunRecord
+from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of, told_in_json
 
@@ -38,8 +37,8 @@ def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
     trainer: pl.Trainer = build_trainer(config, accelerator="cpu")
     trainer.fit(experiment.module, datamodule=experiment.data)
     trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)
-    run.write_json("metrics.json", {"best": {"checkpoint": CHECKPOINT, "epoch": 1}})
-    run.write_json("record.json", {"job": "train", "finished": "now"})
+    run.write_record(training_metrics(checkpoint=CHECKPOINT))
+    run.write_record(RunRecord.of(config, config.job, run.name).finish())
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def files_of(tree: Path) -> set[str]:
     return {str(path.relative_to(tree)) for path in tree.rglob("*.json")}
 
 
-def metrics_in(path: Path) -> Json:
+def metrics_in(path: Path) -> dict[str, Any]:
     values = json.loads(path.read_text())["results"]["scores"][0]["metrics"]
     return {name: value["value"] for name, value in values.items()}
 
@@ -167,7 +166,7 @@ def test_nothing_is_scored_where_all_is_there(
     def refuse(*arguments: Any) -> None:
         raise AssertionError("a checkpoint was read")
 
-    monkeypatch.setattr("raylab.cluster.evaluate.fetch_checkpoint", refuse)
+    monkeypatch.setattr("raylab.arc.trained_models.read_checkpoint", refuse)
     capsys.readouterr()
     with told_in_json("evaluate"):
         run_evaluate(evaluation(tree.parent, "whole", resume=True))
@@ -231,118 +230,3 @@ def test_a_broken_checkpoint_is_told(storage: Path, tmp_path: Path):
     path.write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match=re.escape(str(path))):
         run_evaluate(evaluation(storage, "broken", models=(str(path),)))
-
-
-# Names of models
-
-
-@pytest.fixture
-def runs(tmp_path: Path) -> Callable[..., Path]:
-    """A maker of run directories with a record and metrics."""
-
-    def make(name: str, job: str, metrics: Json | None) -> Path:
-        run = Run.at(f"{tmp_path}/{name}")
-        run.write_json("record.json", {"job": job, "finished": "now"})
-        if metrics is not None:
-            run.write_json("metrics.json", metrics)
-        return tmp_path / name
-
-    return make
-
-
-BEST = {"best": {"checkpoint": CHECKPOINT}}
-
-
-def test_models_of_every_kind_of_run_are_found(
-    runs: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    runs("base", "train", BEST)
-    runs("all", "pipeline", {"models": {"champion": BEST, "decoder_only": BEST}})
-    for model in ("champion", "decoder_only"):
-        runs(f"all/{model}", "train", BEST)
-    runs("sweep", "tune", None)
-    runs("sweep/trials/aa01", "train", BEST)
-    runs("sweep/trials/bb02", "train", None)
-    file = tmp_path / "base" / "checkpoints" / "epoch-0007" / "checkpoint.ckpt"
-    file.parent.mkdir(parents=True)
-    file.touch()
-    with caplog.at_level(logging.WARNING):
-        found = find_models(["base", "all", "sweep", str(file)], str(tmp_path))
-    assert found == {
-        "base": f"{tmp_path}/base/{CHECKPOINT}",
-        "champion": f"{tmp_path}/all/champion/{CHECKPOINT}",
-        "decoder_only": f"{tmp_path}/all/decoder_only/{CHECKPOINT}",
-        "sweep-aa01": f"{tmp_path}/sweep/trials/aa01/{CHECKPOINT}",
-        "base-epoch-0007": str(file),
-    }
-    assert "bb02" in caplog.text
-    assert find_models([str(tmp_path / "base")], "/elsewhere") == {"base": found["base"]}
-
-
-def test_equal_names_are_made_longer(runs: Callable[..., Path], tmp_path: Path):
-    for pipeline in ("first", "second"):
-        runs(pipeline, "pipeline", {"models": {"champion": BEST}})
-        runs(f"{pipeline}/champion", "train", BEST)
-    found = find_models(["first", "second"], str(tmp_path))
-    assert list(found) == ["first-champion", "second-champion"]
-
-
-def test_names_that_clash_all_the_same_are_refused(runs: Callable[..., Path], tmp_path: Path):
-    for place in ("a", "b"):
-        runs(f"{place}/store/base", "train", BEST)
-    with pytest.raises(RunError, match=r"a/store/base.* and .*b/store/base.* store-base"):
-        find_models([f"{tmp_path}/a/store/base", f"{tmp_path}/b/store/base"], str(tmp_path))
-    with pytest.raises(RunError, match="given twice"):
-        find_models([f"{tmp_path}/a/store/base", "a/store/base"], str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("job", "metrics", "message"),
-    [
-        ("train", None, "no epoch of its training is finished"),
-        ("pipeline", None, "no trained model yet"),
-        ("tune", None, "none of its trials"),
-        ("evaluate", {}, "is a run of evaluate"),
-    ],
-)
-def test_runs_without_a_model_are_refused(
-    runs: Callable[..., Path], tmp_path: Path, job: str, metrics: Json | None, message: str
-):
-    runs("run", job, metrics)
-    with pytest.raises(RunError, match=message):
-        find_models(["run"], str(tmp_path))
-
-
-@pytest.mark.parametrize("metrics", [None, {"models": {"champion": BEST}}, {"trials": []}])
-def test_a_run_that_is_no_training_has_no_checkpoint(
-    runs: Callable[..., Path], metrics: Json | None
-):
-    directory = runs("run", "pipeline", metrics)
-    with pytest.raises(CheckpointError, match=f"{directory} is neither a checkpoint nor"):
-        fetch_checkpoint(str(directory))
-
-
-def test_a_model_that_is_nowhere_names_where_it_was_looked_for(tmp_path: Path):
-    with pytest.raises(RunError, match=f"{tmp_path}/absent nor .*absent is a checkpoint"):
-        find_models(["absent"], str(tmp_path))
-
-
-# Generations
-
-
-def test_generations_are_named(tmp_path: Path):
-    data = DataConfig.model_validate({"source": "re_arc", "path": str(tmp_path)})
-    archive = tmp_path / "seed202.zip"
-    configs = generation_configs(("published", 3, str(archive)), data)
-    assert list(configs) == ["published", "seed-3", "seed202"]
-    assert configs["published"] == data
-    assert configs["seed-3"].generation == 3
-    assert configs["seed202"].path == str(archive)
-
-
-def test_generations_that_cannot_be_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match="is packaged"):
-        generation_configs(("/some/archive.zip",), DATA)
-    data = DataConfig.model_validate({"source": "re_arc", "path": str(tmp_path)})
-    with pytest.raises(ConfigError, match="both called x"):
-        generation_configs(("/a/x.zip", "/b/x.zip"), data)

@@ -17,11 +17,12 @@ import pytest
 from raylab.benchmarks.score_trees import write_tree
 from raylab.files import Place
 from tests.cluster.nodes import Nodes, ray_nodes
+from tests.conftest import RunScript
 from tests.jobs.test_annotate import Store, arguments, wait_for_cases, whole_answers, write_cases
 from tests.jobs.test_train import ROOT, TINY
 from tests.llm.scripted_server import server_process
 from tests.object_storage import ObjectStorage, assert_no_secret
-from tests.told import id_in, lines_of
+from tests.told import lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -55,22 +56,17 @@ def test_a_stranger_can_neither_submit_nor_look(nodes: Nodes) -> None:
     assert "usage: python jobs/quality.py" not in refused.stdout
 
 
-def test_a_job_started_directly_joins_no_cluster_but_the_one_it_is_given(
+def test_a_job_started_directly_joins_the_cluster_that_it_is_given(
     nodes: Nodes, tmp_path: Path
 ) -> None:
     write_tree(tmp_path / "scores", 2, 2_000)
-    # How `ray start` leaves word to those who come without an address.
-    found = nodes.directory / "stranger" / "ray"
-    found.mkdir(parents=True)
-    (found / "ray_current_cluster").write_text(nodes.address)
-    environment = {**os.environ, "RAY_TMPDIR": str(found.parent)}
-    environment.pop("RAY_ADDRESS", None)
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
 
-    def measure(name: str, *more: str, **token: str) -> "subprocess.CompletedProcess[str]":
+    def measure(name: str, **token: str) -> "subprocess.CompletedProcess[str]":
         scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
-        order = ["jobs/quality.py", scores, f"storage={tmp_path}", f"name={name}", *more]
+        order = [scores, f"storage={tmp_path}", f"name={name}", f"cluster.address={nodes.address}"]
         return subprocess.run(
-            [sys.executable, *order],
+            [sys.executable, "jobs/quality.py", *order],
             cwd=ROOT,
             env=environment | token,
             capture_output=True,
@@ -78,67 +74,55 @@ def test_a_job_started_directly_joins_no_cluster_but_the_one_it_is_given(
             timeout=300,
         )
 
-    given = f"cluster.address={nodes.address}"
-    alone, joined = measure("alone"), measure("joined", given, **nodes.authentication)
-    assert (alone.returncode, joined.returncode) == (0, 0), alone.stderr + joined.stderr
-    refused = measure("refused", given)
+    joined = measure("joined", **nodes.authentication)
+    assert joined.returncode == 0, joined.stderr
+    refused = measure("refused")
     assert refused.returncode != 0 and "Traceback" not in refused.stderr
     assert f"error: no Ray cluster at {nodes.address} (" in refused.stderr
     assert "RAY_AUTH_TOKEN if it asks for a token" in refused.stderr
 
 
-def test_a_submitted_job_leaves_its_run_and_its_progress(nodes: Nodes, tmp_path: Path) -> None:
-    write_tree(tmp_path / "scores", 2, 2_000)
-    done = nodes.submit(
-        "python",
-        "jobs/quality.py",
-        f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}",
-        f"storage={tmp_path / 'runs'}",
-        "name=measured",
-        "log=json",
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    # The rest are of `ray job submit`.
-    told = lines_of("\n".join(re.findall(r"^{.*", done.stdout, re.M)))
-    assert {line["run_id"] for line in told} == {id_in(tmp_path / "runs" / "measured")}
-    assert "Benchmark quality" in [line["message"] for line in told]
-    quality = json.loads((tmp_path / "runs" / "measured" / "quality.json").read_text())
-    assert quality["files"]["skipped"] == 0
-
-
 def test_a_model_is_trained_scored_and_measured_on_object_storage(
-    nodes: Nodes, s3: ObjectStorage
+    nodes: Nodes, s3: ObjectStorage, run_script: RunScript
 ) -> None:
     runs = Place.at(s3.uri) / "arc"
-    storage = f"storage={runs}"
-    order = ["python", "jobs/train.py", *TINY, "training.epochs=3", storage]
-    spread = ["name=two", "cluster.workers=2", "cluster.cpus_per_worker=1"]
-    trained = nodes.submit(*order, *spread, options=["--log-color", "false"])
-    assert trained.returncode == 0, trained.stdout + trained.stderr
-    for epoch in (1, 2, 3):
-        assert trained.stdout.count(f"epoch {epoch}/3  loss") == 1
-    assert trained.stdout.count(", 2 worker(s), cpu") == 1
+    evaluation = f"storage={runs} name=scores models=[two] generations=[1,2] data.every=40"
+    done = nodes.submit(
+        "sh",
+        "-c",
+        f"""
+        set -e
+        python jobs/train.py {" ".join(TINY)} training.epochs=2 storage={runs} name=two \
+            cluster.workers=2 cluster.cpus_per_worker=1
+        python jobs/evaluate.py {evaluation}
+        BASE_ARTIFACTS_DIR={runs} python jobs/quality.py storage={runs} name=quality \
+            run_id=scores log=json
+        """,
+        options=["--log-color", "false"],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for epoch in (1, 2):
+        assert done.stdout.count(f"epoch {epoch}/2  loss") == 1
+    assert done.stdout.count(", 2 worker(s), cpu") == 1
     # Nothing for a terminal, and no line of a worker's own log.
-    assert "\x1b" not in trained.stdout and "\r" not in trained.stdout
-    assert "pid=" not in trained.stdout
-    (best,) = re.findall(rf"best checkpoint {runs}/(\S+)", trained.stdout)
+    assert "\x1b" not in done.stdout and "\r" not in done.stdout
+    assert "pid=" not in done.stdout
+    (best,) = re.findall(rf"best checkpoint {runs}/(\S+)", done.stdout)
     assert (runs / best).exists() and (runs / "two/tensorboard").is_directory()
+    assert f"score tree {runs}/scores/scores" in done.stdout
+    again = run_script("evaluate", *evaluation.split(), "resume=true")
+    assert "2 of 2 pairs of model and generation" in again.stdout, again.stderr
 
-    order = ["python", "jobs/evaluate.py", "data.every=40", "generations=[1,2]", storage]
-    scored = nodes.submit(*order, "models=[two]", "name=scores")
-    assert scored.returncode == 0, scored.stdout + scored.stderr
-    assert f"score tree {runs}/scores/scores" in scored.stdout
-    again = nodes.submit(*order, "models=[two]", "name=scores", "resume=true")
-    assert "2 of 2 pairs of model and generation" in again.stdout, again.stdout + again.stderr
-
-    order = ["python", "jobs/quality.py", storage, "name=quality", "run_id=scores"]
-    environment = json.dumps({"env_vars": {"BASE_ARTIFACTS_DIR": str(runs)}})
-    measured = nodes.submit(*order, options=["--runtime-env-json", environment])
-    assert measured.returncode == 0, measured.stdout + measured.stderr
     scores = json.loads((runs / "scores/metrics.json").read())["models"]["two"]
+    assert scores.keys() == {"seed-1", "seed-2"}
     quality = json.loads((runs / "quality/quality.json").read())
     assert quality["models"] == pytest.approx({"two": fmean(scores.values())}, abs=1e-12)
-    assert f"Benchmark difficulty: {1 - fmean(scores.values()):.4f}" in measured.stdout
+    # All else is of the other jobs and of `ray job submit`.
+    told = lines_of("\n".join(re.findall(r"^{.*", done.stdout, re.M)))
+    record = json.loads((runs / "quality/record.json").read())
+    assert {line["run_id"] for line in told} == {record["id"]}
+    (table,) = (line for line in told if line["message"] == "Benchmark quality")
+    assert table["difficulty"] == quality["difficulty"]
     assert_no_secret(s3, runs)
 
 
@@ -165,39 +149,38 @@ def test_code_alone_is_uploaded(nodes: Nodes, tmp_path: Path) -> None:
     assert kept <= arrived and not left & arrived
 
 
-def test_a_failed_job_ends_with_its_cause_and_a_status(nodes: Nodes, tmp_path: Path) -> None:
-    done = nodes.submit("python", "jobs/quality.py", f"storage={tmp_path}", "name=none")
-    assert done.returncode != 0
-    assert "where are the scores?" in done.stdout
-    assert "Traceback" not in done.stdout
-
-
-def test_a_stopped_job_goes_on_and_asks_nothing_twice(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_stopped_job_goes_on_and_asks_nothing_twice(
+    nodes: Nodes, tmp_path: Path, run_script: RunScript
+) -> None:
     cases, log = write_cases(tmp_path, 200), tmp_path / "calls.jsonl"
     store = Store(str(tmp_path / "archive.db"), None)
     stop = f"{nodes.dashboard}/api/jobs/stopped/stop"
     with server_process("--latency-ms", "200", "--log", str(log)) as chat:
-        order = ["python", "jobs/annotate.py", *arguments(tmp_path, chat, store, cases)]
-        nodes.submit(*order, options=["--no-wait", "--submission-id", "stopped"])
+        order = arguments(tmp_path, chat, store, cases)
+        command = ["python", "jobs/annotate.py", *order]
+        nodes.submit(*command, options=["--no-wait", "--submission-id", "stopped"])
         wait_for_cases(store, 20)
         # What `ray job stop` sends: the command may take longer to start than the job to end.
         assert status_of(stop, b"", Authorization=f"Bearer {nodes.token}") == 200
         followed = nodes.job("logs", "stopped", "--follow").stdout
         assert "stopping when the calls in flight" in followed
         assert "200/200 cases" not in followed
-        done = nodes.submit(*order, "resume=true")
-    assert done.returncode == 0, done.stdout + done.stderr
+        done = run_script("annotate", *order, "actors=1", "resume=true")
+    assert done.returncode == 0, done.stderr
     assert "200/200 cases" in done.stdout and "answers known" in done.stdout
     assert max(whole_answers(log).values()) == 1
 
 
-def test_a_relative_storage_is_refused(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_relative_storage_is_refused_and_a_failed_job_says_its_cause(
+    nodes: Nodes, tmp_path: Path
+) -> None:
     write_tree(tmp_path / "scores", 2, 2_000)
     scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
     done = nodes.submit("python", "jobs/quality.py", scores, "name=relative")
     assert done.returncode != 0
     assert "runs/relative lies in Ray's copy of the working directory" in done.stdout
     assert "Give storage= a directory that all nodes share, or a URI" in done.stdout
+    assert "Traceback" not in done.stdout
 
 
 def test_storage_that_a_node_cannot_see_is_refused(
@@ -211,11 +194,10 @@ def test_storage_that_a_node_cannot_see_is_refused(
     mount = f'mount -t tmpfs tmpfs {storage} && export AWS_SECRET_ACCESS_KEY=another && exec "$@"'
     nodes.join(before=["unshare", "--mount", "sh", "-c", mount, "sh"])
     scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
-    for place, kind in (
-        (storage, "on the disk of one machine"),
-        (object_storage.uri, "in remote storage"),
-    ):
-        done = nodes.submit("python", "jobs/quality.py", scores, f"storage={place}", "name=apart")
-        assert done.returncode != 0
+    measure = f"python jobs/quality.py {scores} name=apart"
+    places = f"{measure} storage={storage} || {measure} storage={object_storage.uri}"
+    done = nodes.submit("sh", "-c", places)
+    assert done.returncode != 0
+    for kind in ("on the disk of one machine", "in remote storage"):
         assert f"is {kind}, and 1 of 3 nodes cannot see it" in done.stdout
-        assert object_storage.secret_key not in done.stdout
+    assert object_storage.secret_key not in done.stdout

@@ -13,8 +13,8 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.quality import QualityEvalConfig
 from raylab.entrypoint import run_job
 from raylab.errors import ConfigError, DataError
-from raylab.quality.logs import EvalLog
 from raylab.quality.record import FileCounts, Quality
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.run import Run
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of

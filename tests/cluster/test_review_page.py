@@ -49,7 +49,7 @@ def test_serve_hosts_the_page_on_loopback(tmp_path: Path) -> None:
                 with hosted(config):
                     pass
     with Archive.open(tmp_path / "archive.db") as archive:
-        (made,) = archive.decisions("systems")
+        (made,) = archive.run("systems").decisions()
         assert (made.reviewer, made.status) == ("Ada", "accepted")
 
 

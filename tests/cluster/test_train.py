@@ -12,15 +12,18 @@ from typing import Any, cast
 import pytest
 import ray
 import torch
+import torch.distributed as dist
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.records import TrainingMetrics
 from raylab.cluster.train import fit
+from raylab.cluster.train_worker import _prepare
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import ChampionConfig, EncoderDecoderConfig
 from raylab.errors import CheckpointError, DataError, NonFiniteLossError, WorkersLostError
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of, told_in_json
 
@@ -44,12 +47,18 @@ def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> Tr
     return TrainConfig(**(fields | changes))
 
 
-def run(settings: TrainConfig) -> Json:
+def run(settings: TrainConfig) -> TrainingMetrics:
     return fit(settings, Run.open(settings, "train"))
 
 
-def losses(metrics: Json) -> list[tuple[int, float, float]]:
-    return [(r["epoch"], r["train_loss"], r["val_cell_accuracy"]) for r in metrics["history"]]
+def metrics_in(directory: Path) -> TrainingMetrics:
+    metrics = Run.at(str(directory)).read_record(TrainingMetrics)
+    assert metrics is not None
+    return metrics
+
+
+def losses(metrics: TrainingMetrics) -> list[tuple[int, float, float]]:
+    return [(e.epoch, e.train_loss, e.validation["cell_accuracy"]) for e in metrics.history]
 
 
 def when(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
@@ -75,10 +84,14 @@ def train_worker_pids() -> list[int]:
     return [cast("Any", actor).pid for actor in actors]
 
 
+EPOCHS = 6
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> TrainConfig:
-    """A run of three epochs that is done, in a directory no test changes."""
-    settings = config(tmp_path_factory.mktemp("runs"), "base", training={"keep_checkpoints": 1})
+    """A run of two workers that is done, in a directory no test changes."""
+    training = {"epochs": EPOCHS, "keep_checkpoints": 1}
+    settings = config(tmp_path_factory.mktemp("runs"), "base", workers=2, training=training)
     run(settings)
     return settings
 
@@ -89,24 +102,25 @@ def directory_of(settings: TrainConfig) -> Path:
 
 def test_run_directory_holds_what_a_run_leaves(finished: TrainConfig):
     directory = directory_of(finished)
-    metrics = json.loads((directory / "metrics.json").read_text())
+    metrics = metrics_in(directory)
     assert json.loads((directory / "record.json").read_text())["finished"]
-    assert [row["epoch"] for row in metrics["history"]] == [1, 2, 3]
+    assert [epoch.epoch for epoch in metrics.history] == [1, 2, 3, 4, 5, 6]
     assert list((directory / "tensorboard").iterdir())
-    best = max(metrics["history"], key=lambda r: (r["val_dense_grid_objective"], r["epoch"]))
-    assert metrics["best"]["epoch"] == best["epoch"]
-    assert sum(group["grids"] for group in metrics["best"]["groups"].values()) == 9
-    best_checkpoint = read_checkpoint(directory / metrics["best"]["checkpoint"])
+    best = max(metrics.history, key=lambda e: (e.validation["dense_grid_objective"], e.epoch))
+    assert metrics.best.epoch == best.epoch
+    # The drawn split validates on 2 of the 10 tasks, which have 9 pairs: each is counted once.
+    assert sum(group.grids for group in metrics.best.groups.values()) == 9
+    best_checkpoint = read_checkpoint(directory / metrics.best.checkpoint)
     assert (best_checkpoint.model, best_checkpoint.run_id) == (SMALL, id_in(directory))
     # The best and, where it is another, the latest.
     kept = {path.name for path in (directory / "checkpoints").glob("epoch-*")}
-    assert kept == {f"epoch-{epoch:04d}" for epoch in {best["epoch"], 3}}
+    assert kept == {f"epoch-{epoch:04d}" for epoch in {best.epoch, EPOCHS}}
 
 
 def test_ray_exports_the_last_epoch(finished: TrainConfig):
-    last = json.loads((directory_of(finished) / "metrics.json").read_text())["last"]
+    last = metrics_in(directory_of(finished)).last.row()
     expected = {
-        "ray_raylab_training_epoch": 3,
+        "ray_raylab_training_epoch": EPOCHS,
         "ray_raylab_training_objective": last["val_dense_grid_objective"],
         "ray_raylab_training_samples_per_second": last["samples_per_second"],
     }
@@ -117,31 +131,21 @@ def test_ray_exports_the_last_epoch(finished: TrainConfig):
 def test_finished_run_is_not_trained_again(
     finished: TrainConfig, capsys: pytest.CaptureFixture[str]
 ):
-    before = json.loads((directory_of(finished) / "metrics.json").read_text())
+    before = metrics_in(directory_of(finished))
     assert run(finished.model_copy(update={"resume": True})) == before
     assert "epoch" not in capsys.readouterr().out
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory, ray_cluster: None) -> Json:
-    """Metrics of two workers and six epochs that nothing happened to."""
-    return run(config(tmp_path_factory.mktemp("two"), "two", workers=2, training={"epochs": 6}))
-
-
-def test_two_workers_count_every_validation_grid_once(unbroken: Json):
-    # The drawn split validates on 2 of the 10 tasks, which have 9 pairs.
-    assert sum(group["grids"] for group in unbroken["best"]["groups"].values()) == 9
-
-
 def test_killed_worker_costs_at_most_the_epoch_in_flight(
-    tmp_path: Path, unbroken: Json, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, finished: TrainConfig, capsys: pytest.CaptureFixture[str]
 ):
+    unbroken = metrics_in(directory_of(finished))
     target = tmp_path / "killed" / "metrics.json"
     seen: list[int] = []
 
     def two_epochs_are_stored() -> bool:
         if target.exists():
-            seen[:] = [row["epoch"] for row in json.loads(target.read_text())["history"]]
+            seen[:] = [epoch.epoch for epoch in metrics_in(target.parent).history]
         return len(seen) >= 2
 
     def kill() -> None:
@@ -150,11 +154,11 @@ def test_killed_worker_costs_at_most_the_epoch_in_flight(
     killer = when(two_epochs_are_stored, kill)
     capsys.readouterr()
     with told_in_json("train"):
-        killed = run(config(tmp_path, "killed", workers=2, training={"epochs": 6}))
+        killed = run(config(tmp_path, "killed", workers=2, training={"epochs": EPOCHS}))
     killer.join(timeout=10)
 
     assert not killer.is_alive()
-    assert 2 <= len(seen) < 6
+    assert 2 <= len(seen) < EPOCHS
     # Each epoch is there once, and equal to that of the unbroken run: none was lost or repeated.
     assert losses(killed) == losses(unbroken)
 
@@ -179,15 +183,19 @@ def test_workers_that_die_too_often_are_told_as_lost(
         run(settings)
     killer.join(timeout=10)
     told = capfd.readouterr().out
-    assert re.search(r"no sign of the workers for 1 s: .* of 4 CPUs are free", told)
+    assert re.search(r"no sign of the workers for 1 s: .* of 2 CPUs are free", told)
     assert "worker 0 failed (" in told and "start again" not in told
 
 
-def test_unusable_data_is_told_at_once(tmp_path: Path):
+def test_workers_are_told_of_unusable_data_before_they_train(tmp_path: Path):
     missing = tmp_path / "no.zip"
     data = DataConfig.model_validate({"source": "re_arc", "path": str(missing)})
-    with pytest.raises(DataError, match=str(missing)):
-        run(config(tmp_path, "run", data=data))
+    dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        with pytest.raises(DataError, match=str(missing)):
+            _prepare(config(tmp_path, "run", data=data), 0, 1, ray.put(None))
+    finally:
+        dist.destroy_process_group()
 
 
 def test_non_finite_loss_stops_the_run_without_retries(
@@ -203,8 +211,7 @@ def test_non_finite_loss_stops_the_run_without_retries(
 
 def test_fine_tuning_starts_from_the_best_checkpoint(finished: TrainConfig, tmp_path: Path):
     base = directory_of(finished)
-    best = json.loads((base / "metrics.json").read_text())["best"]["checkpoint"]
-    parent = read_checkpoint(base / best)
+    parent = read_checkpoint(base / metrics_in(base).best.checkpoint)
     # Adam moves a weight by about lr a step at most: with 1e-12 nothing moves to be seen.
     training = {"epochs": 1, "lr": 1e-12, "lr_min": 0.0}
     data = DATA.model_copy(update={"split_seed": 1})
@@ -230,6 +237,7 @@ def test_corrupt_latest_checkpoint_is_told_on_resume(finished: TrainConfig, tmp_
     record.write_text(json.dumps(json.loads(record.read_text()) | {"finished": None}))
     for path in (tmp_path / "run" / "checkpoints").glob("epoch-*/checkpoint.ckpt"):
         path.write_bytes(path.read_bytes()[:1000])
-    settings = {"storage": str(tmp_path), "name": "run", "resume": True}
-    with pytest.raises(CheckpointError, match=r"epoch-0003/checkpoint.ckpt cannot be read"):
+    cluster = ClusterConfig(cpus_per_worker=1)
+    settings = {"storage": str(tmp_path), "name": "run", "resume": True, "cluster": cluster}
+    with pytest.raises(CheckpointError, match=r"epoch-0006/checkpoint.ckpt cannot be read"):
         run(finished.model_copy(update=settings))

@@ -1,6 +1,5 @@
 """Trials without a cluster: Tune's session and the training itself are stood in for."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,11 +8,15 @@ from typing import Any
 import pytest
 from ray.tune import Checkpoint
 
+from raylab.arc.records import TrainingMetrics
+from raylab.arc.sweep import TrialFailure
 from raylab.cluster import tune as tune_module
 from raylab.cluster.train import EpochListener
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
+from tests.arc.measured import epoch as epoch_of
+from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
 
 DRAWN = {"architecture": "encoder_decoder", "training.lr": 0.001}
@@ -32,7 +35,7 @@ class Session:
         self.path = path
         self.trial = ""
         self.checkpoint: Checkpoint | None = None
-        self.reports: list[Json] = []
+        self.reports: list[dict[str, Any]] = []
         self.checkpoints: list[Checkpoint] = []
         self.trained: list[TrainConfig] = []
         self.error: Exception | None = None
@@ -46,27 +49,29 @@ class Session:
     def get_checkpoint(self) -> Checkpoint | None:
         return self.checkpoint
 
-    def report(self, metrics: Json, checkpoint: Checkpoint | None = None) -> None:
+    def report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None) -> None:
         self.reports.append(metrics)
         if checkpoint is not None:
             kept = self.path / f"checkpoint-{len(self.checkpoints)}"
             shutil.copytree(checkpoint.path, kept)
             self.checkpoints.append(Checkpoint.from_directory(kept))
 
-    def fit(self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run) -> Json:
+    def fit(
+        self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run
+    ) -> TrainingMetrics:
         if self.error is not None:
             raise self.error
         self.trained.append(config)
         for epoch in range(1, config.training.epochs + 1):
-            on_epoch({"last": {"epoch": epoch}})
-        return {}
+            on_epoch(training_metrics(epoch_of(epoch, {"dense_grid_objective": 0.5})))
+        return training_metrics()
 
-    def run(self, trial: str, drawn: Json, start: Checkpoint | None = None) -> list[int]:
+    def run(self, trial: str, drawn: dict[str, Any], start: Checkpoint | None = None) -> list[int]:
         """Run a trial as Tune does, from `start`; returns the epochs that it reported."""
         self.trial, self.checkpoint = trial, start
         before = len(self.reports)
-        settings = TuneConfig.model_validate(SETTINGS).model_dump(mode="json")
-        tune_module._trial({"drawn": drawn}, settings=settings, uri=str(self.path / "sweep"))
+        config = TuneConfig.model_validate(SETTINGS)
+        tune_module._trial({"drawn": drawn}, config=config, uri=str(self.path / "sweep"))
         return [report["epoch"] for report in self.reports[before:]]
 
 
@@ -80,7 +85,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 @pytest.mark.parametrize("drawn", [DRAWN, DRAWN | {"training.lr": 0.0008}], ids=["same", "moved"])
-def test_weights_taken_over_are_trained_in_a_run_of_their_own(session: Session, drawn: Json):
+def test_weights_taken_over_are_trained_in_a_run_of_their_own(
+    session: Session, drawn: dict[str, Any]
+):
     assert session.run("aa_01", DRAWN) == [1, 2, 3, 4]
     # Population-based training may leave the settings as the donor has them.
     assert session.run("bb_02", drawn, session.checkpoints[1]) == [3, 4]
@@ -113,8 +120,8 @@ def test_a_trial_that_cannot_be_trained_is_a_result_with_its_reason(session: Ses
     assert session.run("aa_01", DRAWN) == [4]
     assert session.reports[0]["failure"] == "loss is nan"
     assert session.reports[0]["val_dense_grid_objective"] == 0.0
-    failure = json.loads((session.path / "sweep/trials/aa_01/failure.json").read_text())
-    assert failure == {"kind": "NonFiniteLossError", "message": "loss is nan"}
+    failure = Run.at(f"{session.path}/sweep/trials/aa_01").read_record(TrialFailure)
+    assert failure == TrialFailure(kind="NonFiniteLossError", message="loss is nan")
 
 
 def test_a_trial_that_lost_its_workers_is_no_result(session: Session):

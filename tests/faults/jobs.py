@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from raylab.archive.store import Archive
 from raylab.benchmarks.score_trees import write_tree
 from raylab.quality.cache import SHARDS
-from raylab.runs.run import Json, Run
+from raylab.runs.run import Run
 from tests.cluster.test_evaluate import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
 from tests.jobs.test_train import TINY
@@ -32,7 +32,7 @@ def write_inputs(directory: Path) -> None:
     (directory / PRIOR).symlink_to(TREE)
 
 
-def json_of(path: Path) -> Json:
+def json_of(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
@@ -265,14 +265,14 @@ class Annotate(Work):
         if not Path(self._store.location).exists():
             return False
         with Archive.open(self._store.location) as archive:
-            counts = archive.counts("run") if archive.runs() else {}
+            counts = archive.run("run").counts() if archive.runs() else {}
         return sum(counts.values()) >= 50
 
     def outcome(self) -> Any:
         with Archive.open(self._store.location) as archive:
-            assert archive.run("run").finished is not None
-            assert archive.verify("run") == []
-            rows = [(row.case, row.status, row.body["code"]) for row in archive.cases("run")]
+            assert archive.run("run").row().finished is not None
+            assert archive.run("run").verify() == []
+            rows = [(row.case, row.status, row.body["code"]) for row in archive.run("run").cases()]
         assert len(rows) == self.cases
         return sorted(rows)
 

@@ -12,6 +12,8 @@ from raylab.annotation.scores import RootAccuracy, ScoreTree
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.estimates import proportion
+from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
+from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.base import JobConfig
 from raylab.config.compose import CONFIGS
 from raylab.config.jobs import (
@@ -24,9 +26,10 @@ from raylab.config.jobs import (
 )
 from raylab.quality.record import Quality
 from raylab.runs.records import Record
-from raylab.runs.run import METRICS, TRIALS, Run
-from tests.annotation.outcomes import DISTANCE, adjudication, answer, outcome
+from raylab.runs.run import TRIALS, Run
+from tests.annotation.outcomes import CODEBOOK, DISTANCE, adjudication, answer, outcome
 from tests.annotation.outcomes import report as judgement
+from tests.arc.measured import epoch, training_metrics
 from tests.quality.qualities import figure, quality
 
 LLM = yaml.safe_load((CONFIGS / "llm" / "embedded.yaml").read_text())
@@ -62,7 +65,7 @@ def content(
     smoke: bool = False,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
-    quality, disagreements = BatchQuality(decisions, DISTANCE), Disagreements(DISTANCE)
+    quality, disagreements = BatchQuality(decisions, CODEBOOK), Disagreements(DISTANCE)
     for case in cases:
         quality.add(case)
         disagreements.add(case)
@@ -77,12 +80,13 @@ def content(
     )
 
 
-def epochs(grid: float, loss: float = 0.5, **more: Any) -> dict[str, Any]:
-    """The `metrics.json` of a training run of two epochs."""
-    row = {"epoch": 2.0, "train_loss": loss, "val_grid_accuracy": grid, "val_copy_rate": grid}
-    row |= {"val_cell_accuracy": 0.85, "samples_per_second": 12.5} | more
-    history = [row | {"epoch": 1.0, "val_grid_accuracy": grid / 2}, row]
-    return {"parameters": 1234567, "best": row, "last": row, "history": history}
+def epochs(grid: float, loss: float = 0.5) -> TrainingMetrics:
+    """A training of two epochs."""
+    first, last = (
+        {"grid_accuracy": accuracy, "copy_rate": grid, "cell_accuracy": 0.85}
+        for accuracy in (grid / 2, grid)
+    )
+    return training_metrics(epoch(1, first, train_loss=loss), epoch(2, last, train_loss=loss))
 
 
 def benchmark(difficulty: float) -> Quality:
@@ -98,14 +102,11 @@ def benchmark(difficulty: float) -> Quality:
     )
 
 
-def left(config: JobConfig, finished: bool = True, **files: Record | dict[str, Any]) -> Run:
-    """A run with a record and JSON files, by their name without its ending."""
+def left(config: JobConfig, *records: Record, finished: bool = True) -> Run:
+    """A run with its own record and others."""
     run = Run.open(config, config.job)
-    for name, content in files.items():
-        if isinstance(content, Record):
-            run.write_record(content)
-        else:
-            run.write_json(f"{name}.json", content)
+    for record in records:
+        run.write_record(record)
     if finished:
         run.finish()
     return run
@@ -115,7 +116,7 @@ def train(storage: Path, name: str, grid: float, **training: Any) -> Run:
     config = TrainConfig.model_validate(
         {"storage": str(storage), "name": name, "training": training}
     )
-    return left(config, metrics=epochs(grid, loss=1 - grid))
+    return left(config, epochs(grid, loss=1 - grid))
 
 
 def annotate(storage: Path, name: str, report: AnnotationReport, **more: Any) -> Run:
@@ -133,18 +134,18 @@ def every_kind(storage: Path, report: AnnotationReport) -> list[str]:
     train(storage, "trained", 0.25)
     sweep = left(
         TuneConfig.model_validate({**place, "name": "swept", "space": SPACE}),
-        metrics={"trials": [{"trial": "t1", "score": 0.5}]},
+        SweepMetrics(trials=(Trial(trial="t1", drawn=None, trained=None, failure=None),)),
     )
-    Run.at(f"{sweep.uri}/{TRIALS}/t1").write_json(METRICS, epochs(0.5))
+    Run.at(f"{sweep.uri}/{TRIALS}/t1").write_record(epochs(0.5))
     left(
         EvaluateConfig(**place, name="scored", models=("trained",)),
-        metrics={"metric": "cell_accuracy", "models": {"trained": {"published": 0.625}}},
+        EvaluationMetrics(metric="cell_accuracy", models={"trained": {"published": 0.625}}),
     )
     annotate(storage, "annotated", report)
-    left(QualityConfig(**place, name="measured"), quality=benchmark(0.25))
+    left(QualityConfig(**place, name="measured"), benchmark(0.25))
     left(
         PipelineConfig(**place, name="piped"),
-        metrics={"models": {"champion": epochs(0.75)}},
-        quality=benchmark(0.5),
+        PipelineMetrics(models={"champion": epochs(0.75)}),
+        benchmark(0.5),
     )
     return ["trained", "swept", "scored", "annotated", "measured", "piped"]

@@ -22,9 +22,9 @@ from raylab.report.annotation import (
     shown_number,
     shown_share,
 )
-from raylab.report.charts import confusion_cells, confusion_maps, confusion_maps_png
+from raylab.report.charts.confusion import confusion_cells, confusion_maps, confusion_maps_png
 from tests.annotation.outcomes import (
-    DISTANCE,
+    CODEBOOK,
     NOON,
     adjudication,
     answer,
@@ -126,7 +126,7 @@ def test_the_tables_of_drift():
     def of(name: str, right: int) -> RunCounts:
         cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
         canary = {(case.case, case.description_hash): parse("Lrn") for case in cases}
-        return count_run(name, NOON, cases, canary, DISTANCE)
+        return count_run(name, NOON, cases, canary, CODEBOOK)
 
     drift = compare_runs([of("1", 10), of("2", 1)])
     runs, changes = map(rows_of, drift_tables(drift))

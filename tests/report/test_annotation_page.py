@@ -1,5 +1,4 @@
 import re
-from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, cast
@@ -24,8 +23,9 @@ from raylab.report.annotation_page import (
     summary,
 )
 from raylab.runs.records import Part
+from raylab.runs.run_record import RunRecord
 from tests.annotation.outcomes import (
-    DISTANCE,
+    CODEBOOK,
     NOON,
     adjudication,
     answer,
@@ -36,16 +36,17 @@ from tests.annotation.outcomes import (
 )
 from tests.report.pages import Page
 from tests.report.runs import content
+from tests.runs.records import run_record
 
 EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
 ALONE = OverTime(level=0.05)
 
 
-RECORD = {"job": "annotate", "config": {"cases": {"take": 4}}, "argv": ["jobs/annotate.py"]}
+RECORD = run_record(job="annotate", config={"cases": {"take": 4}}, argv=("jobs/annotate.py",))
 
 
 def html_of(
-    found: AnnotationReport, over_time: OverTime = ALONE, record: Mapping[str, Any] = RECORD
+    found: AnnotationReport, over_time: OverTime = ALONE, record: RunRecord = RECORD
 ) -> str:
     html = render_annotation(AnnotationPage("/runs/systems", found, over_time, record))
     assert Page(html).open == []
@@ -220,7 +221,7 @@ def counted(name: str, right: int) -> RunCounts:
     canary: dict[CanaryKey, Label | None] = {
         (case.case, case.description_hash): parse("Lrn") for case in cases
     }
-    return count_run(name, NOON, cases, canary, DISTANCE)
+    return count_run(name, NOON, cases, canary, CODEBOOK)
 
 
 def over_time(*runs: tuple[str, int], without: str = "") -> OverTime:

@@ -1,6 +1,7 @@
 """What a finished annotation leaves, from an archive alone: no Ray, no model."""
 
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -63,8 +64,8 @@ class Storage:
         config = self.config(name)
         run = Run.open(config, config.job)
         self.archive.start_run(name, {"name": name}, {})
-        self.archive.add_cases(name, list(rows))
-        self.archive.finish_run(name)
+        self.archive.run(name).add_cases(list(rows))
+        self.archive.run(name).finish()
         run.finish()
         return run
 
@@ -94,7 +95,7 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
     for made in (decision("far", "Swm", False), decision("far", "Ctl", justification="It steers.")):
         body = made.model_dump(mode="json")
         status = "accepted" if made.confirmation and made.confirmation.acceptable else "human"
-        storage.archive.add_decision("run", DecisionRow("far", "decide", "R", status, body))
+        storage.archive.run("run").add_decision(DecisionRow("far", "decide", "R", status, body))
     found, page = storage.conclude(run)
     shown = found.disagreements.shown
     assert [one.case for one in shown] == ["far", "middle", "near"]
@@ -136,7 +137,9 @@ def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):
     assert rows["march (this run)"][5].startswith(f"{value:.3f}")
     assert "right roots, A (m): 10 of 10 canaries in january, 0 in march" in page.text
     # A report that is not of what the archive holds now is not shown.
-    storage.archive.add_decision("january", DecisionRow(CANARIES[0].id, "undo", "R", "human", {}))
+    storage.archive.run("january").add_decision(
+        DecisionRow(CANARIES[0].id, "undo", "R", "human", {})
+    )
     _, page = storage.conclude(second)
     assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
 
@@ -154,7 +157,8 @@ def test_a_report_of_another_version_counts_as_absent_with_a_note(
 ):
     first = storage.annotate("january", canaries(10))
     report, _ = storage.conclude(first)
-    first.write_json("report.json", {**report.content(), "schema_version": 99})
+    content = json.dumps({**report.content(), "schema_version": 99})
+    first.write_bytes("report.json", content.encode())
     _, page = storage.conclude(storage.annotate("march", canaries(10)))
     assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
     assert "january/report.json is of schema version 99" in caplog.text

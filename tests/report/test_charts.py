@@ -2,23 +2,19 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import matplotlib as mpl
 import pytest
 
-from raylab.report.charts import (
-    ARC_PALETTE,
-    SERIES,
-    confusion_maps,
-    grid_svg,
-    group_bars,
-    heat_map,
-    interval_plot,
-    learning_curves,
-    learning_curves_png,
-    shortened,
-)
+from raylab.annotation.statistics.confusion import Confusion, ConfusionPanel
+from raylab.quality.record import QualityFigure
+from raylab.report.charts.bars import group_bars
+from raylab.report.charts.confusion import confusion_maps
+from raylab.report.charts.curves import learning_curves, learning_curves_png
+from raylab.report.charts.grids import ARC_PALETTE, grid_svg
+from raylab.report.charts.heat import heat_map
+from raylab.report.charts.intervals import interval_plot
+from raylab.report.charts.theme import SERIES, shortened
 
 SVG = "{http://www.w3.org/2000/svg}"
 METRIC = "val_grid_accuracy"
@@ -28,23 +24,27 @@ def texts(svg: str) -> list[str]:
     return ["".join(node.itertext()) for node in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
-def history(*values: float | None) -> list[Mapping[str, float | None]]:
-    return [{"epoch": epoch, METRIC: value} for epoch, value in enumerate(values, start=1)]
+def history(*values: float | None) -> list[Mapping[str, float]]:
+    return [
+        {"epoch": epoch} | ({} if value is None else {METRIC: value})
+        for epoch, value in enumerate(values, start=1)
+    ]
 
 
-def estimate(value: float | None, interval: list[float] | None = None) -> dict[str, Any]:
-    return {"value": value, "interval": interval}
+def estimate(value: float | None, interval: tuple[float, float] | None = None) -> QualityFigure:
+    return QualityFigure(value=value, interval=interval, reason=None)
 
 
 def all_charts(prefix: str) -> list[str]:
     groups = {"C1": {"cell_accuracy": 0.9, "grid_accuracy": 0.25, "compositional_gap": 0.65}}
-    panel = {"rows": "A", "columns": "B", "sets": [[3, 0.5], [0, 1]]}
+    panel = ConfusionPanel(rows="A", columns="B", sets=((3, 0.5), (0, 1)), primary=())
+    confusion = Confusion(labels=("Lrn", "none"), panels={"a_b": panel})
     return [
         learning_curves({"a": history(0.1, 0.2)}, METRIC, f"{prefix}-1"),
         group_bars({"a": groups}, f"{prefix}-2"),
         heat_map({"a": {"1": 0.5, "2": None}}, f"{prefix}-3"),
-        interval_plot({"a": {"A": estimate(0.25, [0.2, 0.3])}}, "Figures", f"{prefix}-4"),
-        confusion_maps({"labels": ["Lrn", "none"], "panels": {"a_b": panel}}, f"{prefix}-5"),
+        interval_plot({"a": {"A": estimate(0.25, (0.2, 0.3))}}, "Figures", f"{prefix}-4"),
+        confusion_maps(confusion, f"{prefix}-5"),
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_figure_that_is_null_is_not_drawn_as_zero():
 
 def test_intervals_of_several_series_are_named_and_reach_as_far_as_they_do():
     rows = {
-        "alpha": {"A": estimate(-0.25, [-0.75, 0.5]), "B": estimate(0.5)},
+        "alpha": {"A": estimate(-0.25, (-0.75, 0.5)), "B": estimate(0.5)},
         "kappa": {"A": estimate(0.125)},
     }
     found = texts(interval_plot(rows, "Agreement"))

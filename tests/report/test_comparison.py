@@ -1,4 +1,3 @@
-import json
 import re
 from io import StringIO
 from itertools import pairwise
@@ -9,16 +8,18 @@ from rich.console import Console
 
 from raylab.config.jobs import BenchmarkConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
-from raylab.report.comparison import Comparison, compare, find_runs
+from raylab.report.compared_runs import compare, find_runs
+from raylab.report.comparison import ComparedValue, Comparison, ComparisonReport
 from raylab.report.comparison_page import (
     comparison_tables,
     figures_grid,
     render_comparison,
     report_runs,
 )
-from raylab.runs.run import RECORD, Run
+from raylab.runs.run import Run
+from raylab.runs.run_record import Checkout
 from tests.report.pages import Page
-from tests.report.runs import annotate, content, every_kind, left, train
+from tests.report.runs import annotate, content, epochs, every_kind, left, train
 
 
 def of(storage: Path, *names: str) -> Comparison:
@@ -46,10 +47,9 @@ def test_metrics_stand_side_by_side_with_the_best_marked(tmp_path: Path):
     # Not the copy rate, which has no good end, nor what is equal.
     assert re.findall(r'class="best">([^<]*)<', html) == ["50.00 %", "0.5"]
     assert "Learning curves" in page.text
-    assert comparison.as_json()["figures"]["models"]["b"]["val_grid_accuracy"] == {
-        "value": 0.5,
-        "interval": None,
-    }
+    assert comparison.report().figures["models"]["b"]["val_grid_accuracy"] == ComparedValue(
+        value=0.5
+    )
 
 
 def test_only_keys_that_differ_are_shown(tmp_path: Path):
@@ -83,7 +83,7 @@ def test_runs_on_other_data_are_no_comparison(tmp_path: Path):
     config = TrainConfig.model_validate(
         {"storage": str(tmp_path), "name": "b", "data": {"every": 8}}
     )
-    left(config, metrics={"best": {"val_grid_accuracy": 0.5}})
+    left(config, epochs(0.5))
     (caveat,) = of(tmp_path, "a", "b").caveats
     assert "The models are on different data (data.every)" in caveat
 
@@ -120,9 +120,9 @@ def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
     low, high = alpha.interval
     row = next(row for row in page_of(comparison).rows if row[0].startswith("Krippendorff"))
     assert row[1] == row[2] == f"{alpha.value:.4g} {low:.3f} to {high:.3f}"
-    found = comparison.as_json()["figures"]["annotations"]["march"]
-    assert found["agreement.alpha"] == {"value": alpha.value, "interval": [low, high]}
-    assert found["usage.total.cost"]["value"] == report.usage.total.cost
+    found = comparison.report().figures["annotations"]["march"]
+    assert found["agreement.alpha"] == ComparedValue(value=alpha.value, interval=(low, high))
+    assert found["usage.total.cost"].value == report.usage.total.cost
     assert "gold.reviewed.roots" not in found
     assert comparison.differences == {"annotate": {"cases.take": {"january": None, "march": 3}}}
     assert "on different cases (cases.take)" in comparison.caveats[0]
@@ -146,11 +146,8 @@ def test_what_is_unfinished_or_unknown_is_told(tmp_path: Path):
 def test_provenance_marks_what_differs(tmp_path: Path):
     runs = [train(tmp_path, name, 0.5) for name in "ab"]
     for run, commit in zip(runs, ("c1", "c2"), strict=True):
-        record = {
-            **(run.read_json(RECORD) or {}),
-            "git": {"commit": commit, "dirty": commit == "c2"},
-        }
-        run.write_json(RECORD, record)
+        git = Checkout(commit=commit, dirty=commit == "c2")
+        run.write_record(run.record.model_copy(update={"git": git}))
     page = page_of(of(tmp_path, "a", "b"))
     assert ["commit *", "c1", "c2"] in page.rows
     assert ["uncommitted changes *", "false", "true"] in page.rows
@@ -185,11 +182,27 @@ def test_a_run_that_is_given_twice_is_refused(tmp_path: Path):
         find_runs(["a", str(tmp_path / "a")], str(tmp_path))
 
 
-def test_a_broken_file_is_named(tmp_path: Path):
-    train(tmp_path, "a", 0.5)
-    (tmp_path / "a" / "metrics.json").write_text("{")
-    with pytest.raises(RunError, match=r"a/metrics\.json is not valid JSON"):
-        of(tmp_path, "a")
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("metrics.json", "{", "metrics.json is not valid JSON"),
+        ("metrics.json", '{"schema_version": 1}', "metrics.json cannot be used: parameters"),
+        ("metrics.json", '{"schema_version": 99}', "metrics.json is of another schema version"),
+        ("record.json", "[]", "record.json is not valid JSON"),
+        ("record.json", '{"schema_version": 99}', "record.json is of another schema version"),
+    ],
+)
+def test_a_run_with_a_file_that_cannot_be_used_is_listed_with_the_reason(
+    tmp_path: Path, file: str, content: str, problem: str
+):
+    for name in "ab":
+        train(tmp_path, name, 0.5)
+    (tmp_path / "a" / file).write_text(content)
+    comparison = of(tmp_path, "a", "b")
+    assert list(comparison.models) == ["b"]
+    assert problem in (comparison.runs["a"].problem or "")
+    assert any(row[0] == "a" and problem in row[2] for row in page_of(comparison).rows if row)
+    assert ComparisonReport.of_content(comparison.report().content()) == comparison.report()
 
 
 def test_twenty_runs_stay_readable(tmp_path: Path):
@@ -215,9 +228,8 @@ def test_the_page_is_whole_and_inert(tmp_path: Path):
     evil = "<script>alert(1)</script>"
     for name in "ab":
         run = train(tmp_path, name, 0.5)
-        record = run.read_json(RECORD) or {}
-        config = {**record["config"], "init_from": f"{evil}{name}"}
-        run.write_json(RECORD, {**record, "config": config, "host": evil})
+        config = {**run.record.config, "init_from": f"{evil}{name}"}
+        run.write_record(run.record.model_copy(update={"config": config, "host": evil}))
     html = render_comparison("c", "/runs/c", of(tmp_path, "a", "b"))
     page = Page(html)
     assert "script" not in page.tags and f"{evil}a" in page.text
@@ -241,9 +253,9 @@ def test_a_comparison_is_a_run_that_can_be_made_anew(
     assert f"report {tmp_path}/c/report.html and report.json" in printed
     run = Run.at(str(tmp_path / "c"))
     assert run.finished
-    assert run.read_json("report.json") == json.loads(json.dumps(of(tmp_path, "a", "b").as_json()))
+    assert run.read_record(ComparisonReport) == of(tmp_path, "a", "b").report()
     with pytest.raises(RunError, match="resume=true"):
         report_runs(config)
-    Run.at(str(tmp_path / "a")).write_json("metrics.json", {})
+    (tmp_path / "a" / "metrics.json").unlink()
     report_runs(config.model_copy(update={"resume": True}))
     assert "no epoch is finished yet" in (tmp_path / "c" / "report.html").read_text()

@@ -6,74 +6,80 @@ from typing import Any
 
 import pytest
 
+from raylab.arc.records import Answer, Example, GroupMetrics, TrainingMetrics
+from raylab.config.jobs import PipelineConfig, TrainConfig
 from raylab.quality.record import FileCounts, SkippedFile
 from raylab.report.pipeline_page import (
     SHOWN_MODELS,
-    Example,
     PipelineReport,
-    Prediction,
     caveats,
     render_pipeline,
     summary,
 )
+from raylab.runs.run_record import Checkout
+from tests.arc.measured import epoch, training_metrics
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
+from tests.runs.records import run_record
 
-GROUP = {
-    "grids": 7.0,
-    "cell_accuracy": 0.9,
-    "grid_accuracy": 0.25,
-    "compositional_gap": 0.65,
-    "change_recall": 0.5,
-    "solve_rate": 0.125,
-    "shape_accuracy": 1.0,
-}
-FULL = {"data": {"source": "re_arc"}, "training": {"epochs": 100}}
+Rows = list[list[int]]
+GROUP = GroupMetrics(
+    grids=7,
+    metrics={
+        "cell_accuracy": 0.9,
+        "grid_accuracy": 0.25,
+        "compositional_gap": 0.65,
+        "change_recall": 0.5,
+        "solve_rate": 0.125,
+        "shape_accuracy": 1.0,
+    },
+)
+FULL = PipelineConfig.model_validate({"data": {"source": "re_arc", "path": "re_arc.zip"}})
+"""The published recipe."""
+SHORT = PipelineConfig.model_validate({"data": {"source": "arc_agi_1"}, "training": {"epochs": 2}})
 
 
-def metrics(grid: float = 0.031, **more: Any) -> dict[str, Any]:
-    row = {
-        "epoch": 2,
-        "train_loss": 0.5,
-        "val_grid_accuracy": grid,
-        "val_cell_accuracy": 0.85,
-        "val_solve_rate": 0.0123,
-        "samples_per_second": 12.34,
-    } | more
-    history = [row | {"epoch": 1, "train_loss": 0.9}, row]
-    return {
-        "parameters": 1234567,
-        "best": row | {"groups": {"C1": GROUP, "A2": GROUP}},
-        "last": row,
-        "history": history,
-    }
+def metrics(
+    grid: float = 0.031, cell: float = 0.85, solved: float | None = 0.0123
+) -> TrainingMetrics:
+    values = {"grid_accuracy": grid, "cell_accuracy": cell}
+    if solved is not None:
+        values["solve_rate"] = solved
+    first, last = epoch(1, values, train_loss=0.9), epoch(2, values)
+    return training_metrics(first, last, groups={"C1": GROUP, "A2": GROUP})
+
+
+def example(task: str, grid: Rows, target: Rows, predictions: Mapping[str, Answer]) -> Example:
+    return Example.model_validate(
+        {"task": task, "input": grid, "target": target, "predictions": predictions}
+    )
+
+
+def answer(grid: Rows, solved: bool) -> Answer:
+    return Answer.model_validate({"grid": grid, "solved": solved})
 
 
 def report(**more: Any) -> PipelineReport:
-    example = Example(
+    shown = example(
         "007bbfb7",
         [[1, 2], [3, 4]],
         [[1, 2], [3, 5]],
         {
-            "champion": Prediction([[1, 2], [3, 5]], True),
-            "small": Prediction([[1, 2, 0]], False),
+            "champion": answer([[1, 2], [3, 5]], True),
+            "small": answer([[1, 2, 0]], False),
         },
     )
     base = PipelineReport(
-        title="Two models",
         uri="/runs/p",
+        record=run_record(
+            job="pipeline",
+            config=SHORT.model_dump(mode="json"),
+            argv=("jobs/pipeline.py", "models=[champion, small]"),
+        ),
+        config=SHORT,
         models={"champion": metrics(), "small": metrics(0.02)},
         quality={"this run": quality()},
-        examples=[example],
-        record={
-            "config": {"data": {"source": "arc_agi_1"}, "training": {"epochs": 2}},
-            "config_hash": "a1b2c3d4e5",
-            "argv": ["jobs/pipeline.py", "models=[champion, small]"],
-            "git": {"commit": "d8b3196", "dirty": True},
-            "versions": {"ray": "2.60.0", "torch": None},
-            "started": "2026-05-01T10:00:00+00:00",
-            "finished": None,
-        },
+        examples=[shown],
     )
     return replace(base, **more)
 
@@ -187,23 +193,22 @@ def test_the_summary_keeps_teacher_forcing_and_solving_apart():
 
 
 def test_without_a_solve_rate_the_page_claims_no_solving():
-    unsolved = report(models={"champion": metrics(val_solve_rate=None)})
+    unsolved = report(models={"champion": metrics(solved=None)})
     assert any("nothing here says what the models solve" in text for text in summary(unsolved))
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("changes", "expected"),
     [
-        (FULL, []),
-        (FULL | {"training": {"epochs": 4}}, ["short training: 4 of the 100"]),
-        (FULL | {"data": {"source": "re_arc", "every": 10}}, ["data.every"]),
-        (FULL | {"data": {"source": "arc_agi_1"}}, ["not a comparison"]),
-        # The history of two epochs stands in for the plan.
-        ({}, ["short training: 2 of the 100"]),
+        ({}, []),
+        ({"training": {"epochs": 4}}, ["short training: 4 of the 100"]),
+        ({"data": {"source": "re_arc", "path": "re_arc.zip", "every": 10}}, ["data.every"]),
+        ({"data": {"source": "arc_agi_1"}}, ["not a comparison"]),
     ],
 )
-def test_caveats_are_those_that_hold(config: Mapping[str, Any], expected: list[str]):
-    found = list(caveats(report(record={"config": config}, quality={})))
+def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[str]):
+    config = PipelineConfig.model_validate(FULL.model_dump(mode="json") | changes)
+    found = list(caveats(report(config=config, quality={})))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))
 
@@ -220,8 +225,15 @@ def test_names_and_messages_are_escaped():
     evil = "<script>alert('x')</script>&\"$y$"
     grid = [[1]]
     content = PipelineReport(
-        title=evil,
         uri=evil,
+        record=run_record(
+            name=evil,
+            config={"name": evil},
+            argv=(evil,),
+            git=Checkout(commit=evil, dirty=False),
+            host=evil,
+        ),
+        config=FULL,
         models={evil: metrics()},
         quality={
             evil: quality(
@@ -233,8 +245,7 @@ def test_names_and_messages_are_escaped():
                 priors={evil: {evil: 0.5}},
             )
         },
-        examples=[Example(evil, grid, grid, {evil: Prediction(grid, True)})],
-        record={"argv": [evil], "config": {"name": evil}, "git": {"commit": evil, "dirty": False}},
+        examples=[example(evil, grid, grid, {evil: answer(grid, True)})],
     )
     html = render_pipeline(content)
     assert "<script" not in html
@@ -269,9 +280,9 @@ def test_headings_descend_one_level_at_a_time(usual: Page):
 def test_fifty_models_fit_in_three_megabytes():
     size = 30
     noise = [[(7 * x + 3 * y * y) % 10 for x in range(size)] for y in range(size)]
-    models = {f"model-{i:02}": metrics(i / 100, val_cell_accuracy=i / 100) for i in range(50)}
+    models = {f"model-{i:02}": metrics(i / 100, cell=i / 100) for i in range(50)}
     examples = [
-        Example(f"{i:08}", noise, noise, {name: Prediction(noise, True) for name in models})
+        example(f"{i:08}", noise, noise, {name: answer(noise, True) for name in models})
         for i in range(4)
     ]
     scores = {name: {str(g): 0.5 + g / 10 for g in range(3)} for name in models}
@@ -284,16 +295,14 @@ def test_fifty_models_fit_in_three_megabytes():
 
 
 def test_a_run_of_nothing_still_makes_a_page():
-    page = page_of(PipelineReport(title="Empty", uri="/runs/e"))
+    page = page_of(PipelineReport("/runs/e", run_record(git=None), FULL))
     assert "No model was trained and no score tree was read." in page.text
     assert "not known" in page.text
 
 
 def test_a_training_run_has_the_same_page_without_scores():
-    record = {"job": "train", "config": FULL, "started": "2026-05-01T10:00:00+00:00"}
-    page = page_of(
-        PipelineReport("raylab train t", "/runs/t", {"champion": metrics()}, record=record)
-    )
+    config = TrainConfig(data=FULL.data)
+    page = page_of(PipelineReport("/runs/t", run_record(name="t"), config, {"champion": metrics()}))
     assert page.text.startswith("raylab train t Skip to content raylab train · /runs/t")
     assert "1 model trained for 2 epochs: champion." in page.text
     assert ["grid accuracy", "3.10 %", "2.34 %"] in page.rows

@@ -1,26 +1,33 @@
 import re
-from typing import Any
 
+from raylab.arc.sweep import Trained, Trial
 from raylab.report.sweep_page import SHOWN_CURVES, SHOWN_TRIALS, SweepReport, render_sweep
 from tests.report.pages import Page
+from tests.runs.records import run_record
 
 MONITOR = "val_dense_grid_objective"
 EVIL = "<script>alert('x')</script>"
 
 
-def trial(name: str, score: float | None, **more: Any) -> dict[str, Any]:
-    found = {"epoch": 2.0, "epochs": 3.0, "parameters": 1234567} if score is not None else {}
-    drawn = f"champion lr={name}"
-    return {"trial": name, "score": score, "drawn": drawn, "failure": None, **found, **more}
+def trial(name: str, score: float | None, failure: str | None = None) -> Trial:
+    trained = (
+        None
+        if score is None
+        else Trained(
+            score=score, epoch=2, cell_accuracy=0.5, epochs=3, parameters=1234567, checkpoint="c"
+        )
+    )
+    drawn = {"architecture": "champion", "training.lr": name}
+    return Trial(trial=name, drawn=drawn, trained=trained, failure=failure)
 
 
 def history(score: float) -> list[dict[str, float]]:
     return [{"epoch": epoch, MONITOR: score * epoch / 100} for epoch in range(1, 101)]
 
 
-def render(*trials: dict[str, Any]) -> str:
-    histories = {row["trial"]: history(row["score"]) for row in trials if row["score"] is not None}
-    record = {"name": "night", "config": {"trials": len(trials)}}
+def render(*trials: Trial) -> str:
+    histories = {of.trial: history(of.trained.score) for of in trials if of.trained}
+    record = run_record(job="tune", name="night", config={"trials": len(trials)})
     return render_sweep(
         SweepReport("/runs/night", trials, histories, MONITOR, "training:\n  lr: 0.1\n", record)
     )

@@ -2,8 +2,10 @@ from io import StringIO
 
 from rich.console import Console
 
+from raylab.arc.records import GroupMetrics
 from raylab.config.arc import ScoringConfig
 from raylab.report.tables import accuracy_table, comparison_table, group_table
+from tests.arc.measured import epoch, training_metrics
 
 
 def text_of(table: object) -> list[list[str]]:
@@ -16,11 +18,7 @@ def text_of(table: object) -> list[list[str]]:
 
 
 def test_ours_stand_beside_the_published_champion():
-    result = {
-        "parameters": 1234567,
-        "best": {"epoch": 4, "train_loss": 0.5, "val_grid_accuracy": 0.031},
-        "last": {"samples_per_second": 12.34},
-    }
+    result = training_metrics(epoch(4, {"grid_accuracy": 0.031}))
     rows = text_of(comparison_table({"champion": result}))
     assert ["grid accuracy", "3.10 %", "2.34 %"] in rows
     assert ["solve rate (free-running)", "-", "-"] in rows
@@ -29,15 +27,17 @@ def test_ours_stand_beside_the_published_champion():
 
 
 def test_groups_show_their_compositional_gap():
-    metrics = {
-        "grids": 7,
-        "cell_accuracy": 0.9,
-        "grid_accuracy": 0.25,
-        "compositional_gap": 0.65,
-        "change_recall": 0.5,
-        "solve_rate": 0.125,
-        "shape_accuracy": 1.0,
-    }
+    metrics = GroupMetrics(
+        grids=7,
+        metrics={
+            "cell_accuracy": 0.9,
+            "grid_accuracy": 0.25,
+            "compositional_gap": 0.65,
+            "change_recall": 0.5,
+            "solve_rate": 0.125,
+            "shape_accuracy": 1.0,
+        },
+    )
     row = ["C1", "7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %", "100.00 %"]
     assert row in text_of(group_table({"C1": metrics}))
 

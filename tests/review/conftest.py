@@ -8,15 +8,8 @@ from raylab.annotation.cases import Case, python_cases
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.opt.code import parse
-from tests.llm.scripted_server import server_process
 from tests.review.office import GOLD, HOSTILE, LONG, Office
 from tests.review.runs import AGREED, NEITHER, ONE, UNCONFIRMED, annotation, make_run
-
-
-@pytest.fixture(scope="session")
-def chat() -> Generator[str]:
-    with server_process() as url:
-        yield url
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,7 @@ def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
     ]
     with Archive.open(archive_location(config)) as archive:
         archive.start_run(run.name, identity_of(config), {})
-        archive.add_cases(run.name, asyncio.run(_rows(config, archive, given)))
+        archive.run(run.name).add_cases(asyncio.run(_rows(config, archive, given)))
 
 
 async def _rows(config: AnnotateConfig, archive: Archive, cases: list[Case]) -> list[CaseRow]:

@@ -91,8 +91,8 @@ def test_nobody_sees_or_does_anything_without_signing_in(office: Office) -> None
     assert len(posts) == 4
     for path in posts:
         assert browser.post(path, **FILLED).status_code == 401
-    assert office.archive.desk("systems").leases(office.clock()) == {}
-    assert list(office.archive.decisions("systems")) == []
+    assert office.archive.run("systems").leases().leases(office.clock()) == {}
+    assert list(office.archive.run("systems").decisions()) == []
 
 
 def test_the_token_lets_in_and_is_shown_nowhere(
@@ -201,8 +201,8 @@ def test_forged_forms_are_refused(office: Office) -> None:
     for path, csrf in itertools.product(posts, (None, "", "é", "x" * 43, stranger.csrf)):
         assert browser.post(path, **FILLED, csrf=csrf).status_code == 403
     assert browser.get("/").status_code == 200
-    assert office.archive.desk("systems").leases(office.clock()) == {}
-    assert list(office.archive.decisions("systems")) == []
+    assert office.archive.run("systems").leases().leases(office.clock()) == {}
+    assert list(office.archive.run("systems").decisions()) == []
 
 
 @pytest.mark.parametrize("headers", [{"Origin": BASE}, {"Sec-Fetch-Site": "same-origin"}])

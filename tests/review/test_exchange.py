@@ -32,7 +32,7 @@ def export(storage: Path, path: Path) -> list[dict[str, Any]]:
 
 def statuses(storage: Path) -> dict[str, int]:
     with Archive.open(storage / "archive.db", create=False) as archive:
-        return archive.counts("systems", now=True)
+        return archive.run("systems").counts(now=True)
 
 
 def test_people_settle_cases_in_a_file_and_the_evaluator_confirms(
@@ -54,7 +54,7 @@ def test_people_settle_cases_in_a_file_and_the_evaluator_confirms(
     assert (decisions["confirmed"], decisions["refused"], decisions["waiting"]) == (1, 1, 1)
     import_decisions(back, path)
     with Archive.open(storage / "archive.db") as archive:
-        made = list(archive.decisions("systems"))
+        made = list(archive.run("systems").decisions())
         assert [row.reviewer for row in made] == ["ada", "ada"]
         assert archive.verify() == []
 

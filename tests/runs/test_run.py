@@ -7,16 +7,23 @@ import time
 import uuid
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, TrainConfig
 from raylab.errors import ConfigError, RunError
+from raylab.runs.records import Record
 from raylab.runs.run import Run
 from raylab.runs.run_record import RECORD, RunRecord, config_hash
 from tests.object_storage import ObjectStorage
+
+
+class Note(Record):
+    file: ClassVar[str] = "note.json"
+
+    value: Any
 
 
 @pytest.fixture(params=["path", "file URI", "object storage"])
@@ -190,53 +197,51 @@ def test_corrupt_file_is_named(tmp_path: Path, content: bytes) -> None:
     run = Run.open(train(tmp_path, "name=night"), "train")
     (tmp_path / "night" / "metrics.json").write_bytes(content)
     with pytest.raises(RunError, match=r"night/metrics\.json is not valid JSON"):
-        run.read_json("metrics.json")
+        run.read_record(Note, "metrics.json")
     (tmp_path / "night" / RECORD).write_bytes(content)
     with pytest.raises(RunError, match=r"night/record\.json is not valid JSON"):
         Run.open(train(tmp_path, "name=night", "resume=true"), "train")
 
 
-def test_json_goes_there_and_back_in_any_directory(storage: str) -> None:
+def test_records_go_there_and_back_in_any_directory(storage: str) -> None:
     run = Run.at(f"{storage}/night")
-    assert run.read_json("scores/a/b.json") is None
-    value = {"name": "é", "list": [1, 2.5, True, None], "inner": {"a": "b"}}
-    run.write_json("scores/a/b.json", value)
-    assert run.read_json("scores/a/b.json") == value
+    assert run.read_record(Note, "scores/a/b.json") is None
+    note = Note(value={"name": "é", "list": [1, 2.5, True, None], "inner": {"a": "b"}})
+    run.write_record(note, "scores/a/b.json")
+    assert run.read_record(Note, "scores/a/b.json") == note
     assert (run / "scores/a").exists()
     assert not (run / "scores/c").exists()
 
 
 def test_nan_and_infinity_are_written_as_null(storage: str) -> None:
     run = Run.at(f"{storage}/night")
-    run.write_json("m.json", {"a": float("nan"), "b": [float("inf"), (-float("inf"), 1.0)]})
-    assert run.read_json("m.json") == {"a": None, "b": [None, [None, 1.0]]}
+    run.write_record(Note(value={"a": float("nan"), "b": [float("inf"), (-float("inf"), 1.0)]}))
+    assert run.read_record(Note) == Note(value={"a": None, "b": [None, [None, 1.0]]})
 
 
 def test_failed_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run.at(str(tmp_path / "night"))
-    run.write_json("m.json", {"a": 1})
+    run.write_record(Note(value=1))
 
     def full_disk(_: int) -> None:
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(RunError, match=r"m\.json cannot be written: no space left"):
-        run.write_json("m.json", {"a": 2})
-    with pytest.raises(TypeError):
-        run.write_json("m.json", {"a": object()})
-    assert json.loads((tmp_path / "night" / "m.json").read_text()) == {"a": 1}
-    assert [path.name for path in (tmp_path / "night").iterdir()] == ["m.json"]
+    with pytest.raises(RunError, match=r"note\.json cannot be written: no space left"):
+        run.write_record(Note(value=2))
+    assert run.read_record(Note) == Note(value=1)
+    assert [path.name for path in (tmp_path / "night").iterdir()] == ["note.json"]
 
 
 def test_files_are_readable_by_others_as_the_umask_says(tmp_path: Path) -> None:
     old = os.umask(0o022)
     try:
-        Run.at(str(tmp_path)).write_json("m.json", {})
+        Run.at(str(tmp_path)).write_record(Note(value=1))
     finally:
         os.umask(old)
-    assert (tmp_path / "m.json").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "note.json").stat().st_mode & 0o777 == 0o644
 
 
 def test_finish_notes_the_time_and_keeps_the_record(storage: str) -> None:

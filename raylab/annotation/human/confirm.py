@@ -37,7 +37,7 @@ async def settle(
     settled = decision.model_copy(update={"confirmation": report})
     body, status = settled.model_dump(mode="json"), status_after(settled)
     row = DecisionRow(settled.case, settled.action, settled.reviewer, status, body)
-    archive.add_decision(run, row, leased)
+    archive.run(run).add_decision(row, leased)
     return settled
 
 
@@ -53,7 +53,7 @@ async def _report(
     """The evaluator's report on the code; None if there is none to judge."""
     if decision.classification is None:
         return None
-    stored = archive.case(run, decision.case)
+    stored = archive.run(run).case(decision.case)
     assert stored is not None
     case = Case(stored.case, stored.description)
     return await confirm(case, decision.classification, chat, settings)

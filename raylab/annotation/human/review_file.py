@@ -21,7 +21,7 @@ from raylab.annotation.outcome import (
     Outcome,
     Status,
 )
-from raylab.annotation.protocol import shown_order
+from raylab.annotation.protocol import draw_order
 from raylab.annotation.roles import SIDES
 from raylab.codebook import Codebook, Label
 from raylab.errors import DataError, LabelError
@@ -85,7 +85,7 @@ def review_rows(waiting: Iterable[tuple[Outcome, str]], seed: int) -> Iterator[J
 
 def review_row(outcome: Outcome, description: str, seed: int) -> Json:
     """What a person is shown of a case; see `review_rows`."""
-    order = shown_order(seed, outcome.case)
+    order = draw_order(seed, outcome.case)
     adjudication = outcome.adjudication
     return {
         "case": outcome.case,

@@ -4,14 +4,14 @@ Outcomes are counted and let go: memory depends on the taxonomy, on how many mod
 generations there are, and on how many cases people decided, but not on how many cases there are.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.roles import OTHER, SIDES, Side
 from raylab.annotation.statistics.adjudication import AdjudicationReport, Adjudications
 from raylab.annotation.statistics.annotators import AnnotatorCounts, AnnotatorReport
-from raylab.annotation.statistics.confusion import LABELS, Confusion, ConfusionPanel
+from raylab.annotation.statistics.confusion import NONE, Confusion
 from raylab.annotation.statistics.decisions import DecisionReport, Decisions
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.pairs import (
@@ -24,7 +24,7 @@ from raylab.annotation.statistics.pairs import (
 from raylab.annotation.statistics.texts import LISTED, Texts
 from raylab.annotation.statistics.traps import TrapReport, Traps
 from raylab.annotation.statistics.usage import Durations, Seconds, Usage, UsageReport
-from raylab.codebook import Label, SetDistance
+from raylab.codebook import Codebook, Label
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.runs.records import Part
 
@@ -108,35 +108,33 @@ class BatchReport(Part):
 class BatchQuality:
     """Counts the outcomes of a run as they come."""
 
-    def __init__(self, decisions: Iterable[HumanDecision], distance: SetDistance) -> None:
+    def __init__(self, decisions: Iterable[HumanDecision], codebook: Codebook) -> None:
         """Starts without outcomes.
 
         Args:
             decisions: Of people, in the order in which they were archived.
-            distance: Between sets of categories.
+            codebook: That the outcomes have labels of.
         """
-        self._distance = distance
+        self._codebook = codebook
         self._decisions = Decisions(decisions)
-        self._all = _Group()
-        self._generations: dict[str, _Group] = {}
-        self._annotators: dict[Side, AnnotatorCounts] = {side: AnnotatorCounts() for side in SIDES}
-        self._measures = CaseMeasures(distance)
-        self._traps = {name: Traps() for name in GIVERS}
-        self._adjudications = Adjudications()
+        self._all = _Group(codebook)
+        self._generations = defaultdict[str, _Group](lambda: _Group(codebook))
+        self._annotators: dict[Side, AnnotatorCounts] = {
+            side: AnnotatorCounts(codebook) for side in SIDES
+        }
+        self._measures = CaseMeasures(codebook.distance)
+        self._traps = {name: Traps(codebook) for name in GIVERS}
+        self._adjudications = Adjudications(codebook)
         self._usage, self._durations = Usage(), Durations()
         self._paths, self._endings = Texts(), Texts()
         self._examples: dict[str, str] = {}
         self._trap_cases = self._proposed = self._waiting = 0
 
     def add(self, outcome: Outcome) -> None:
-        """Counts a case; each comes once.
-
-        Raises:
-            OptCodeError: The case's gold is no code.
-        """
+        """Counts a case; each comes once."""
         reviewed = self._decisions.label_of(outcome)
         self._all.add(outcome, reviewed)
-        self._generations.setdefault(outcome.generation, _Group()).add(outcome, reviewed)
+        self._generations[outcome.generation].add(outcome, reviewed)
         self._waiting += outcome.status is Status.HUMAN and reviewed is None
         for side, counts in self._annotators.items():
             counts.add(
@@ -179,21 +177,18 @@ class BatchQuality:
         return BatchReport(
             smoke=smoke,
             notices=(*([SMOKE_NOTICE] if smoke else []), *self._notices(), *warnings),
-            distance=self._distance.version,
+            distance=self._codebook.distance.version,
             cases=self._cases(),
             annotators={side: counts.summary() for side, counts in self._annotators.items()},
-            agreement=self._measures.with_means(
-                self._all.pairs.agreement(self._distance, seed), seed
-            ),
+            agreement=self._measures.with_means(self._all.pairs.agreement(seed), seed),
             gold=self._all.gold_reports(any_reviewed),
-            confusion=Confusion(labels=LABELS, panels=self._all.panels()),
+            confusion=self._all.confusion(),
             sensitivity={name: traps.summary() for name, traps in self._traps.items()},
             adjudication=self._adjudications.summary(),
             decisions=self._decisions.summary(self._waiting),
             usage=self._usage.summary(),
             generations={
-                name: group.summary(self._distance, seed, any_reviewed)
-                for name, group in sorted(several.items())
+                name: group.summary(seed, any_reviewed) for name, group in sorted(several.items())
             },
         )
 
@@ -221,10 +216,11 @@ class BatchQuality:
 class _Group:
     """The counts that are kept of all cases and of each generation."""
 
-    def __init__(self) -> None:
+    def __init__(self, codebook: Codebook) -> None:
+        self._codebook = codebook
         self._statuses: Counter[Status] = Counter()
-        self.pairs = Pairs()
-        self._gold = {name: Pairs() for name in NAMES}
+        self.pairs = Pairs(codebook)
+        self._gold = {name: Pairs(codebook) for name in NAMES}
         self.with_gold = 0
 
     @property
@@ -237,9 +233,8 @@ class _Group:
         if outcome.gold is None:
             return
         self.with_gold += 1
-        for side in SIDES:
-            if outcome.classification(side) is not None:
-                self._gold[side].add(outcome.gold, outcome.label_of(side))
+        for side in outcome.answers:
+            self._gold[side].add(outcome.gold, outcome.label_of(side))
         for name, label in ((FINAL, outcome.label), (REVIEWED, reviewed)):
             if label is not None:
                 self._gold[name].add(outcome.gold, label)
@@ -254,17 +249,17 @@ class _Group:
             if name != REVIEWED or any_reviewed
         }
 
-    def panels(self) -> dict[str, ConfusionPanel]:
+    def confusion(self) -> Confusion:
         found = {"a_b": self.pairs.panel(*(NAMES[side] for side in SIDES))}
         if self.with_gold:
             for name in GIVERS:
                 found[f"gold_{name}"] = self._gold[name].panel("gold", NAMES[name])
-        return found
+        return Confusion(labels=(*self._codebook.categories, NONE), panels=found)
 
-    def summary(self, distance: SetDistance, seed: int, any_reviewed: bool) -> GenerationReport:
+    def summary(self, seed: int, any_reviewed: bool) -> GenerationReport:
         return GenerationReport(
             cases=self.total,
             status=self.status(),
-            agreement=self.pairs.agreement(distance, seed),
+            agreement=self.pairs.agreement(seed),
             gold=self.gold_reports(any_reviewed),
         )

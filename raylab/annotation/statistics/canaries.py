@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from raylab.annotation.cases import Case, packaged_cases
 from raylab.annotation.outcome import Outcome, Verdict
-from raylab.annotation.roles import OTHER, SIDES, Side
+from raylab.annotation.roles import EVALUATOR, OTHER, SIDES, Side
 from raylab.annotation.statistics.annotators import (
     SourceReport,
     Sources,
@@ -18,16 +18,15 @@ from raylab.annotation.statistics.annotators import (
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.pairs import PairAgreement, Pairs
 from raylab.annotation.statistics.texts import LISTED
-from raylab.codebook import Codebook, Label, SetDistance
+from raylab.codebook import Codebook, Label
 from raylab.runs.measures import measures_of
 from raylab.runs.records import Part
 
 CanaryKey = tuple[str, str]
 """Id and SHA-256 of the description, so that a case that was reworded is another."""
 Canary = Mapping[CanaryKey, Label | None]
-"""Gold of each canary; None where there is none."""
+"""Gold label of each canary; None where there is none."""
 BOTH = " and ".join(SIDES)
-EVALUATOR = "evaluator"
 FACTS = ("response_model", "prompt", "seed")
 
 
@@ -104,7 +103,7 @@ class RunCounts:
         started: datetime,
         taxonomy: str | None,
         canary: Canary,
-        distance: SetDistance,
+        codebook: Codebook,
     ) -> None:
         """Starts without outcomes.
 
@@ -113,12 +112,12 @@ class RunCounts:
             started: When; runs are compared in this order.
             taxonomy: Version of the taxonomy that it classified by; None if it is not known.
             canary: The cases that it is compared on.
-            distance: Between sets of categories.
+            codebook: That it classified by.
         """
         self.name, self.started, self.taxonomy = name, started, taxonomy
-        self._canary, self._distance = canary, distance
+        self._canary = canary
         self._sources: dict[Side, Sources] = {side: Sources() for side in SIDES}
-        self._pairs = Pairs()
+        self._pairs = Pairs(codebook)
         self._cases = 0
         self._seen: set[CanaryKey] = set()
         self._models: dict[Side, str] = {}
@@ -127,11 +126,7 @@ class RunCounts:
         self.cached: Counter[CanaryMeasure] = Counter()
 
     def add(self, outcome: Outcome) -> None:
-        """Counts a case.
-
-        Raises:
-            OptCodeError: The gold of the case or canary is no code.
-        """
+        """Counts a case."""
         self._cases += 1
         for side, sources in self._sources.items():
             sources.add(
@@ -168,12 +163,11 @@ class RunCounts:
             self._observe(CanaryMeasure("pass_rate", side), key, passed, asked)
 
     def _add_pair(self, key: CanaryKey, outcome: Outcome) -> None:
-        answers = [outcome.classification(side) for side in SIDES]
-        labels = [answer.label for answer in answers if answer is not None and answer.label]
-        if len(labels) < len(SIDES):
+        labels = [outcome.label_of(side) for side in SIDES]
+        if None in labels:
             return
-        compositions = {label.composition for label in labels}
-        asked = not all(answer is not None and is_cached(answer) for answer in answers)
+        compositions = {label.composition for label in labels if label is not None}
+        asked = not all(is_cached(answer.classification) for answer in outcome.answers.values())
         self._observe(CanaryMeasure("exact", BOTH), key, len(compositions) == 1, asked)
 
     def _observe(self, measure: CanaryMeasure, key: CanaryKey, result: bool, asked: bool) -> None:
@@ -212,7 +206,7 @@ class RunCounts:
             taxonomy=self.taxonomy,
             cases=self._cases,
             canaries=len(self._seen),
-            agreement=self._pairs.agreement(self._distance, seed),
+            agreement=self._pairs.agreement(seed),
             sources=tuple(
                 DriftSource(side=side, **dict(row))
                 for side, sources in self._sources.items()
@@ -235,11 +229,11 @@ def count_run(
     started: datetime,
     outcomes: Iterable[Outcome],
     canary: Canary,
-    distance: SetDistance,
+    codebook: Codebook,
     taxonomy: str | None = None,
 ) -> RunCounts:
     """Counts the outcomes of a run, which are read once and not kept; see `RunCounts`."""
-    counts = RunCounts(name, started, taxonomy, canary, distance)
+    counts = RunCounts(name, started, taxonomy, canary, codebook)
     for outcome in outcomes:
         counts.add(outcome)
     return counts

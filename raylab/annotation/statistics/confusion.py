@@ -1,25 +1,18 @@
 """Confusion matrices of primary roots and of sets of roots.
 
 Rows are of one side (gold, or A), columns of the other (an annotator, or B), both in the order of
-`LABELS`: the seven roots, then `none` for a case without a code.
+the taxonomy's roots, then `none` for a case without a code.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.opt.code import Root
+from raylab.codebook import Categories
 from raylab.runs.records import Part
 
-Roots = frozenset[str]
-"""A set of roots; empty where there is no code."""
 Matrix = tuple[tuple[float, ...], ...]
-
 NONE = "none"
-LABELS = (*(root.value for root in Root), NONE)
-PLACE: Mapping[str | None, int] = {root: place for place, root in enumerate((*Root, None))}
-UNIT = math.lcm(*range(1, len(Root) + 1))
-"""Parts that a case is counted in, so that the sums stay exact."""
 
 
 class RootFigures(Part):
@@ -57,17 +50,25 @@ class Confusion(Part):
 
 
 def primary_confusion(
-    counts: Mapping[tuple[str | None, str | None], int],
+    counts: Mapping[tuple[str | None, str | None], int], categories: Sequence[str]
 ) -> tuple[tuple[int, ...], ...]:
-    """Returns (8, 8) numbers of cases by the primary roots of two codes, None without a code."""
-    matrix = _empty()
+    """Returns the numbers of cases by the primary roots of two codes.
+
+    Args:
+        counts: Cases by the two roots, None where there is no code.
+        categories: All N roots, in order; the matrix has N + 1 rows and columns.
+    """
+    places = _places(categories)
+    matrix = _empty(len(places))
     for (row, column), count in counts.items():
-        matrix[PLACE[row]][PLACE[column]] += count
+        matrix[places[row]][places[column]] += count
     return tuple(map(tuple, matrix))
 
 
-def set_confusion(counts: Mapping[tuple[Roots, Roots], int]) -> Matrix:
-    """Returns (8, 8) numbers of roots, for codes that may name several.
+def set_confusion(
+    counts: Mapping[tuple[Categories, Categories], int], categories: Sequence[str]
+) -> Matrix:
+    """Returns the numbers of roots, for codes that may name several.
 
     A root that both name counts 1 on the diagonal. Those that only one names are matched with those
     that only the other names at random, of which the expectation is counted: of m and n such roots
@@ -76,25 +77,27 @@ def set_confusion(counts: Mapping[tuple[Roots, Roots], int]) -> Matrix:
     and exchanging the sides transposes the matrix. Two cases without a code meet in the corner.
 
     Args:
-        counts: Cases by the two sets.
+        counts: Cases by the two sets, empty where there is no code.
+        categories: All N roots, in order; the matrix has N + 1 rows and columns.
     """
-    parts = _empty()
+    places, unit = _places(categories), math.lcm(*range(1, len(categories) + 1))
+    parts = _empty(len(places))
     for (row, column), count in counts.items():
-        for r, c, share in _matched(row, column):
-            parts[r][c] += share * count
-    return tuple(tuple(part / UNIT for part in line) for line in parts)
+        for r, c, share in _matched(row, column, unit):
+            parts[places[r]][places[c]] += share * count
+    return tuple(tuple(part / unit for part in line) for line in parts)
 
 
-def by_root(matrix: Matrix) -> dict[str, RootFigures]:
+def by_root(matrix: Matrix, categories: Sequence[str]) -> dict[str, RootFigures]:
     """Returns how each root of a matrix of `set_confusion` with gold rows is found.
 
     Recall and precision are proportions, each undefined without a case.
     """
     columns = [round(math.fsum(column)) for column in zip(*matrix, strict=True)]
     found: dict[str, RootFigures] = {}
-    for place, root in enumerate(Root):
+    for place, root in enumerate(categories):
         gold, right = round(math.fsum(matrix[place])), round(matrix[place][place])
-        found[root.value] = RootFigures(
+        found[root] = RootFigures(
             gold=gold,
             answered=columns[place],
             right=right,
@@ -104,21 +107,33 @@ def by_root(matrix: Matrix) -> dict[str, RootFigures]:
     return found
 
 
-def _empty() -> list[list[int]]:
-    return [[0] * len(LABELS) for _ in LABELS]
+def _places(categories: Sequence[str]) -> dict[str | None, int]:
+    return {category: place for place, category in enumerate((*categories, None))}
 
 
-def _matched(row: Roots, column: Roots) -> list[tuple[int, int, int]]:
-    """Returns places of row and column, and the parts of a case that they get."""
-    ours, theirs = [PLACE[r] for r in row - column], [PLACE[r] for r in column - row]
-    common = [(PLACE[root], PLACE[root], UNIT) for root in row & column]
-    nothing = PLACE[None]
+def _empty(size: int) -> list[list[int]]:
+    return [[0] * size for _ in range(size)]
+
+
+def _matched(
+    row: Categories, column: Categories, unit: int
+) -> list[tuple[str | None, str | None, int]]:
+    """Returns the pairs of roots of a case, and how many parts of the case each gets.
+
+    Args:
+        row: Roots of one side.
+        column: Roots of the other.
+        unit: Parts of a case, so many that every share is whole and the sums stay exact.
+    """
+    common = [(root, root, unit) for root in row & column]
+    ours, theirs = row - column, column - row
     if not row and not column:
-        return [(nothing, nothing, UNIT)]
+        return [(None, None, unit)]
     longest = max(len(ours), len(theirs))
     if not longest:
         return common
-    share = UNIT // longest
-    left = [(r, nothing, UNIT - share * len(theirs)) for r in ours]
-    over = [(nothing, c, UNIT - share * len(ours)) for c in theirs]
-    return common + [(r, c, share) for r in ours for c in theirs] + left + over
+    share = unit // longest
+    pairs = [(r, c, share) for r in ours for c in theirs]
+    left = [(r, None, unit - share * len(theirs)) for r in ours]
+    over = [(None, c, unit - share * len(ours)) for c in theirs]
+    return [*common, *pairs, *left, *over]

@@ -71,7 +71,7 @@ class Decisions:
         return bool(self._holds)
 
     def label_of(self, outcome: Outcome) -> Label | None:
-        """Returns the label that holds: a person's confirmed one, else the protocol's."""
+        """Returns the label that holds for a case: a person's confirmed one, or the protocol's."""
         held = self._holds.get(outcome.case)
         if held is None or not held.confirmed or held.label is None:
             return outcome.label

@@ -16,11 +16,10 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
-from raylab.annotation.roles import SIDES, Side
+from raylab.annotation.roles import OTHER, SIDES, Side
 from raylab.annotation.statistics.annotators import source_of
-from raylab.annotation.statistics.confusion import Roots
 from raylab.annotation.statistics.pairs import agreement_of
-from raylab.codebook import Label, SetDistance
+from raylab.codebook import Categories, Label, SetDistance
 from raylab.llm.prompts import shortened
 from raylab.runs.records import Part
 
@@ -28,7 +27,7 @@ KEPT = 10
 EXCERPT = 600
 """Characters of a description, a rationale or any other text that is shown."""
 SHOWN_NAME = 120
-NOTHING: Roots = frozenset()
+NOTHING: Categories = frozenset()
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
 LookUp = Callable[[str], tuple[str, HumanDecision | None]]
@@ -184,7 +183,7 @@ def _shown(
     found: Disagreement, description: str, decision: HumanDecision | None
 ) -> ShownDisagreement:
     outcome = found.outcome
-    a, b = (_roots(outcome.label_of(side)) for side in SIDES)
+    roots = {side: _roots(outcome.label_of(side)) for side in SIDES}
     settled = outcome.adjudication
     return ShownDisagreement(
         case=_name(outcome.case),
@@ -195,8 +194,12 @@ def _shown(
         conviction=found.conviction,
         description=_excerpt(description),
         candidates={
-            "A": _candidate(outcome.classification("A"), outcome.evaluation("A"), a - b),
-            "B": _candidate(outcome.classification("B"), outcome.evaluation("B"), b - a),
+            side: _candidate(
+                outcome.classification(side),
+                outcome.evaluation(side),
+                roots[side] - roots[OTHER[side]],
+            )
+            for side in SIDES
         },
         adjudicated=settled
         and AdjudicatedCandidate(
@@ -209,7 +212,7 @@ def _shown(
 
 
 def _candidate(
-    answer: Classification | None, report: Evaluation | None, alone: Roots = NOTHING
+    answer: Classification | None, report: Evaluation | None, alone: Categories = NOTHING
 ) -> Candidate:
     source = answer and source_of(answer)
     return Candidate(
@@ -237,16 +240,16 @@ def _decision(decision: HumanDecision) -> DecidedCandidate:
     )
 
 
-def _roots(label: Label | None) -> Roots:
+def _roots(label: Label | None) -> Categories:
     return label.categories if label else NOTHING
 
 
-def _code(code: Label, alone: Roots = NOTHING) -> ShownCode:
+def _code(label: Label, alone: Categories = NOTHING) -> ShownCode:
     parts = tuple(
         ShownRoot(operator=operator, root=str(root), alone=root in alone)
-        for operator, root in code.parts
+        for operator, root in label.parts
     )
-    return ShownCode(parts=parts, fields=_name(str(code).partition("; ")[2]))
+    return ShownCode(parts=parts, fields=_name(str(label).partition("; ")[2]))
 
 
 def _excerpt(text: str) -> str:

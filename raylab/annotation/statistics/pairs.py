@@ -9,13 +9,12 @@ from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alp
 from raylab.annotation.statistics.confusion import (
     ConfusionPanel,
     RootFigures,
-    Roots,
     by_root,
     primary_confusion,
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate, mean_estimate, proportion
-from raylab.codebook import Agreement, Label, SetDistance, compare
+from raylab.codebook import Agreement, Categories, Codebook, Label, SetDistance, compare
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
@@ -80,14 +79,15 @@ class GoldReport(Part):
 class Pairs:
     """Counts of the codes of two sides."""
 
-    def __init__(self) -> None:
-        self._sets: Counter[tuple[Roots, Roots]] = Counter()
+    def __init__(self, codebook: Codebook) -> None:
+        self._codebook = codebook
+        self._sets: Counter[tuple[Categories, Categories]] = Counter()
         self._primaries: Counter[tuple[str | None, str | None]] = Counter()
         self._both = self._exact = self._same_roots = 0
 
     def add(self, row: Label | None, column: Label | None) -> None:
-        """Counts a case by its two labels."""
-        nothing: Roots = frozenset()
+        """Counts a case by its two labels, None where there is no code."""
+        nothing: Categories = frozenset()
         sets = (row.categories if row else nothing, column.categories if column else nothing)
         self._sets[sets] += 1
         self._primaries[row.primary if row else None, column.primary if column else None] += 1
@@ -101,16 +101,20 @@ class Pairs:
         """Cases, with or without codes."""
         return self._sets.total()
 
+    @property
+    def _categories(self) -> tuple[str, ...]:
+        return tuple(self._codebook.categories)
+
     def panel(self, rows: str, columns: str) -> ConfusionPanel:
         """Returns the confusion matrices under the names of the two sides."""
         return ConfusionPanel(
             rows=rows,
             columns=columns,
-            sets=set_confusion(self._sets),
-            primary=primary_confusion(self._primaries),
+            sets=set_confusion(self._sets, self._categories),
+            primary=primary_confusion(self._primaries, self._categories),
         )
 
-    def agreement(self, distance: SetDistance, seed: int) -> PairAgreement:
+    def agreement(self, seed: int) -> PairAgreement:
         """Returns the agreement of two annotators."""
         return PairAgreement(
             cases=self.cases,
@@ -118,7 +122,7 @@ class Pairs:
             exact=proportion(self._exact, self._both),
             same_roots=proportion(self._same_roots, self._both),
             kappa=cohen_kappa(self._primaries, seed=seed),
-            alpha=krippendorff_alpha(self._sets, distance, seed=seed),
+            alpha=krippendorff_alpha(self._sets, self._codebook.distance, seed=seed),
         )
 
     def against_gold(self, with_gold: int) -> GoldReport:
@@ -135,7 +139,7 @@ class Pairs:
             roots=proportion(self._same_roots, self.cases),
             exact=proportion(self._exact, self.cases),
             primary=proportion(primary, self.cases),
-            by_root=by_root(set_confusion(self._sets)),
+            by_root=by_root(set_confusion(self._sets, self._categories), self._categories),
         )
 
 

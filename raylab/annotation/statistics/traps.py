@@ -5,13 +5,9 @@ from typing import Annotated
 
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.codebook import Label
-from raylab.opt.code import Root
+from raylab.codebook import Categories, Codebook, Label
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
-
-EXECUTION_BAIT = frozenset({Root.EVO, Root.SCH, Root.SWM})
-"""The roots that execution may be taken for: parallelism can belong to their mechanism."""
 
 
 class TrapReport(Part):
@@ -19,7 +15,7 @@ class TrapReport(Part):
 
     answered: int
     bait_named: int
-    """Traps whose `meta.bait` names the roots that they bait; the others bait Evo, Sch and Swm."""
+    """Traps whose `meta.bait` names the roots that they bait; the others bait the codebook's."""
     wrong: Annotated[Estimate, Measure("wrong in any way", better="lower")]
     """Another set of roots than gold."""
     taken: Annotated[Estimate, Measure("traps that were taken", better="lower")]
@@ -31,7 +27,8 @@ class TrapReport(Part):
 class Traps:
     """Counts of one side's codes on the traps."""
 
-    def __init__(self) -> None:
+    def __init__(self, codebook: Codebook) -> None:
+        self._codebook = codebook
         self._answered = self._wrong = self._taken = self._baited = 0
         self._roots: Counter[str] = Counter()
 
@@ -40,8 +37,8 @@ class Traps:
         if not outcome.trap or outcome.gold is None or label is None:
             return
         gold, answer = outcome.gold.categories, label.categories
-        named = frozenset[str](outcome.meta.get("bait") or ())
-        taken = (answer - gold) & (named or EXECUTION_BAIT)
+        named: Categories = frozenset(outcome.meta.get("bait") or ())
+        taken = (answer - gold) & (named or self._codebook.execution_bait)
         self._answered += 1
         self._baited += bool(named)
         self._wrong += answer != gold
@@ -55,5 +52,7 @@ class Traps:
             bait_named=self._baited,
             wrong=proportion(self._wrong, self._answered),
             taken=proportion(self._taken, self._answered),
-            taken_for={root.value: self._roots[root] for root in Root if self._roots[root]},
+            taken_for={
+                root: self._roots[root] for root in self._codebook.categories if self._roots[root]
+            },
         )

@@ -48,6 +48,7 @@ class SourceUsage(CallUsage):
     """The calls to one model in one role with one prompt."""
 
     role: str
+    """The stage of the protocol that asked."""
     model: str
     response_model: str
     """As the server named it."""

@@ -6,7 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from raylab.arc.data.tasks import COLOURS, Grid, Task, read_json
+from raylab.arc.data.documents import read_json
+from raylab.arc.data.tasks import COLOURS, Grid, Task
 from raylab.errors import DataError
 from raylab.files import Place
 

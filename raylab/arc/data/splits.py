@@ -9,7 +9,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from raylab.arc.data.tasks import Task, read_json
+from raylab.arc.data.documents import read_json
+from raylab.arc.data.tasks import Task
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 from raylab.files import Place

@@ -28,8 +28,8 @@ def archive(tmp_path: Path) -> Iterator[Archive]:
     body = outcome.model_dump(mode="json")
     with Archive.open(tmp_path / "archive.db") as archive:
         archive.start_run("r", {}, {})
-        archive.add_cases(
-            "r", [CaseRow(CASE.id, CASE.description_hash, CASE.description, outcome.status, body)]
+        archive.run("r").add_cases(
+            [CaseRow(CASE.id, CASE.description_hash, CASE.description, outcome.status, body)]
         )
         yield archive
 
@@ -50,7 +50,7 @@ def test_a_code_is_judged_and_archived_with_its_report(
     made = settled(archive, chat)
     assert chat.roles == ["confirm"] and status_after(made) is status
     assert "the loop is closed" in chat.shown("confirm")
-    (row,) = archive.decisions("r")
+    (row,) = archive.run("r").decisions()
     assert (row.status, row.reviewer, row.action) == (status, "Ada", "decide")
     assert read_decision(row.body, CODEBOOK) == made
     assert made.confirmation is not None
@@ -61,7 +61,7 @@ def test_taking_back_asks_nobody(archive: Archive) -> None:
     settled(archive, ScriptedChat({"confirm": GOOD}))
     chat = ScriptedChat({})
     settled(archive, chat, human_decision(CASE.id, None, None, "no", "Ada", NOON))
-    assert chat.roles == [] and archive.counts("r", now=True) == {"human": 1}
+    assert chat.roles == [] and archive.run("r").counts(now=True) == {"human": 1}
 
 
 @pytest.mark.parametrize("reply", [CallError("away"), "what?"], ids=["away", "unreadable"])
@@ -71,10 +71,10 @@ def test_an_evaluator_that_does_not_answer_archives_nothing(
     chat = ScriptedChat({"confirm": reply, "confirm-repair": reply})
     with pytest.raises(CallError, match="case pid: confirm"):
         settled(archive, chat)
-    assert list(archive.decisions("r")) == []
+    assert list(archive.run("r").decisions()) == []
 
 
 def test_a_lease_that_is_lost_while_the_evaluator_reads_archives_nothing(archive: Archive) -> None:
     with pytest.raises(LeaseError):
         settled(archive, ScriptedChat({"confirm": GOOD}), leased=True)
-    assert list(archive.decisions("r")) == []
+    assert list(archive.run("r").decisions()) == []

@@ -11,33 +11,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylab.annotation.outcome import Classification, HumanDecision, Issue, Outcome, Status, Verdict
+from raylab.annotation.outcome import Classification, HumanDecision, Outcome, Status, Verdict
 from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.scores import annotator_names, score_files
 from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport, Ending
 from raylab.annotation.statistics.confusion import (
-    LABELS,
     ConfusionPanel,
-    Roots,
     by_root,
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate, mean_estimate
 from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
 from raylab.annotation.statistics.usage import Durations
-from raylab.codebook import Label, SetDistance
+from raylab.codebook import Categories, Codebook, Label
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import Root
+from raylab.opt.codebook import OptCodebook
 from raylab.opt.distance import Distance
-from raylab.quality.logs import EvalLog
 from raylab.quality.measure import TreeScores, measure
 from raylab.quality.reading import read_units
 from raylab.quality.trees import find_trees
+from raylab.runs.eval_logs import EvalLog
 from raylab.runs.records import Part
 from tests.annotation.outcomes import (
+    CODEBOOK,
     DISTANCE,
     adjudication,
     answer,
@@ -49,17 +49,19 @@ from tests.annotation.outcomes import (
     unread,
 )
 
+ROOTS = [root.value for root in Root]
+LABELS = (*ROOTS, "none")
 L, E, S = frozenset({Root.LRN}), frozenset({Root.EVO}), frozenset({Root.SCH})
-NOTHING: Roots = frozenset()
+NOTHING: Categories = frozenset()
 
 
 def quality(
     cases: Iterable[Outcome],
     *decisions: HumanDecision,
-    distance: SetDistance = DISTANCE,
+    codebook: Codebook = CODEBOOK,
     **changes: Any,
 ) -> BatchReport:
-    counts = BatchQuality(decisions, distance)
+    counts = BatchQuality(decisions, codebook)
     for case in cases:
         counts.add(case)
     found = counts.report(**changes)
@@ -95,7 +97,7 @@ DOZEN = [
             reason="the adjudicated code is not acceptable: FAIL 10",
             adjudication=adjudication(("A", "B"), "synthesis", "Ctl", report("FAIL", 10))),
     outcome("7", "Swm", "Sym", gold="Sym", trap=True, meta={"bait": ["Swm"]},
-            status=Status.HUMAN, evaluation_a=report("FAIL", 40, (Issue.EXECUTION,)),
+            status=Status.HUMAN, evaluation_a=report("FAIL", 40, ("execution",)),
             path=("evaluate-a:FAIL:40", "human:one-acceptable"), reason="only B is acceptable"),
     outcome("8", "Sym", "Lrn+Sch", gold="Sym", trap=True, status=Status.HUMAN,
             path=("human:one-acceptable",), reason="only A is acceptable"),
@@ -136,7 +138,7 @@ def test_pass_rates_of_a_dozen_cases():
     assert share(a.execution_issue) == (1, 9)
     assert a.verdicts == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 3}
     assert a.raw_verdicts == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 1}
-    assert a.issues[Issue.FORMAT] == 2
+    assert a.issues["format"] == 2
     assert a.scores == {low: {0: 2, 40: 1, 90: 8}.get(low, 0) for low in range(0, 100, 10)}
     assert a.mean_score == pytest.approx((8 * 90 + 40) / 11)
     assert a.caps == {"no code could be read": 2}
@@ -414,7 +416,7 @@ def test_gold_that_nobody_reviewed_is_announced():
 def test_measures_of_other_distances_are_computed_again():
     table = tuple(tuple(float(a != b) for b in Root) for a in Root)
     other = Distance("discrete", table)
-    found = quality([outcome("1", "Lrn", "Sch")], distance=other)
+    found = quality([outcome("1", "Lrn", "Sch")], codebook=OptCodebook(other))
     assert (found.agreement.weighted.value, found.distance) == (0.0, "discrete")
     # Without a record, as where an evaluation failed, they are computed as well.
     found = quality([outcome("1", "Lrn", "Sch", agreement=None)])
@@ -468,7 +470,7 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> No
     passed = [r for r in reports if r.verdict in (Verdict.PASS, Verdict.WEAK_PASS)]
     assert share(of.evaluation.pass_rate) == (len(passed), len(reports))
     asked = [r for r in reports if r.raw_verdict is not None]
-    taken = sum(Issue.EXECUTION in r.issues for r in asked)
+    taken = sum("execution" in r.issues for r in asked)
     assert share(of.evaluation.contradictory)[1] == len(asked)
     assert share(of.evaluation.execution_issue) == (taken, len(asked))
     if reports:
@@ -511,9 +513,9 @@ SETS = st.frozensets(st.sampled_from(list(Root)))
 
 
 @given(SETS, SETS)
-def test_sets_are_matched_as_random_matching_expects(a: Roots, b: Roots):
-    found = set_confusion({(a, b): 1})
-    assert set_confusion({(b, a): 1}) == tuple(zip(*found, strict=True))
+def test_sets_are_matched_as_random_matching_expects(a: Categories, b: Categories):
+    found = set_confusion({(a, b): 1}, ROOTS)
+    assert set_confusion({(b, a): 1}, ROOTS) == tuple(zip(*found, strict=True))
     rows: list[str | None] = [*(a - b)]
     columns: list[str | None] = [*(b - a)]
     if max(len(rows), len(columns)) > 4:
@@ -534,7 +536,7 @@ def test_sets_are_matched_as_random_matching_expects(a: Roots, b: Roots):
 
 
 def test_roots_without_cases_have_no_recall():
-    found = by_root(set_confusion({(L, E): 2, (L, L | S): 1, (NOTHING, S): 1}))
+    found = by_root(set_confusion({(L, E): 2, (L, L | S): 1, (NOTHING, S): 1}, ROOTS), ROOTS)
     assert found["Lrn"].recall.value == pytest.approx(1 / 3)
     assert found["Evo"].recall.value is None
     assert (found["Evo"].precision.value, found["Sch"].answered) == (0.0, 2)
@@ -624,7 +626,7 @@ GOLD = [
 
 def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
     names = names_of(chat("good"), chat("poor"))
-    found = score_files(GOLD, ("published", 1, 2), names, DISTANCE, "2026-03-01T12:00:00+00:00")
+    found = score_files(GOLD, ("published", 1, 2), names, CODEBOOK, "2026-03-01T12:00:00+00:00")
     assert found.left_out == ()
     assert len(found.files) == 2 * 3 * 7
     for file in found.files:

@@ -15,7 +15,6 @@ from raylab.annotation.statistics.drift import CanaryChange, CanaryResult, Drift
 from raylab.opt.code import parse
 from tests.annotation.outcomes import (
     CODEBOOK,
-    DISTANCE,
     NOON,
     answer,
     call,
@@ -29,7 +28,7 @@ CANARY: Canary = {(f"c{n}", f"subject of c{n}"): parse("Lrn") for n in range(CAS
 
 
 def run(name: str, day: int, cases: Iterable[Outcome], canary: Canary = CANARY) -> RunCounts:
-    return count_run(name, NOON + timedelta(days=day), cases, canary, DISTANCE, "opt-1.0")
+    return count_run(name, NOON + timedelta(days=day), cases, canary, CODEBOOK, "opt-1.0")
 
 
 def answered(right: int, **changes: Any) -> list[Outcome]:
@@ -132,7 +131,7 @@ def test_what_else_changed_is_named():
     assert compared(drift, "exact", "A and B").changed == ours
     assert compared(drift, "roots", "B").changed == ()
     assert compared(drift, "pass_rate", "B").changed == ("response_model of evaluator",)
-    other = count_run("2", NOON + timedelta(1), answered(9), CANARY, DISTANCE, "opt-2")
+    other = count_run("2", NOON + timedelta(1), answered(9), CANARY, CODEBOOK, "opt-2")
     assert compared(compare_runs([before, other]), "roots", "B").changed == ("taxonomy",)
 
 

@@ -22,7 +22,8 @@ from raylab.arc.data.batching import (
     group_indices,
     store_pairs,
 )
-from raylab.arc.data.tasks import MAX_SIDE, PAD, Pair, Task, load_tasks
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import MAX_SIDE, PAD, Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import ConfigError, DataError
 from tests.arc.conftest import RandomTasks

@@ -8,7 +8,8 @@ import pytest
 
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.groups import group_tasks, palette_relation, shape_relation
-from raylab.arc.data.tasks import Pair, Task, load_tasks
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 

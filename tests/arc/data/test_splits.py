@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import Split, split_tasks
-from raylab.arc.data.tasks import Pair, Task, load_tasks
+from raylab.arc.data.tasks import Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raylab.arc.data.tasks import Task, load_tasks
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Task
 from raylab.config.arc import DataConfig, Subset, TaskSource
 from raylab.errors import DataError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raylab.quality.logs import PREFIX, EvalLog, read_score
+from raylab.runs.eval_logs import PREFIX, EvalLog, read_score
 
 CREATED = "2026-01-02T03:04:05+00:00"
 

@@ -1,0 +1,212 @@
+"""ARC JSON: `{train, test}` tasks, one a file or all in one as Kaggle publishes them."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, cast
+
+import msgspec
+
+from raylab.arc.data.documents import (
+    Colour,
+    Document,
+    existing_place,
+    file_documents,
+    kept_documents,
+    limit_pairs,
+    load_json,
+    nothing_found,
+    parse,
+    read_json,
+    to_grid,
+)
+from raylab.arc.data.faults import SIDES, grid_fault, kind_of, pair_fault, pairs_fault
+from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
+from raylab.config.arc import DataConfig
+from raylab.errors import DataError
+from raylab.files import Place
+
+logger = logging.getLogger(__name__)
+
+Row = Annotated[list[Colour], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
+Cells = Annotated[list[Row], msgspec.Meta(min_length=1, max_length=MAX_SIDE)]
+
+
+class _TrainPair(msgspec.Struct):
+    input: Cells
+    output: Cells
+
+
+class _TestPair(msgspec.Struct):
+    input: Cells
+    output: Cells | None = None
+
+
+class _ArcTask(msgspec.Struct):
+    train: Annotated[list[_TrainPair], msgspec.Meta(min_length=1)]
+    test: list[_TestPair]
+
+
+@dataclass(frozen=True)
+class _RawTask:
+    demonstrations: tuple[Pair, ...]
+    questions: list[tuple[Grid, Grid | None]]
+
+
+_arc_decoder = msgspec.json.Decoder(_ArcTask)
+
+
+def load_arc_json(config: DataConfig) -> list[Task]:
+    """The ARC JSON tasks that the configuration keeps, by id."""
+    place = existing_place(config)
+    file = _sole_challenges_file(place) if place.is_directory() else place
+    if file is None:
+        documents = list(file_documents(place.files("*.json")))
+        if not documents:
+            raise nothing_found(place, "<task id>.json")
+        solutions = None
+    else:
+        documents = list(_challenge_documents(file))
+        solutions = _solutions_of(file)
+    answers = _read_answers(solutions)
+    tasks: list[Task] = []
+    total = unscored = 0
+    for document in kept_documents(documents, config, str(file or place)):
+        raw = parse(document, _decode_arc_task, _task_fault)
+        given = answers.get(document.id)
+        questions = raw.questions if given is None else _answered(document, raw, given, solutions)
+        scored = tuple(Pair(i, o) for i, o in questions if o is not None)
+        tasks.append(
+            limit_pairs(Task(document.id, raw.demonstrations, scored), config.pairs_per_task)
+        )
+        total += len(questions)
+        unscored += len(questions) - len(scored)
+    if unscored:
+        hint = "" if solutions is None or solutions.exists() else f"; {solutions} does not exist"
+        logger.warning(
+            "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
+            file or place,
+            unscored,
+            total,
+            hint,
+        )
+    return tasks
+
+
+def _sole_challenges_file(folder: Place) -> Place | None:
+    """The Kaggle challenges file of `folder`, None where there is none.
+
+    Raises:
+        DataError: it holds several, or other task files beside it.
+    """
+    files = folder.files("*.json")
+    challenges = [file for file in files if "challenges" in file.name]
+    companions = ("challenges", "solutions", "submission")
+    others = [file for file in files if not any(word in file.name for word in companions)]
+    if not challenges:
+        return None
+    if len(challenges) > 1 or others:
+        found = ", ".join(file.name for file in [*challenges, *others][:5])
+        raise DataError(f"{folder}: holds several task files ({found}): name one as data.path")
+    return challenges[0]
+
+
+def _solutions_of(challenges: Place) -> Place | None:
+    if "challenges" not in challenges.name:
+        return None
+    return challenges.parent / challenges.name.replace("challenges", "solutions")
+
+
+def _challenge_documents(file: Place) -> Iterator[Document]:
+    """The documents of `{id: {train, test}}`, or of a file that is one task itself."""
+    raw = file.read()
+    content = load_json(raw, str(file))
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{file}: expected an object {{task id: {{train, test}}}}, found {kind_of(content)}"
+        )
+    if "train" in content or "test" in content:
+        yield Document(file.stem, str(file), lambda: raw)
+        return
+    if not content:
+        raise DataError(f"{file}: holds no task")
+    for id_, task in cast(dict[str, object], content).items():
+        yield Document(id_, str(file), partial(_dump_json, task))
+
+
+def _read_answers(solutions: Place | None) -> dict[str, object]:
+    if solutions is None or not solutions.exists():
+        return {}
+    content = read_json(solutions)
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{solutions}: expected an object {{task id: [output grids]}}, found {kind_of(content)}"
+        )
+    return cast(dict[str, object], content)
+
+
+def _answered(
+    document: Document, raw: _RawTask, answers: object, solutions: Place | None
+) -> list[tuple[Grid, Grid | None]]:
+    """The test pairs of `raw`, those without an output completed from the solutions file."""
+    fault = _answers_fault(answers)
+    if fault:
+        raise DataError(f"{solutions}: task {document.id}: {fault}")
+    grids = cast(list[Cells], answers)
+    if len(grids) != len(raw.questions):
+        raise DataError(
+            f"{solutions}: task {document.id}: {len(grids)} outputs for "
+            f"{len(raw.questions)} test pairs in {document.file}"
+        )
+    return [
+        (source, to_grid(cells) if target is None else target)
+        for (source, target), cells in zip(raw.questions, grids, strict=True)
+    ]
+
+
+def _decode_arc_task(raw: bytes) -> _RawTask:
+    task = _arc_decoder.decode(raw)
+    questions = [
+        (to_grid(pair.input), None if pair.output is None else to_grid(pair.output))
+        for pair in task.test
+    ]
+    demonstrations = tuple(Pair(to_grid(pair.input), to_grid(pair.output)) for pair in task.train)
+    return _RawTask(demonstrations, questions)
+
+
+def _dump_json(content: object) -> bytes:
+    return json.dumps(content).encode()
+
+
+def _task_fault(content: object) -> str | None:
+    if isinstance(content, list):
+        return "expected an object {train, test}, found a list; source re_arc reads lists of pairs"
+    if not isinstance(content, dict):
+        return f"expected an object {{train, test}}, found {kind_of(content)}"
+    task = cast(dict[str, object], content)
+    for part in ("train", "test"):
+        if part not in task:
+            return f'the key "{part}" is missing'
+    return pairs_fault("train ", task["train"], SIDES) or _test_pairs_fault(task["test"])
+
+
+def _test_pairs_fault(content: object) -> str | None:
+    if not isinstance(content, list):
+        return f"test pairs: expected a list of {{input, output}}, found {kind_of(content)}"
+    for index, pair in enumerate(cast(list[object], content)):
+        fault = pair_fault(pair, SIDES, output_needed=False)
+        if fault:
+            return f"test pair {index}{fault}"
+    return None
+
+
+def _answers_fault(grids: object) -> str | None:
+    if not isinstance(grids, list):
+        return f"expected a list of output grids, found {kind_of(grids)}"
+    for index, grid in enumerate(cast(list[object], grids)):
+        fault = grid_fault(grid, SIDES)
+        if fault:
+            return f"test pair {index} output{fault}"
+    return None

@@ -1,0 +1,127 @@
+"""re-arc: a directory or zip of `<task id>.json`, each a list of pairs."""
+
+import logging
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Annotated
+
+import msgspec
+
+from raylab.arc.data.documents import (
+    AnyCells,
+    Document,
+    existing_place,
+    file_documents,
+    kept_documents,
+    nothing_found,
+    parse,
+    to_grid,
+)
+from raylab.arc.data.faults import ANY_SIDES, pairs_fault
+from raylab.arc.data.tasks import MAX_SIDE, Pair, Task
+from raylab.config.arc import DataConfig
+from raylab.errors import DataError
+from raylab.files import Place
+
+logger = logging.getLogger(__name__)
+
+
+class _ReArcPair(msgspec.Struct):
+    input: AnyCells
+    output: AnyCells
+
+
+_re_arc_decoder = msgspec.json.Decoder(Annotated[list[_ReArcPair], msgspec.Meta(min_length=1)])
+
+
+def load_re_arc(config: DataConfig) -> list[Task]:
+    """The re-arc tasks that the configuration keeps, by id."""
+    place = existing_place(config)
+    with ExitStack() as stack:
+        if place.is_directory():
+            files = place.files("**/tasks/*.json") or place.files("*.json")
+            documents = list(file_documents(files))
+        else:
+            documents = list(_zip_documents(stack.enter_context(_open_zip(place)), place))
+        if not documents:
+            raise nothing_found(place, "tasks/<task id>.json and no <task id>.json")
+        tasks: list[Task] = []
+        left_out: Counter[str] = Counter()
+        decode = partial(_decode_re_arc_pairs, limit=config.pairs_per_task)
+        for document in kept_documents(documents, config, str(place)):
+            pairs, left_out[document.id] = parse(document, decode, _re_arc_fault)
+            if not pairs:
+                raise DataError(
+                    f"{document.file}: task {document.id}: all pairs have a side over {MAX_SIDE}"
+                )
+            tasks.append(Task(document.id, pairs))
+    if left_out.total():
+        logger.warning(
+            "%s: %d pairs with a side over %d are left out (tasks: %s)",
+            place,
+            left_out.total(),
+            MAX_SIDE,
+            ", ".join(id_ for id_, count in left_out.items() if count),
+        )
+    return tasks
+
+
+@contextmanager
+def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
+    with place.opened() as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError) as error:
+            raise DataError(
+                f"{place}: cannot be read as a zip archive ({error}); source re_arc reads a "
+                "directory or a zip of <task id>.json"
+            ) from None
+        with archive:
+            yield archive
+
+
+def _zip_documents(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]:
+    names = [(PurePosixPath(info.filename), info) for info in archive.infolist()]
+    members = [
+        (name, info)
+        for name, info in names
+        if name.suffix == ".json" and not name.name.startswith(".")
+    ]
+    in_tasks = [(name, info) for name, info in members if name.parent.name == "tasks"]
+    for name, info in in_tasks or members:
+        file = f"{place}:{name}"
+        yield Document(name.stem, file, partial(_read_member, archive, info, file))
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str) -> bytes:
+    try:
+        return archive.read(info)
+    # zipfile raises RuntimeError for an encrypted member, NotImplementedError for an odd method
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        raise DataError(f"{file}: the zip archive is damaged or not readable: {error}") from None
+
+
+def _decode_re_arc_pairs(raw: bytes, limit: int | None) -> tuple[tuple[Pair, ...], int]:
+    """The first `limit` pairs that are not too large, and how many before them are."""
+    pairs: list[Pair] = []
+    too_large = 0
+    for drawn in _re_arc_decoder.decode(raw):
+        if len(pairs) == limit:
+            break
+        pair = Pair(to_grid(drawn.input), to_grid(drawn.output))
+        if max(pair.input.shape + pair.output.shape) > MAX_SIDE:
+            too_large += 1
+        else:
+            pairs.append(pair)
+    return tuple(pairs), too_large
+
+
+def _re_arc_fault(content: object) -> str | None:
+    if isinstance(content, dict):
+        return "expected a list of pairs, found an object; source arc_json reads {train, test}"
+    return pairs_fault("", content, ANY_SIDES)

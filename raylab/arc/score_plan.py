@@ -1,0 +1,283 @@
+"""The plan of an evaluation: which tasks are scored, of which checkpoints, and what is refused.
+
+The scores are a tree of Inspect AI eval logs, `<subdir>/<model>/<generation>/<unit>.json`;
+`<subdir>.json` beside it is the plan.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pyarrow import fs
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.evaluation import trained_on, unit_of_tasks
+from raylab.arc.trained_models import fetch_checkpoint, file_name
+from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
+from raylab.config.base import AS_PUBLISHED, Generation
+from raylab.errors import CheckpointError, ConfigError, DataError, RunError
+from raylab.files import Place
+from raylab.log import log_line
+from raylab.runs.records import Part, Record
+from raylab.runs.run import SCORES, Run
+
+ModelOnGeneration = tuple[str, str]
+"""The names of a model and of a generation."""
+Units = Mapping[str, tuple[str, ...]]
+"""Ids of the tasks of each unit."""
+
+
+class CheckpointFile(Part):
+    """What tells whether a checkpoint file is still the same, without reading it."""
+
+    checkpoint: str
+    """Its URI."""
+    bytes: int | None
+    modified: str | None
+    """Time of the last change in ISO 8601; None where the filesystem does not tell."""
+
+    @classmethod
+    def at(cls, uri: str) -> Self:
+        """The file at a URI.
+
+        Raises:
+            CheckpointError: There is none.
+            DataError: It cannot be told whether there is one.
+        """
+        info = Place.at(uri).info()
+        if info.type != fs.FileType.File:
+            raise CheckpointError(f"no checkpoint at {uri}")
+        modified = None if info.mtime is None else info.mtime.isoformat()
+        return cls(checkpoint=uri, bytes=info.size, modified=modified)
+
+    def __str__(self) -> str:
+        """The file and its age."""
+        return f"{self.checkpoint}, changed {self.modified}"
+
+
+class ScorePlan(Record):
+    """What a score tree is of, beside it as `<subdir>.json`."""
+
+    file: ClassVar[str] = f"{SCORES}.json"
+
+    models: Mapping[str, CheckpointFile]
+    generations: Mapping[str, DataConfig]
+    scoring: ScoringConfig
+    units: Units
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Keeps files from before schema versions as they are."""
+        return content if version == 0 else None
+
+    @property
+    def tasks(self) -> frozenset[str]:
+        """Ids of all tasks that are scored."""
+        return frozenset(task for tasks in self.units.values() for task in tasks)
+
+    @property
+    def pairs(self) -> list[ModelOnGeneration]:
+        """Every model on every generation, the models of one generation together."""
+        return [(model, generation) for generation in self.generations for model in self.models]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """A plan and the run that its scores belong to.
+
+    Attributes:
+        plan: What is scored.
+        tree: The run.
+        subdir: Directory of the score tree within the run.
+        checkpoints: Those that had to be read to tell what is scored, by model.
+    """
+
+    plan: ScorePlan
+    tree: Run
+    subdir: str
+    checkpoints: Mapping[str, Checkpoint]
+
+    def file(self, pair: ModelOnGeneration, unit: str) -> str:
+        """The name of a score file within the run."""
+        return f"{self.subdir}/{'/'.join(pair)}/{file_name(unit)}.json"
+
+    def data(self, generation: str, units: Iterable[str]) -> DataConfig:
+        """The tasks of some units in a generation."""
+        tasks = sorted(task for unit in units for task in self.plan.units[unit])
+        # They are chosen already, so that none is passed over.
+        chosen = {"tasks": tuple(tasks), "every": 1}
+        return self.plan.generations[generation].model_copy(update=chosen)
+
+    def unit_of_task(self, units: Iterable[str]) -> dict[str, str]:
+        """The unit of each task of some units."""
+        return {task: unit for unit in units for task in self.plan.units[unit]}
+
+
+def generation_configs(
+    generations: Sequence[Generation], data: DataConfig
+) -> dict[str, DataConfig]:
+    """The data of every generation, by its name: `published`, `seed-<n>` or an archive's name.
+
+    Raises:
+        ConfigError: An archive is given for a packaged source, or two have one name.
+    """
+    configs: dict[str, DataConfig] = {}
+    for generation in generations:
+        name, config = _generation(generation, data)
+        if name in configs:
+            raise ConfigError(
+                f"generations: {generation} and another are both called {name}: give it once, or "
+                "rename an archive"
+            )
+        configs[name] = config
+    return configs
+
+
+def plan_scoring(
+    models: Mapping[str, str],
+    generations: Sequence[Generation],
+    data: DataConfig,
+    scoring: ScoringConfig,
+    tree: Run,
+    subdir: str = SCORES,
+) -> Scoring:
+    """Plans what is scored, and notes it beside the score tree.
+
+    All models are scored on the same tasks: those that none of them was trained on, unless
+    `scoring.include_seen`. A tree that was begun keeps its units; models may be added that were
+    trained on none of them.
+
+    Args:
+        models: Checkpoint file of each model, a path or URI, by its name in the tree.
+        generations: As in `EvaluateConfig`.
+        data: The tasks.
+        scoring: What a file is about and which metric is its accuracy.
+        tree: The run that the scores belong to.
+        subdir: Directory of the tree within the run.
+
+    Raises:
+        DataError: The tasks cannot be used, or none is left to score.
+        CheckpointError: A checkpoint cannot be read, or does not tell what it was trained on.
+        RunError: The tree holds scores of other checkpoints or settings.
+        ConfigError: The generations cannot be used.
+    """
+    name = f"{subdir}.json"
+    datasets = generation_configs(generations, data)
+    files = {model: CheckpointFile.at(uri) for model, uri in models.items()}
+    before = tree.read_record(ScorePlan, name)
+    if before is None:
+        checkpoints = {model: fetch_checkpoint(uri) for model, uri in models.items()}
+        units = _choose_units(checkpoints, data, scoring)
+    else:
+        units = before.units
+        added = models.keys() - before.models.keys()
+        _refuse_other_settings(tree, name, before, datasets, scoring)
+        _refuse_other_checkpoints(tree, before, files)
+        checkpoints = {model: fetch_checkpoint(models[model]) for model in sorted(added)}
+        if not scoring.include_seen:
+            _refuse_seen(tree, checkpoints, before.tasks)
+    plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=units)
+    if plan != before:
+        tree.write_record(plan, name)
+    return Scoring(plan, tree, subdir, checkpoints)
+
+
+def _generation(generation: Generation, data: DataConfig) -> tuple[str, DataConfig]:
+    if generation == AS_PUBLISHED:
+        return AS_PUBLISHED, data
+    if isinstance(generation, int):
+        return f"seed-{generation}", data.model_copy(update={"generation": generation})
+    if data.source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2):
+        raise ConfigError(
+            f"generations: {generation} is the path of an archive, but data.source={data.source} "
+            f"is packaged: give seeds and {AS_PUBLISHED}, or choose data=re_arc or data=arc_json"
+        )
+    archive = Place.at(generation)
+    name = archive.name if archive.is_directory() else archive.stem
+    return file_name(name), data.model_copy(update={"path": generation})
+
+
+def _choose_units(
+    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
+) -> Units:
+    tasks = load_tasks(data)
+    seen: frozenset[str] = frozenset()
+    if not scoring.include_seen:
+        seen = seen.union(*map(trained_on, checkpoints.values()))
+    unseen = [task for task in tasks if task.id not in seen]
+    if not unseen:
+        raise DataError(
+            f"all {len(tasks)} tasks of data.source={data.source} were trained on by one of the "
+            f"models {', '.join(checkpoints)}: score them all the same with "
+            "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
+        )
+    log_line(
+        f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
+        "was trained on are left out",
+        scored=len(unseen),
+        tasks=len(tasks),
+    )
+    units: dict[str, list[str]] = {}
+    for task, unit in unit_of_tasks(group_tasks(unseen, data.taxonomy), scoring).items():
+        units.setdefault(unit, []).append(task)
+    _refuse_equal_file_names(units)
+    return {unit: tuple(units[unit]) for unit in sorted(units)}
+
+
+def _refuse_equal_file_names(units: Iterable[str]) -> None:
+    taken: dict[str, str] = {}
+    for unit in units:
+        other = taken.setdefault(file_name(unit).casefold(), unit)
+        if other != unit:
+            raise DataError(
+                f"the {unit!r} and the {other!r} would both be scored in {file_name(unit)}.json: "
+                "rename one of them"
+            )
+
+
+def _refuse_other_settings(
+    tree: Run,
+    name: str,
+    before: ScorePlan,
+    generations: Mapping[str, DataConfig],
+    scoring: ScoringConfig,
+) -> None:
+    for key, had, now in (
+        ("generations", before.generations, generations),
+        ("scoring", before.scoring, scoring),
+    ):
+        if had != now:
+            raise RunError(
+                f"{tree / name} is of other {key}: {_plain(had)}, now {_plain(now)}; set them as "
+                "they were, or choose another name="
+            )
+
+
+def _plain(settings: ScoringConfig | Mapping[str, DataConfig]) -> object:
+    if isinstance(settings, ScoringConfig):
+        return settings.model_dump(mode="json")
+    return {name: data.model_dump(mode="json") for name, data in settings.items()}
+
+
+def _refuse_other_checkpoints(
+    tree: Run, before: ScorePlan, files: Mapping[str, CheckpointFile]
+) -> None:
+    for model, had in before.models.items():
+        now = files.get(model)
+        if now != had:
+            raise RunError(
+                f"{tree} holds scores of model {model} from {had}, and now it is "
+                f"{now or 'not among the models'}: its scores would mix, so choose another name="
+            )
+
+
+def _refuse_seen(tree: Run, checkpoints: Mapping[str, Checkpoint], scored: frozenset[str]) -> None:
+    for model, checkpoint in checkpoints.items():
+        seen = sorted(scored & trained_on(checkpoint))
+        if seen:
+            raise RunError(
+                f"model {model} was trained on {len(seen)} of the {len(scored)} tasks that "
+                f"{tree} scores, such as {seen[0]}: score it under another name="
+            )

@@ -1,0 +1,408 @@
+"""The databases that can hold an archive: one class each, with all that tells one from another.
+
+A further database is one more class here and its place in `DIALECTS`; no other module asks which
+database it talks to. Its columns of type `DateTime(timezone=True)` must keep the time zone, as the
+tables have it.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sqlalchemy import ColumnElement, Connection, Engine, Table, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
+
+from raylab.errors import ArchiveError
+
+SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
+OTHER_FILE = "give archive= a file in a directory that you may write"
+LOCKED = "is locked by another process: free it, and go on with resume=true"
+OTHER_REASON = (
+    "refuses this: check the rights of its user, and that nothing but raylab changes its tables"
+)
+
+Options = Mapping[str, Any]
+
+
+class ContentError(ArchiveError):
+    """Something in the database cannot be read, while the database itself answers."""
+
+
+class DatabaseDialect(ABC):
+    """A database at its place, not opened yet.
+
+    Attributes:
+        schemes: Names of the database in URLs.
+        form: A location of it, for messages.
+        on_server: A server keeps it, which may be slow to start and hold tables of others.
+        reading: Execution options of a transaction that reads one state of the database.
+        writing: Execution options of a transaction that writes.
+        preparing: Execution options of `prepare`.
+        place: The file or URL, fit to be shown.
+    """
+
+    schemes: ClassVar[frozenset[str]]
+    form: ClassVar[str]
+    on_server: ClassVar[bool]
+    reading: ClassVar[Options]
+    writing: ClassVar[Options]
+    preparing: ClassVar[Options]
+    place: str
+
+    @abstractmethod
+    def __init__(self, url: URL) -> None:
+        """Reads the location; nothing is opened.
+
+        Raises:
+            ArchiveError: It cannot be a location of this database.
+        """
+
+    @abstractmethod
+    def create_engine(self, lock_seconds: float) -> Engine:
+        """Returns SQLAlchemy's engine, whose connections are durable and wait for other writers.
+
+        Args:
+            lock_seconds: Longest wait for another writer.
+        """
+
+    @abstractmethod
+    def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
+        """Returns whether a transaction that failed may succeed when it is tried again.
+
+        Args:
+            error: The failure.
+            was_reached: Whether the database was ever connected to.
+        """
+
+    @abstractmethod
+    def failure(self, error: DBAPIError, duration: str) -> ArchiveError:
+        """Returns what to tell about a failure.
+
+        Args:
+            error: The failure.
+            duration: How long it was tried for, such as ` for 60 s`; empty after one attempt.
+        """
+
+    @abstractmethod
+    def insert(self, table: Table) -> Any:
+        """Returns an insertion that can say what to do where the key is there already."""
+
+    def insert_new(self, table: Table) -> Any:
+        """Returns an insertion that leaves rows alone whose key is there already."""
+        return self.insert(table).on_conflict_do_nothing()
+
+    def upsert(self, table: Table, changed: Options, where: ColumnElement[bool]) -> Any:
+        """Returns an insertion that changes a row whose key is there, where a condition holds."""
+        return self.insert(table).on_conflict_do_update(
+            index_elements=list(table.primary_key.columns), set_=dict(changed), where=where
+        )
+
+    @abstractmethod
+    def prepare_place(self, create: bool) -> None:
+        """Makes room for a new database if one is to be made.
+
+        Raises:
+            ArchiveError: There is none and none is to be made, or none can be there.
+        """
+
+    @abstractmethod
+    def prepare(self, connection: Connection) -> None:
+        """Checks that the database can hold an archive, and sets what stays set in it.
+
+        Raises:
+            ArchiveError: It cannot.
+        """
+
+    @abstractmethod
+    def lock_schema(self, connection: Connection) -> None:
+        """Keeps other processes from changing the schema until the transaction ends."""
+
+    def unreadable(self, reason: str) -> ContentError:
+        """Returns what to tell about a record that cannot be read."""
+        return ContentError(
+            f"archive {self.place} has a record that was altered so that it cannot be read "
+            f"({reason}): have it verified, and restore a copy"
+        )
+
+    def told(self, what: str, reason: str, duration: str) -> str:
+        """The text of a failure; `what` says what is wrong and, after a colon, the way out."""
+        wrong, _, way_out = what.partition(": ")
+        return f"archive {self.place} {wrong}{duration} ({reason}): {way_out}"
+
+
+class SqliteDialect(DatabaseDialect):
+    """A file that SQLite keeps, with a write-ahead log."""
+
+    schemes = frozenset({"sqlite"})
+    form = "a file"
+    on_server = False
+    reading: ClassVar[Options] = {"begin": "BEGIN"}
+    writing: ClassVar[Options] = {"begin": "BEGIN IMMEDIATE"}
+    # The journal's mode can be set outside of transactions alone.
+    preparing: ClassVar[Options] = {"begin": ""}
+
+    DAMAGED = 11
+    REASONS: ClassVar[Mapping[int, str]] = {
+        # Primary result codes of SQLite.
+        5: LOCKED,
+        6: LOCKED,
+        8: f"cannot be written: {OTHER_FILE}",
+        10: "cannot be read or written: check the disk",
+        DAMAGED: "is damaged: restore a copy, or rescue the rest by .recover of sqlite3",
+        13: "is on a full disk: make room, and go on with resume=true",
+        14: f"cannot be opened: {OTHER_FILE}",
+        26: "is no SQLite database: choose another file",
+    }
+    TRANSIENT = frozenset({5, 6, 15})
+
+    def __init__(self, url: URL) -> None:
+        """Takes the path of a file; `~` is the home directory."""
+        location = url.database or ""
+        if not location or location == ":memory:" or "\0" in location:
+            raise ArchiveError(f"an archive needs a file, not {location!r}: {OTHER_FILE}")
+        self._file = Path(location).expanduser().absolute()
+        self.place = str(self._file)
+
+    def create_engine(self, lock_seconds: float) -> Engine:
+        """See `DatabaseDialect`."""
+        engine = create_engine(
+            URL.create("sqlite", database=self.place),
+            hide_parameters=True,
+            max_overflow=-1,
+            connect_args={"timeout": lock_seconds, "isolation_level": None},
+        )
+
+        def set_up(connection: Any, record: object) -> None:
+            for pragma in ("foreign_keys = ON", "synchronous = FULL"):
+                connection.execute(f"PRAGMA {pragma}")
+
+        def begin(connection: Connection) -> None:
+            if statement := connection.get_execution_options()["begin"]:
+                connection.exec_driver_sql(statement)
+
+        event.listen(engine, "connect", set_up)
+        event.listen(engine, "begin", begin)
+        return engine
+
+    def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
+        """See `DatabaseDialect`."""
+        return self._code(error) in self.TRANSIENT
+
+    def failure(self, error: DBAPIError, duration: str) -> ArchiveError:
+        """See `DatabaseDialect`."""
+        code, reason = self._code(error), first_line(error)
+        if not code and "decode" in reason:
+            return self.unreadable(reason)
+        kind = ContentError if code == self.DAMAGED else ArchiveError
+        return kind(self.told(self.REASONS.get(code, OTHER_REASON), reason, duration))
+
+    def insert(self, table: Table) -> Any:
+        """See `DatabaseDialect`."""
+        return sqlite.insert(table)
+
+    def prepare_place(self, create: bool) -> None:
+        """Makes the directory of a new file; checks that one that is there is a file."""
+        file = self._file
+        try:
+            if file.is_dir():
+                raise ArchiveError(f"archive {file} is a directory: name a file in it")
+            if not file.exists():
+                if not create:
+                    raise ArchiveError(
+                        f"there is no archive {file}: check the path, or make one first"
+                    )
+                file.parent.mkdir(parents=True, exist_ok=True)
+            elif not file.is_file():
+                raise ArchiveError(f"archive {file} is no regular file: {OTHER_FILE}")
+        except OSError as error:
+            raise ArchiveError(f"archive {file} cannot be opened: {error}; {OTHER_FILE}") from error
+
+    def prepare(self, connection: Connection) -> None:
+        """Sets the write-ahead log, with which readers and a writer do not wait for each other."""
+        if connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar() != "wal":
+            raise ArchiveError(
+                f"archive {self.place} lies on a filesystem without a shared write-ahead log: give "
+                "archive= a file on a local disk, or a PostgreSQL URL"
+            )
+
+    def lock_schema(self, connection: Connection) -> None:
+        """Does nothing: a transaction that writes is alone."""
+
+    @staticmethod
+    def _code(error: DBAPIError) -> int:
+        """The primary result code, 0 if there is none."""
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+
+
+class PostgresDialect(DatabaseDialect):
+    """A database on a PostgreSQL server."""
+
+    schemes = frozenset({"postgresql", "postgres", "postgresql+psycopg"})
+    form = "a URL postgresql://user@host:5432/database"
+    on_server = True
+    reading: ClassVar[Options] = {"isolation_level": "REPEATABLE READ"}
+    writing: ClassVar[Options] = {}
+    preparing = reading
+
+    PARAMETERS: ClassVar[Mapping[str, str]] = {
+        "application_name": "raylab",
+        "client_encoding": "utf8",
+        "connect_timeout": "10",
+        # A server that vanished without a word is given up after half a minute.
+        "keepalives_idle": "15",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "30000",
+    }
+    SETTINGS = (
+        "SET statement_timeout = '300s'",
+        # The longest for which a writer that hangs keeps its locks.
+        "SET idle_in_transaction_session_timeout = '30s'",
+    )
+    LOCK_TIMEOUT = "55P03"
+    TRANSIENT = frozenset({"25P03", "53300", LOCK_TIMEOUT, "57P01", "57P02", "57P03"})
+    """Codes of a server that is busy or restarting."""
+    TRANSIENT_CLASSES = frozenset({"08", "40"})
+    """Connection and rollback."""
+    CONTENT_CLASSES = frozenset({"22", "XX"})
+    """Wrong values, and damaged files of the database."""
+    SCHEMA_LOCK = 0x7261796C6162
+    """Number of the lock, among all of a database, that upgrades hold."""
+
+    def __init__(self, url: URL) -> None:
+        """Takes a URL without a password, which the driver takes from PGPASSWORD or ~/.pgpass."""
+        if url.password or any(name.lower() in SECRETS for name in url.query):
+            raise ArchiveError(
+                f"the archive's URL {url.drivername}://... carries a password, which would be "
+                "recorded: leave it out and set PGPASSWORD, or write it into ~/.pgpass"
+            )
+        # An empty password would keep PGPASSWORD from being looked at.
+        self._url = URL.create(
+            "postgresql+psycopg", url.username, None, url.host, url.port, url.database, url.query
+        )
+        self.place = str(self._url.set(drivername="postgresql"))
+
+    def create_engine(self, lock_seconds: float) -> Engine:
+        """See `DatabaseDialect`."""
+        given = {key: of for key, of in self.PARAMETERS.items() if key not in self._url.query}
+        engine = create_engine(
+            self._url,
+            hide_parameters=True,
+            max_overflow=-1,
+            pool_pre_ping=True,
+            connect_args=given,
+        )
+        settings = (*self.SETTINGS, f"SET lock_timeout = '{lock_seconds * 1000:.0f}ms'")
+
+        def set_up(connection: Any, record: object) -> None:
+            with connection.cursor() as cursor:
+                for setting in settings:
+                    cursor.execute(setting)
+            connection.commit()
+
+        event.listen(engine, "connect", set_up)
+        return engine
+
+    def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
+        """See `DatabaseDialect`."""
+        if state := self._state(error):
+            return self._passes(state)
+        if not isinstance(error, OperationalError):
+            return error.connection_invalidated
+        # Failing to connect has no code; a server that once let us in will do so again.
+        return error.connection_invalidated or was_reached or not self._refused(error)
+
+    def failure(self, error: DBAPIError, duration: str) -> ArchiveError:
+        """See `DatabaseDialect`."""
+        state, reason = self._state(error), first_line(error)
+        if state is None or (state != self.LOCK_TIMEOUT and self._passes(state)):
+            return ArchiveError(
+                f"archive {self.place} cannot be reached{duration} ({reason}): check that the "
+                "server runs and lets you in, with the password in PGPASSWORD or ~/.pgpass; or "
+                "give archive= a file"
+            )
+        if state[:2] in self.CONTENT_CLASSES:
+            return self.unreadable(reason)
+        what = LOCKED if state == self.LOCK_TIMEOUT else OTHER_REASON
+        return ArchiveError(self.told(what, reason, duration))
+
+    def insert(self, table: Table) -> Any:
+        """See `DatabaseDialect`."""
+        return postgresql.insert(table)
+
+    def prepare_place(self, create: bool) -> None:
+        """Does nothing: databases are made on the server."""
+
+    def prepare(self, connection: Connection) -> None:
+        """Checks that the database holds every text."""
+        encoding = connection.scalar(text("SHOW server_encoding"))
+        if encoding != "UTF8":
+            raise ArchiveError(
+                f"archive {self.place} has encoding {encoding}, which does not hold every text: "
+                "make its database with ENCODING 'UTF8'"
+            )
+
+    def lock_schema(self, connection: Connection) -> None:
+        """See `DatabaseDialect`."""
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": self.SCHEMA_LOCK})
+
+    @staticmethod
+    def _state(error: DBAPIError) -> str | None:
+        return getattr(error.orig, "sqlstate", None)
+
+    def _passes(self, state: str) -> bool:
+        return state in self.TRANSIENT or state[:2] in self.TRANSIENT_CLASSES
+
+    @staticmethod
+    def _refused(error: DBAPIError) -> bool:
+        """Whether a server answered, and not that it is starting, stopping or full."""
+        answer = str(error.orig)
+        answered = "FATAL" in answer or "no password supplied" in answer
+        return answered and not re.search("the database system is|too many", answer)
+
+
+DIALECTS: tuple[type[DatabaseDialect], ...] = (SqliteDialect, PostgresDialect)
+
+
+def dialect_of(location: str) -> DatabaseDialect:
+    """Returns the database at a location: the path of a file, or a URL.
+
+    Raises:
+        ArchiveError: The location is none, or carries a password.
+    """
+    url = _parse(location)
+    for kind in DIALECTS:
+        if url.drivername in kind.schemes:
+            return kind(url)
+    raise ArchiveError(
+        f"the archive's URL {url.drivername}://... is of no database that holds archives: "
+        f"give {_forms()}"
+    )
+
+
+def first_line(error: DBAPIError) -> str:
+    """Returns what the database says, without the statement and its values."""
+    lines = str(error.orig).strip().splitlines()
+    return lines[0] if lines else type(error.orig).__name__
+
+
+def _parse(location: str) -> URL:
+    if "://" not in location:
+        return URL.create("sqlite", database=location)
+    try:
+        return make_url(location)
+    except (ArgumentError, ValueError):
+        # A URL that cannot be read may hold a password anywhere, also in the error's own text.
+        scheme = location.partition("://")[0]
+        raise ArchiveError(
+            f"the archive's URL {scheme}://... cannot be read: give {_forms()}"
+        ) from None
+
+
+def _forms() -> str:
+    return ", or ".join(kind.form for kind in DIALECTS)

@@ -1,0 +1,142 @@
+"""What is asked of the tables of an archive: runs by name, pages of records, current statuses."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+
+from raylab.archive.chain import digest
+from raylab.archive.records import CurrentCase, StoredCase, StoredDecision
+from raylab.archive.rows import AnyRow, stored_case, stored_decision
+from raylab.archive.tables import CALLS, CASES, DECISIONS, RUNS
+from raylab.errors import ArchiveError
+
+LOOKED_UP = 500
+"""Values of a list in one statement."""
+LISTED_RUNS = 10
+
+T = TypeVar("T")
+S = TypeVar("S", StoredCase, StoredDecision, CurrentCase)
+
+
+def find_run(connection: Connection, place: str, name: str, lock: bool = False) -> AnyRow:
+    """Returns the row of a run.
+
+    Args:
+        connection: Of the archive.
+        place: The archive, for the error.
+        name: Name of the run.
+        lock: Lock the row until the transaction ends, so that the chain of the run cannot fork.
+
+    Raises:
+        ArchiveError: There is no such run.
+    """
+    statement = select(RUNS).where(RUNS.c.name == name)
+    row = connection.execute(statement.with_for_update() if lock else statement).first()
+    if row is None:
+        latest = select(RUNS.c.name).order_by(RUNS.c.started.desc()).limit(LISTED_RUNS)
+        known = ", ".join(connection.scalars(latest)) or "none"
+        raise ArchiveError(f"archive {place} has no run {name}; its latest runs: {known}")
+    return row
+
+
+def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Cuts a list into pieces that fit into one statement."""
+    return (values[start : start + LOOKED_UP] for start in range(0, len(values), LOOKED_UP))
+
+
+def stream(page: Callable[[int], list[S]]) -> Iterator[S]:
+    """Yields the records of page after page, each after the last sequence of the one before."""
+    after = 0
+    while records := page(after):
+        yield from records
+        last = records[-1]
+        after = last.case.sequence if isinstance(last, CurrentCase) else last.sequence
+
+
+def case_page(
+    connection: Connection,
+    run: AnyRow,
+    after: int | None,
+    batch: int,
+    *conditions: ColumnElement[bool] | None,
+) -> list[StoredCase]:
+    """Returns the next cases of a run that meet all conditions, in order."""
+    rows = connection.execute(_page(CASES, run.id, after, batch, *conditions))
+    return [stored_case(run.name, row) for row in rows]
+
+
+def decision_page(
+    connection: Connection,
+    run: AnyRow,
+    after: int,
+    batch: int,
+    condition: ColumnElement[bool] | None,
+) -> list[StoredDecision]:
+    """Returns the next decisions on a run that meet a condition, in order."""
+    rows = connection.execute(_page(DECISIONS, run.id, after, batch, condition))
+    return [stored_decision(run.name, row) for row in rows]
+
+
+def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> Iterator[AnyRow]:
+    """Yields case, sequence, status and description_hash of those of these cases that exist."""
+    keys = sorted({digest(case) for case in cases})
+    columns = (CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash)
+    for some in chunks(keys):
+        named = (CASES.c.run_id == run.id) & CASES.c.case_key.in_(some)
+        yield from connection.execute(select(*columns).where(named))
+
+
+def with_decisions(
+    connection: Connection, run: AnyRow, cases: Sequence[StoredCase], until: int | None = None
+) -> list[CurrentCase]:
+    """Returns cases with the decisions on each, those up to a sequence if one is given."""
+    found: dict[str, list[StoredDecision]] = {}
+    for some in chunks(cases):
+        keys = [digest(case.case) for case in some]
+        on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case_key.in_(keys)
+        if until is not None:
+            on_these &= DECISIONS.c.sequence <= until
+        statement = select(DECISIONS).where(on_these).order_by(DECISIONS.c.sequence)
+        for row in connection.execute(statement):
+            found.setdefault(row.case, []).append(stored_decision(run.name, row))
+    return [CurrentCase(case, tuple(found.get(case.case, ()))) for case in cases]
+
+
+def current_status(until: int | None = None) -> ColumnElement[str]:
+    """Returns the status that the latest decision gave a case, or the run without one."""
+    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case_key == CASES.c.case_key)
+    if until is not None:
+        on_it &= DECISIONS.c.sequence <= until
+    decided = (
+        select(DECISIONS.c.status)
+        .where(on_it)
+        .order_by(DECISIONS.c.sequence.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return func.coalesce(decided, CASES.c.status)
+
+
+def cost_of(run: str) -> Select[Any]:
+    """Returns the sums of tokens and price of the calls that a run sent, and those unpriced."""
+    sums = [
+        func.coalesce(func.sum(column), 0)
+        for column in (CALLS.c.prompt_tokens, CALLS.c.completion_tokens, CALLS.c.cost)
+    ]
+    unpriced = func.count() - func.count(CALLS.c.cost)
+    return select(*sums, unpriced).where(CALLS.c.run == run)
+
+
+def _page(
+    table: Table,
+    run_id: int,
+    after: int | None,
+    batch: int,
+    *conditions: ColumnElement[bool] | None,
+) -> Select[Any]:
+    statement = select(table).where(table.c.run_id == run_id)
+    if after is not None:
+        statement = statement.where(table.c.sequence > after)
+    given = [condition for condition in conditions if condition is not None]
+    return statement.where(*given).order_by(table.c.sequence).limit(batch)

@@ -1,0 +1,321 @@
+"""One run in an archive: its cases, the decisions on them, and what it cost."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, update
+
+from raylab.archive.chain import canonical, content_key, digest
+from raylab.archive.database import Database
+from raylab.archive.leases import ReviewLeases, clear, require_lease
+from raylab.archive.queries import (
+    case_page,
+    cases_named,
+    chunks,
+    cost_of,
+    current_status,
+    decision_page,
+    find_run,
+    stream,
+    with_decisions,
+)
+from raylab.archive.records import (
+    HUMAN,
+    CaseRow,
+    ChainProblem,
+    CurrentCase,
+    DecisionRow,
+    RunCost,
+    RunRow,
+    StoredCase,
+    StoredDecision,
+)
+from raylab.archive.rows import AnyRow, NewRecord, new_record, run_row, texts_of
+from raylab.archive.tables import CASES, DECISIONS, RUNS
+from raylab.archive.verification import verify_chains
+from raylab.errors import ArchiveError
+
+BATCH = 100
+
+
+class RunArchive:
+    """A run in an archive that is open; `raylab.archive.store.Archive.run` makes it.
+
+    Nothing is read before a method is called. Each raises `ArchiveError` if the archive fails or
+    has no such run.
+
+    Attributes:
+        name: Name of the run.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
+        """Uses the database of an archive that is open."""
+        self.name = name
+        self._database = database
+
+    def row(self) -> RunRow:
+        """Returns the run as the archive keeps it now."""
+        return self._database.read(lambda connection: run_row(self._find(connection)))
+
+    def finish(self) -> None:
+        """Notes that all of the run is done; again does nothing."""
+
+        def work(connection: Connection) -> None:
+            unfinished = (RUNS.c.id == self._find(connection).id) & RUNS.c.finished.is_(None)
+            connection.execute(update(RUNS).where(unfinished).values(finished=datetime.now(UTC)))
+
+        self._database.write(work)
+
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        """Appends cases to the chain of the run.
+
+        A case that the run has already is left as it is, also when its new body differs: a case
+        that was run again after a lost answer has other times, and may have other replies.
+
+        Raises:
+            ArchiveError: The run has one of the cases with another description; then nothing is
+                written.
+        """
+        bodies = {row.case: canonical(row.body) for row in rows}
+        created = datetime.now(UTC)
+
+        def work(connection: Connection) -> None:
+            run = self._find(connection, lock=True)
+            named = cases_named(connection, run, [row.case for row in rows])
+            there = {row.case: row.description_hash for row in named}
+            records: list[NewRecord] = []
+            sequence, last = run.head_sequence, run.head_hash
+            for row in rows:
+                if row.case in there:
+                    self._refuse_other_description(row, there[row.case])
+                    continue
+                there[row.case] = row.description_hash
+                sequence += 1
+                records.append(new_record("case", row, bodies[row.case], last, sequence, created))
+                last = records[-1].hash
+            _append(connection, CASES, run.id, records)
+
+        if rows:
+            self._database.write(work)
+
+    def add_decision(self, row: DecisionRow, leased: bool = False) -> None:
+        """Appends a decision to the chain of the run.
+
+        A decision equal in everything, its body with the time of deciding included, to one that
+        is there already changes nothing.
+
+        Args:
+            row: What was decided.
+            leased: Take it only from the reviewer who holds the case's lease; one that settles
+                the case ends the lease and drops the draft.
+
+        Raises:
+            ArchiveError: The run has no such case.
+            LeaseError: The lease is another's or nobody's; nothing is written.
+        """
+        body = canonical(row.body)
+        key = content_key(texts_of(row), body)
+        created = datetime.now(UTC)
+
+        def work(connection: Connection) -> None:
+            run = self._find(connection, lock=True)
+            case = next(cases_named(connection, run, [row.case]), None)
+            if case is None:
+                raise ArchiveError(
+                    f"run {self.name} of archive {self._database.place} has no case {row.case!r} "
+                    "to decide on: check the id and the run"
+                )
+            same = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.key == key)
+            if connection.execute(select(DECISIONS.c.sequence).where(same)).first() is not None:
+                return
+            if leased:
+                require_lease(connection, run.id, case.sequence, row.reviewer)
+                if row.status != HUMAN:
+                    clear(connection, run.id, case.sequence, row.reviewer)
+            place = run.head_hash, run.head_sequence + 1
+            record = new_record("decision", row, body, *place, created)
+            _append(connection, DECISIONS, run.id, [record], key=key)
+
+        self._database.write(work)
+
+    def statuses(self, cases: Sequence[str]) -> dict[str, str]:
+        """Returns the status, as the run left it, of those of these cases that it has."""
+        return {row.case: row.status for row in self._named(cases)}
+
+    def description_hashes(self, cases: Sequence[str]) -> dict[str, str]:
+        """Returns the SHA-256 of the description of those of these cases that the run has."""
+        return {row.case: row.description_hash for row in self._named(cases)}
+
+    def sequences(self, cases: Sequence[str]) -> dict[str, int]:
+        """Returns the places in the chain of those of these cases that the run has."""
+        return {row.case: row.sequence for row in self._named(cases)}
+
+    def counts(self, now: bool = False) -> dict[str, int]:
+        """Returns the number of cases by status.
+
+        Args:
+            now: Count by the status that decisions gave since, instead of the run's own.
+        """
+
+        def work(connection: Connection) -> dict[str, int]:
+            status = current_status() if now else CASES.c.status
+            of_run = CASES.c.run_id == self._find(connection).id
+            inner = select(status.label("status")).where(of_run).subquery()
+            counted = select(inner.c.status, func.count()).group_by(inner.c.status)
+            return {status: count for status, count in connection.execute(counted)}
+
+        return self._database.read(work)
+
+    def cases(self, status: str | None = None, batch: int = BATCH) -> Iterator[StoredCase]:
+        """Yields the cases as the run left them, in the order in which they were archived.
+
+        Cases that are added meanwhile come too; no more than a batch is held in memory.
+
+        Args:
+            status: Only cases that the run left with this status.
+            batch: Cases that are read at once.
+        """
+        run = self._found()
+        condition = CASES.c.status == status if status is not None else None
+
+        def page(after: int) -> list[StoredCase]:
+            return self._database.read(
+                lambda connection: case_page(connection, run, after, batch, condition)
+            )
+
+        return stream(page)
+
+    def case(self, case: str) -> StoredCase | None:
+        """Returns a case as the run left it; None if it has none of this id."""
+
+        def work(connection: Connection) -> StoredCase | None:
+            condition = CASES.c.case_key == digest(case)
+            found = case_page(connection, self._find(connection), None, 1, condition)
+            return found[0] if found else None
+
+        return self._database.read(work)
+
+    def current_cases(
+        self, status: str | None = None, batch: int = BATCH, until: int | None = None
+    ) -> Iterator[CurrentCase]:
+        """Yields the cases with what was decided on them since, in the order of `cases`.
+
+        Args:
+            status: Only cases that have this status now.
+            batch: Cases that are read at once.
+            until: Only records up to this sequence, so that what is added meanwhile is left out.
+        """
+        run = self._found()
+        conditions: list[ColumnElement[bool]] = []
+        if status is not None:
+            conditions.append(current_status(until) == status)
+        if until is not None:
+            conditions.append(CASES.c.sequence <= until)
+
+        def work(connection: Connection, after: int) -> list[CurrentCase]:
+            found = case_page(connection, run, after, batch, *conditions)
+            return with_decisions(connection, run, found, until)
+
+        def page(after: int) -> list[CurrentCase]:
+            return self._database.read(lambda connection: work(connection, after))
+
+        return stream(page)
+
+    def open_cases(self, batch: int = BATCH) -> Iterator[CurrentCase]:
+        """Yields the cases that wait for a person now."""
+        return self.current_cases(HUMAN, batch)
+
+    def waiting(self) -> list[int]:
+        """Returns the sequences of the cases that wait for a person now, in order."""
+
+        def work(connection: Connection) -> list[int]:
+            of_run = CASES.c.run_id == self._find(connection).id
+            statement = select(CASES.c.sequence).where(of_run & (current_status() == HUMAN))
+            return list(connection.scalars(statement.order_by(CASES.c.sequence)))
+
+        return self._database.read(work)
+
+    def cases_at(self, sequences: Sequence[int]) -> list[CurrentCase]:
+        """Returns the cases at these places of the chain, in order; others are passed over."""
+
+        def work(connection: Connection) -> list[CurrentCase]:
+            run = self._find(connection)
+            found: list[StoredCase] = []
+            for some in chunks(sorted(set(sequences))):
+                condition = CASES.c.sequence.in_(some)
+                found += case_page(connection, run, None, len(some), condition)
+            return with_decisions(connection, run, found)
+
+        return self._database.read(work)
+
+    def decisions(self, case: str | None = None, batch: int = BATCH) -> Iterator[StoredDecision]:
+        """Yields the decisions, or those on one case, in the order in which they were archived."""
+        run = self._found()
+        condition = DECISIONS.c.case_key == digest(case) if case is not None else None
+
+        def page(after: int) -> list[StoredDecision]:
+            return self._database.read(
+                lambda connection: decision_page(connection, run, after, batch, condition)
+            )
+
+        return stream(page)
+
+    def leases(self) -> ReviewLeases:
+        """Returns the leases and drafts of those who review the run."""
+        return ReviewLeases(self._database, self._found().id)
+
+    def cost(self) -> RunCost:
+        """Returns what the calls that the run sent have cost, also those of unfinished cases.
+
+        Calls that are answered from the journal were paid by the run that sent them. Equal calls
+        that two processes sent at once are kept, and count, once.
+        """
+
+        def work(connection: Connection) -> RunCost:
+            self._find(connection)
+            sums = tuple(connection.execute(cost_of(self.name)).one())
+            prompt, completion, cost, unpriced = sums
+            return RunCost(int(prompt), int(completion), float(cost), unpriced)
+
+        return self._database.read(work)
+
+    def verify(self) -> list[ChainProblem]:
+        """Returns what is wrong in the chain; nothing if all is as written.
+
+        The walk ends after 1,000 problems. Memory stays bounded, and writers may go on meanwhile.
+        Whoever can write the database and recomputes all hashes up to the run's own head is found
+        out only by a `RunRow.head_hash` that was noted elsewhere.
+        """
+        return verify_chains(self._database, self.name)
+
+    def _named(self, cases: Sequence[str]) -> list[AnyRow]:
+        return self._database.read(
+            lambda connection: list(cases_named(connection, self._find(connection), cases))
+        )
+
+    def _found(self) -> AnyRow:
+        return self._database.read(self._find)
+
+    def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
+        return find_run(connection, self._database.place, self.name, lock)
+
+    def _refuse_other_description(self, row: CaseRow, description_hash: str) -> None:
+        if row.description_hash != description_hash:
+            raise ArchiveError(
+                f"run {self.name} of archive {self._database.place} has case {row.case!r} with "
+                "another description: ids must tell the cases of a run apart, and descriptions "
+                "stay as they are; for changed ones choose another name="
+            )
+
+
+def _append(
+    connection: Connection, table: Table, run_id: int, records: Sequence[NewRecord], **more: Any
+) -> None:
+    """Inserts records at the end of a chain, whose head moves to the last of them."""
+    if not records:
+        return
+    values = [{**one.columns, **more, "run_id": run_id} for one in records]
+    connection.execute(insert(table), values)
+    head = {"head_sequence": records[-1].sequence, "head_hash": records[-1].hash}
+    connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(head))

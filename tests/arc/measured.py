@@ -1,0 +1,32 @@
+"""Records of trainings as they are found in runs."""
+
+from collections.abc import Mapping
+
+from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.records import BestEpoch, Epoch, GroupMetrics, TrainingMetrics
+
+
+def epoch(number: int, metrics: Mapping[str, float], **more: float) -> Epoch:
+    """An epoch with some metrics of the validation."""
+    fields = {
+        "step": 10 * number,
+        "train_loss": 0.5,
+        "learning_rate": 0.001,
+        "samples_per_second": 12.34,
+        "train_seconds": 3.0,
+        "validation_seconds": 1.0,
+    }
+    return Epoch.model_validate({**fields, **more, "epoch": number, "validation": metrics})
+
+
+def training_metrics(
+    *epochs: Epoch,
+    groups: Mapping[str, GroupMetrics] | None = None,
+    checkpoint: str | None = None,
+) -> TrainingMetrics:
+    """A training of these epochs, of which the last is the best."""
+    history = epochs or (epoch(1, {"grid_accuracy": 0.5, "cell_accuracy": 0.75}),)
+    last = history[-1]
+    checkpoint = checkpoint or checkpoint_path(last.epoch)
+    best = BestEpoch(**dict(last), groups=groups or {}, checkpoint=checkpoint)
+    return TrainingMetrics(parameters=1234567, best=best, last=last, history=history)

@@ -1,0 +1,27 @@
+from pathlib import Path
+
+import pytest
+
+from raylab.arc.score_plan import generation_configs
+from raylab.config.arc import DataConfig
+from raylab.errors import ConfigError
+
+DATA = DataConfig(every=40)
+
+
+def test_generations_are_named(tmp_path: Path):
+    data = DataConfig.model_validate({"source": "re_arc", "path": str(tmp_path)})
+    archive = tmp_path / "seed202.zip"
+    configs = generation_configs(("published", 3, str(archive)), data)
+    assert list(configs) == ["published", "seed-3", "seed202"]
+    assert configs["published"] == data
+    assert configs["seed-3"].generation == 3
+    assert configs["seed202"].path == str(archive)
+
+
+def test_generations_that_cannot_be_are_refused(tmp_path: Path):
+    with pytest.raises(ConfigError, match="is packaged"):
+        generation_configs(("/some/archive.zip",), DATA)
+    data = DataConfig.model_validate({"source": "re_arc", "path": str(tmp_path)})
+    with pytest.raises(ConfigError, match="both called x"):
+        generation_configs(("/a/x.zip", "/b/x.zip"), data)

@@ -1,0 +1,110 @@
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from raylab.arc.records import PipelineMetrics
+from raylab.arc.sweep import SweepMetrics
+from raylab.arc.trained_models import fetch_checkpoint, find_models
+from raylab.config.jobs import TrainConfig
+from raylab.errors import CheckpointError, RunError
+from raylab.runs.records import Record
+from raylab.runs.run import Run
+from raylab.runs.run_record import RunRecord
+from tests.arc.measured import training_metrics
+
+CHECKPOINT = "checkpoints/epoch-0001/checkpoint.ckpt"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Callable[..., Path]:
+    """A maker of run directories with a record and metrics."""
+
+    def make(name: str, job: str, metrics: Record | None) -> Path:
+        run = Run.at(f"{tmp_path}/{name}")
+        run.write_record(RunRecord.of(TrainConfig(), job, name).finish())
+        if metrics is not None:
+            run.write_record(metrics)
+        return tmp_path / name
+
+    return make
+
+
+BEST = training_metrics(checkpoint=CHECKPOINT)
+TWO = PipelineMetrics(models={"champion": BEST, "decoder_only": BEST})
+ONE = PipelineMetrics(models={"champion": BEST})
+
+
+def test_models_of_every_kind_of_run_are_found(
+    runs: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    runs("base", "train", BEST)
+    runs("all", "pipeline", TWO)
+    for model in ("champion", "decoder_only"):
+        runs(f"all/{model}", "train", BEST)
+    runs("sweep", "tune", None)
+    runs("sweep/trials/aa01", "train", BEST)
+    runs("sweep/trials/bb02", "train", None)
+    file = tmp_path / "base" / "checkpoints" / "epoch-0007" / "checkpoint.ckpt"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with caplog.at_level(logging.WARNING):
+        found = find_models(["base", "all", "sweep", str(file)], str(tmp_path))
+    assert found == {
+        "base": f"{tmp_path}/base/{CHECKPOINT}",
+        "champion": f"{tmp_path}/all/champion/{CHECKPOINT}",
+        "decoder_only": f"{tmp_path}/all/decoder_only/{CHECKPOINT}",
+        "sweep-aa01": f"{tmp_path}/sweep/trials/aa01/{CHECKPOINT}",
+        "base-epoch-0007": str(file),
+    }
+    assert "bb02" in caplog.text
+    assert find_models([str(tmp_path / "base")], "/elsewhere") == {"base": found["base"]}
+
+
+def test_equal_names_are_made_longer(runs: Callable[..., Path], tmp_path: Path):
+    for pipeline in ("first", "second"):
+        runs(pipeline, "pipeline", ONE)
+        runs(f"{pipeline}/champion", "train", BEST)
+    found = find_models(["first", "second"], str(tmp_path))
+    assert list(found) == ["first-champion", "second-champion"]
+
+
+def test_names_that_clash_all_the_same_are_refused(runs: Callable[..., Path], tmp_path: Path):
+    for place in ("a", "b"):
+        runs(f"{place}/store/base", "train", BEST)
+    with pytest.raises(RunError, match=r"a/store/base.* and .*b/store/base.* store-base"):
+        find_models([f"{tmp_path}/a/store/base", f"{tmp_path}/b/store/base"], str(tmp_path))
+    with pytest.raises(RunError, match="given twice"):
+        find_models([f"{tmp_path}/a/store/base", "a/store/base"], str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("job", "metrics", "message"),
+    [
+        ("train", None, "no epoch of its training is finished"),
+        ("pipeline", None, "no trained model yet"),
+        ("tune", None, "none of its trials"),
+        ("evaluate", None, "is a run of evaluate"),
+    ],
+)
+def test_runs_without_a_model_are_refused(
+    runs: Callable[..., Path], tmp_path: Path, job: str, metrics: Record | None, message: str
+):
+    runs("run", job, metrics)
+    with pytest.raises(RunError, match=message):
+        find_models(["run"], str(tmp_path))
+
+
+@pytest.mark.parametrize("metrics", [None, ONE, SweepMetrics(trials=())])
+def test_a_run_that_is_no_training_has_no_checkpoint(
+    runs: Callable[..., Path], metrics: Record | None
+):
+    directory = runs("run", "pipeline", metrics)
+    with pytest.raises(CheckpointError, match=f"{directory} is neither a checkpoint nor"):
+        fetch_checkpoint(str(directory))
+
+
+def test_a_model_that_is_nowhere_names_where_it_was_looked_for(tmp_path: Path):
+    with pytest.raises(RunError, match=f"{tmp_path}/absent nor .*absent is a checkpoint"):
+        find_models(["absent"], str(tmp_path))

@@ -1,0 +1,149 @@
+"""The documents: short where they promise it, and all that they name is there and is accepted."""
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raylab.config import jobs
+from raylab.config.base import JobConfig
+from raylab.config.compose import load_config
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ("README.md", "jobs/README.md", "deploy/README.md", "raylab/README.md", "CHANGELOG.md")
+TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
+GUIDE = TEXTS["jobs/README.md"]
+SCRIPTS = sorted((ROOT / "jobs").glob("*.py"))
+KINDS: dict[str, type[JobConfig]] = {
+    kind.job: kind
+    for kind in vars(jobs).values()
+    if isinstance(kind, type) and issubclass(kind, JobConfig) and kind is not JobConfig
+}
+FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)
+INLINE = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+COMMAND = re.compile(r"\bpython jobs/(\w+)\.py((?: [^|`]*)?)|^submit (\w+) (.*)$")
+WORDS = 1_500
+PICTURE_BYTES = 200_000
+
+
+def prose(text: str) -> str:
+    return FENCED.sub("", text)
+
+
+def blocks(text: str, *languages: str) -> Iterator[str]:
+    for _, language, block in FENCED.findall(text):
+        if language in languages:
+            yield block
+
+
+def lines(shell: str) -> Iterator[str]:
+    yield from shell.replace("\\\n", " ").splitlines()
+
+
+def commands(*candidates: str) -> Iterator[str]:
+    """Command lines of jobs, as `train key=value ...`."""
+    for line in candidates:
+        for job, given, submitted, more in COMMAND.findall(line):
+            arguments = shlex.split(given or more, comments=True)
+            yield shlex.join([job or submitted, *arguments])
+
+
+def documented() -> Iterator[str]:
+    for text in TEXTS.values():
+        for block in blocks(text, "bash"):
+            yield from commands(*lines(block))
+        # Alone it is the job's name.
+        inline = (" ".join(code.split()) for code in INLINE.findall(prose(text)))
+        yield from commands(*(code for code in inline if " " in code.partition("jobs/")[2]))
+    for script in SCRIPTS:
+        yield from commands(*lines(script.read_text()))
+
+
+def variants() -> Iterator[str]:
+    """What the tables of the guide propose to add to the command of their section."""
+    for section in re.split(r"^## ", GUIDE, flags=re.M)[1:]:
+        job = section.partition("\n")[0].lower()
+        table = section.partition("| to | use |")[2].partition("\n\n")[0]
+        for code in INLINE.findall(table):
+            if "=" in code and not code.startswith((".", "python")) and not code.endswith("="):
+                yield shlex.join([job, *shlex.split(code)])
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The files that commands take by `--config`."""
+    directory = tmp_path_factory.mktemp("files")
+    (models,) = blocks(GUIDE, "yaml")
+    written = {"models.yaml": models, "best.yaml": "model:\n  architecture: decoder_only\n"}
+    for name, text in written.items():
+        (directory / name).write_text(text)
+    return {name: directory / name for name in written}
+
+
+@pytest.mark.parametrize("command", sorted(set(documented())))
+def test_every_command_is_accepted(command: str, files: dict[str, Path]) -> None:
+    job, *arguments = shlex.split(command)
+    file = None
+    if "--config" in arguments:
+        place = arguments.index("--config")
+        file = files[Path(arguments[place + 1]).name]
+        del arguments[place : place + 2]
+    load_config(KINDS[job], [a for a in arguments if a not in ("--help", "--cfg", "job")], file)
+
+
+@pytest.mark.parametrize("command", sorted(set(variants())))
+def test_every_variant_is_accepted(command: str, files: dict[str, Path]) -> None:
+    job, *arguments = shlex.split(command)
+    load_config(KINDS[job], arguments, files["models.yaml"] if job == "annotate" else None)
+
+
+def test_every_job_has_an_example_and_a_section() -> None:
+    for script in SCRIPTS:
+        assert f"python jobs/{script.name}" in TEXTS["README.md"]
+        assert f"\n## {script.stem.title()}\n" in GUIDE
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_leads_somewhere(document: str) -> None:
+    for target in LINK.findall(prose(TEXTS[document])):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        path = (ROOT / document).parent / name if name else ROOT / document
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", prose(path.read_text()), re.M)
+            assert anchor in {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_target_and_module_exists(document: str) -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    for name in re.findall(r"(?:`|^)make ([\w-]+)", TEXTS[document], re.M):
+        assert name in targets
+    for module in re.findall(r"python -m ([\w.]+)", TEXTS[document]):
+        assert importlib.util.find_spec(module), module
+
+
+def test_the_tree_of_the_architecture_is_that_of_the_checkout() -> None:
+    tree = next(blocks(TEXTS["raylab/README.md"], ""))
+    places: list[str] = []
+    for indent, name in re.findall(r"^( *)([\w.]+/?)(?: |$)", tree, re.M):
+        del places[len(indent) // 2 :]
+        places.append(name)
+        assert (ROOT / "/".join(places)).exists(), "/".join(places)
+    drawn = set(re.findall(r"^  ([\w.]+?)/? ", tree, re.M))
+    there = {path.name for path in (ROOT / "raylab").iterdir() if path.is_dir() or path.suffix}
+    assert there - drawn <= {"__init__.py", "__pycache__", "README.md", "py.typed"}
+
+
+def test_the_readme_is_short_and_its_pictures_small() -> None:
+    assert len(TEXTS["README.md"].split()) <= WORDS
+    pictures = re.findall(r"!\[.+?\]\((.+?)\)", TEXTS["README.md"])
+    assert len(pictures) == 2
+    for picture in pictures:
+        assert (ROOT / picture).stat().st_size < PICTURE_BYTES
