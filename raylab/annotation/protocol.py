@@ -363,8 +363,8 @@ class _Course:
             problem = str(error)
         repair = self.settings.prompts.repair
         said = shortened(neutral(first.reply.text), prompt.shown) or "(no text)"
-        asked = repair.messages(problem=neutral(problem), keys=prompt.keys)
-        turns = (*messages, Message("assistant", said), *asked)
+        request = repair.messages(problem=neutral(problem), keys=prompt.keys)
+        turns = (*messages, Message("assistant", said), *request)
         second = await self.call(repair_stage(stage), asked, repair, turns, prompt)
         try:
             reply = read(second.reply.text, second.reply.finish_reason)
