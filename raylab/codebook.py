@@ -5,11 +5,13 @@ compare, and what models are told. `raylab.opt` is one.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from rapidfuzz.distance import Levenshtein
 
 from raylab.config.base import Strict
+from raylab.llm.prompts import PromptFile
 
 Categories = frozenset[str]
 """The categories of a label; empty where there is no label."""
@@ -122,8 +124,104 @@ def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
     )
 
 
+VERDICTS = ("PASS", "WEAK_PASS", "FAIL")
+"""What an evaluator may say of a label, the best first."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A criterion that an evaluator judges a label by.
+
+    Attributes:
+        name: As reports and archives have it.
+        cap: The highest score of a label that does not meet it; None leaves the score.
+        synonyms: Other names that models use, in lower case.
+        asked: Whether the evaluator judges it; if not it is computed.
+    """
+
+    name: str
+    cap: int | None = None
+    synonyms: tuple[str, ...] = ()
+    asked: bool = True
+
+
+FORMAT = Criterion("format", asked=False)
+"""Met by labels that are read without a repair; each codebook has it."""
+
+
+class AnswerForm(Protocol):
+    """How models give a label in one style of prompts."""
+
+    @property
+    def reason_key(self) -> str:
+        """Key of the reasons."""
+        ...
+
+    @property
+    def label_key(self) -> str:
+        """Key of the label's text."""
+        ...
+
+    @property
+    def expected(self) -> str | None:
+        """What stands at the label's key; None if a label may be read from other keys instead."""
+        ...
+
+    @property
+    def failed_criterion(self) -> str | None:
+        """The criterion that FAIL stands for where an evaluator lists none; None if it lists."""
+        ...
+
+    @property
+    def names_choice(self) -> bool:
+        """Whether an adjudicator names its choice; if not its label decides."""
+        ...
+
+    def read(self, text: str, repairs: list[str]) -> Label:
+        """Reads the text at the label's key, and adds what it mended to `repairs`.
+
+        Raises:
+            LabelError: It gives no label; the message completes "it cannot be used: ...".
+        """
+        ...
+
+    def read_prose(self, text: str, repairs: list[str]) -> Label:
+        """Reads a reply without a JSON object; as `read`."""
+        ...
+
+    def show(self, label: Label) -> str:
+        """Returns the label as models are shown it."""
+        ...
+
+
+@dataclass(frozen=True)
+class PromptSet:
+    """The prompts of one style.
+
+    Attributes:
+        classify: for the annotators.
+        evaluate: for the evaluator, and for the confirmation of a settled label.
+        adjudicate: for the adjudicator.
+        repair: the second turn after a reply that cannot be read.
+        form: how labels are given.
+        warning: what such answers are not worth; None where nothing is to be said.
+    """
+
+    classify: PromptFile
+    evaluate: PromptFile
+    adjudicate: PromptFile
+    repair: PromptFile
+    form: AnswerForm
+    warning: str | None = None
+
+
 class Codebook(Protocol):
     """A taxonomy with its notation."""
+
+    @property
+    def name(self) -> str:
+        """Name as data sets have it, such as `opt-code`."""
+        ...
 
     @property
     def version(self) -> str:
@@ -146,8 +244,31 @@ class Codebook(Protocol):
         ...
 
     @property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """The criteria in the order of reports; `FORMAT` is among them."""
+        ...
+
+    @property
+    def execution_criterion(self) -> str:
+        """Name of the criterion that is not met where execution is taken for a mechanism."""
+        ...
+
+    @property
     def execution_bait(self) -> Categories:
         """Categories that a trap baits unless it names others: execution may be taken for them."""
+        ...
+
+    @property
+    def styles(self) -> tuple[str, ...]:
+        """The styles of prompts that a configuration may choose."""
+        ...
+
+    def prompts(self, style: str) -> PromptSet:
+        """Returns the prompts of a style, one of `styles`."""
+        ...
+
+    def prompt_catalogue(self) -> Mapping[str, PromptFile]:
+        """Returns every prompt of the codebook by its hash."""
         ...
 
     @property

@@ -1,15 +1,14 @@
-"""What an evaluator's report comes to: caps, contradictions, and whether the code is acceptable."""
+"""Judging an evaluator's report: caps, contradictions, and whether the label is acceptable."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from raylab.annotation.outcome import Call, Evaluation, Issue, Verdict
+from raylab.annotation.outcome import Call, Evaluation, Verdict
 from raylab.annotation.replies import ReportReply
+from raylab.codebook import FORMAT, Criterion
 
 PASS_FROM = 85
 WEAK_PASS_FROM = 70
-CAPS = {Issue.MECHANISM: 50, Issue.EXECUTION: 60}
-"""The highest score with an issue: a wrong set of roots, and execution taken for a root."""
 SEVERITY = (Verdict.PASS, Verdict.WEAK_PASS, Verdict.FAIL)
 TOP = {Verdict.PASS: 100, Verdict.WEAK_PASS: PASS_FROM - 1, Verdict.FAIL: WEAK_PASS_FROM - 1}
 """The highest score of the band that a verdict names."""
@@ -17,10 +16,14 @@ TOP = {Verdict.PASS: 100, Verdict.WEAK_PASS: PASS_FROM - 1, Verdict.FAIL: WEAK_P
 Format = Literal["strict", "repaired", "unparsable"]
 
 
-def judged(
-    report: ReportReply, form: Format, threshold: int, calls: tuple[Call, ...] = ()
+def judge(
+    report: ReportReply,
+    form: Format,
+    threshold: int,
+    criteria: Sequence[Criterion],
+    calls: tuple[Call, ...] = (),
 ) -> Evaluation:
-    """The evaluation that a report amounts to.
+    """Returns the evaluation that a report amounts to.
 
     The score is lowered to the cap of each issue and to the band of the verdict; the verdict is
     lowered to the band of that score. So where a report contradicts itself, its worse half counts.
@@ -28,25 +31,26 @@ def judged(
 
     Args:
         report: As the evaluator gave it.
-        form: How the code's line was read; the criterion `format` is unmet unless it is strict.
-        threshold: Least score of an acceptable code, 0 to 100.
+        form: How the label was read; the criterion `format` is unmet unless it is strict.
+        threshold: Least score of an acceptable label, 0 to 100.
+        criteria: Of the codebook, in the order of reports.
         calls: The calls that led to the report.
     """
     score, caps = report.score, list[str]()
-    for limit, why in _limits(report):
+    for limit, why in _limits(report, criteria):
         if score > limit:
             score = limit
             caps.append(f"{why}: at most {limit}")
     verdict = _worse(report.verdict, _band(score, min(WEAK_PASS_FROM, threshold)))
-    unmet = {*report.issues} | ({Issue.FORMAT} if form != "strict" else set[Issue]())
+    unmet = {*report.issues} | ({FORMAT.name} if form != "strict" else set[str]())
     return Evaluation(
         verdict=verdict,
         raw_verdict=report.verdict,
         score=score,
         raw_score=report.score,
-        issues=tuple(issue for issue in Issue if issue in unmet),
+        issues=tuple(one.name for one in criteria if one.name in unmet),
         summary=report.summary,
-        contradictory=_contradicts_itself(report, unmet),
+        contradictory=_contradicts_itself(report, unmet, criteria),
         caps=tuple(caps),
         repairs=report.repairs,
         acceptable=verdict is not Verdict.FAIL and score >= threshold,
@@ -54,13 +58,13 @@ def judged(
     )
 
 
-def judged_unparsable(problem: str) -> Evaluation:
-    """The evaluation of an answer without a code: score 0, and no evaluator is asked."""
+def judge_unparsable(problem: str) -> Evaluation:
+    """Returns the evaluation of an answer without a label: score 0, and no evaluator is asked."""
     return Evaluation(
         verdict=Verdict.FAIL,
         score=0,
         raw_score=0,
-        issues=(Issue.FORMAT,),
+        issues=(FORMAT.name,),
         summary="",
         contradictory=False,
         caps=(f"no code could be read, {problem}: 0",),
@@ -68,17 +72,19 @@ def judged_unparsable(problem: str) -> Evaluation:
     )
 
 
-def _limits(report: ReportReply) -> Iterator[tuple[int, str]]:
-    for issue, cap in CAPS.items():
-        if issue in report.issues:
-            yield cap, f"issue {issue}"
+def _limits(report: ReportReply, criteria: Sequence[Criterion]) -> Iterator[tuple[int, str]]:
+    for criterion in criteria:
+        if criterion.cap is not None and criterion.name in report.issues:
+            yield criterion.cap, f"issue {criterion.name}"
     yield TOP[report.verdict], f"verdict {report.verdict}"
 
 
-def _contradicts_itself(report: ReportReply, unmet: set[Issue]) -> bool:
+def _contradicts_itself(
+    report: ReportReply, unmet: set[str], criteria: Sequence[Criterion]
+) -> bool:
     """Verdict and score are of two bands, or a verdict goes with issues that exclude it."""
     passed = report.verdict is not Verdict.FAIL
-    excluded = any(issue in report.issues for issue in CAPS)
+    excluded = any(one.cap is not None and one.name in report.issues for one in criteria)
     unfounded = not passed and not unmet
     return (
         report.verdict is not _band(report.score, WEAK_PASS_FROM)

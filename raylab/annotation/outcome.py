@@ -54,17 +54,6 @@ class Verdict(StrEnum):
     FAIL = "FAIL"
 
 
-class Issue(StrEnum):
-    """The evaluator's criteria, named where one is not met."""
-
-    FORMAT = "format"
-    MECHANISM = "mechanism"
-    EXECUTION = "execution"
-    """Parallelism or pipelines taken for a mechanism."""
-    COMPOSITION = "composition"
-    ATTRIBUTES = "attributes"
-
-
 class Call(Strict):
     """One answered call and what it was for; the reply's key finds it in the archive."""
 
@@ -101,7 +90,8 @@ class Evaluation(Strict):
     """0 to 100, after the caps."""
     raw_score: int
     """As the evaluator gave it."""
-    issues: tuple[Issue, ...]
+    issues: tuple[str, ...]
+    """Names of the criteria that are not met, in the order of the codebook."""
     summary: str
     contradictory: bool
     """Verdict and score, or verdict and issues, say different things."""

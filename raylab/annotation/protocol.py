@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
 from raylab.annotation.cases import Case
-from raylab.annotation.judging import judged, judged_unparsable
+from raylab.annotation.judging import judge, judge_unparsable
 from raylab.annotation.outcome import (
     Adjudication,
     Answer,
@@ -25,20 +25,7 @@ from raylab.annotation.outcome import (
     Outcome,
     Status,
 )
-from raylab.annotation.replies import (
-    Candidates,
-    ChoiceReply,
-    CodeReply,
-    ReportReply,
-    UnreadableError,
-    clean,
-    read_choice,
-    read_choice_word,
-    read_code,
-    read_grade,
-    read_report,
-    read_word,
-)
+from raylab.annotation.replies import Candidates, ChoiceReply, LabelReply, ReplyReader, ReportReply
 from raylab.annotation.roles import (
     ADJUDICATE,
     CONFIRM,
@@ -53,11 +40,12 @@ from raylab.codebook import Agreement, Label, compare
 from raylab.config.base import AS_PUBLISHED
 from raylab.errors import CallError
 from raylab.llm.chat import Chat, Message
-from raylab.opt.prompts import WORDS, PromptFile, neutral, shortened
+from raylab.llm.json_replies import UnreadableError, clean
+from raylab.llm.prompts import PromptFile, neutral, shortened
 
-__all__ = ["Relation", "Settings", "Step", "annotate", "confirm", "next_step", "shown_order"]
+__all__ = ["Relation", "Settings", "Step", "annotate", "confirm", "draw_order", "next_step"]
 
-R = TypeVar("R", CodeReply, ReportReply, ChoiceReply)
+R = TypeVar("R", LabelReply, ReportReply, ChoiceReply)
 
 
 class Relation(StrEnum):
@@ -97,7 +85,7 @@ def next_step(acceptable: tuple[bool, bool], relation: Relation, settings: Setti
             return Step.ADJUDICATE if settings.policy == "lenient" else Step.HUMAN
 
 
-def shown_order(seed: int, case: str) -> tuple[Side, Side]:
+def draw_order(seed: int, case: str) -> tuple[Side, Side]:
     """The order in which A and B of a case are shown, drawn by seed and case id."""
     digest = hashlib.sha256(f"{seed}:{case}".encode(errors="surrogatepass")).digest()
     return ("A", "B") if digest[0] % 2 == 0 else ("B", "A")
@@ -163,6 +151,7 @@ class _Course:
 
     def __init__(self, case: Case, chat: Chat, settings: Settings, generation: str) -> None:
         self.case, self.chat, self.settings = case, chat, settings
+        self.reader = ReplyReader(settings.prompts.form, settings.codebook.criteria)
         self.generation = generation
         self.started = datetime.now(UTC)
         self.calls: list[Call] = []
@@ -188,14 +177,13 @@ class _Course:
                 "failed:description",
                 f"the description has {length:,} characters and the prompt {prompt.name} takes "
                 f"{prompt.longest:,}: shorten it to what says how the system works"
-                + (", or choose another llm.prompt" if self.settings.prompts.words else ""),
+                + (", or choose another llm.prompt" if self.settings.prompts.warning else ""),
             )
 
     # Stages
 
     async def classify(self, side: Side) -> None:
         settings = self.settings
-        read = read_word if settings.prompts.words else read_code
         content = {"description": self.case.description}
         try:
             reply, calls = await self.ask(
@@ -203,7 +191,7 @@ class _Course:
                 settings.annotators[side],
                 settings.prompts.classify,
                 content,
-                read,
+                self.reader.read_label,
             )
         except _Unread as unread:
             self.classified[side] = Classification(
@@ -231,19 +219,27 @@ class _Course:
 
     async def evaluate(self, stage: str, classification: Classification) -> Evaluation:
         if classification.label is None:
-            return judged_unparsable(classification.problem or "no reason given")
+            return judge_unparsable(classification.problem or "no reason given")
         prompts = self.settings.prompts
-        prompt, read = prompts.evaluate, read_grade if prompts.words else read_report
+        prompt = prompts.evaluate
         content = {
             "description": self.case.description,
-            "code": self.shown_code(classification.label),
+            "code": self.settings.prompts.form.show(classification.label),
             "rationale": shortened(classification.rationale, prompt.shown),
         }
         try:
-            report, calls = await self.ask(stage, self.settings.evaluator, prompt, content, read)
+            report, calls = await self.ask(
+                stage, self.settings.evaluator, prompt, content, self.reader.read_report
+            )
         except _Unread as unread:
             raise _unreadable(stage, unread) from unread
-        return judged(report, classification.format, self.settings.threshold, calls)
+        return judge(
+            report,
+            classification.format,
+            self.settings.threshold,
+            self.settings.codebook.criteria,
+            calls,
+        )
 
     async def adjudicate(self) -> Adjudication:
         """The adjudicator's choice, without confirmation.
@@ -251,7 +247,7 @@ class _Course:
         Candidates are shown in an order drawn by seed and case, and without their names.
         """
         prompts = self.settings.prompts
-        order = shown_order(self.settings.seed, self.case.id)
+        order = draw_order(self.settings.seed, self.case.id)
         shown: Candidates = {
             "first": self.label_of(order[0]),
             "second": self.label_of(order[1]),
@@ -260,14 +256,13 @@ class _Course:
             "description": self.case.description,
             "candidates": [self.candidate(side) for side in order],
         }
-        read_one = read_choice_word if prompts.words else read_choice
         try:
             reply, calls = await self.ask(
                 ADJUDICATE,
                 self.settings.adjudicator,
                 prompts.adjudicate,
                 content,
-                lambda text, finish_reason: read_one(text, shown, finish_reason),
+                lambda text, finish_reason: self.reader.read_choice(text, shown, finish_reason),
             )
         except _Unread as unread:
             raise _unreadable(ADJUDICATE, unread) from unread
@@ -282,11 +277,11 @@ class _Course:
         shown = self.settings.prompts.adjudicate.shown
         classification, evaluation = self.classified[side], self.evaluated[side]
         return {
-            "code": self.shown_code(self.label_of(side)),
+            "code": self.settings.prompts.form.show(self.label_of(side)),
             "rationale": shortened(classification.rationale, shown),
             "verdict": evaluation.verdict.value,
             "score": evaluation.score,
-            "issues": [issue.value for issue in evaluation.issues],
+            "issues": list(evaluation.issues),
             "summary": shortened(evaluation.summary, shown),
         }
 
@@ -295,13 +290,6 @@ class _Course:
         label = self.classified[side].label
         assert label is not None, f"{side} gave no label"
         return label
-
-    def shown_code(self, label: Label) -> str:
-        """A canonical line, or the word for it where models are asked for words."""
-        line = str(label)
-        if not self.settings.prompts.words:
-            return line
-        return next((word for word, root in WORDS.items() if line == f"OPT={root}"), line)
 
     # Decision
 
@@ -356,7 +344,7 @@ class _Course:
     async def ask(
         self,
         stage: str,
-        speaker: RoleModel,
+        asked: RoleModel,
         prompt: PromptFile,
         content: dict[str, Any],
         read: Callable[[str, str], R],
@@ -368,16 +356,16 @@ class _Course:
             _Ended: The call failed.
         """
         messages = prompt.messages(**content)
-        first = await self.call(stage, speaker, prompt, messages, prompt)
+        first = await self.call(stage, asked, prompt, messages, prompt)
         try:
             return read(first.reply.text, first.reply.finish_reason), (first,)
         except UnreadableError as error:
             problem = str(error)
         repair = self.settings.prompts.repair
         said = shortened(neutral(first.reply.text), prompt.shown) or "(no text)"
-        asked = repair.messages(problem=neutral(problem), keys=prompt.keys)
-        turns = (*messages, Message("assistant", said), *asked)
-        second = await self.call(repair_stage(stage), speaker, repair, turns, prompt)
+        request = repair.messages(problem=neutral(problem), keys=prompt.keys)
+        turns = (*messages, Message("assistant", said), *request)
+        second = await self.call(repair_stage(stage), asked, repair, turns, prompt)
         try:
             reply = read(second.reply.text, second.reply.finish_reason)
         except UnreadableError as error:
@@ -387,7 +375,7 @@ class _Course:
     async def call(
         self,
         stage: str,
-        speaker: RoleModel,
+        asked: RoleModel,
         prompt: PromptFile,
         messages: tuple[Message, ...],
         expected: PromptFile,
@@ -396,22 +384,22 @@ class _Course:
 
         Args:
             stage: Role of the call.
-            speaker: Who answers.
+            asked: Who answers.
             prompt: What the last turn is made of.
             messages: The turns.
             expected: The prompt whose schema the reply should satisfy.
         """
-        request = speaker.request(messages, expected.schema, self.settings.salt)
+        request = asked.request(messages, expected.schema, self.settings.salt)
         try:
             reply = await self.chat.complete(request, self.case.description_hash, stage)
         except CallError as error:
             raise _Ended(Status.FAILED, f"failed:{stage}", f"{stage}: {error}") from error
         call = Call(
             stage=stage,
-            model=speaker.chat.model,
+            model=asked.chat.model,
             prompt=prompt.label,
             prompt_hash=prompt.hash,
-            seed=speaker.chat.seed,
+            seed=asked.chat.seed,
             reply=replace(
                 reply, response_model=clean(reply.response_model), text=clean(reply.text)
             ),
@@ -486,9 +474,9 @@ def _rank(error: BaseException) -> int:
     return 1 if error.status is Status.FAILED else 2
 
 
-def _classification(reply: CodeReply | ChoiceReply, calls: tuple[Call, ...]) -> Classification:
+def _classification(reply: LabelReply | ChoiceReply, calls: tuple[Call, ...]) -> Classification:
     return Classification(
-        label=reply.code,
+        label=reply.label,
         rationale=reply.rationale,
         format="repaired" if reply.repairs else "strict",
         repairs=reply.repairs,

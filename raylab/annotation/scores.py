@@ -21,7 +21,6 @@ from raylab.errors import ConfigError
 from raylab.runs.eval_logs import EvalLog
 from raylab.runs.records import Part
 
-DATASET = "opt-code"
 LEAST_CASES = 1
 """Cases of a file; more would cost roots of the packaged cases, of whose halves some have one."""
 ACCURACY = "accuracy"
@@ -243,7 +242,7 @@ class _Counts:
         return EvalLog(
             model=name,
             task=root,
-            dataset=f"{DATASET}/{generation}",
+            dataset=f"{self._codebook.name}/{generation}",
             samples=sums.cases,
             metrics=sums.metrics(),
             created=created,

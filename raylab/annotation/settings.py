@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, EVALUATOR, Side
-from raylab.codebook import Codebook
+from raylab.codebook import Codebook, PromptSet
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
+from raylab.errors import ConfigError
 from raylab.llm.chat import ChatRequest, Message
-from raylab.opt.prompts import PromptSet, prompt_set
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,16 @@ class Settings:
     def build(
         cls, llm: LlmConfig, protocol: ProtocolConfig, codebook: Codebook, salt: str = ""
     ) -> "Settings":
-        """The settings of a configuration."""
+        """Returns the settings of a configuration.
+
+        Raises:
+            ConfigError: The codebook has no prompts of the configured style.
+        """
         models = {
             role: RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
             for role, chat in llm.roles.items()
         }
-        prompts = prompt_set(llm.prompt)
+        prompts = _prompts(llm.prompt, codebook)
         return cls(
             annotators={side: models[role] for side, role in ANNOTATORS.items()},
             evaluator=models[EVALUATOR],
@@ -112,6 +116,12 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
     return Settings.build(config.llm, config.protocol, codebook, salt)
 
 
+def _prompts(style: str, codebook: Codebook) -> PromptSet:
+    if style not in codebook.styles:
+        raise ConfigError(f"llm.prompt={style} is none of {', '.join(codebook.styles)}")
+    return codebook.prompts(style)
+
+
 def _warnings(models: Mapping[str, RoleModel], prompts: PromptSet) -> Iterator[str]:
     a, b = (models[role] for role in ANNOTATORS.values())
     if a.is_same_model(b) and a.chat.temperature == b.chat.temperature == 0:
@@ -126,8 +136,5 @@ def _warnings(models: Mapping[str, RoleModel], prompts: PromptSet) -> Iterator[s
         same = [name for name in ANNOTATORS.values() if models[role].is_same_model(models[name])]
         if same:
             yield f"the {role} is the model of {' and '.join(same)}: {consequence}"
-    if prompts.words:
-        yield (
-            "llm.prompt=word is for models too small to judge: no verdict, score or pass "
-            "rate of such a run says anything about quality, and every code is a single root"
-        )
+    if prompts.warning:
+        yield prompts.warning

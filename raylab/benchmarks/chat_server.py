@@ -15,7 +15,6 @@ from typing import Any
 
 from aiohttp import web
 
-from raylab.config.annotation import Prompt
 from raylab.opt.prompts import prompt_set
 
 CODE = "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"
@@ -63,7 +62,7 @@ def chat_server(latency: float) -> Generator[str]:
 
 
 async def _serve(latency: float) -> None:
-    prompts = prompt_set(Prompt.MAXIMAL)
+    prompts = prompt_set("maximal")
     bodies = {
         f'"{model}"'.encode(): _completion(prompt.keys, model)
         for model, prompt in {

@@ -37,7 +37,6 @@ from raylab.errors import StoppedError
 from raylab.llm.embedded import SMOKE_NOTICE, Embedded, embedded_if_used, uses_embedded
 from raylab.llm.rate_limits import limited_endpoints, share_concurrency
 from raylab.log import log_line
-from raylab.opt.prompts import prompt_catalogue
 from raylab.report.annotation_progress import AnnotationProgress
 from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
@@ -67,7 +66,12 @@ def run_annotate(config: AnnotateConfig) -> None:
     with Archive.open(location) as archive:
         versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
         archive.start_run(run.name, identity_of(config), versions, run.id)
-        archive.add_prompts(prompt_catalogue())
+        archive.add_prompts(
+            {
+                prompt_hash: (prompt.name, prompt.version, prompt.text)
+                for prompt_hash, prompt in codebook.prompt_catalogue().items()
+            }
+        )
         if not run.finished:
             _annotate(config, codebook, run, archive, location)
             archive.run(run.name).finish()

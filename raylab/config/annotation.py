@@ -1,6 +1,5 @@
 """The configuration of the annotation protocol."""
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -14,15 +13,6 @@ from raylab.config.base import Location, Strict, Text
 from raylab.config.llm import Budget, ChatModel, Endpoint, Price
 
 
-class Prompt(StrEnum):
-    """The classifier's prompt."""
-
-    MINIMAL = "minimal"
-    MAXIMAL = "maximal"
-    WORD = "word"
-    """One plain word from a list, for models too small for codes."""
-
-
 class LlmConfig(Strict):
     """The models of the protocol and where they are served."""
 
@@ -32,8 +22,8 @@ class LlmConfig(Strict):
     """Another model than A, or the same with another seed."""
     evaluator: ChatModel
     adjudicator: ChatModel
-    prompt: Prompt = Prompt.MAXIMAL
-    """What the annotators are told; `word` asks all roles for less."""
+    prompt: Text = "maximal"
+    """Style of the prompts: minimal, maximal, or word, which asks all roles for one plain word."""
     prices: dict[Text, Price] = Field(default={})
     """By the name of the model."""
     budget: Budget = Budget()

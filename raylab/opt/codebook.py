@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-from raylab.codebook import Categories
+from raylab.codebook import Categories, Criterion, PromptSet
+from raylab.llm.prompts import PromptFile
 from raylab.opt.code import LONG_NAMES, OptCode, Root, bare, parse, read_canonical
+from raylab.opt.criteria import CRITERIA, EXECUTION
 from raylab.opt.distance import Distance, load_distance
+from raylab.opt.prompts import STYLES, prompt_catalogue, prompt_set
 
 VERSION = "1.0"
 """Version of the set of roots."""
@@ -22,8 +25,12 @@ class OptCodebook:
     """
 
     distance: Distance
+    name: str = "opt-code"
     version: str = VERSION
     label_name: str = "an OPT-Code"
+    criteria: tuple[Criterion, ...] = CRITERIA
+    execution_criterion: str = EXECUTION
+    styles: tuple[str, ...] = STYLES
 
     @property
     def case_sets(self) -> Mapping[str, str]:
@@ -46,6 +53,14 @@ class OptCodebook:
     def execution_bait(self) -> Categories:
         """The roots to whose mechanism parallelism can belong."""
         return frozenset({Root.EVO, Root.SCH, Root.SWM})
+
+    def prompts(self, style: str) -> PromptSet:
+        """Returns the prompts of a style."""
+        return prompt_set(style)
+
+    def prompt_catalogue(self) -> Mapping[str, PromptFile]:
+        """Returns every prompt by its hash."""
+        return prompt_catalogue()
 
     def parse(self, text: str) -> OptCode:
         """Reads the code that a text gives, see `raylab.opt.code.parse`."""

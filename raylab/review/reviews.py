@@ -11,7 +11,6 @@ from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.human.confirm import settle
 from raylab.annotation.human.review_file import UNDO, Choice, chosen_label, human_decision
 from raylab.annotation.outcome import HumanDecision, Outcome
-from raylab.annotation.replies import clean
 from raylab.annotation.run import archive_location, recorded_run
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import HUMAN, CurrentCase, Draft, Lease, StoredDecision
@@ -22,6 +21,7 @@ from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import DataError, LabelError, LeaseError
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
+from raylab.llm.json_replies import clean
 from raylab.taxonomies import choose_codebook
 
 LONGEST_JUSTIFICATION = 10_000

@@ -6,7 +6,7 @@ from typing import Any
 
 from raylab.annotation.cases import Case
 from raylab.annotation.protocol import Settings
-from raylab.config.annotation import LlmConfig, Prompt, ProtocolConfig
+from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.opt.code import parse
@@ -122,7 +122,7 @@ def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:
         annotator_b=ChatModel(model="beta"),
         evaluator=ChatModel(model="gamma"),
         adjudicator=ChatModel(model="delta"),
-        prompt=Prompt(prompt),
+        prompt=prompt,
     )
     rules = ProtocolConfig(**protocol)
     return Settings.build(llm, rules, choose_codebook(rules))

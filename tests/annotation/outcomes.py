@@ -13,7 +13,6 @@ from raylab.annotation.outcome import (
     Classification,
     Evaluation,
     HumanDecision,
-    Issue,
     Outcome,
     Status,
     Verdict,
@@ -64,7 +63,7 @@ def answer(code: str | None, calls: Sequence[Call] | None = None, **changes: Any
 
 
 def report(
-    verdict: str = "PASS", score: int = 90, issues: Iterable[Issue] = (), **changes: Any
+    verdict: str = "PASS", score: int = 90, issues: Iterable[str] = (), **changes: Any
 ) -> Evaluation:
     given: dict[str, Any] = {
         "raw_verdict": Verdict(verdict),
@@ -82,7 +81,7 @@ def report(
 def unread() -> Evaluation:
     """The evaluation of an answer without a code."""
     caps = ("no code could be read, it is empty: 0",)
-    return report("FAIL", 0, (Issue.FORMAT,), raw_verdict=None, caps=caps, calls=())
+    return report("FAIL", 0, ("format",), raw_verdict=None, caps=caps, calls=())
 
 
 def outcome(
@@ -171,7 +170,7 @@ def _unparsable_without_code(one: Classification | None) -> Classification | Non
 
 
 def _evaluations() -> st.SearchStrategy[Evaluation]:
-    issues = st.sets(st.sampled_from(list(Issue)))
+    issues = st.sets(st.sampled_from([one.name for one in CODEBOOK.criteria]))
     verdicts = st.sampled_from([verdict.value for verdict in Verdict])
     judged = st.builds(report, verdicts, st.integers(0, 100), issues, contradictory=st.booleans())
     return st.one_of(judged, st.builds(unread))

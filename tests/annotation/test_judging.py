@@ -1,10 +1,11 @@
 import pytest
 
-from raylab.annotation.judging import Format, judged, judged_unparsable
-from raylab.annotation.outcome import Issue, Verdict
+from raylab.annotation.judging import Format, judge, judge_unparsable
+from raylab.annotation.outcome import Verdict
 from raylab.annotation.replies import ReportReply
+from raylab.opt.criteria import CRITERIA
 
-NAMES = {"mechanism": Issue.MECHANISM, "execution": Issue.EXECUTION, "fields": Issue.ATTRIBUTES}
+NAMES = {"mechanism": "mechanism", "execution": "execution", "fields": "attributes"}
 
 # What the evaluator says: verdict, score, issues; what counts: verdict, score, acceptable, and
 # whether the report contradicts itself. Bands: PASS from 85, WEAK_PASS from 70. Caps: mechanism
@@ -41,7 +42,7 @@ REPORTS = """
 def test_worse_half_of_a_report_counts(line: list[str]) -> None:
     said, raw, issues, verdict, score, acceptable, contradictory = line
     listed = tuple(NAMES[name] for name in issues.split(",") if name != "-")
-    evaluation = judged(ReportReply(Verdict(said), int(raw), listed, "so"), "strict", 70)
+    evaluation = judge(ReportReply(Verdict(said), int(raw), listed, "so"), "strict", 70, CRITERIA)
     assert (evaluation.verdict, evaluation.score) == (verdict, int(score))
     assert (evaluation.raw_verdict, evaluation.raw_score) == (said, int(raw))
     assert evaluation.acceptable is (acceptable == "yes")
@@ -65,26 +66,26 @@ def test_worse_half_of_a_report_counts(line: list[str]) -> None:
 def test_threshold_moves_what_is_acceptable(
     said: Verdict, raw: int, threshold: int, acceptable: bool
 ) -> None:
-    report = ReportReply(said, raw, (Issue.ATTRIBUTES,), "")
-    assert judged(report, "strict", threshold).acceptable is acceptable
+    report = ReportReply(said, raw, ("attributes",), "")
+    assert judge(report, "strict", threshold, CRITERIA).acceptable is acceptable
 
 
 @pytest.mark.parametrize(("form", "unmet"), [("strict", False), ("repaired", True)])
 def test_format_is_computed(form: Format, unmet: bool) -> None:
-    evaluation = judged(ReportReply(Verdict.PASS, 90, (), ""), form, 70)
-    assert (Issue.FORMAT in evaluation.issues) is unmet
+    evaluation = judge(ReportReply(Verdict.PASS, 90, (), ""), form, 70, CRITERIA)
+    assert ("format" in evaluation.issues) is unmet
     assert evaluation.acceptable and not evaluation.contradictory
 
 
 def test_caps_say_why() -> None:
-    report = ReportReply(Verdict.PASS, 95, (Issue.MECHANISM, Issue.EXECUTION), "")
-    assert judged(report, "strict", 70).caps == ("issue mechanism: at most 50",)
-    report = ReportReply(Verdict.WEAK_PASS, 95, (Issue.EXECUTION,), "")
-    assert judged(report, "strict", 70).caps == ("issue execution: at most 60",)
+    report = ReportReply(Verdict.PASS, 95, ("mechanism", "execution"), "")
+    assert judge(report, "strict", 70, CRITERIA).caps == ("issue mechanism: at most 50",)
+    report = ReportReply(Verdict.WEAK_PASS, 95, ("execution",), "")
+    assert judge(report, "strict", 70, CRITERIA).caps == ("issue execution: at most 60",)
 
 
 def test_answer_without_a_code() -> None:
-    evaluation = judged_unparsable("it is empty")
+    evaluation = judge_unparsable("it is empty")
     assert (evaluation.verdict, evaluation.score) == (Verdict.FAIL, 0)
-    assert evaluation.issues == (Issue.FORMAT,) and not evaluation.acceptable
+    assert evaluation.issues == ("format",) and not evaluation.acceptable
     assert evaluation.caps == ("no code could be read, it is empty: 0",)

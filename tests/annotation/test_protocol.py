@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raylab.annotation.archived import read_outcome
 from raylab.annotation.cases import Case
 from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
-from raylab.annotation.protocol import Settings, annotate, confirm, shown_order
+from raylab.annotation.protocol import Settings, annotate, confirm, draw_order
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel, Endpoint
 from raylab.errors import BudgetError, CallError, DataError, EndpointError, StoppedError
@@ -151,7 +151,7 @@ def test_fields_after_the_roots_do_not_make_codes_differ() -> None:
 def test_adjudicated_case_is_confirmed() -> None:
     outcome = outcome_of(DISPUTED)
     assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT=Lrn+Ctl{FIELDS}"
-    order = "".join(shown_order(307, CASE.id))
+    order = "".join(draw_order(307, CASE.id))
     assert outcome.path[4:] == (
         "compare:roots",
         f"adjudicate:{order}:synthesis",
@@ -185,14 +185,14 @@ def test_threshold_is_the_least_acceptable_score() -> None:
 
 @pytest.mark.parametrize("seed", [0, 307])
 def test_order_is_drawn_by_seed_and_case(seed: int) -> None:
-    orders = [shown_order(seed, f"case-{number}") for number in range(400)]
+    orders = [draw_order(seed, f"case-{number}") for number in range(400)]
     assert 150 < orders.count(("A", "B")) < 250
-    assert orders == [shown_order(seed, f"case-{number}") for number in range(400)]
-    assert orders != [shown_order(seed + 1, f"case-{number}") for number in range(400)]
+    assert orders == [draw_order(seed, f"case-{number}") for number in range(400)]
+    assert orders != [draw_order(seed + 1, f"case-{number}") for number in range(400)]
 
 
 def test_order_is_the_same_forever() -> None:
-    assert [shown_order(307, f"case-{n}")[0] for n in range(12)] == list("BABBBABAABBA")
+    assert [draw_order(307, f"case-{n}")[0] for n in range(12)] == list("BABBBABAABBA")
 
 
 @pytest.mark.parametrize("choice", ["first", "second"])
@@ -200,7 +200,7 @@ def test_adjudicator_sees_the_candidates_in_the_order_logged(choice: str) -> Non
     met: set[tuple[str, str]] = set()
     for number in range(20):
         case = Case(f"case-{number}", CASE.description)
-        order = shown_order(307, case.id)
+        order = draw_order(307, case.id)
         roots = {"A": "Ctl", "B": "Lrn"}
         side = order[choice == "second"]
         chat = ScriptedChat({**DISPUTED, "adjudicate": settled(choice, roots[side])})

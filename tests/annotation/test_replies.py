@@ -6,20 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.annotation.outcome import Issue, Verdict
-from raylab.annotation.replies import (
-    Candidates,
-    UnreadableError,
-    clean,
-    read_choice,
-    read_choice_word,
-    read_code,
-    read_grade,
-    read_report,
-    read_word,
-)
+from raylab.annotation.outcome import Verdict
+from raylab.annotation.replies import Candidates, ReplyReader
+from raylab.llm.json_replies import UnreadableError, clean
+from raylab.opt.answers import CODE_ANSWERS, WORD_ANSWERS
 from raylab.opt.code import OptCode, parse
+from raylab.opt.criteria import CRITERIA
 from tests.annotation.chats import FIELDS, coded, graded, settled
+
+CODES = ReplyReader(CODE_ANSWERS, CRITERIA)
+ANSWERS_IN_WORDS = ReplyReader(WORD_ANSWERS, CRITERIA)
+read_code, read_report, read_choice = CODES.read_label, CODES.read_report, CODES.read_choice
+read_word, read_grade = ANSWERS_IN_WORDS.read_label, ANSWERS_IN_WORDS.read_report
+read_choice_word = ANSWERS_IN_WORDS.read_choice
 
 FIRST, SECOND = parse(f"OPT=Ctl{FIELDS}"), parse(f"OPT=Lrn{FIELDS}")
 SHOWN: Candidates = {"first": FIRST, "second": SECOND}
@@ -28,7 +27,7 @@ EVO = f"OPT=Evo{FIELDS}"
 
 def test_code_as_asked_for_needs_no_repair() -> None:
     reply = read_code(coded("Evo/Lrn", "a population whose members learn"))
-    assert str(reply.code) == f"OPT=Evo/Lrn{FIELDS}"
+    assert str(reply.label) == f"OPT=Evo/Lrn{FIELDS}"
     assert (reply.rationale, reply.repairs) == ("a population whose members learn", ())
 
 
@@ -60,7 +59,7 @@ def test_code_as_asked_for_needs_no_repair() -> None:
 )
 def test_code_with_a_repair(text: str, repair: str) -> None:
     reply = read_code(text)
-    assert str(reply.code).startswith("OPT=Evo")
+    assert str(reply.label).startswith("OPT=Evo")
     assert reply.repairs and any(repair in one for one in reply.repairs), reply.repairs
 
 
@@ -106,7 +105,7 @@ def test_no_code(text: str, finish_reason: str, problem: str) -> None:
 )
 def test_word(text: str, roots: str, strict: bool) -> None:
     reply = read_word(text)
-    assert reply.code.composition == roots
+    assert reply.label.composition == roots
     assert (reply.repairs == ()) is strict
 
 
@@ -127,7 +126,7 @@ def test_no_word(text: str, problem: str) -> None:
 def test_report_as_asked_for_needs_no_repair() -> None:
     reply = read_report(graded("WEAK_PASS", 72, ["composition", "attributes"]))
     assert (reply.verdict, reply.score, reply.summary) == (Verdict.WEAK_PASS, 72, "so it seems")
-    assert reply.issues == (Issue.COMPOSITION, Issue.ATTRIBUTES) and reply.repairs == ()
+    assert reply.issues == ("composition", "attributes") and reply.repairs == ()
 
 
 @pytest.mark.parametrize(
@@ -206,9 +205,9 @@ def test_ambiguous_prose_is_not_guessed(text: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "issues"), [("PASS", ()), ("WEAK_PASS", ()), ("FAIL", (Issue.MECHANISM,))]
+    ("verdict", "issues"), [("PASS", ()), ("WEAK_PASS", ()), ("FAIL", ("mechanism",))]
 )
-def test_grade_judges_the_mechanism_alone(verdict: str, issues: tuple[Issue, ...]) -> None:
+def test_grade_judges_the_mechanism_alone(verdict: str, issues: tuple[...]) -> None:
     text = json.dumps({"summary": "x", "score": 80, "verdict": verdict})
     reply = read_grade(text)
     assert (reply.issues, reply.repairs) == (issues, ())
@@ -238,7 +237,7 @@ def test_grade_judges_the_mechanism_alone(verdict: str, issues: tuple[Issue, ...
 )
 def test_choice(text: str, choice: str, line: str, strict: bool) -> None:
     reply = read_choice(text, SHOWN)
-    assert (reply.choice, str(reply.code)) == (choice, line)
+    assert (reply.choice, str(reply.label)) == (choice, line)
     assert (reply.repairs == ()) is strict
 
 
@@ -267,7 +266,7 @@ def test_choice_between_equal_codes_is_the_one_named() -> None:
 def test_choice_in_words() -> None:
     assert read_choice_word('{"reason": "r", "word": "learning"}', SHOWN).choice == "second"
     reply = read_choice_word('{"reason": "r", "word": "swarm"}', SHOWN)
-    assert (reply.choice, str(reply.code)) == ("synthesis", "OPT=Swm")
+    assert (reply.choice, str(reply.label)) == ("synthesis", "OPT=Swm")
 
 
 def test_clean_leaves_only_what_a_database_takes() -> None:

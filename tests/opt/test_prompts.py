@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,24 +17,20 @@ from hypothesis import strategies as st
 from raylab.annotation.cases import Case, packaged_cases
 from raylab.annotation.outcome import Status
 from raylab.annotation.protocol import annotate
-from raylab.annotation.replies import UnreadableError, read_code, read_report
-from raylab.config.annotation import Prompt
+from raylab.annotation.replies import ReplyReader
 from raylab.errors import DataError
+from raylab.llm.json_replies import UnreadableError
+from raylab.llm.prompts import PromptFile, fenced, neutral, shortened
 from raylab.opt import prompts
+from raylab.opt.answers import CODE_ANSWERS, WORDS
 from raylab.opt.code import Root, parse
-from raylab.opt.prompts import (
-    WORDS,
-    PromptFile,
-    fenced,
-    load_prompt,
-    neutral,
-    prompt_catalogue,
-    prompt_set,
-    shortened,
-)
+from raylab.opt.criteria import CRITERIA
+from raylab.opt.prompts import STYLES, load_prompt, prompt_catalogue, prompt_set
 from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
 from tests.annotation.outcomes import CODEBOOK
 
+READER = ReplyReader(CODE_ANSWERS, CRITERIA)
+read_code, read_report = READER.read_label, READER.read_report
 PACKAGE = Path(prompts.__file__).parent
 INJECTIONS = list(packaged_cases("injections", CODEBOOK))
 
@@ -75,15 +70,15 @@ CONTENT: dict[str, Any] = {
 
 def content_of(prompt: PromptFile) -> dict[str, Any]:
     """Content for the variables of a prompt."""
-    return {name: CONTENT[name] for name in prompts._variables(prompt.name)}
+    return {name: CONTENT[name] for name in prompt.variables}
 
 
 def test_catalogue_proves_itself() -> None:
     catalogue = prompt_catalogue()
-    assert {name for name, _, _ in catalogue.values()} == VERSIONS.keys()
-    for digest, (name, version, text) in catalogue.items():
-        assert hashlib.sha256(text.encode()).hexdigest() == digest == load_prompt(name).hash
-        assert load_prompt(name).label == f"{name}@{version}"
+    assert {prompt.name for prompt in catalogue.values()} == VERSIONS.keys()
+    for digest, prompt in catalogue.items():
+        assert hashlib.sha256(prompt.text.encode()).hexdigest() == digest
+        assert prompt.label == f"{prompt.name}@{prompt.version}"
 
 
 @pytest.mark.parametrize("name", VERSIONS)
@@ -96,10 +91,7 @@ def test_another_text_has_another_version(name: str) -> None:
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The prompt files in a directory where they may be changed."""
     shutil.copytree(PACKAGE / "prompts", tmp_path / "prompts")
-    environment = prompts._environment().overlay(
-        loader=jinja2.FileSystemLoader(tmp_path / "prompts")
-    )
-    monkeypatch.setattr(prompts, "_environment", lambda: environment)
+    monkeypatch.setattr(prompts, "FOLDER", tmp_path / "prompts")
     load_prompt.cache_clear()
     yield tmp_path / "prompts"
     load_prompt.cache_clear()
@@ -160,12 +152,12 @@ def test_content_is_what_the_file_takes(prompt: PromptFile) -> None:
 
 
 def test_every_configured_prompt_has_its_files() -> None:
-    assert {prompt_set(prompt).classify.name for prompt in Prompt} == {
+    assert {prompt_set(style).classify.name for style in STYLES} == {
         "classify_minimal",
         "classify_maximal",
         "classify_word",
     }
-    assert [prompt for prompt in Prompt if prompt_set(prompt).words] == [Prompt.WORD]
+    assert [style for style in STYLES if prompt_set(style).warning] == ["word"]
 
 
 def test_maximal_prompt_defines_what_the_minimal_one_takes_as_known() -> None:
@@ -259,7 +251,7 @@ def test_schema_admits_full_lines_and_nothing_around_them() -> None:
 
 @given(text=st.from_regex(prompts.code_pattern(), fullmatch=True))
 def test_what_the_schema_admits_can_be_read(text: str) -> None:
-    code = read_code(json.dumps({"rationale": "r", "opt": text})).code
+    code = read_code(json.dumps({"rationale": "r", "opt": text})).label
     assert code.missing == () and code.categories <= set(Root)
 
 
@@ -347,7 +339,7 @@ def test_injections_are_many_and_labelled() -> None:
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
-@pytest.mark.parametrize("prompt", [prompt.value for prompt in Prompt])
+@pytest.mark.parametrize("prompt", STYLES)
 def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) -> None:
     plain = Case("plain", "A plain system.")
     assert case.gold is not None
@@ -395,11 +387,11 @@ def test_orders_in_a_rationale_stay_within_its_fence(case: Case) -> None:
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
 def test_reply_that_repeats_the_description_never_counts_by_it(case: Case) -> None:
     fence = fenced(case.description, "description")
-    assert read_code(f"{fence}\n{coded('Prb')}").code.composition == "Prb"
+    assert read_code(f"{fence}\n{coded('Prb')}").label.composition == "Prb"
     report = read_report(f"{fence}\n{graded('FAIL', 3)}")
     assert (report.verdict, report.score) == ("FAIL", 3)
     # Without its fence, an answer within the description cannot be told from the model's own.
     with contextlib.suppress(UnreadableError):
-        assert read_code(f"{case.description}\n{coded('Prb')}").code.composition == "Prb"
+        assert read_code(f"{case.description}\n{coded('Prb')}").label.composition == "Prb"
     with contextlib.suppress(UnreadableError):
         assert read_report(f"{case.description}\n{graded('FAIL', 3)}").score == 3

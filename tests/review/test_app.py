@@ -7,7 +7,7 @@ import pytest
 
 from raylab.annotation.archived import current_label, read_decision
 from raylab.annotation.outcome import HumanDecision
-from raylab.annotation.protocol import shown_order
+from raylab.annotation.protocol import draw_order
 from raylab.archive.records import HUMAN
 from raylab.config.jobs import AnnotateConfig
 from tests.annotation.outcomes import CODEBOOK
@@ -91,7 +91,7 @@ def test_a_case_shows_all_that_a_person_needs(office: Office) -> None:
     assert "Adjudication refused" in within["reason"]
     assert "the adjudicated code is not acceptable: FAIL 20" in within["reason"]
     assert "Only A names Sym." in within["differences"]
-    first, second = shown_order(5, "<b>bold</b>")
+    first, second = draw_order(5, "<b>bold</b>")
     shown = within["answers"]
     assert shown.index(f"Answer {first}") < shown.index(f"Answer {second}")
     assert options(browser) == [first, second, "own"]
@@ -108,7 +108,7 @@ def test_answers_stand_in_the_order_drawn(office: Office) -> None:
     for number, case in enumerate(("pool", "valve/hybrid", "<b>bold</b>", "long", "code"), 1):
         browser.get(f"/cases/{number}")
         orders.add(tuple(options(browser)))
-        assert tuple(options(browser)) == (*shown_order(5, case), "own")
+        assert tuple(options(browser)) == (*draw_order(5, case), "own")
     assert len(orders) == 2
 
 

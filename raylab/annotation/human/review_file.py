@@ -18,13 +18,12 @@ from raylab.annotation.outcome import (
     Classification,
     Evaluation,
     HumanDecision,
-    Issue,
     LabelField,
     Outcome,
     Status,
     Verdict,
 )
-from raylab.annotation.protocol import shown_order
+from raylab.annotation.protocol import draw_order
 from raylab.annotation.roles import SIDES, Side
 from raylab.codebook import Codebook, Label
 from raylab.config.base import Strict
@@ -43,7 +42,7 @@ class ShownReport(Strict):
 
     verdict: Verdict
     score: int
-    issues: tuple[Issue, ...]
+    issues: tuple[str, ...]
     summary: str
     contradictory: bool
     caps: tuple[str, ...]
@@ -132,7 +131,7 @@ def review_row(outcome: Outcome, description: str, seed: int) -> ReviewRow:
         description=description,
         candidates=tuple(
             NamedAnswer(name=side, **_shown(outcome.classification(side), outcome.evaluation(side)))
-            for side in shown_order(seed, outcome.case)
+            for side in draw_order(seed, outcome.case)
         ),
         adjudicated=None
         if adjudication is None

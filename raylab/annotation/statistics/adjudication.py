@@ -13,6 +13,7 @@ from raylab.annotation.statistics.annotators import (
     Judgements,
 )
 from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.codebook import Codebook
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
@@ -42,10 +43,10 @@ class AdjudicationReport(Part):
 class Adjudications:
     """Counts of adjudications."""
 
-    def __init__(self) -> None:
+    def __init__(self, codebook: Codebook) -> None:
         self._choices: Counter[str] = Counter()
         self._first = self._a_first = 0
-        self._formats, self._confirmations = AnswerFormats(), Judgements()
+        self._formats, self._confirmations = AnswerFormats(), Judgements(codebook)
 
     def add(self, adjudication: Adjudication | None) -> None:
         """Counts an adjudication, if there was one."""

@@ -5,10 +5,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from raylab.annotation.outcome import Classification, Evaluation, Issue, Verdict
+from raylab.annotation.outcome import Classification, Evaluation, Verdict
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
-from raylab.codebook import Label
+from raylab.codebook import Codebook, Label
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
@@ -53,7 +53,7 @@ class JudgementReport(Part):
     """As they hold, after the caps."""
     raw_verdicts: dict[Verdict, int]
     """As the evaluator gave them."""
-    issues: dict[Issue, int]
+    issues: dict[str, int]
     mean_score: float | None
     """From 0 to 100; None without an evaluation."""
     scores: dict[int, int]
@@ -128,11 +128,12 @@ class AnswerFormats:
 class Judgements:
     """Counts of the evaluator's judgements of one role's codes."""
 
-    def __init__(self) -> None:
+    def __init__(self, codebook: Codebook) -> None:
+        self._codebook = codebook
         self._verdicts: Counter[Verdict] = Counter()
         self._raw: Counter[Verdict | None] = Counter()
         self._scores: Counter[int] = Counter()
-        self._issues: Counter[Issue] = Counter()
+        self._issues: Counter[str] = Counter()
         self._caps, self._repairs = Texts(), Texts()
         self._acceptable = self._contradictory = self._repaired = 0
 
@@ -160,12 +161,12 @@ class Judgements:
             without_code=self._raw[None],
             pass_rate=proportion(evaluated - self._verdicts[Verdict.FAIL], evaluated),
             acceptable=proportion(self._acceptable, evaluated),
-            execution_issue=proportion(self._issues[Issue.EXECUTION], asked),
+            execution_issue=proportion(self._issues[self._codebook.execution_criterion], asked),
             contradictory=proportion(self._contradictory, asked),
             repaired=proportion(self._repaired, asked),
             verdicts={verdict: self._verdicts[verdict] for verdict in Verdict},
             raw_verdicts={verdict: self._raw[verdict] for verdict in Verdict},
-            issues={issue: self._issues[issue] for issue in Issue},
+            issues={one.name: self._issues[one.name] for one in self._codebook.criteria},
             mean_score=total / evaluated if evaluated else None,
             scores=self._bins(),
             caps=self._caps.summary(),
@@ -257,8 +258,9 @@ class Sources:
 class AnnotatorCounts:
     """Counts of one annotator's answers."""
 
-    def __init__(self) -> None:
-        self._formats, self._judgements, self._sources = AnswerFormats(), Judgements(), Sources()
+    def __init__(self, codebook: Codebook) -> None:
+        self._formats, self._sources = AnswerFormats(), Sources()
+        self._judgements = Judgements(codebook)
 
     def add(
         self,

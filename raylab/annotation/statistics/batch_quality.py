@@ -119,10 +119,12 @@ class BatchQuality:
         self._decisions = Decisions(decisions)
         self._all = _Group(codebook)
         self._generations = defaultdict[str, _Group](lambda: _Group(codebook))
-        self._annotators: dict[Side, AnnotatorCounts] = {side: AnnotatorCounts() for side in SIDES}
+        self._annotators: dict[Side, AnnotatorCounts] = {
+            side: AnnotatorCounts(codebook) for side in SIDES
+        }
         self._measures = CaseMeasures(codebook.distance)
         self._traps = {name: Traps(codebook) for name in GIVERS}
-        self._adjudications = Adjudications()
+        self._adjudications = Adjudications(codebook)
         self._usage, self._durations = Usage(), Durations()
         self._paths, self._endings = Texts(), Texts()
         self._examples: dict[str, str] = {}

@@ -12,7 +12,6 @@ from raylab.annotation.outcome import (
     Classification,
     Evaluation,
     HumanDecision,
-    Issue,
     Outcome,
     Status,
     Verdict,
@@ -21,7 +20,7 @@ from raylab.annotation.roles import OTHER, SIDES, Side
 from raylab.annotation.statistics.annotators import source_of
 from raylab.annotation.statistics.pairs import agreement_of
 from raylab.codebook import Categories, Label, SetDistance
-from raylab.opt.prompts import shortened
+from raylab.llm.prompts import shortened
 from raylab.runs.records import Part
 
 KEPT = 10
@@ -58,7 +57,7 @@ class ShownJudgement(Part):
 
     verdict: Verdict
     score: int
-    issues: tuple[Issue, ...]
+    issues: tuple[str, ...]
     summary: str
 
 

@@ -11,7 +11,7 @@ from raylab.annotation.archived import read_decision
 from raylab.annotation.cases import Case
 from raylab.annotation.human.review_file import KEYS, read_decisions, review_rows
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.protocol import annotate, shown_order
+from raylab.annotation.protocol import annotate, draw_order
 from raylab.errors import DataError
 from raylab.opt.code import parse
 from tests.annotation.chats import (
@@ -101,7 +101,7 @@ def test_candidates_stand_in_the_order_drawn() -> None:
     orders: set[tuple[str, ...]] = set()
     for outcome in OUTCOMES.values():
         order = tuple(candidate["name"] for candidate in row_of(outcome)["candidates"])
-        assert order == shown_order(307, outcome.case)
+        assert order == draw_order(307, outcome.case)
         orders.add(order)
     assert len(orders) == 2
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylab.annotation.outcome import Classification, HumanDecision, Issue, Outcome, Status, Verdict
+from raylab.annotation.outcome import Classification, HumanDecision, Outcome, Status, Verdict
 from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport, Ending
 from raylab.annotation.statistics.confusion import (
@@ -87,7 +87,7 @@ DOZEN = [
             reason="the adjudicated code is not acceptable: FAIL 10",
             adjudication=adjudication(("A", "B"), "synthesis", "Ctl", report("FAIL", 10))),
     outcome("7", "Swm", "Sym", gold="Sym", trap=True, meta={"bait": ["Swm"]},
-            status=Status.HUMAN, evaluation_a=report("FAIL", 40, (Issue.EXECUTION,)),
+            status=Status.HUMAN, evaluation_a=report("FAIL", 40, ("execution",)),
             path=("evaluate-a:FAIL:40", "human:one-acceptable"), reason="only B is acceptable"),
     outcome("8", "Sym", "Lrn+Sch", gold="Sym", trap=True, status=Status.HUMAN,
             path=("human:one-acceptable",), reason="only A is acceptable"),
@@ -128,7 +128,7 @@ def test_pass_rates_of_a_dozen_cases():
     assert share(a.execution_issue) == (1, 9)
     assert a.verdicts == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 3}
     assert a.raw_verdicts == {"PASS": 8, "WEAK_PASS": 0, "FAIL": 1}
-    assert a.issues[Issue.FORMAT] == 2
+    assert a.issues["format"] == 2
     assert a.scores == {low: {0: 2, 40: 1, 90: 8}.get(low, 0) for low in range(0, 100, 10)}
     assert a.mean_score == pytest.approx((8 * 90 + 40) / 11)
     assert a.caps == {"no code could be read": 2}
@@ -460,7 +460,7 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> No
     passed = [r for r in reports if r.verdict in (Verdict.PASS, Verdict.WEAK_PASS)]
     assert share(of.evaluation.pass_rate) == (len(passed), len(reports))
     asked = [r for r in reports if r.raw_verdict is not None]
-    taken = sum(Issue.EXECUTION in r.issues for r in asked)
+    taken = sum("execution" in r.issues for r in asked)
     assert share(of.evaluation.contradictory)[1] == len(asked)
     assert share(of.evaluation.execution_issue) == (taken, len(asked))
     if reports:

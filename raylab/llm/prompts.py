@@ -1,0 +1,163 @@
+"""Prompts: versioned files with the schemas of their replies, and the fence around foreign text.
+
+A prompt's hash covers all that decides what a model is told: its file, the files it includes, and
+the schema. What others wrote, descriptions as well as other models' texts, is shown within a fence
+that its content cannot close.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from jinja2 import DictLoader, Environment, StrictUndefined, meta
+
+from raylab.errors import DataError
+from raylab.llm.chat import Message
+
+Schema = dict[str, Any]
+Files = tuple[tuple[str, str], ...]
+"""Names, without their endings, and sources of a prompt's file and of those it includes."""
+
+FENCE_DIGITS = 8
+VERSION = re.compile(r"\{#- version (\S+) -#\}")
+TURNS = re.compile(r"<(?=[|\uff5c]|/?(?:s|bos|eos|(?:start|end)_of_turn)>|<?/?SYS>)|\[(?=/?INST\])")
+"""Where the chat templates of local servers see the border of a turn, also within a message."""
+
+
+@dataclass(frozen=True)
+class PromptFile:
+    """A prompt and the schema of its reply.
+
+    Attributes:
+        name: name of its file.
+        version: its version, raised with every change; a test holds hash and version together.
+        files: its file and those that it includes.
+        schema: JSON schema of the reply; keys that hold reasons come before those they lead to.
+            It keeps to what OpenAI's strict mode and llama.cpp's grammars both understand.
+        longest: characters of the longest description that it takes.
+        shown: characters shown of another model's text.
+    """
+
+    name: str
+    version: str
+    files: Files
+    schema: Schema
+    longest: int
+    shown: int
+
+    @property
+    def text(self) -> str:
+        """All that decides what a model is told: files and schema."""
+        files = "\n".join(f"=== {name}.j2\n{source}" for name, source in self.files)
+        return f"{files}\n=== schema of the reply\n{json.dumps(self.schema, indent=1)}\n"
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of `text`."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """Name and version, such as `evaluate@1`."""
+        return f"{self.name}@{self.version}"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the reply, in order."""
+        return tuple(self.schema.get("properties", ()))
+
+    @cached_property
+    def variables(self) -> frozenset[str]:
+        """The variables that the file takes; the files that it includes take none."""
+        parsed = _environment(self.files).parse(self.files[0][1])
+        return frozenset(meta.find_undeclared_variables(parsed) - {"fenced"})
+
+    def messages(self, **content: object) -> tuple[Message, ...]:
+        """Returns the turns of a call.
+
+        Args:
+            **content: the variables of the file.
+
+        Raises:
+            ValueError: A variable is missing, or is none of the file's.
+        """
+        if content.keys() != self.variables:
+            raise ValueError(f"{self.name}.j2 takes {', '.join(sorted(self.variables))}")
+        template = _environment(self.files).get_template(f"{self.name}.j2")
+        context = template.new_context({**content, "fenced": fenced})
+        return tuple(
+            Message(role, "".join(template.blocks[role](context)).strip())
+            for role in ("system", "user")
+            if role in template.blocks
+        )
+
+
+def read_prompt(
+    folder: Traversable, name: str, schema: Schema, longest: int, shown: int
+) -> PromptFile:
+    """Reads a prompt from a folder of `.j2` files; the arguments are those of `PromptFile`.
+
+    Raises:
+        DataError: The file does not begin with its version.
+        OSError: There is no such file.
+    """
+    files = tuple((part, _source(folder, part)) for part in (name, *_included(folder, name)))
+    found = VERSION.match(files[0][1])
+    if found is None:
+        raise DataError(f"the prompt {name}.j2 does not begin with {{#- version ... -#}}: add it")
+    return PromptFile(name, found[1], files, schema, longest, shown)
+
+
+def fenced(text: str, label: str) -> str:
+    """Returns text of others between two tags that it cannot contain.
+
+    The tags carry a hash of the text, so that equal calls stay equal.
+    """
+    text = neutral(text)
+    tag, attempt = "", 0
+    while not tag or tag in text.lower():
+        content = f"{label}\n{attempt}\n{text}".encode(errors="surrogatepass")
+        tag, attempt = hashlib.sha256(content).hexdigest()[:FENCE_DIGITS], attempt + 1
+    return f"<{label} id={tag}>\n{text}\n</{label} id={tag}>"
+
+
+def neutral(text: str) -> str:
+    """Returns the text with a space in what a local server would take for the border of a turn."""
+    return TURNS.sub(lambda found: found[0] + " ", text)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Returns at most so many characters of a text, with a note of how many are left out."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]} [{len(text) - longest} characters left out]"
+
+
+@cache
+def _environment(files: Files = ()) -> Environment:
+    return Environment(
+        loader=DictLoader({f"{name}.j2": source for name, source in files}),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+        auto_reload=False,
+    )
+
+
+def _source(folder: Traversable, name: str) -> str:
+    return (folder / f"{name}.j2").read_text(encoding="utf-8")
+
+
+def _included(folder: Traversable, name: str) -> Iterator[str]:
+    """Names of the files that a prompt includes, in order."""
+    for part in meta.find_referenced_templates(_environment().parse(_source(folder, name))):
+        assert part is not None, f"{name}.j2 includes a file that it does not name"
+        yield part.removesuffix(".j2")
+        yield from _included(folder, part.removesuffix(".j2"))
