@@ -8,7 +8,7 @@ Both runs are small and stay in `runs/`, so that a second call finds them finish
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urljoin
@@ -71,7 +71,7 @@ def open_case(page: Page, address: str) -> None:
 
 
 @contextmanager
-def review_page() -> Iterator[str]:
+def review_page() -> Generator[str]:
     """Address of the page of the annotation while it is served."""
     served = command("review", ANNOTATION[1], "port=0")
     with subprocess.Popen(served, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

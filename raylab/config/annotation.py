@@ -16,7 +16,7 @@ from raylab.config.llm import Budget, ChatModel, Endpoint, Price
 class LlmConfig(Strict):
     """The models of the protocol and where they are served."""
 
-    endpoints: dict[Text, Endpoint] = Field({"default": Endpoint()}, min_length=1)
+    endpoints: dict[Text, Endpoint] = Field(default={"default": Endpoint()}, min_length=1)
     annotator_a: ChatModel
     annotator_b: ChatModel
     """Another model than A, or the same with another seed."""

@@ -179,7 +179,7 @@ class SearchSpace(Strict):
 
     model: Annotated[dict[Architecture, Domains], Field(min_length=1)]
     """The architectures, each with the domains of its own keys."""
-    training: Domains = Field({})
+    training: Domains = Field(default={})
     """Domains of `training` keys, for all architectures."""
 
     @model_validator(mode="after")

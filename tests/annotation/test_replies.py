@@ -207,7 +207,7 @@ def test_ambiguous_prose_is_not_guessed(text: str, problem: str) -> None:
 @pytest.mark.parametrize(
     ("verdict", "issues"), [("PASS", ()), ("WEAK_PASS", ()), ("FAIL", ("mechanism",))]
 )
-def test_grade_judges_the_mechanism_alone(verdict: str, issues: tuple[...]) -> None:
+def test_grade_judges_the_mechanism_alone(verdict: str, issues: tuple[str, ...]) -> None:
     text = json.dumps({"summary": "x", "score": 80, "verdict": verdict})
     reply = read_grade(text)
     assert (reply.issues, reply.repairs) == (issues, ())

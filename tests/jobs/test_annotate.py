@@ -139,7 +139,7 @@ def arguments(tmp_path: Path, chat: str, store: Store, cases: Path) -> list[str]
 
 def settings_for(overrides: list[str]) -> Settings:
     config = load_config(AnnotateConfig, overrides)
-    return Settings.build(config.llm, config.protocol)
+    return Settings.build(config.llm, config.protocol, CODEBOOK)
 
 
 def command(*order: str) -> list[str]:
