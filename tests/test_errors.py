@@ -4,9 +4,9 @@ from collections.abc import Iterator
 import pytest
 
 from raylab import errors
+from raylab.annotation.human.open_cases import UndecidedError
 from raylab.archive.dialects import ContentError
 from raylab.errors import RaylabError
-from raylab.review.reviews import UndecidedError
 
 MESSAGE = "the file x is broken: mend it"
 

@@ -65,7 +65,7 @@ def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
 
 
 def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:
-    """The body with the answers by side, and gold also as a label."""
+    """Returns the body with the answers by side, and gold also as a label."""
     moved = {"subject", "code", "unread", "adjudication"}
     moved |= {key for side in SIDES for key in _keys_of_side(side)}
     adjudication, gold = body["adjudication"], body["gold"]

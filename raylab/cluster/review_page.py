@@ -19,7 +19,7 @@ from raylab.errors import ConfigError
 from raylab.log import log_line
 from raylab.review.access import access_of
 from raylab.review.app import create_app
-from raylab.review.reviews import open_reviews
+from raylab.review.open_run import open_reviews
 from raylab.review.server import told
 
 APPLICATION = "raylab-review"

@@ -1,1 +1,1 @@
-"""The page on which people settle open cases; never imports ray or torch."""
+"""The page, and the files, by which people settle open cases; never imports ray or torch."""

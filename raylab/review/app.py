@@ -4,43 +4,35 @@ Every route is a plain function, which FastAPI runs in a thread: the archive may
 the evaluator does.
 """
 
-import functools
 import hmac
 import logging
 import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.middleware.sessions import SessionMiddleware
 
 from raylab.annotation.archived import current_label, read_decision
+from raylab.annotation.human.open_cases import Opened, Typed, UndecidedError
+from raylab.annotation.human.reviews import Reviews
 from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
 from raylab.review.access import Access, Guard
-from raylab.review.reviews import Opened, Reviews, Typed, UndecidedError
-from raylab.review.view import case_view, kind_in_words, reading
+from raylab.review.pages import STATIC, link, read_static, render
+from raylab.review.view import case_view, reading
 
 SESSION_SECONDS = 7 * 24 * 3600
 PAGE_LENGTH = 50
 """Cases of the queue on one page."""
 LONGEST_NAME = 60
 OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18})?(?:\?[\w=&-]*)?")
-"""Where a reviewer may be sent on to after signing in."""
+"""The paths to which a reviewer may be sent on after signing in."""
 KIND = r"^[\w-]{0,60}$"
-STATIC = {
-    "style.css": ("text/css", "raylab.report", "templates"),
-    "review.css": ("text/css", "raylab.review", "static"),
-    "review.js": ("text/javascript", "raylab.review", "static"),
-}
-
 LOGGER = logging.getLogger(__name__)
 
 Number = Annotated[int, Path(ge=1, lt=2**63)]
@@ -56,11 +48,11 @@ class _SignedOut(Exception):
 
 
 def create_app(reviews: Reviews, access: Access) -> FastAPI:
-    """The page as an ASGI application.
+    """Returns the page as an ASGI application.
 
     Args:
         reviews: The run's open cases.
-        access: Who may use it.
+        access: Its hosts, token and cookie.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.reviews, app.state.access = reviews, access
@@ -79,7 +71,7 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
     return app
 
 
-# Who asks
+# Sessions
 
 
 def _reviews(request: Request) -> Reviews:
@@ -158,7 +150,7 @@ def sign_out(request: Request) -> Response:
 def queue(
     request: Request, reviews: OfRun, reviewer: Reviewer, kind: Kind = "", page: int = 1
 ) -> Response:
-    """The open cases, filtered by why they are open."""
+    """Shows the open cases, of all kinds or of one."""
     waiting = reviews.queue()
     kinds: dict[str, int] = {}
     for case in waiting:
@@ -166,7 +158,7 @@ def queue(
     chosen = [case for case in waiting if kind in ("", case.kind)]
     pages = max(1, -(-len(chosen) // PAGE_LENGTH))
     page = min(max(page, 1), pages)
-    return _page(
+    return render(
         request,
         "queue.html",
         total=len(waiting),
@@ -184,14 +176,14 @@ def queue(
 def next_case(
     request: Request, reviews: OfRun, reviewer: Reviewer, kind: Kind = "", after: Place = 0
 ) -> Response:
-    """On to the next open case that nobody works on."""
+    """Goes on to the next open case that nobody works on."""
     return _to_next(reviews, reviewer, kind, after)
 
 
 @PAGES.get("/decided")
 def decided(request: Request, reviews: OfRun, reviewer: Reviewer) -> Response:
-    """The reviewer's latest decisions."""
-    return _page(request, "decided.html", decisions=reviews.decided_by(reviewer))
+    """Shows the reviewer's latest decisions."""
+    return render(request, "decided.html", decisions=reviews.decided_by(reviewer))
 
 
 @PAGES.get("/cases/{case}")
@@ -203,7 +195,7 @@ def case(
     kind: Kind = "",
     done: Place = 0,
 ) -> Response:
-    """A case, kept for the reviewer while nobody else works on it."""
+    """Shows a case, and keeps it for the reviewer while nobody else works on it."""
     opened = reviews.open(case, reviewer)
     return _case_page(request, opened, kind=kind, done=_done(reviews, reviewer, done))
 
@@ -214,7 +206,7 @@ def save_draft(
 ) -> Response:
     """Keeps what is typed and the case, and says how an own code reads."""
     opened = replace(reviews.save(case, reviewer, typed), typed=typed)
-    return _page(request, "state.html", **_state(reviews, opened, reviewer))
+    return render(request, "state.html", **_state(reviews, opened, reviewer))
 
 
 @PAGES.post("/cases/{case}/skip", dependencies=OWN_FORM)
@@ -252,7 +244,7 @@ def decide(
         opened = reviews.open(case, reviewer)
         return _case_page(request, opened, 503, kind=kind, unreached=str(error))
     if decision.confirmation is None or not decision.confirmation.acceptable:
-        return RedirectResponse(_path(f"/cases/{case}", kind=kind), 303)
+        return RedirectResponse(link(f"/cases/{case}", kind=kind), 303)
     return _to_next(reviews, reviewer, kind, case, done=case)
 
 
@@ -265,13 +257,13 @@ def undo(reviews: OfRun, reviewer: Reviewer, case: Number) -> Response:
 
 @PAGES.get("/static/{name}")
 def static(name: str) -> Response:
-    """A style sheet or the script; there is no other file."""
+    """Returns a style sheet or the script; there is no other file."""
     if name not in STATIC:
         raise HTTPException(404, "There is no such file.")
-    return Response(_static(name), media_type=STATIC[name][0])
+    return Response(read_static(name), media_type=STATIC[name][0])
 
 
-# What pages are made of
+# Content of pages
 
 
 def _case_page(
@@ -289,7 +281,7 @@ def _case_page(
         (row.created, read_decision(row.body, reviews.codebook)) for row in opened.current.decisions
     ]
     last = decisions[-1][1] if decisions else None
-    return _page(
+    return render(
         request,
         "case.html",
         status,
@@ -311,7 +303,7 @@ def _case_page(
 
 
 def _state(reviews: Reviews, opened: Opened, reviewer: str) -> dict[str, Any]:
-    """What changes while a reviewer types."""
+    """Returns the part of a case's page that changes while a reviewer types."""
     lease = opened.lease
     return {
         "waits": opened.waits,
@@ -324,7 +316,7 @@ def _state(reviews: Reviews, opened: Opened, reviewer: str) -> dict[str, Any]:
 
 
 def _done(reviews: Reviews, reviewer: str, case: int) -> dict[str, Any] | None:
-    """The decision that a reviewer has just made on another case."""
+    """Returns the decision that a reviewer has just made on another case, if any."""
     if not case:
         return None
     opened = reviews.look(case, reviewer)
@@ -341,18 +333,13 @@ def _to_next(
 ) -> RedirectResponse:
     case = reviews.take_next(reviewer, kind, after)
     path = "/decided" if case is None and done else "/" if case is None else f"/cases/{case}"
-    return RedirectResponse(_path(path, kind=kind, done=done if case else 0), 303)
-
-
-def _path(path: str, **query: object) -> str:
-    given = [f"{key}={value}" for key, value in query.items() if value]
-    return f"{path}?{'&'.join(given)}" if given else path
+    return RedirectResponse(link(path, kind=kind, done=done if case else 0), 303)
 
 
 def _sign_in_form(
     request: Request, then: str, problems: Mapping[str, str] | None = None, name: str = ""
 ) -> Response:
-    return _page(
+    return render(
         request,
         "sign_in.html",
         401,
@@ -369,7 +356,7 @@ def _sign_in_first(request: Request, error: Exception) -> Response:
 
 
 def _told(request: Request, error: Exception) -> Response:
-    """A page that says what went wrong."""
+    """Returns a page with the error's message."""
     match error:
         case HTTPException():
             status, message = error.status_code, str(error.detail)
@@ -382,51 +369,4 @@ def _told(request: Request, error: Exception) -> Response:
             status, message = 503, f"{error}. Nothing that was saved is lost."
         case _:
             status, message = 400, "The address cannot be read."
-    return _page(request, "message.html", status, message=message)
-
-
-def _page(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
-    session = request.session
-    if "csrf" not in session:
-        session["csrf"] = secrets.token_urlsafe(32)
-    shown = {
-        "run": _reviews(request).run,
-        "reviewer": session.get("reviewer", ""),
-        "csrf": session["csrf"],
-        "here": request.url.path,
-        "path": _path,
-        "roots": _reviews(request).codebook.categories,
-    }
-    return HTMLResponse(_environment().get_template(template).render(**shown, **content), status)
-
-
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader("raylab.review"), PackageLoader("raylab.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["when"] = _when
-    environment.filters["clock"] = _clock
-    environment.filters["in_words"] = kind_in_words
-    return environment
-
-
-def _when(time: datetime | str) -> str:
-    """A time as people read it, in UTC; archived bodies hold it as text."""
-    given = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return f"{given.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _clock(time: datetime) -> str:
-    """A time of today or tomorrow, in UTC."""
-    return f"{time.astimezone(UTC):%H:%M} UTC"
-
-
-@functools.cache
-def _static(name: str) -> bytes:
-    _, package, directory = STATIC[name]
-    return (resources.files(package) / directory / name).read_bytes()
+    return render(request, "message.html", status, message=message)

@@ -3,17 +3,15 @@
 import asyncio
 import json
 import logging
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.human.confirm import settle, status_after
-from raylab.annotation.human.review_file import read_decisions, review_rows
+from raylab.annotation.human.review_file import has_decisions, read_decisions, review_rows
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.run import archive_location, recorded_run
 from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
@@ -23,6 +21,7 @@ from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
+from raylab.review.open_run import open_run
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
@@ -35,7 +34,8 @@ def export_cases(config: ReviewConfig, path: Path) -> None:
             written.
         ArchiveError: The run's archive cannot be opened or read.
     """
-    with _opened(config) as (made, run, archive):
+    with open_run(config) as (made, run, archive):
+        bind_run(run.name, run.id)
         _export(made, run, archive, path)
 
 
@@ -49,17 +49,9 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
         LlmError: The evaluator could not be asked, or cases of the run failed.
         ArchiveError: The run's archive cannot be opened, read or written.
     """
-    with _opened(config) as (made, run, archive):
+    with open_run(config) as (made, run, archive):
+        bind_run(run.name, run.id)
         _import(made, run, archive, path, config.reviewer)
-
-
-@contextmanager
-def _opened(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archive]]:
-    assert config.name is not None
-    run, made = recorded_run(config.storage, config.name, config.archive)
-    bind_run(run.name, run.id)
-    with Archive.open(archive_location(made), create=False) as archive:
-        yield made, run, archive
 
 
 def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
@@ -69,7 +61,7 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
         for case in archive.run(run.name).open_cases()
     )
     rows = [row.model_dump(mode="json") for row in review_rows(waiting, config.protocol.seed)]
-    if path.exists() and _has_decisions(path):
+    if path.exists() and has_decisions(path, codebook):
         raise RunError(
             f"{path} holds decisions: archive them first by import={path}, or give export= "
             "another file"
@@ -80,7 +72,7 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
         raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
     log_line(
         f"{len(rows)} cases wait for a person -> {path}\n"
-        "fill in decision (A, B or an OPT-Code line), justification and reviewer, then "
+        f"fill in decision (A, B or {codebook.label_name} line), justification and reviewer, then "
         f"python jobs/review.py name={run.name} import={path}",
         waiting=len(rows),
         uri=str(path),
@@ -89,15 +81,6 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
 
 def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _has_decisions(path: Path) -> bool:
-    with path.open(encoding="utf-8") as file:
-        try:
-            return any(json.loads(line)["decision"] for line in file if line.strip())
-        except (ValueError, KeyError, TypeError):
-            # Not as it was exported, so somebody has worked on it.
-            return True
 
 
 def _import(
@@ -122,7 +105,7 @@ def _import(
 
 
 def _is_archived(archive: Archive, run: Run, decision: HumanDecision, codebook: Codebook) -> bool:
-    """Whether it is the latest decision on its case, as when a file is imported again."""
+    """Returns whether it is the latest decision on its case, as when a file is imported again."""
     decisions = list(archive.run(run.name).decisions(decision.case))
     if not decisions:
         return False
@@ -142,7 +125,7 @@ async def _settle(
     decisions: Sequence[HumanDecision],
     embedded: Embedded | None,
 ) -> list[Status]:
-    """Have the evaluator confirm decisions, and archive each as soon as it is."""
+    """Has the evaluator confirm decisions, and archive each as soon as it is."""
     async with Client(config.llm, ArchiveJournal(archive, run.name), embedded=embedded) as client:
 
         async def settle_one(decision: HumanDecision) -> Status:

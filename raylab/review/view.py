@@ -9,6 +9,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from raylab.annotation.cases import is_source
+from raylab.annotation.human.open_cases import Opened, Typed
 from raylab.annotation.human.review_file import (
     ShownAnswer,
     ShownReport,
@@ -19,7 +20,6 @@ from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import SIDES, Side
 from raylab.codebook import Codebook, Label
 from raylab.errors import LabelError
-from raylab.review.reviews import Opened, Typed
 
 LONGEST_HIGHLIGHTED = 100_000
 LONGEST_LINE_HIGHLIGHTED = 2_000

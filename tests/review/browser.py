@@ -6,9 +6,9 @@ from typing import Any
 from httpx2 import Response
 from starlette.testclient import TestClient
 
+from raylab.annotation.human.reviews import Reviews
 from raylab.review.access import Access
 from raylab.review.app import create_app
-from raylab.review.reviews import Reviews
 
 BASE = "http://127.0.0.1:8700"
 FROM_HERE = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from raylab.annotation.human.reviews import Reviews
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.review.access import Access, access_of
-from raylab.review.reviews import Reviews
+from raylab.taxonomies import choose_codebook
 from tests.archive.rows import NOON
 from tests.review.browser import Browser
 
@@ -45,7 +46,9 @@ class Office:
     clock: Clock = field(default_factory=Clock)
 
     def reviews(self, config: AnnotateConfig | None = None) -> Reviews:
-        return Reviews("systems", config or self.config, self.archive, LEASE, now=self.clock)
+        made = config or self.config
+        codebook = choose_codebook(made.protocol)
+        return Reviews("systems", made, self.archive, codebook, LEASE, now=self.clock)
 
     def browser(
         self, name: str = "", reviews: Reviews | None = None, access: Access | None = None

@@ -23,7 +23,7 @@ async def settle(
     Args:
         decision: On a case of the run; it is not archived unless this returns.
         run: Name of the run.
-        archive: Where the run is.
+        archive: Its archive.
         chat: Answers the evaluator's call.
         settings: Those of the run.
         leased: Take it only from the reviewer who holds the case's lease.
@@ -42,7 +42,7 @@ async def settle(
 
 
 def status_after(decision: HumanDecision) -> Status:
-    """What the case is from this decision on."""
+    """Returns the status of the case from this decision on."""
     report = decision.confirmation
     return Status.ACCEPTED if report is not None and report.acceptable else Status.HUMAN
 
@@ -50,7 +50,7 @@ def status_after(decision: HumanDecision) -> Status:
 async def _report(
     decision: HumanDecision, run: str, archive: Archive, chat: Chat, settings: Settings
 ) -> Evaluation | None:
-    """The evaluator's report on the code; None if there is none to judge."""
+    """Returns the evaluator's report on the label; None if there is none to judge."""
     if decision.classification is None:
         return None
     stored = archive.run(run).case(decision.case)

@@ -1,7 +1,7 @@
 """A review file: the cases that wait for a person as a person sees them, and the decisions back.
 
 A review file is JSONL, a case a row. The person fills in three of its keys: `decision` with A, B
-or an OPT-Code line, `justification` and `reviewer`; `undo` takes an earlier decision back. Rows
+or a label of its own, `justification` and `reviewer`; `undo` takes an earlier decision back. Rows
 without a decision stay open.
 """
 
@@ -29,7 +29,6 @@ from raylab.codebook import Codebook, Label
 from raylab.config.base import Strict
 from raylab.errors import DataError, LabelError
 
-Json = dict[str, Any]
 Choice = Literal["A", "B", "own"]
 
 UNDO = "undo"
@@ -59,7 +58,7 @@ class ShownAnswer(Strict):
     """Its label; None if none could be read."""
     rationale: str | None
     problem: str | None
-    """Why no label could be read."""
+    """The reason why no label could be read."""
     report: ShownReport | None
 
 
@@ -86,7 +85,7 @@ KEYS = tuple(ReviewRow.model_fields)
 
 
 class _ProblemError(Exception):
-    """What is wrong with a row; never leaves this module."""
+    """A problem of a row; never leaves this module."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +93,10 @@ class _Row:
     """A row of a review file with its place, as `file:line`."""
 
     place: str
-    values: Json
+    values: dict[str, Any]
 
     def text(self, key: str) -> str:
-        """A value without white space around it; empty where missing or null."""
+        """Returns a value without white space around it; empty where missing or null."""
         value = self.values.get(key)
         if value is None:
             return ""
@@ -123,7 +122,7 @@ def review_rows(waiting: Iterable[tuple[Outcome, str]], seed: int) -> Iterator[R
 
 
 def review_row(outcome: Outcome, description: str, seed: int) -> ReviewRow:
-    """Returns what a person is shown of a case; see `review_rows`."""
+    """Returns the row of a case; see `review_rows`."""
     adjudication = outcome.adjudication
     return ReviewRow(
         case=outcome.case,
@@ -145,7 +144,7 @@ def chosen_label(choice: Choice, text: str, outcome: Outcome, codebook: Codebook
     Args:
         choice: The label of A, that of B, or an own one.
         text: The own label; nothing is repaired.
-        outcome: What there is to choose from.
+        outcome: The outcome with the answers to choose from.
         codebook: Reads an own label.
 
     Raises:
@@ -167,7 +166,7 @@ def human_decision(
     reviewer: str,
     decided: datetime,
 ) -> HumanDecision:
-    """A decision that is not confirmed yet; without choice and label it takes one back."""
+    """Returns a decision that is not confirmed yet; without choice and label it takes one back."""
     return HumanDecision(
         case=case,
         action="undo" if choice is None else "decide",
@@ -188,13 +187,13 @@ def read_decisions(
     codebook: Codebook,
     reviewer: str | None = None,
 ) -> list[HumanDecision]:
-    """The decisions of a review file, not confirmed yet; all of them or none.
+    """Reads the decisions of a review file, not confirmed yet; all of them or none.
 
     Args:
         path: The file.
         find: The outcome of a case; None if the run has no such case.
         codebook: Reads own labels.
-        reviewer: Who decided where a row does not say.
+        reviewer: Reviewer of rows that name none.
 
     Raises:
         DataError: The file cannot be read, or rows cannot be used; every such row is named with
@@ -223,8 +222,26 @@ def read_decisions(
     return decisions
 
 
+def has_decisions(path: Path, codebook: Codebook) -> bool:
+    """Returns whether a file holds decisions, or is not as it was exported.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    context = {"codebook": codebook}
+    with path.open(encoding="utf-8") as file:
+        try:
+            lines = (line for line in file if line.strip())
+            return any(
+                ReviewRow.model_validate_json(line, context=context).decision for line in lines
+            )
+        except (ValueError, LabelError):
+            # Not as it was exported, so somebody has worked on it.
+            return True
+
+
 def _shown(classification: Classification | None, evaluation: Evaluation | None) -> dict[str, Any]:
-    """The fields of `ShownAnswer`."""
+    """Returns the fields of `ShownAnswer`."""
     report = evaluation and evaluation.model_dump(include=set(ShownReport.model_fields))
     return {
         "opt": classification and classification.label,
@@ -235,7 +252,7 @@ def _shown(classification: Classification | None, evaluation: Evaluation | None)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines that are not blank, each with its place."""
+    """Yields the lines that are not blank, each with its place."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, 1):
@@ -247,19 +264,19 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
         ) from error
 
 
-def _values(text: str) -> Json:
+def _values(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _ProblemError(f"no JSON ({error}): a row is one object on one line") from None
     if not isinstance(values, dict):
         raise _ProblemError(f"is {_quoted(values)}, it should be an object on one line")
-    for key in cast(Json, values):
+    for key in cast(dict[str, Any], values):
         if key not in KEYS:
             close = difflib.get_close_matches(key, KEYS, 1)
             hint = f"did you mean {close[0]}?" if close else f"keys: {', '.join(KEYS)}"
             raise _ProblemError(f"unknown key {_quoted(key)}; {hint}")
-    return cast(Json, values)
+    return cast(dict[str, Any], values)
 
 
 def _decision(
@@ -269,7 +286,7 @@ def _decision(
     reviewer: str | None,
     decided: datetime,
 ) -> HumanDecision | None:
-    """The decision of a row; None if it has none."""
+    """Returns the decision of a row; None if it has none."""
     case, decision = row.text("case"), row.text("decision")
     justification, reviewer = row.text("justification"), row.text("reviewer") or reviewer
     if not case:
@@ -278,8 +295,8 @@ def _decision(
         return None
     if not decision:
         raise _ProblemError(
-            f"case {case} has a justification and no decision: fill in A, B or an OPT-Code line, "
-            "or empty the justification to leave the case open"
+            f"case {case} has a justification and no decision: fill in A, B or "
+            f"{codebook.label_name} line, or empty the justification to leave the case open"
         )
     outcome = _waiting(row, case, find)
     lacking = [
@@ -311,7 +328,7 @@ def _waiting(row: _Row, case: str, find: Callable[[str], Outcome | None]) -> Out
 def _choice(
     decision: str, outcome: Outcome, codebook: Codebook
 ) -> tuple[Choice | None, Label | None]:
-    """What was chosen and its label; nothing for undo."""
+    """Returns the choice and its label; nothing for undo."""
     if decision.casefold() == UNDO:
         return None, None
     choice: Choice = decision if decision in SIDES else "own"
@@ -319,7 +336,8 @@ def _choice(
         return choice, chosen_label(choice, decision, outcome, codebook)
     except LabelError as error:
         raise _ProblemError(
-            f"decision {_quoted(decision)} is none of A, B, {UNDO} and no OPT-Code: {error}"
+            f"decision {_quoted(decision)} is none of A, B, {UNDO} and not "
+            f"{codebook.label_name}: {error}"
             if choice == "own"
             else f"decision {choice}: {error}; fill in a line"
         ) from None

@@ -1,0 +1,44 @@
+"""The annotation run that a configuration names, opened for its reviewers."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from raylab.annotation.human.reviews import Reviews
+from raylab.annotation.run import archive_location, recorded_run
+from raylab.archive.store import Archive
+from raylab.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.llm.embedded import embedded_if_used
+from raylab.runs.run import Run
+from raylab.taxonomies import choose_codebook
+
+
+@contextmanager
+def open_run(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archive]]:
+    """Opens the archive of a run while in use; yields the run's configuration, run and archive.
+
+    Raises:
+        RunError: There is no annotation run of this name.
+        ArchiveError: Its archive cannot be opened.
+        ConfigError: The configuration does not tell where its archive is.
+    """
+    assert config.name is not None
+    run, made = recorded_run(config.storage, config.name, config.archive)
+    with Archive.open(archive_location(made), create=False) as archive:
+        yield made, run, archive
+
+
+@contextmanager
+def open_reviews(config: ReviewConfig) -> Generator[Reviews]:
+    """Opens the cases of a run for reviewers while in use.
+
+    Raises:
+        RunError: There is no annotation run of this name.
+        ArchiveError: Its archive cannot be opened, or does not have it.
+        ConfigError: The configuration does not tell where its archive is.
+        DataError: The file of distances cannot be used.
+    """
+    lease = timedelta(minutes=config.lease_minutes)
+    with open_run(config) as (made, run, archive), embedded_if_used(made.llm) as embedded:
+        codebook = choose_codebook(made.protocol)
+        yield Reviews(run.name, made, archive, codebook, lease, embedded)
