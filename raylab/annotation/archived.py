@@ -21,7 +21,7 @@ REPLY_KEYS = {
     "cached": "cached",
     "journalled": "cached",
 }
-"""Where a key of a version 1 call stands in its reply."""
+"""Key in a reply by the key in a call of version 1."""
 UNKNOWN_TO_VERSION_1 = {"finish_reason": "", "attempts": 1}
 
 

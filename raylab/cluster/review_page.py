@@ -30,7 +30,7 @@ QUIET = LoggingConfig(log_level="WARNING", enable_access_log=False)
 
 
 def serve(config: ReviewConfig) -> None:
-    """Serve the page until Ctrl-C, or until the job is stopped.
+    """Serves the page until Ctrl-C, or until the job is stopped.
 
     Raises:
         ConfigError: as `hosted`, or the cluster cannot be joined.
@@ -44,7 +44,7 @@ def serve(config: ReviewConfig) -> None:
 
 @contextmanager
 def hosted(config: ReviewConfig) -> Generator[None]:
-    """Have Ray Serve host the page while in use.
+    """Hosts the page by Ray Serve while in use.
 
     Token and key of the evaluator are taken from the environment that the head was started with;
     neither travels with the job.
@@ -87,7 +87,7 @@ def _start(config: ReviewConfig) -> None:
 
 
 def _check(config: ReviewConfig) -> None:
-    """What can be found out on the head before Serve is started there."""
+    """Checks on the head, before Serve is started there, all that can be checked."""
     access_of(config)
     with open_reviews(config) as reviews:
         asyncio.run(reviews.check())

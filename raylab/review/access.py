@@ -1,4 +1,4 @@
-"""Who may use the page, and from where: hosts, tokens, sizes and the origin of every form."""
+"""Access to the page: host names, the token, and the size and origin of requests."""
 
 import hmac
 import ipaddress
@@ -49,11 +49,11 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use the page.
+    """The names, token and cookie by which the page is used.
 
     Attributes:
-        hosts: names and addresses by which it may be reached.
-        token: what a reviewer must know; None asks for a name alone.
+        hosts: names and addresses of the page.
+        token: demanded of reviewers; None asks for a name alone.
         key: signs sessions. With a token it follows from that, so that all processes that serve
             the page agree; without, sessions end with the process.
         cookie: name of the session's cookie, so that pages of several runs on one host, whose
@@ -66,13 +66,13 @@ class Access:
     cookie: str
 
     def admits(self, token: str) -> bool:
-        """Whether somebody who gives this token may in, told in constant time."""
+        """Returns whether a token is right, or none is demanded; compares in constant time."""
         expected = self.token.get_secret_value() if self.token else ""
         return hmac.compare_digest(expected.encode(), token.encode(errors="replace"))
 
 
 def access_of(config: ReviewConfig) -> Access:
-    """Who may use the page that a configuration describes.
+    """Returns the access to the page that a configuration describes.
 
     Raises:
         ConfigError: The page can be reached from elsewhere and there is no token, the token is
@@ -105,7 +105,7 @@ def access_of(config: ReviewConfig) -> Access:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Returns whether an address is this machine's own."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -171,7 +171,7 @@ def _netloc(origin: str) -> str | None:
 
 
 def _is_own(headers: Headers, host: str) -> bool:
-    """Whether a request was sent by a page of this host, by what the browser says of it."""
+    """Returns whether the browser says that a page of this host sent a request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is None and origin is None:
         return False

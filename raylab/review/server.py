@@ -46,7 +46,7 @@ def serve(config: ReviewConfig) -> None:
 
 
 def told(config: ReviewConfig, port: int) -> str:
-    """Where the page is, and what follows it."""
+    """Returns the address of the page and the next step after it, for the log."""
     host = f"[{config.host}]" if ":" in config.host else config.host
     return (
         f"open cases of run {config.name}: http://{host}:{port}/\nCtrl-C ends the page; "
@@ -55,7 +55,7 @@ def told(config: ReviewConfig, port: int) -> str:
 
 
 def _bound(config: ReviewConfig) -> socket.socket:
-    """A socket that listens, so that an address that is taken is told before all else."""
+    """Returns a listening socket; an address that is taken is reported before all else."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
         return socket.create_server(

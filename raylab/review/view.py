@@ -1,4 +1,4 @@
-"""What the page shows of a case: chips, differences between two answers, the description."""
+"""The view of a case on the page: chips, differences between two answers, the description."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ KINDS = {
     "unparsable": "Answer without a code",
     "unreadable": "Reply unreadable",
 }
-"""Why a case is open, in words."""
+"""Names for people of the reasons why a case is open."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Chip:
     Attributes:
         root: such as Lrn.
         name: such as Learnon.
-        operator: what joins it to the root before; empty for the first.
-        only: whether the other code lacks it.
+        operator: joins it to the root before; empty for the first.
+        only: true if the other code lacks it.
     """
 
     root: str
@@ -62,15 +62,15 @@ class Field:
 
 @dataclass(frozen=True)
 class AnswerView:
-    """A code with what was said for it and of it.
+    """A code with its rationale and its evaluation.
 
     Attributes:
         name: A, B or the adjudicator's.
         line: the canonical line; None if no code could be read.
         chips: its roots.
         fields: its fields.
-        rationale: why, as the model said.
-        problem: why no code could be read.
+        rationale: the reasons of the model.
+        problem: the reason why no code could be read.
         report: the evaluator's: verdict, score, issues, summary, caps, contradictory.
     """
 
@@ -85,7 +85,7 @@ class AnswerView:
 
 @dataclass(frozen=True)
 class Reading:
-    """An own code as it is typed: how it reads, or why it does not."""
+    """An own code as it is typed: its line and roots, or the problem with it."""
 
     line: str = ""
     chips: Sequence[Chip] = ()
@@ -97,10 +97,10 @@ class CaseView:
     """A case as the page shows it.
 
     Attributes:
-        reason: why it is open.
+        reason: the reason why it is open.
         kind: the same in a few words.
         description: as markup that holds no markup of the description's own.
-        source: whether the description is source code.
+        source: true if the description is source code.
         answers: of A and B, in the order drawn.
         differences: between them, in sentences.
         proposal: the adjudicator's, if one was made.
@@ -116,12 +116,12 @@ class CaseView:
 
 
 def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
-    """What the page shows of a case.
+    """Returns the view of a case.
 
     Args:
         opened: The case.
         seed: Of the order of the answers; that of the protocol.
-        codebook: By which was classified.
+        codebook: Of the run.
     """
     row = review_row(opened.outcome, opened.current.case.description, seed)
     labels: dict[Side, Label | None] = {side: opened.outcome.label_of(side) for side in SIDES}
@@ -140,12 +140,12 @@ def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
 
 
 def kind_in_words(kind: str) -> str:
-    """Why a case is open, such as `one-acceptable`, in words."""
+    """Returns the name for people of a kind such as `one-acceptable`."""
     return KINDS.get(kind, kind)
 
 
 def reading(typed: Typed, outcome: Outcome, codebook: Codebook) -> Reading | None:
-    """How an own code reads; None if none is typed."""
+    """Reads the own code that is typed; None if none is."""
     if typed.choice != "own" or not typed.code.strip():
         return None
     try:
@@ -156,7 +156,7 @@ def reading(typed: Typed, outcome: Outcome, codebook: Codebook) -> Reading | Non
 
 
 def chips(code: Label, codebook: Codebook, other: Label | None = None) -> list[Chip]:
-    """The roots of a code in canonical order, marked where another code lacks them."""
+    """Returns the roots of a code in canonical order, marked where another code lacks them."""
     return [
         Chip(
             str(root),
@@ -169,7 +169,7 @@ def chips(code: Label, codebook: Codebook, other: Label | None = None) -> list[C
 
 
 def differences(a: Label | None, b: Label | None) -> Iterator[str]:
-    """How the codes of A and B differ, a sentence for each way; nothing if one has no code."""
+    """Yields a sentence for each difference of the codes of A and B; none if one has no code."""
     if a is None or b is None:
         return
     for name, one, other in (("A", a, b), ("B", b, a)):
@@ -186,7 +186,7 @@ def differences(a: Label | None, b: Label | None) -> Iterator[str]:
 
 
 def shown_description(text: str, source: bool) -> Markup:
-    """A description as markup: escaped, and coloured where it is source code of bearable size."""
+    """Returns a description as markup: escaped, and coloured where it is source code of bearable size."""
     longest = max(map(len, text.splitlines()), default=0)
     if not source or len(text) > LONGEST_HIGHLIGHTED or longest > LONGEST_LINE_HIGHLIGHTED:
         return escape(text)
@@ -199,7 +199,7 @@ def _other(labels: Mapping[Side, Label | None], name: Side) -> Label | None:
 
 
 def _answer(name: str, shown: ShownAnswer, other: Label | None, codebook: Codebook) -> AnswerView:
-    """An answer, marked against the other one."""
+    """Returns an answer, marked against the other one."""
     code = shown.opt
     fields = code.fields if code else {}
     return AnswerView(
