@@ -186,7 +186,7 @@ def differences(a: Label | None, b: Label | None) -> Iterator[str]:
 
 
 def shown_description(text: str, source: bool) -> Markup:
-    """Returns a description as markup: escaped, and coloured where it is source code of bearable size."""
+    """Returns a description as markup: escaped, and coloured if it is source of bearable size."""
     longest = max(map(len, text.splitlines()), default=0)
     if not source or len(text) > LONGEST_HIGHLIGHTED or longest > LONGEST_LINE_HIGHLIGHTED:
         return escape(text)
