@@ -13,7 +13,7 @@ from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.human.confirm import settle, status_after
 from raylab.annotation.human.review_file import read_decisions, review_rows
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.run import archive_location, recorded_run
+from raylab.annotation.run import archive_location, find_annotation_run
 from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
@@ -56,7 +56,7 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
 @contextmanager
 def _opened(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archive]]:
     assert config.name is not None
-    run, made = recorded_run(config.storage, config.name, config.archive)
+    run, made = find_annotation_run(config.storage, config.name, config.archive)
     bind_run(run.name, run.id)
     with Archive.open(archive_location(made), create=False) as archive:
         yield made, run, archive

@@ -11,7 +11,7 @@ from raylab.annotation.calls import ArchiveJournal
 from raylab.annotation.human.confirm import settle
 from raylab.annotation.human.review_file import UNDO, Choice, chosen_label, human_decision
 from raylab.annotation.outcome import HumanDecision, Outcome
-from raylab.annotation.run import archive_location, recorded_run
+from raylab.annotation.run import archive_location, find_annotation_run
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import HUMAN, CurrentCase, Draft, Lease, StoredDecision
 from raylab.archive.store import Archive
@@ -354,7 +354,7 @@ def open_reviews(config: ReviewConfig) -> Generator[Reviews]:
         ConfigError: Where its archive is cannot be told.
     """
     assert config.name is not None
-    run, made = recorded_run(config.storage, config.name, config.archive)
+    run, made = find_annotation_run(config.storage, config.name, config.archive)
     lease = timedelta(minutes=config.lease_minutes)
     with (
         Archive.open(archive_location(made), create=False) as archive,
