@@ -1,7 +1,7 @@
 """The interface that a taxonomy offers to the annotation protocol.
 
-A codebook says which categories there are, how an answer is read as a label, how two labels
-compare, and what models are told. `raylab.opt` is one.
+A codebook defines the categories, reads answers as labels, compares labels and holds the prompts.
+`raylab.opt` implements one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,26 +25,26 @@ class Label(Protocol):
     """
 
     def __str__(self) -> str:
-        """The canonical line."""
+        """Returns the canonical line."""
         ...
 
     def __hash__(self) -> int:
-        """Hash of the canonical line."""
+        """Returns the hash of the canonical line."""
         ...
 
     @property
     def composition(self) -> str:
-        """What two answers must have in common to be the same answer."""
+        """The part of the canonical line that decides whether two answers are the same."""
         ...
 
     @property
     def categories(self) -> Categories:
-        """The categories named, however composed; at least one."""
+        """The set of categories in the label; at least one."""
         ...
 
     @property
     def primary(self) -> str:
-        """The category that counts where a label has to count as one."""
+        """The main category, for statistics that count one category per label."""
         ...
 
     @property
@@ -54,45 +54,46 @@ class Label(Protocol):
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """Attributes beside the categories."""
+        """The attributes of the label, by key."""
         ...
 
     @property
     def repairs(self) -> tuple[str, ...]:
-        """What was mended to read it."""
+        """The repairs that were needed to read the label."""
         ...
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Fields that were asked for and are not given."""
+        """The fields that the prompt asks for and the answer lacks."""
         ...
 
 
 class SetDistance(Protocol):
-    """How far two sets of categories lie apart."""
+    """A distance between two sets of categories."""
 
     @property
     def version(self) -> str:
-        """Name that results carry."""
+        """The name of the distance, recorded with results."""
         ...
 
     def __call__(self, a: Categories, b: Categories, /) -> float:
-        """The distance of two sets that are not empty, in [0, 1]; a metric."""
+        """Returns the distance of two non-empty sets, in [0, 1]; a metric."""
         ...
 
 
 class Agreement(Strict):
-    """How far two labels agree, in the measures of the evaluation protocol.
+    """The agreement of two labels, in the measures of the evaluation protocol.
 
     Attributes:
-        exact: Whether the compositions are identical; fields do not count.
-        jaccard: Of the sets of categories, in [0, 1].
+        exact: True if the compositions are identical; fields do not count.
+        jaccard: Jaccard index of the sets of categories, in [0, 1].
         levenshtein: Edits between the canonical lines.
-        levenshtein_normalised: The same by the longer line, in [0, 1]; 0 is equal.
-        weighted: One less the distance of the sets, in [0, 1]; 1 only for equal sets.
-        composition: 1 for the same composition, 0.5 for the same categories otherwise composed,
+        levenshtein_normalised: Edits divided by the length of the longer line, in [0, 1]; 0 means
+            equal lines.
+        weighted: 1 minus the distance of the sets, in [0, 1]; 1 only for equal sets.
+        composition: 1 for the same composition, 0.5 for the same categories composed differently,
             else 0.
-        distance: Version of the distance behind `weighted`.
+        distance: Version of the distance used for `weighted`.
     """
 
     exact: bool
@@ -125,18 +126,18 @@ def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
 
 
 VERDICTS = ("PASS", "WEAK_PASS", "FAIL")
-"""What an evaluator may say of a label, the best first."""
+"""The verdicts of an evaluator, the best first."""
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A criterion that an evaluator judges a label by.
+    """A criterion by which an evaluator judges a label.
 
     Attributes:
-        name: As reports and archives have it.
-        cap: The highest score of a label that does not meet it; None leaves the score.
+        name: Name in reports and archives.
+        cap: Highest score of a label that does not meet it; None does not limit the score.
         synonyms: Other names that models use, in lower case.
-        asked: Whether the evaluator judges it; if not it is computed.
+        asked: True if the evaluator judges it; otherwise it is computed.
     """
 
     name: str
@@ -146,51 +147,51 @@ class Criterion:
 
 
 FORMAT = Criterion("format", asked=False)
-"""Met by labels that are read without a repair; each codebook has it."""
+"""The criterion met by labels that need no repair; every codebook includes it."""
 
 
 class AnswerForm(Protocol):
-    """How models give a label in one style of prompts."""
+    """The form in which models give a label, in one style of prompts."""
 
     @property
     def reason_key(self) -> str:
-        """Key of the reasons."""
+        """The key of the reasons in a reply."""
         ...
 
     @property
     def label_key(self) -> str:
-        """Key of the label's text."""
+        """The key of the label in a reply."""
         ...
 
     @property
     def expected(self) -> str | None:
-        """What stands at the label's key; None if a label may be read from other keys instead."""
+        """The text required at the label's key; None if other keys may hold the label instead."""
         ...
 
     @property
     def failed_criterion(self) -> str | None:
-        """The criterion that FAIL stands for where an evaluator lists none; None if it lists."""
+        """The criterion that FAIL implies; None if the evaluator lists the unmet criteria."""
         ...
 
     @property
     def names_choice(self) -> bool:
-        """Whether an adjudicator names its choice; if not its label decides."""
+        """True if an adjudicator names its choice; otherwise its label determines the choice."""
         ...
 
     def read(self, text: str, repairs: list[str]) -> Label:
-        """Reads the text at the label's key, and adds what it mended to `repairs`.
+        """Reads the text at the label's key and adds its repairs to `repairs`.
 
         Raises:
-            LabelError: It gives no label; the message completes "it cannot be used: ...".
+            LabelError: The text holds no label; the message completes "it cannot be used: ...".
         """
         ...
 
     def read_prose(self, text: str, repairs: list[str]) -> Label:
-        """Reads a reply without a JSON object; as `read`."""
+        """Reads a reply without a JSON object, with the same arguments and errors as `read`."""
         ...
 
     def show(self, label: Label) -> str:
-        """Returns the label as models are shown it."""
+        """Returns the label as it is shown to models."""
         ...
 
 
@@ -199,12 +200,12 @@ class PromptSet:
     """The prompts of one style.
 
     Attributes:
-        classify: for the annotators.
-        evaluate: for the evaluator, and for the confirmation of a settled label.
-        adjudicate: for the adjudicator.
-        repair: the second turn after a reply that cannot be read.
-        form: how labels are given.
-        warning: what such answers are not worth; None where nothing is to be said.
+        classify: Prompt of the annotators.
+        evaluate: Prompt of the evaluator, also used to confirm adjudicated and human labels.
+        adjudicate: Prompt of the adjudicator.
+        repair: Second turn after a reply that cannot be read.
+        form: Form in which labels are given.
+        warning: Limits on what such answers show; None if there are none.
     """
 
     classify: PromptFile
@@ -220,47 +221,47 @@ class Codebook(Protocol):
 
     @property
     def name(self) -> str:
-        """Name as data sets have it, such as `opt-code`."""
+        """The name in data sets, such as `opt-code`."""
         ...
 
     @property
     def version(self) -> str:
-        """Version of the set of categories."""
+        """The version of the set of categories."""
         ...
 
     @property
     def label_name(self) -> str:
-        """What messages call a label, with its article, such as `an OPT-Code`."""
+        """The noun for a label in messages, with its article, such as `an OPT-Code`."""
         ...
 
     @property
     def case_sets(self) -> Mapping[str, str]:
-        """Locations of the cases that come with it, by name; `gold` is among them."""
+        """The locations of the packaged cases, by name; `gold` is one of them."""
         ...
 
     @property
     def categories(self) -> Mapping[str, str]:
-        """Names for people by category, in the order of the taxonomy."""
+        """The readable name of each category, in the order of the taxonomy."""
         ...
 
     @property
     def criteria(self) -> tuple[Criterion, ...]:
-        """The criteria in the order of reports; `FORMAT` is among them."""
+        """The criteria in the order of reports; `FORMAT` is one of them."""
         ...
 
     @property
     def execution_criterion(self) -> str:
-        """Name of the criterion that is not met where execution is taken for a mechanism."""
+        """The name of the criterion that fails when execution is mistaken for a mechanism."""
         ...
 
     @property
     def execution_bait(self) -> Categories:
-        """Categories that a trap baits unless it names others: execution may be taken for them."""
+        """The categories that execution details suggest: the bait of a trap that names none."""
         ...
 
     @property
     def styles(self) -> tuple[str, ...]:
-        """The styles of prompts that a configuration may choose."""
+        """The prompt styles that a configuration may choose."""
         ...
 
     def prompts(self, style: str) -> PromptSet:
@@ -273,29 +274,29 @@ class Codebook(Protocol):
 
     @property
     def distance(self) -> SetDistance:
-        """How far two sets of categories lie apart."""
+        """The distance between sets of categories."""
         ...
 
     def parse(self, text: str) -> Label:
-        """Reads the label that a text gives, mending what can be mended.
+        """Reads the label in a text, with repairs where necessary.
 
         Raises:
-            LabelError: It gives none.
+            LabelError: The text holds no label.
         """
         ...
 
     def read(self, line: str) -> Label:
-        """Reads a canonical line, as `str(label)` wrote it.
+        """Reads a canonical line, as written by `str(label)`.
 
         Raises:
-            LabelError: It is none.
+            LabelError: The text is no canonical line.
         """
         ...
 
     def parse_own(self, text: str) -> Label:
-        """Reads the label that a person wrote; nothing is mended.
+        """Reads a label that a person wrote, without repairs.
 
         Raises:
-            LabelError: It is none.
+            LabelError: The text is no label.
         """
         ...

@@ -6,7 +6,7 @@ from raylab.opt.codebook import opt_codebook
 
 
 def choose_codebook(protocol: ProtocolConfig) -> Codebook:
-    """Returns the codebook of the Operational Premise Taxonomy, so far the only one.
+    """Returns the codebook of the Operational Premise Taxonomy, currently the only one.
 
     Raises:
         DataError: The file of distances cannot be used.

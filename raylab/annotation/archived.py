@@ -21,7 +21,7 @@ REPLY_KEYS = {
     "cached": "cached",
     "journalled": "cached",
 }
-"""Key in a reply by the key in a call of version 1."""
+"""The key of a reply for each key of a version 1 call."""
 UNKNOWN_TO_VERSION_1 = {"finish_reason": "", "attempts": 1}
 
 
@@ -29,8 +29,8 @@ def read_outcome(body: Body, codebook: Codebook) -> Outcome:
     """Reads the body of an archived case.
 
     Raises:
-        LabelError: A label in it is none of the codebook.
-        pydantic.ValidationError: It is no body of a version known here.
+        LabelError: The codebook cannot read a label in it.
+        pydantic.ValidationError: The body has no known version or form.
     """
     if body.get("version") != BODY_VERSION:
         body = _outcome_of_version_1(body, codebook)
@@ -41,8 +41,8 @@ def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
     """Reads the body of an archived decision.
 
     Raises:
-        LabelError: A label in it is none of the codebook.
-        pydantic.ValidationError: It is no body of a version known here.
+        LabelError: The codebook cannot read a label in it.
+        pydantic.ValidationError: The body has no known version or form.
     """
     if body.get("version") != BODY_VERSION:
         body = {
@@ -54,7 +54,7 @@ def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
 
 
 def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
-    """Returns the label that holds now; None while a person must decide, or if there is none."""
+    """Returns the label in force; None while a person must decide, or if there is none."""
     if current.status == Status.HUMAN:
         return None
     if current.decisions:
@@ -65,7 +65,7 @@ def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
 
 
 def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:
-    """Returns the body with the answers by side, and gold also as a label."""
+    """Returns a version 1 body in the current form: answers by side, gold also as a label."""
     moved = {"subject", "code", "unread", "adjudication"}
     moved |= {key for side in SIDES for key in _keys_of_side(side)}
     adjudication, gold = body["adjudication"], body["gold"]

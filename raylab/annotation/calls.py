@@ -1,4 +1,4 @@
-"""The archive as the journal of calls; see `raylab.llm.chat.Journal`."""
+"""The archive as a journal of calls; see `raylab.llm.chat.Journal`."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ class ArchiveJournal:
     """A journal in an archive that this process has open."""
 
     def __init__(self, archive: Archive, run: str) -> None:
-        """Look up calls of any run in `archive`, and keep those that `run` sends."""
+        """Looks up calls of any run in `archive` and stores new ones as those of `run`."""
         self._archive = archive
         self._run = run
 
@@ -28,7 +28,7 @@ class ArchiveJournal:
 
 
 def reply_of(row: CallRow) -> Reply:
-    """The reply that an archived call got."""
+    """Returns the reply to an archived call."""
     return Reply(
         key=row.key,
         text=row.text,
@@ -46,7 +46,7 @@ def reply_of(row: CallRow) -> Reply:
 def call_row(
     run: str, request: ChatRequest, reply: Reply, description_hash: str, role: str
 ) -> CallRow:
-    """The archived form of a call of `run` that was answered just now."""
+    """Returns the archived form of a call of `run` that was answered just now."""
     return CallRow(
         key=reply.key,
         description_hash=description_hash,

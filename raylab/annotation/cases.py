@@ -4,8 +4,8 @@ A case file is JSONL, also compressed, or Parquet, with rows `{id, description, 
 
     {"id": "pid", "description": "A valve command is formed ...", "gold": "Ctl"}
 
-Nothing is passed over: a row that cannot be used is an error that names it. Beside a batch of rows
-only eight bytes and a little over for each id are held, to find an id that stands twice.
+No row is skipped: a row that cannot be used raises an error that names it. Memory holds one batch
+of rows and slightly more than eight bytes for each id, to detect duplicate ids.
 """
 
 import hashlib
@@ -39,15 +39,15 @@ JSONL_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".lz4")
 LONGEST_ROW = 1 << 24
-"""Bytes of a line."""
+"""Longest line in bytes."""
 BATCH_ROWS = 256
 RECENT_IDS = 1 << 16
 """Ids held in a set before they are sorted into the array."""
 MERGE_SHARE = 16
-"""The array grows by at least this part at once, so that merging stays cheap."""
+"""The array grows by at least 1 / MERGE_SHARE at once, so that merging stays cheap."""
 SHOWN = 60
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-"""Characters that UTF-8 or a database does not take."""
+"""Characters that UTF-8 cannot encode or a database cannot store."""
 
 Json = dict[str, Any]
 
@@ -59,11 +59,11 @@ class Case:
     Attributes:
         id: Unique within a run.
         description: Source code, algorithm or summary of a project.
-        gold: Label by a person, as written; None where there is none.
-        gold_label: The same as read.
-        meta: What else is known, of JSON values. Three keys have a meaning: `trap` (true where
-            something suggests a wrong category), `bait` (list of the categories it suggests) and
-            `reviewed` (false where gold is one person's proposal).
+        gold: Label by a person, as written; None if there is none.
+        gold_label: The label that was read from gold; None if there is none.
+        meta: Further JSON values. Three keys have a meaning: `trap` (true if the description
+            suggests a wrong category), `bait` (list of the categories it suggests) and `reviewed`
+            (false if gold is one person's proposal).
     """
 
     id: str
@@ -74,22 +74,22 @@ class Case:
 
     @property
     def description_hash(self) -> str:
-        """SHA-256 of the description, in hexadecimal."""
+        """The SHA-256 of the description, in hexadecimal."""
         return hashlib.sha256(self.description.encode()).hexdigest()
 
     @property
     def trap(self) -> bool:
-        """Whether the description baits a classifier into a wrong category."""
+        """True if the description suggests a wrong category."""
         return bool(self.meta.get("trap"))
 
     @property
     def bait(self) -> frozenset[str]:
-        """Wrong categories that the description suggests, where that is known."""
+        """The wrong categories that the description suggests, if known."""
         return frozenset(self.meta.get("bait") or ())
 
     @property
     def reviewed(self) -> bool:
-        """Whether gold is more than a proposal."""
+        """True unless gold is one person's proposal."""
         return self.meta.get("reviewed") is not False
 
 
@@ -99,23 +99,23 @@ def read_cases(location: str, codebook: Codebook) -> Iterator[Case]:
     Args:
         location: Path, or URI that pyarrow's filesystems open, of a `.jsonl` file (also `.jsonl.gz`
             and other compressions) or a `.parquet` file, whose meta may be a struct, a map or JSON
-            text. Blank lines of JSONL are no rows; numbers as ids are taken as text.
-        codebook: Reads gold.
+            text. Blank lines of JSONL are ignored; numbers as ids are read as text.
+        codebook: Codebook that reads gold.
 
     Yields:
-        The cases in order. An error comes when its row is reached.
+        The cases in order. An error is raised when its row is reached.
 
     Raises:
         DataError: The file cannot be read, holds no row, or a row cannot be used: no JSON object,
-            an id or description missing or empty, an id that stands twice, gold that
-            cannot be read, a value of a wrong type or an unknown key.
+            an id or description missing or empty, a duplicate id, gold that cannot be read, a
+            value of a wrong type or an unknown key.
     """
     seen = _Ids()
     count = 0
     for place, row in _rows(location):
         case = _case(place, row, codebook)
         if not seen.add(case.id):
-            _refuse(place, "id", case.id, "unique, and stands in an earlier row: rename one")
+            _refuse(place, "id", case.id, "unique, but an earlier row has it: rename one")
         count += 1
         yield case
     if not count:
@@ -127,7 +127,7 @@ def packaged_cases(name: str, codebook: Codebook) -> Iterator[Case]:
 
     Args:
         name: One of `codebook.case_sets`.
-        codebook: Has the cases and reads gold.
+        codebook: Codebook that has the cases and reads gold.
 
     Raises:
         ConfigError: The codebook has no such cases.
@@ -141,17 +141,17 @@ def packaged_cases(name: str, codebook: Codebook) -> Iterator[Case]:
 
 
 def python_cases(names: Iterable[str]) -> Iterator[Case]:
-    """The source code of installed Python objects as cases.
+    """Yields the source code of installed Python objects as cases.
 
     Args:
         names: Dotted names of modules, classes or functions, such as scipy.optimize.linprog.
 
     Yields:
-        One case a name, which is its id; meta has `package` and `version`.
+        One case for each name, which is its id; meta has `package` and `version`.
 
     Raises:
-        DataError: There is no such object, its import fails, it has no Python source, or a name is
-            given twice.
+        DataError: An object does not exist, cannot be imported or has no Python source, or a name
+            is given twice.
     """
     seen: set[str] = set()
     for name in names:
@@ -162,19 +162,19 @@ def python_cases(names: Iterable[str]) -> Iterator[Case]:
 
 
 def is_source(meta: Json) -> bool:
-    """Whether the meta of a case is that of source code, as `python_cases` writes it."""
+    """Returns True if the meta of a case is that of source code, as from `python_cases`."""
     return meta.keys() >= {"package", "version"}
 
 
 def in_generation(case_id: str, seed: int, fraction: float = 0.5) -> bool:
-    """Whether a case belongs to the subset of a case set that a seed draws.
+    """Returns True if a case belongs to the subset of a case set that a seed draws.
 
-    The first eight bytes of SHA-256 of `<seed>:<id>` decide, so membership depends on nothing but
-    the id, and subsets of the same seed contain one another as the fraction grows.
+    The first eight bytes of SHA-256 of `<seed>:<id>` decide, so membership depends on the seed and
+    the id alone, and a larger fraction draws a superset.
 
     Args:
-        case_id: Of the case.
-        seed: Of the generation.
+        case_id: Id of the case.
+        seed: Seed of the generation.
         fraction: Expected share of the cases, in (0, 1].
 
     Raises:
@@ -200,7 +200,7 @@ class _Ids:
         self._recent: set[int] = set()
 
     def add(self, text: str) -> bool:
-        """Adds a text; false if it is there already."""
+        """Adds a text; returns False if it is there already."""
         key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
         place = int(np.searchsorted(self._sorted, np.uint64(key)))
         if key in self._recent or (place < len(self._sorted) and self._sorted[place] == key):
@@ -214,7 +214,7 @@ class _Ids:
 
 
 def _rows(location: str) -> Iterator[tuple[str, Json]]:
-    """Each row with its place as an error names it."""
+    """Yields each row with its place, as errors name it."""
     file = Place.at(location)
     bare = file.name.removesuffix(next(filter(file.name.endswith, COMPRESSIONS), ""))
     if file.name.endswith(PARQUET_SUFFIXES):
@@ -371,7 +371,7 @@ def _shown(value: object) -> str:
 
 
 def _source(name: str) -> str:
-    found = _imported(name)
+    found = _import(name)
     try:
         return textwrap.dedent(inspect.getsource(found))
     except (OSError, TypeError) as error:
@@ -381,7 +381,7 @@ def _source(name: str) -> str:
         ) from error
 
 
-def _imported(name: str) -> Any:
+def _import(name: str) -> Any:
     module, rest = _module_of(name)
     found: Any = module
     for attribute in rest:
@@ -393,7 +393,7 @@ def _imported(name: str) -> Any:
 
 
 def _module_of(name: str) -> tuple[ModuleType, list[str]]:
-    """The longest module that a dotted name begins with, and the names after it."""
+    """Returns the longest module at the start of a dotted name, and the names after it."""
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
         raise DataError(f"Python object {name!a}: should be a dotted name, package.object")

@@ -1,4 +1,4 @@
-"""A run's cases as one file: a row a case, its numbers as columns, the rest whole beside them."""
+"""The export of a run: one row per case, with its figures as columns and its body as JSON."""
 
 import json
 import os
@@ -75,7 +75,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "decisions": TEXT,
     "body": TEXT,
 }
-"""The columns of an export in their order; `status` and `code` are those that hold now."""
+"""The columns of an export in order; `status` and `code` include people's decisions."""
 MEASURES = ("exact", "jaccard", "levenshtein", "levenshtein_normalised", "weighted", "composition")
 """The fields of an agreement that are columns."""
 SAME_NAME = (
@@ -96,10 +96,10 @@ SAME_NAME = (
 def export_run(
     run: RunArchive, path: str | os.PathLike[str], codebook: Codebook, format: Format = "parquet"
 ) -> int:
-    """Writes the cases of a run with the decisions on them into one file, whole or not at all.
+    """Writes the cases of a run with the decisions on them into one file, atomically.
 
-    A row has the case, its numbers as columns, and body, meta and decisions whole: as JSON values
-    in JSONL, as JSON text in Parquet. It shows the run as it is when this is called.
+    A row has the figures of the case as columns, and body, meta and decisions as JSON values in
+    JSONL or as JSON text in Parquet. The export shows the run at the time of the call.
 
     Args:
         run: The run.
@@ -204,7 +204,7 @@ def _write_parquet(rows: Iterator[Json], file: BinaryIO) -> int:
 
 
 def _groups(rows: Iterator[Json]) -> Iterator[list[Json]]:
-    """Rows in groups of about `ROW_GROUP_BYTES` of text, so that memory is bounded."""
+    """Yields rows in groups of about `ROW_GROUP_BYTES` of text, to bound memory."""
     group: list[Json] = []
     size = 0
     for row in rows:
@@ -218,7 +218,7 @@ def _groups(rows: Iterator[Json]) -> Iterator[list[Json]]:
 
 
 def _arrow_row(row: Json) -> Json:
-    """A row as Parquet holds it, whose text has no lone surrogates: they become U+FFFD."""
+    """Returns a row for Parquet, which stores no lone surrogates: they become U+FFFD."""
     texts = {name: canonical(row[name]) for name in JSON_COLUMNS}
     return {name: _sound(value) for name, value in (row | texts).items()}
 

@@ -1,4 +1,4 @@
-"""Judging an evaluator's report: caps, contradictions, and whether the label is acceptable."""
+"""The judgement of an evaluator's report: caps, contradictions and acceptance of the label."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -23,17 +23,17 @@ def judge(
     criteria: Sequence[Criterion],
     calls: tuple[Call, ...] = (),
 ) -> Evaluation:
-    """Returns the evaluation that a report amounts to.
+    """Returns the evaluation that follows from a report.
 
     The score is lowered to the cap of each issue and to the band of the verdict; the verdict is
-    lowered to the band of that score. So where a report contradicts itself, its worse half counts.
-    The bands are PASS from 85 and WEAK_PASS from 70, or from the threshold if that is less.
+    lowered to the band of that score. If a report contradicts itself, its worse half counts. The
+    bands are PASS from 85 and WEAK_PASS from 70, or from the threshold if that is lower.
 
     Args:
-        report: As the evaluator gave it.
-        form: How the label was read; the criterion `format` is unmet unless it is strict.
-        threshold: Least score of an acceptable label, 0 to 100.
-        criteria: Of the codebook, in the order of reports.
+        report: The evaluator's report.
+        form: The format of the answer; the criterion `format` is unmet unless it is strict.
+        threshold: Lowest score of an acceptable label, 0 to 100.
+        criteria: The criteria of the codebook, in the order of reports.
         calls: The calls that led to the report.
     """
     score, caps = report.score, list[str]()
@@ -59,7 +59,7 @@ def judge(
 
 
 def judge_unparsable(problem: str) -> Evaluation:
-    """Returns the evaluation of an answer without a label: score 0, and no evaluator is asked."""
+    """Returns the evaluation of an answer without a label: score 0, without asking an evaluator."""
     return Evaluation(
         verdict=Verdict.FAIL,
         score=0,
@@ -82,7 +82,7 @@ def _limits(report: ReportReply, criteria: Sequence[Criterion]) -> Iterator[tupl
 def _contradicts_itself(
     report: ReportReply, unmet: set[str], criteria: Sequence[Criterion]
 ) -> bool:
-    """Verdict and score are of two bands, or a verdict goes with issues that exclude it."""
+    """Returns True if the verdict contradicts the band of the score, or the issues."""
     passed = report.verdict is not Verdict.FAIL
     excluded = any(one.cap is not None and one.name in report.issues for one in criteria)
     unfounded = not passed and not unmet

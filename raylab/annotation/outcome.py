@@ -1,7 +1,7 @@
-"""The outcome of a case: everything needed to replay the decision, as it is archived.
+"""The outcome of a case, with everything needed to replay the decision, as it is archived.
 
-A body is the JSON form of an outcome or decision. Labels stand in it as their canonical lines, so
-bodies are read with the run's codebook; `raylab.annotation.archived` reads those of all versions.
+A body is the JSON form of an outcome or decision. It holds labels as canonical lines, so it is read
+with the run's codebook; `raylab.annotation.archived` reads all versions.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from raylab.config.base import Strict
 from raylab.llm.chat import Reply
 
 PROTOCOL = "1"
-"""Version of the way a case is decided, archived with each run."""
+"""Version of the protocol, archived with each run."""
 BODY_VERSION = 2
 """Version of the fields of a body."""
 
@@ -38,7 +38,7 @@ LabelField = Annotated[Label, PlainValidator(_read_label), PlainSerializer(str, 
 
 
 class Status(StrEnum):
-    """How a case ended."""
+    """The way in which a case ended."""
 
     ACCEPTED = "accepted"
     ADJUDICATED = "adjudicated"
@@ -55,7 +55,7 @@ class Verdict(StrEnum):
 
 
 class Call(Strict):
-    """One answered call and what it was for; the reply's key finds it in the archive."""
+    """One answered call and its purpose; the reply's key identifies it in the archive."""
 
     stage: str
     model: str
@@ -67,7 +67,7 @@ class Call(Strict):
 
 
 class Classification(Strict):
-    """A label for the case, as an annotator, the adjudicator or a person gives it."""
+    """A label for the case from an annotator, the adjudicator or a person."""
 
     label: LabelField | None
     """None if none could be read."""
@@ -75,7 +75,7 @@ class Classification(Strict):
     format: Literal["strict", "repaired", "unparsable"]
     repairs: tuple[str, ...] = ()
     problem: str | None = None
-    """Why no label could be read."""
+    """The reason why no label could be read."""
     calls: tuple[Call, ...] = ()
 
 
@@ -83,31 +83,31 @@ class Evaluation(Strict):
     """The evaluator's report on one label."""
 
     verdict: Verdict
-    """The worse of what the evaluator said and what its score, after the caps, says."""
+    """The worse of the evaluator's verdict and the band of its score after the caps."""
     raw_verdict: Verdict | None = None
-    """As the evaluator gave it; None if none was asked, because there is no label."""
+    """The evaluator's verdict; None if there is no label to evaluate."""
     score: int
     """0 to 100, after the caps."""
     raw_score: int
-    """As the evaluator gave it."""
+    """The evaluator's score."""
     issues: tuple[str, ...]
-    """Names of the criteria that are not met, in the order of the codebook."""
+    """Names of the unmet criteria, in the order of the codebook."""
     summary: str
     contradictory: bool
-    """Verdict and score, or verdict and issues, say different things."""
+    """True if the verdict contradicts the score or the issues."""
     caps: tuple[str, ...] = ()
-    """Why the score was lowered."""
+    """The reasons why the score was lowered."""
     repairs: tuple[str, ...] = ()
-    """What was mended to read the report."""
+    """The repairs that were needed to read the report."""
     acceptable: bool
     calls: tuple[Call, ...] = ()
 
 
 class Adjudication(Strict):
-    """The adjudicator's choice between two labels, or a third."""
+    """The adjudicator's choice of one of two labels or a third."""
 
     order: tuple[Side, Side]
-    """Which annotator was shown first."""
+    """The annotators in the order in which they were shown."""
     choice: Literal["A", "B", "synthesis"]
     classification: Classification
     confirmation: Evaluation | None = None
@@ -118,14 +118,14 @@ class Answer(Strict):
 
     classification: Classification
     evaluation: Evaluation | None = None
-    """None if the case ended before."""
+    """None if the case ended before the evaluation."""
 
 
 class Outcome(Strict):
-    """One case, decided or not, and all that led there."""
+    """One case, decided or not, with every step that led there."""
 
     version: Literal[2] = BODY_VERSION
-    """Of the body."""
+    """Version of the body."""
     case: str
     description_hash: str
     """SHA-256 of the description."""
@@ -138,35 +138,35 @@ class Outcome(Strict):
     meta: dict[str, Any]
     status: Status
     reason: str | None
-    """Why a person must decide, or why it failed."""
+    """The reason why a person must decide, or why the case failed."""
     path: tuple[str, ...]
     """Steps of the decision, in order."""
     label: LabelField | None
-    """The label the case ends with; None while a person must decide."""
+    """The final label; None while a person must decide."""
     answers: dict[Side, Answer] = Field(default_factory=dict[Side, Answer])
-    """The annotators' answers, in the order of the sides; a side that did not answer is absent."""
+    """The annotators' answers, in the order of the sides; missing answers are absent."""
     agreement: Agreement | None = None
     adjudication: Adjudication | None = None
     unread: tuple[Call, ...] = ()
-    """Calls that led to no result above: not readable, or followed by a call that failed."""
+    """Calls without a result above: unreadable, or followed by a failed call."""
     prompt_tokens: int = 0
-    """Of the calls that were sent, not of those answered from the journal."""
+    """Tokens of the calls that were sent, not of those answered from the journal."""
     completion_tokens: int = 0
     cost: float | None = 0.0
-    """None if a call's model has no price."""
+    """Cost of the calls that were sent; None if a model has no price."""
     started: datetime
     finished: datetime
 
     def classification(self, side: Side) -> Classification | None:
-        """The classification of a side; None if it did not answer."""
+        """Returns the classification of a side; None if it did not answer."""
         return self.answers[side].classification if side in self.answers else None
 
     def evaluation(self, side: Side) -> Evaluation | None:
-        """The evaluation of a side's answer; None if there is none."""
+        """Returns the evaluation of a side's answer; None if there is none."""
         return self.answers[side].evaluation if side in self.answers else None
 
     def label_of(self, side: Side) -> Label | None:
-        """The label of a side; None if none could be read."""
+        """Returns the label of a side; None if none could be read."""
         return self.answers[side].classification.label if side in self.answers else None
 
     @property
@@ -189,10 +189,10 @@ class Outcome(Strict):
 
 
 class HumanDecision(Strict):
-    """A person's label for a case, confirmed or refused by an evaluator pass."""
+    """A person's label for a case, which an evaluator confirmed or refused."""
 
     version: Literal[2] = BODY_VERSION
-    """Of the body."""
+    """Version of the body."""
     case: str
     action: Literal["decide", "undo"]
     choice: Literal["A", "B", "own"] | None

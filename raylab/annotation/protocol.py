@@ -1,8 +1,8 @@
-"""How one case is decided: two annotators, an evaluator, an adjudicator, and else a person.
+"""The decision of one case by two annotators, an evaluator, an adjudicator, or else a person.
 
-Plain async Python that does nothing but ask the `Chat` it is given. Equal cases and settings make
-equal calls in equal order, so that an interrupted run is answered from the journal up to where it
-stopped. Whatever a model answers, the case ends in a typed outcome.
+The only side effects are calls to the given `Chat`. Equal cases and settings make equal calls in
+the same order, so the journal can answer an interrupted run up to where it stopped. Every reply of
+a model leads to a typed outcome.
 """
 
 import asyncio
@@ -49,16 +49,16 @@ R = TypeVar("R", LabelReply, ReportReply, ChoiceReply)
 
 
 class Relation(StrEnum):
-    """How two codes differ; fields after the roots do not count."""
+    """The relation of two codes; fields after the roots do not count."""
 
     SAME = "same"
     OPERATORS = "operators"
-    """The same roots, joined otherwise."""
+    """The same roots with other operators or in another order."""
     ROOTS = "roots"
 
 
 class Step(StrEnum):
-    """What follows once both codes are evaluated."""
+    """The next step once both codes are evaluated."""
 
     ACCEPT = "accept"
     ADJUDICATE = "adjudicate"
@@ -66,12 +66,12 @@ class Step(StrEnum):
 
 
 def next_step(acceptable: tuple[bool, bool], relation: Relation, settings: Settings) -> Step:
-    """The decision table of the protocol.
+    """Returns the next step by the decision table of the protocol.
 
     Args:
-        acceptable: Whether the code of A, and that of B, is acceptable.
-        relation: How the codes differ.
-        settings: Their policy and `accept_operator_differences` are used.
+        acceptable: True for each side, A and B, whose code is acceptable.
+        relation: Relation of the codes.
+        settings: Settings, of which the policy and `accept_operator_differences` are used.
     """
     match acceptable:
         case (True, True):
@@ -86,7 +86,7 @@ def next_step(acceptable: tuple[bool, bool], relation: Relation, settings: Setti
 
 
 def draw_order(seed: int, case: str) -> tuple[Side, Side]:
-    """The order in which A and B of a case are shown, drawn by seed and case id."""
+    """Returns the order in which A and B of a case are shown, drawn by seed and case id."""
     digest = hashlib.sha256(f"{seed}:{case}".encode(errors="surrogatepass")).digest()
     return ("A", "B") if digest[0] % 2 == 0 else ("B", "A")
 
@@ -96,14 +96,14 @@ async def annotate(
 ) -> Outcome:
     """Takes a case through the protocol.
 
-    A call that fails ends the case as `failed`, with all that was answered until then. An answer
-    that cannot be read after one more turn leaves the case to a person.
+    A failed call ends the case as `failed` and keeps all earlier answers. An answer that is still
+    unreadable after one more turn leaves the case to a person.
 
     Args:
-        case: What is classified.
-        chat: Answers the calls.
+        case: The case to classify.
+        chat: The chat that answers the calls.
         settings: Models, prompts and rules.
-        generation: Of the score tree that the outcome belongs to.
+        generation: Generation of the score tree that the outcome belongs to.
 
     Raises:
         EndpointError: Every call would fail; the case stays open.
@@ -116,7 +116,7 @@ async def annotate(
 async def confirm(
     case: Case, classification: Classification, chat: Chat, settings: Settings
 ) -> Evaluation:
-    """Has the evaluator judge a person's code.
+    """Evaluates a person's code.
 
     Raises:
         CallError: The call failed, or its reply cannot be read after one more turn.
@@ -131,7 +131,7 @@ async def confirm(
 
 
 class _Ended(Exception):
-    """A case that goes no further; never leaves this module."""
+    """The early end of a case; never leaves this module."""
 
     def __init__(self, status: Status, step: str, reason: str) -> None:
         super().__init__(reason)
@@ -139,7 +139,7 @@ class _Ended(Exception):
 
 
 class _Unread(Exception):
-    """Two replies that cannot be read, and the calls that brought them."""
+    """Two unreadable replies, with their calls."""
 
     def __init__(self, problem: str, calls: tuple[Call, ...]) -> None:
         super().__init__(problem)
@@ -147,7 +147,7 @@ class _Unread(Exception):
 
 
 class _Course:
-    """One case on its way, with all that is known of it so far."""
+    """One case on its way through the protocol, with all results so far."""
 
     def __init__(self, case: Case, chat: Chat, settings: Settings, generation: str) -> None:
         self.case, self.chat, self.settings = case, chat, settings
@@ -205,7 +205,7 @@ class _Course:
             self.classified[side] = _classification(reply, calls)
 
     async def evaluate_both(self) -> None:
-        """Evaluates both at once, unless the calls are equal: then the second is not paid."""
+        """Evaluates both at once; equal calls go in turn, so that the second costs nothing."""
         a, b = self.classified["A"], self.classified["B"]
         if (a.label, a.rationale) == (b.label, b.rationale):
             await self.evaluate_side("A")
@@ -242,7 +242,7 @@ class _Course:
         )
 
     async def adjudicate(self) -> Adjudication:
-        """The adjudicator's choice, without confirmation.
+        """Returns the adjudicator's choice, without confirmation.
 
         Candidates are shown in an order drawn by seed and case, and without their names.
         """
@@ -273,7 +273,7 @@ class _Course:
         )
 
     def candidate(self, side: Side) -> dict[str, Any]:
-        """What the adjudicator is shown of a side."""
+        """Returns a side's answer as the adjudicator is shown it."""
         shown = self.settings.prompts.adjudicate.shown
         classification, evaluation = self.classified[side], self.evaluated[side]
         return {
@@ -286,7 +286,7 @@ class _Course:
         }
 
     def label_of(self, side: Side) -> Label:
-        """The label of a side that gave one."""
+        """Returns the label of a side that gave one."""
         label = self.classified[side].label
         assert label is not None, f"{side} gave no label"
         return label
@@ -320,7 +320,7 @@ class _Course:
         return Relation.OPERATORS if a.categories == b.categories else Relation.ROOTS
 
     async def settle(self) -> Outcome:
-        """Adjudicates and has the final code confirmed."""
+        """Adjudicates and confirms the final code."""
         self.adjudication = await self.adjudicate()
         final = self.adjudication.classification
         confirmation = await self.evaluate(CONFIRM, final)
@@ -349,7 +349,7 @@ class _Course:
         content: dict[str, Any],
         read: Callable[[str, str], R],
     ) -> tuple[R, tuple[Call, ...]]:
-        """One call and, if its reply cannot be read, a second turn that says why.
+        """Makes one call and, if its reply cannot be read, a second turn that says why.
 
         Raises:
             _Unread: The second reply cannot be read either.
@@ -380,12 +380,12 @@ class _Course:
         messages: tuple[Message, ...],
         expected: PromptFile,
     ) -> Call:
-        """An answered call.
+        """Makes a call and returns it with its reply.
 
         Args:
             stage: Role of the call.
-            asked: Who answers.
-            prompt: What the last turn is made of.
+            asked: The model to ask.
+            prompt: The prompt of the last turn.
             messages: The turns.
             expected: The prompt whose schema the reply should satisfy.
         """
@@ -447,7 +447,7 @@ class _Course:
         return outcome.model_copy(update={"unread": ordered})
 
     def steps(self) -> Iterator[str]:
-        """What was got, in the order of the protocol whatever was answered first."""
+        """Yields the steps taken, in the order of the protocol and not of the answers."""
         for side, classification in sorted(self.classified.items()):
             yield f"{classify_stage(side)}:{classification.format}"
         for side, evaluation in sorted(self.evaluated.items()):
@@ -461,7 +461,7 @@ class _Course:
 
 
 async def _both(a: Coroutine[Any, Any, None], b: Coroutine[Any, Any, None]) -> None:
-    """Waits for both, so that a paid answer is kept though the other failed; raises the worst."""
+    """Waits for both, so that a paid answer is kept if the other fails; raises the worst error."""
     results = await asyncio.gather(a, b, return_exceptions=True)
     errors = [result for result in results if result is not None]
     if errors:
@@ -469,7 +469,7 @@ async def _both(a: Coroutine[Any, Any, None], b: Coroutine[Any, Any, None]) -> N
 
 
 def _rank(error: BaseException) -> int:
-    """Errors that leave the case open come first, then failed calls, then unreadable replies."""
+    """Ranks errors: those that leave the case open, then failed calls, then unreadable replies."""
     if not isinstance(error, _Ended):
         return 0
     return 1 if error.status is Status.FAILED else 2

@@ -1,8 +1,8 @@
-"""Reading what models answer: strictly where possible, and with every repair on record.
+"""The reading of replies: strict where possible, with a record of every repair.
 
-A reply is JSON; or JSON within prose or code fences; or prose. Nothing is guessed: a score out of
-range, an unknown verdict or two labels that contradict each other make a reply unreadable, and the
-protocol asks once more.
+A reply is JSON, JSON within prose or code fences, or prose. Nothing is guessed: a score out of
+range, an unknown verdict or two contradictory labels make a reply unreadable, and the protocol asks
+once more.
 """
 
 import re
@@ -17,7 +17,7 @@ from raylab.llm.json_replies import (
     JsonObject,
     UnreadableError,
     clean,
-    dumped,
+    dump,
     find_object,
     quoted,
 )
@@ -26,7 +26,7 @@ Choice = Literal["first", "second", "synthesis"]
 Candidates = Mapping[Choice, Label]
 
 LONGEST_REPLY = 200_000
-"""Characters of a reply that is read; a longer one is a runaway."""
+"""Longest reply that is read, in characters; a longer one is a runaway."""
 CUT_OFF = "it was cut off at max_tokens"
 VERDICT = r"(WEAK[ _-]?PASS|PASS|FAIL)\b"
 ONE_OF_SEVERAL = r"(?!\W{0,5}(?:or\W{1,5})?(?:WEAK|PASS|FAIL))"
@@ -45,9 +45,9 @@ class LabelReply:
     """An annotator's answer.
 
     Attributes:
-        label: the label.
-        rationale: why.
-        repairs: what was mended to read it; empty if it was as asked for.
+        label: The label.
+        rationale: The reasons for it.
+        repairs: Repairs that were needed to read it; empty if none were.
     """
 
     label: Label
@@ -57,7 +57,7 @@ class LabelReply:
 
 @dataclass(frozen=True)
 class ReportReply:
-    """An evaluator's answer: verdict, score in 0..100, criteria not met, reasons, repairs."""
+    """An evaluator's answer: verdict, score from 0 to 100, unmet criteria, reasons, repairs."""
 
     verdict: Verdict
     score: int
@@ -68,13 +68,13 @@ class ReportReply:
 
 @dataclass(frozen=True)
 class ChoiceReply:
-    """An adjudicator's answer: which of the two labels shown, or a label of its own.
+    """An adjudicator's answer: one of the two labels shown, or a label of its own.
 
     Attributes:
         choice: first or second, as shown, or synthesis.
-        label: the final label.
-        rationale: why; never empty.
-        repairs: what was mended to read it.
+        label: The final label.
+        rationale: The reasons for it; never empty.
+        repairs: Repairs that were needed to read it.
     """
 
     choice: Choice
@@ -88,11 +88,11 @@ R = TypeVar("R", LabelReply, ReportReply, ChoiceReply)
 
 @dataclass(frozen=True)
 class ReplyReader:
-    """Reads the replies to one style of prompts.
+    """A reader of the replies to one style of prompts.
 
     Attributes:
-        form: how labels are given.
-        criteria: of the codebook, in the order of reports.
+        form: Form in which labels are given.
+        criteria: The criteria of the codebook, in the order of reports.
     """
 
     form: AnswerForm
@@ -102,7 +102,7 @@ class ReplyReader:
         """Reads the label and rationale of an annotator's reply.
 
         Raises:
-            UnreadableError: No label can be read, or the reply ends in the middle.
+            UnreadableError: No label can be read, or the reply is cut off.
         """
         keys = (self.form.reason_key, self.form.label_key)
         return _read(text, finish_reason, keys, self._label_of, self._label_in_prose)
@@ -110,8 +110,7 @@ class ReplyReader:
     def read_report(self, text: str, finish_reason: str = "stop") -> ReportReply:
         """Reads the report of an evaluator's reply.
 
-        Criteria that are computed are left out. Where the evaluator lists none, FAIL stands for
-        one.
+        Computed criteria are left out. If the form has no list of criteria, FAIL implies one.
 
         Raises:
             UnreadableError: Verdict or score is missing, unknown, out of range or ambiguous.
@@ -125,7 +124,7 @@ class ReplyReader:
         return replace(report, issues=(criterion,) if report.verdict is Verdict.FAIL else ())
 
     def read_choice(self, text: str, shown: Candidates, finish_reason: str = "stop") -> ChoiceReply:
-        """Reads the choice of an adjudicator's reply between two labels, or a third.
+        """Reads the choice in an adjudicator's reply: one of two labels, or a third.
 
         The final label decides: a choice that names a candidate and gives a third label is a
         synthesis. A chosen candidate keeps its own line.
@@ -133,7 +132,7 @@ class ReplyReader:
         Args:
             text: The reply.
             shown: The labels of `first` and `second`, as they were shown.
-            finish_reason: Why the server stopped.
+            finish_reason: The reason why the server stopped.
 
         Raises:
             UnreadableError: No choice or no reason can be read, or choice and label contradict.
@@ -154,7 +153,7 @@ class ReplyReader:
         return LabelReply(self._label_at_key(found, repairs), rationale, tuple(repairs))
 
     def _label_at_key(self, found: JsonObject, repairs: list[str]) -> Label:
-        """The label at its key or, where the form allows it, anywhere but in the reasons."""
+        """Reads the label at its key or, if the form allows it, anywhere except in the reasons."""
         key = self.form.label_key
         text = found.get(key)
         if isinstance(text, str):
@@ -162,7 +161,7 @@ class ReplyReader:
         if self.form.expected is not None:
             _refuse(key, text, self.form.expected)
         rest = {name: value for name, value in found.items() if name != self.form.reason_key}
-        label = _read_label(self.form.read, dumped(rest), repairs)
+        label = _read_label(self.form.read, dump(rest), repairs)
         repairs.append(f"no text at the key {key}: code read from the other keys")
         return label
 
@@ -208,7 +207,7 @@ class ReplyReader:
         return ReportReply(Verdict(verdict), score, issues, text.strip(), tuple(repairs))
 
     def _issues_of(self, value: object, repairs: list[str]) -> tuple[str, ...]:
-        """The criteria named, in the order of reports; not those that are computed."""
+        """Returns the criteria named, in the order of reports, without the computed ones."""
         if isinstance(value, str):
             repairs.append("issues given as text")
             value = re.split(r"[,;|\n]", value)
@@ -272,7 +271,7 @@ def _grade_of(found: JsonObject) -> ReportReply:
 
 
 def _choice_named(value: object, repairs: list[str]) -> Choice | None:
-    """The choice that a reply names; None if it names none, so that its code decides."""
+    """Returns the choice that a reply names; None if it names none and its code decides."""
     if value is None:
         repairs.append("no choice named: its code decides")
         return None
@@ -286,7 +285,7 @@ def _choice_named(value: object, repairs: list[str]) -> Choice | None:
 
 
 def _choice_by_label(reply: LabelReply, shown: Candidates) -> ChoiceReply:
-    """The candidate of the same composition, with its own line, or a synthesis."""
+    """Returns the candidate of the same composition, with its own line, or else a synthesis."""
     for choice, candidate in shown.items():
         if reply.label.composition == candidate.composition:
             return _justified(ChoiceReply(choice, candidate, reply.rationale, reply.repairs))
@@ -300,7 +299,7 @@ def _justified(reply: ChoiceReply) -> ChoiceReply:
 
 
 def _text_of(found: JsonObject, key: str, repairs: list[str]) -> str:
-    """The text at a key; a missing or other one is empty, for no reasons are made up."""
+    """Returns the text at a key; empty if it is missing or no text."""
     value = found.get(key)
     if isinstance(value, str):
         return clean(value).strip()
@@ -319,10 +318,10 @@ def _verdict_of(value: object, repairs: list[str]) -> Verdict:
 
 
 def _score_of(value: object, repairs: list[str]) -> int:
-    """An integer of 0 to 100; nothing is clamped, for 850 may have meant 8.5 or 85."""
+    """Returns an integer from 0 to 100; not clamped, because 850 may mean 8.5 or 85."""
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
-    elif found := SCORE.fullmatch(value if isinstance(value, str) else dumped(value)):
+    elif found := SCORE.fullmatch(value if isinstance(value, str) else dump(value)):
         number = int(found[1])
         repairs.append(f"score {quoted(value)} read as {number}")
     else:

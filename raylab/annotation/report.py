@@ -1,4 +1,4 @@
-"""The report of an annotation run, `report.json`, and the figures by which runs are compared."""
+"""The report of an annotation run, `report.json`, and the figures for comparing runs."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ STATUSES = {
 COMPARED_AGREEMENT = ("exact", "same_roots", "weighted", "kappa", "alpha")
 COMPARED_USAGE = ("cost", "sent", "prompt_tokens", "completion_tokens")
 RENAMED = {"served": "response_model", "journalled": "cached"}
-"""Keys of reports without a schema version."""
+"""Renamed keys of reports without a schema version."""
 
 
 class ArchiveHead(Part):
-    """The archive of the run, as the report found it."""
+    """The archive of the run at the time of the report."""
 
     place: str
     records: int
     head_hash: str | None
-    """Of the last record of the run."""
+    """Hash of the last record of the run."""
 
 
 class AnnotationReport(BatchReport, Record):
@@ -44,16 +44,16 @@ class AnnotationReport(BatchReport, Record):
 
     run: str
     run_id: str | None
-    """None in runs from before ids."""
+    """None for runs made before ids existed."""
     archive: ArchiveHead
     score_tree: ScoreTreeReport
     disagreements: DisagreementReport
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Reads the reports of before schema versions, which have other names of keys.
+        """Migrates reports without a schema version, which have other key names.
 
-        The first of these lack whole sections and cannot be read.
+        The earliest of these lack whole sections and cannot be read.
         """
         if version != 0 or not content.keys() >= cls.model_fields.keys():
             return None
@@ -64,7 +64,7 @@ class AnnotationReport(BatchReport, Record):
 
 
 def _renamed(value: object) -> object:
-    """Returns a value with the keys of today, without decisions that there were none of."""
+    """Returns a value with its keys renamed, without an empty `reviewed`."""
     if isinstance(value, list):
         return [_renamed(one) for one in cast("list[object]", value)]
     if isinstance(value, dict):
@@ -79,12 +79,12 @@ def _renamed(value: object) -> object:
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A figure by which annotation runs are compared.
+    """A figure for comparing annotation runs.
 
     Attributes:
-        path: Names it: its attributes and keys in the report, joined by dots.
-        measure: Its label, form and good end.
-        read: Takes it out of a report; None where the report has none.
+        path: Attributes and keys of the figure in the report, joined by dots.
+        measure: Label, form and better direction.
+        read: Reads the figure from a report; returns None if the report lacks it.
     """
 
     path: str
@@ -148,4 +148,4 @@ def _seconds(report: AnnotationReport) -> Seconds | None:
 
 
 COMPARED_FIGURES = tuple(_compared_figures())
-"""The figures by which annotation runs are compared, in the order in which they are shown."""
+"""The figures for comparing annotation runs, in the order in which they are shown."""

@@ -1,7 +1,7 @@
-"""The roles of the protocol, its sides and its stages; no other module spells them out.
+"""The roles, sides and stages of the protocol; no other module spells their names.
 
-Two annotators answer each case on their own, as the sides A and B. An evaluator judges each answer
-alone, an adjudicator settles differences, and the evaluator confirms what was settled.
+Two annotators answer each case independently, as the sides A and B. An evaluator judges each answer
+alone, an adjudicator settles differences, and the evaluator confirms the adjudicated label.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ SIDES: tuple[Side, ...] = get_args(Side)
 OTHER: Mapping[Side, Side] = {"A": "B", "B": "A"}
 
 ANNOTATORS: Mapping[Side, str] = {"A": "annotator_a", "B": "annotator_b"}
-"""The configured role that answers on each side."""
+"""The configured role of each side."""
 EVALUATOR = "evaluator"
 ADJUDICATOR = "adjudicator"
 
@@ -42,4 +42,4 @@ STAGES: Mapping[str, str] = {
     ADJUDICATE: "adjudicator",
     CONFIRM: "evaluator of adjudicated codes",
 }
-"""The stages of a case in order, with their names for people."""
+"""The stages of a case in order, with readable names."""

@@ -1,4 +1,4 @@
-"""An annotation run that was made: its configuration and its archive, found by its name."""
+"""An existing annotation run: its configuration and its archive, found by name."""
 
 from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.errors import ConfigError, RunError
@@ -9,16 +9,16 @@ from raylab.runs.run_record import RunRecord
 ARCHIVE = "archive.db"
 
 
-def recorded_run(storage: str, name: str, archive: str | None) -> tuple[Run, AnnotateConfig]:
-    """A run and what it was made with.
+def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[Run, AnnotateConfig]:
+    """Finds an annotation run and its configuration.
 
     Args:
-        storage: Where the run is now.
-        name: Of the run.
-        archive: Where its archive is now; None where it was.
+        storage: Current location of the run.
+        name: Name of the run.
+        archive: Current location of its archive; None if it did not move.
 
     Raises:
-        RunError: There is no annotation run of this name.
+        RunError: There is no annotation run with this name.
     """
     run = Run.at(Place.at(storage) / name)
     record = run.read_record(RunRecord)
@@ -29,10 +29,10 @@ def recorded_run(storage: str, name: str, archive: str | None) -> tuple[Run, Ann
 
 
 def archive_location(config: AnnotateConfig | ReportConfig) -> str:
-    """Returns where the archive is: as configured, or a file in the storage.
+    """Returns the location of the archive: as configured, or a file in the storage.
 
     Raises:
-        ConfigError: Runs are in remote storage, where no SQLite file can be.
+        ConfigError: The storage is remote and no archive is configured.
     """
     if config.archive is not None:
         return config.archive

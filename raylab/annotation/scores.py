@@ -1,4 +1,4 @@
-"""The score tree of a run: how often each annotator finds the roots of gold.
+"""The score tree of a run: the accuracy of each annotator on the roots of gold.
 
 `<annotator>/<generation>/<root>.json` is the accuracy of one annotator on the cases of one
 generation whose gold code begins with that root.
@@ -22,7 +22,7 @@ from raylab.runs.eval_logs import EvalLog
 from raylab.runs.records import Part
 
 LEAST_CASES = 1
-"""Cases of a file; more would cost roots of the packaged cases, of whose halves some have one."""
+"""Fewest cases of a file; halves of the packaged cases have only one case of some roots."""
 ACCURACY = "accuracy"
 METRICS = (ACCURACY, "exact", "primary", "jaccard", "weighted")
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
@@ -38,11 +38,11 @@ class RootAccuracy(Part):
 
 
 class ScoreTreeReport(Part):
-    """The score tree of a run, as its report has it."""
+    """The score tree of a run, in its report."""
 
     files: int
     left_out: tuple[str, ...]
-    """Sentences on what is not in the tree, and why."""
+    """Sentences on what the tree leaves out, and why."""
     scores: tuple[RootAccuracy, ...]
 
 
@@ -51,8 +51,8 @@ class ScoreFile:
     """A file of the tree.
 
     Attributes:
-        path: Below the tree's directory.
-        generation: Of its cases.
+        path: Path below the tree's directory.
+        generation: Generation of its cases.
         log: Its content.
     """
 
@@ -62,7 +62,7 @@ class ScoreFile:
 
     @property
     def accuracy(self) -> RootAccuracy:
-        """Its accuracy with an interval."""
+        """The accuracy of the file, with an interval."""
         right = round(self.log.metrics[ACCURACY] * self.log.samples)
         return RootAccuracy(
             annotator=self.log.model,
@@ -77,8 +77,8 @@ class ScoreFiles:
     """A score tree.
 
     Attributes:
-        files: The same roots for every annotator and generation; empty where nothing can be scored.
-        left_out: Sentences on what is not in the tree, and why.
+        files: Files with the same roots for every annotator and generation; may be empty.
+        left_out: Sentences on what the tree leaves out, and why.
     """
 
     files: tuple[ScoreFile, ...]
@@ -86,16 +86,16 @@ class ScoreFiles:
 
     @property
     def summary(self) -> ScoreTreeReport:
-        """The tree as the report has it."""
+        """The tree in the form of the report."""
         accuracies = tuple(file.accuracy for file in self.files)
         return ScoreTreeReport(files=len(self.files), left_out=self.left_out, scores=accuracies)
 
 
 def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
-    """Names the annotators in the tree by their models, told apart by seed or else by side.
+    """Names the annotators in the tree by their models, with seed or else side if these are equal.
 
     Args:
-        models: By role, as `LlmConfig.roles`.
+        models: Models by role, as in `LlmConfig.roles`.
     """
     chats: dict[Side, ChatModel] = {side: models[role] for side, role in ANNOTATORS.items()}
     names: dict[Side, str] = {side: _file_name(chat.model) for side, chat in chats.items()}
@@ -119,7 +119,7 @@ def score_files(
     created: str,
     least: int = LEAST_CASES,
 ) -> ScoreFiles:
-    """The score tree of a run.
+    """Returns the score tree of a run.
 
     Accuracy is the share of answers with the right set of roots; an answer without a readable code
     is wrong. A case is scored if both annotators answered. A root is in the tree if every
@@ -127,16 +127,16 @@ def score_files(
     scored on the same tasks.
 
     Args:
-        outcomes: Of the run; they are read once and not kept.
-        generations: `published` is all cases but those of files; a seed is the half of these that
-            `in_generation` draws, in a directory `seed-<n>`; a file is its own cases.
-        names: Of the annotators, see `annotator_names`.
-        codebook: That the outcomes have labels of.
+        outcomes: Outcomes of the run; they are read once and not kept.
+        generations: `published` stands for all cases except those of files; a seed for the half of
+            these that `in_generation` draws, in a directory `seed-<n>`; a file for its own cases.
+        names: Names of the annotators; see `annotator_names`.
+        codebook: Codebook of the labels.
         created: Time in ISO 8601 with its zone.
-        least: Cases of a file, at least 1.
+        least: Fewest cases of a file, at least 1.
 
     Raises:
-        ConfigError: Two generations have one name.
+        ConfigError: Two generations have the same name.
     """
     counts = _Counts(generations, codebook)
     for outcome in outcomes:
@@ -271,5 +271,5 @@ class _Counts:
 
 
 def _file_name(model: str) -> str:
-    """A model's name as a directory that readers of score trees see."""
+    """Returns a model's name as a directory name."""
     return UNSAFE_IN_NAMES.sub("-", model).lstrip(".") or "-"

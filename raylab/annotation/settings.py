@@ -1,4 +1,4 @@
-"""Who answers what in the protocol, and by which rules a case is decided."""
+"""The settings of the protocol: its models, prompts and rules."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ from raylab.llm.chat import ChatRequest, Message
 
 @dataclass(frozen=True)
 class RoleModel:
-    """A model in its part, and where it is served.
+    """A model in a role, with the address of its endpoint.
 
     Attributes:
-        chat: the model and how it is sampled.
-        base_url: address of its endpoint; empty for the embedded model.
+        chat: Model and sampling parameters.
+        base_url: Address of its endpoint; empty for the embedded model.
     """
 
     chat: ChatModel
@@ -28,7 +28,7 @@ class RoleModel:
     def request(
         self, messages: tuple[Message, ...], schema: dict[str, Any] | None, salt: str = ""
     ) -> ChatRequest:
-        """The call that says these turns; equal turns make equal calls."""
+        """Returns the call with these turns; equal turns make equal calls."""
         chat = self.chat
         sampling: dict[str, Any] = (
             {} if chat.temperature is None else {"temperature": chat.temperature}
@@ -47,26 +47,26 @@ class RoleModel:
         )
 
     def is_same_model(self, other: "RoleModel") -> bool:
-        """Whether both are one model, however sampled."""
+        """Returns True if both are the same model; sampling does not count."""
         return (self.chat.model, self.base_url) == (other.chat.model, other.base_url)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the protocol needs beside a case; built once, the same for all cases of a run.
+    """The settings of the protocol, the same for all cases of a run.
 
     Attributes:
-        annotators: classify, each on its own.
-        evaluator: judges each code alone.
-        adjudicator: settles differences.
-        prompts: what they are told.
-        codebook: by which is classified.
-        policy: as `ProtocolConfig.policy`.
-        accept_operator_differences: as in `ProtocolConfig`.
-        threshold: least score of an acceptable code.
-        seed: of the order in which candidates are shown.
-        salt: sets the calls apart from equal ones in the journal.
-        warnings: what about the choice of models makes the results worth less.
+        annotators: Models that classify, independently of each other.
+        evaluator: Model that judges each code alone.
+        adjudicator: Model that settles differences.
+        prompts: Prompts of all roles.
+        codebook: Codebook of the classification.
+        policy: As in `ProtocolConfig`.
+        accept_operator_differences: As in `ProtocolConfig`.
+        threshold: Lowest score of an acceptable code.
+        seed: Seed of the order in which candidates are shown.
+        salt: Distinguishes the calls from equal ones in the journal.
+        warnings: Weaknesses of the chosen models and prompts.
     """
 
     annotators: Mapping[Side, RoleModel]
@@ -111,7 +111,7 @@ class Settings:
 
 
 def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> Settings:
-    """What the protocol needs; the calls of a fresh run are shared with no other run."""
+    """Returns the settings of a run; a fresh run shares its calls with no other run."""
     salt = run if config.fresh else ""
     return Settings.build(config.llm, config.protocol, codebook, salt)
 

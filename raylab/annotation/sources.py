@@ -15,17 +15,17 @@ from raylab.files import Place
 def select_cases(
     config: CasesConfig, generations: Sequence[int | str], codebook: Codebook
 ) -> Iterator[tuple[str, Case]]:
-    """Every case of a run with the generation it belongs to.
+    """Yields every case of a run with its generation.
 
     Args:
-        config: where the cases of generation `published` are, and which of them to keep.
-        generations: those of the score tree. Files are further cases, whose ids get the
-            generation's name in front; seeds only draw from the cases that are there.
-        codebook: has the packaged cases, and reads gold.
+        config: Source of the cases of generation `published`, and the selection from them.
+        generations: Generations of the score tree. Files add cases, whose ids are prefixed with
+            the generation's name; seeds draw from the cases of `published`.
+        codebook: Codebook that has the packaged cases and reads gold.
 
     Raises:
-        ConfigError: two generations would have one name.
-        DataError: a source cannot be used.
+        ConfigError: Two generations would have the same name.
+        DataError: A source cannot be used.
     """
     chosen = islice(_source(config, codebook), 0, None, config.every)
     for case in islice(chosen, config.take):
@@ -36,10 +36,10 @@ def select_cases(
 
 
 def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
-    """The case files among the generations, by the name of the file without its endings.
+    """Returns the case files among the generations, by file name without extensions.
 
     Raises:
-        ConfigError: two have one name.
+        ConfigError: Two generations have the same name.
     """
     files: dict[str, str] = {}
     for location in generations:

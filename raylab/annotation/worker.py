@@ -1,7 +1,7 @@
-"""A worker annotates cases in one process; it reaches the archive and the limits through clients.
+"""A worker that annotates cases in one process, with clients for the archive and the limits.
 
 Calls are looked up in the archive before they are sent, answers are archived before they are read,
-and a case is archived when it has ended. Nothing here knows where the other side of a client runs.
+and a case is archived when it ends. The other side of a client may run anywhere.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ Chunk = Sequence[tuple[str, Case]]
 def open_cases(
     config: AnnotateConfig, codebook: Codebook, run: str, archive: Archive
 ) -> Iterator[tuple[str, Case]]:
-    """Yields the cases that the archive does not have yet, each with its generation.
+    """Yields the cases that are not archived yet, each with its generation.
 
     Raises:
-        DataError: A case has another description than when it was archived.
+        DataError: The description of a case differs from the archived one.
     """
     cases = select_cases(config.cases, config.generations, codebook)
     while some := list(islice(cases, CASES_PER_LOOKUP)):
@@ -71,13 +71,13 @@ class Tally:
     """Counts of ended cases and of the calls made for them.
 
     Attributes:
-        statuses: cases that ended, by status.
-        halt: the error that stops the run; None while it goes on.
-        sent: calls that an endpoint answered.
-        known: calls that the archive answered.
-        failures: attempts that failed, by kind.
-        tokens: of the calls sent, both ways.
-        cost: of the calls sent that have a price.
+        statuses: Ended cases by status.
+        halt: Error that stops the run; None while it goes on.
+        sent: Calls answered by an endpoint.
+        known: Calls answered by the archive.
+        failures: Failed attempts by kind.
+        tokens: Tokens of the calls sent, requests and replies together.
+        cost: Cost of the calls sent that have a price.
     """
 
     statuses: Counter[str] = field(default_factory=Counter[str])
@@ -109,26 +109,26 @@ class Tally:
 
 
 class ArchiveClient(Protocol):
-    """Access to the one writer of the archive. A row that is given twice is kept once."""
+    """Access to the one writer of the archive. A row that is added twice is stored once."""
 
     async def add_calls(self, rows: Sequence[CallRow]) -> None:
         """Archives answered calls."""
         ...
 
     async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """Returns all calls ever made about these texts."""
+        """Returns all archived calls about these descriptions."""
         ...
 
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        """Archives cases that ended."""
+        """Archives ended cases."""
         ...
 
 
 class Meter(Protocol):
-    """Receives the events of a worker."""
+    """A receiver of the events of a worker."""
 
     def attempted(self, event: CallEvent) -> None:
-        """Takes an attempt at a call that ended."""
+        """Takes an ended attempt at a call."""
         ...
 
     def found(self, answers: int) -> None:
@@ -136,15 +136,15 @@ class Meter(Protocol):
         ...
 
     def ended(self, status: Status) -> None:
-        """Takes the status of a case that ended."""
+        """Takes the status of an ended case."""
         ...
 
 
 class GroupedWriter(Generic[T]):
-    """Writes rows in groups: all that gather while the previous group is being written."""
+    """A writer of rows in groups: those that gather while the previous group is being written."""
 
     def __init__(self, write: Callable[[list[T]], Awaitable[object]]) -> None:
-        """Writes by means of `write`, one group at a time."""
+        """Writes with `write`, one group at a time."""
         self._write = write
         self._waiting: list[tuple[T, asyncio.Future[None]]] = []
         self._writer: asyncio.Task[None] | None = None
@@ -175,10 +175,10 @@ class GroupedWriter(Generic[T]):
 
 
 class CallCache:
-    """The archived calls about the cases under way; see `raylab.llm.chat.Journal`."""
+    """A cache of the archived calls about the current cases; see `raylab.llm.chat.Journal`."""
 
     def __init__(self, archive: ArchiveClient, run: str) -> None:
-        """Looks calls up in `archive`, and archives new ones as those of `run`."""
+        """Looks up calls in `archive` and archives new ones as those of `run`."""
         self._archive = archive
         self._run = run
         self._found = 0
@@ -187,13 +187,13 @@ class CallCache:
         self._rows = GroupedWriter[CallRow](archive.add_calls)
 
     async def load(self, description_hashes: Sequence[str]) -> None:
-        """Loads all calls ever answered about these texts."""
+        """Loads all archived calls about these descriptions."""
         self._users.update(description_hashes)
         for row in await self._archive.calls_of(sorted(set(description_hashes))):
             self._replies.setdefault(row.description_hash, {})[row.key] = reply_of(row)
 
     def drop(self, description_hashes: Sequence[str]) -> None:
-        """Forgets them again, so that memory does not grow with the cases."""
+        """Drops the calls about these descriptions, to bound memory."""
         self._users.subtract(description_hashes)
         for description_hash in description_hashes:
             if self._users[description_hash] <= 0:
@@ -201,7 +201,7 @@ class CallCache:
                 self._replies.pop(description_hash, None)
 
     def take_found(self) -> int:
-        """Returns how many calls were answered from here since the last time."""
+        """Returns the number of calls answered from the cache since the last call."""
         found, self._found = self._found, 0
         return found
 
@@ -221,7 +221,7 @@ class CallCache:
 
 
 class Worker:
-    """Annotates cases, many at a time, in one event loop."""
+    """An annotator of cases, many at a time, in one event loop."""
 
     def __init__(
         self,
@@ -236,13 +236,13 @@ class Worker:
         """Opens the connections.
 
         Args:
-            config: the run's, with this worker's share of the calls in flight.
-            codebook: by which is classified.
-            run: name of the run.
-            archive: where calls are looked up, and calls and cases archived.
-            meter: receives what is counted.
-            limiter: the limits that all workers share; None where there are none.
-            embedded: where the embedded model is served, if it is used.
+            config: Configuration of the run, with this worker's share of the calls in flight.
+            codebook: Codebook of the classification.
+            run: Name of the run.
+            archive: Archive of calls and cases.
+            meter: Receiver of the counts.
+            limiter: Limits that all workers share; None if there are none.
+            embedded: Address of the embedded model, if it is used.
 
         Raises:
             ConfigError: A key is not in the environment.
@@ -255,7 +255,7 @@ class Worker:
         self._client = Client(config.llm, self._cache, limiter, embedded, self._count)
 
     async def annotate(self, chunk: Chunk) -> Tally:
-        """Annotates cases side by side; returns what was counted since the last time."""
+        """Annotates cases concurrently; returns the counts since the last call."""
         hashes = [case.description_hash for _, case in chunk]
         ends: list[Status | RaylabError]
         try:
@@ -272,7 +272,7 @@ class Worker:
         self._client.stop()
 
     async def _end(self, generation: str, case: Case) -> Status | RaylabError:
-        """Returns how a case ended, or the error that stops the run before it has."""
+        """Returns the status of an ended case, or the error that stops the run before its end."""
         try:
             outcome = await annotate(case, self._client, self._settings, generation)
         except RaylabError as error:
@@ -302,13 +302,13 @@ class Worker:
 
 
 def case_row(case: Case, outcome: Outcome) -> CaseRow:
-    """Returns the archived form of a case that ended."""
+    """Returns the archived form of an ended case."""
     body = outcome.model_dump(mode="json")
     return CaseRow(case.id, case.description_hash, case.description, outcome.status.value, body)
 
 
 def failed_outcome(case: Case, generation: str, reason: str) -> Outcome:
-    """Returns the outcome of a case that the protocol did not bring to an end."""
+    """Returns the outcome of a case that a fault ended outside of the protocol."""
     now = datetime.now(UTC)
     return Outcome(
         case=case.id,

@@ -1,10 +1,10 @@
 """Canonical JSON, and the hashes that chain the records of a run.
 
-A record's hash is the SHA-256 of the hash before it and the canonical JSON of the record, so that
-none can be altered, removed or put in without breaking what follows. The first record follows the
-hash of the run itself: its name, configuration, versions, start and id. The last hash stands in the
-run's row; written down elsewhere, it vouches for the whole run even against someone who can
-recompute every hash of a database.
+A record's hash is the SHA-256 of the previous hash and the canonical JSON of the record, so no
+record can be altered, removed or inserted without breaking the chain. The first record follows the
+hash of the run itself: its name, configuration, versions, start and id. The run's row holds the
+last hash. A copy of it kept elsewhere proves the whole run, even against someone who can recompute
+every hash of the database.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from typing import Any, cast
 from raylab.archive.tables import utc_text
 
 HASHED_AS = {"description_hash": "subject"}
-"""Columns that are hashed by the name that they had when the first archives were written."""
+"""Columns that are hashed under their name in the first archives."""
 
 
 def canonical(value: Any) -> str:
-    """JSON with sorted keys, no spaces and ASCII alone; NaN and infinity become null.
+    """Returns JSON with sorted keys, no spaces and only ASCII; NaN and infinity become null.
 
     Raises:
-        TypeError: The value holds something that JSON has not.
+        TypeError: The value holds something that JSON cannot represent.
     """
     try:
         return _dumps(value)
@@ -33,15 +33,23 @@ def canonical(value: Any) -> str:
 
 
 def digest(text: str) -> str:
-    """SHA-256 of a text in UTF-8, in hexadecimal; lone surrogates are encoded as they are."""
+    """Returns the SHA-256 of a text in UTF-8, in hexadecimal; lone surrogates are allowed."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def run_hash(name: str, config: str, versions: str, started: datetime, uid: str | None) -> str:
-    """The hash that a run's first record follows; `config` and `versions` are canonical JSON."""
+    """Returns the hash of a run, which its first record follows.
+
+    Args:
+        name: Name of the run.
+        config: Configuration as canonical JSON.
+        versions: Versions as canonical JSON.
+        started: Time of its start.
+        uid: Id of the run; None for runs made before ids existed.
+    """
     texts = {"name": _dumps(name), "config": config, "versions": versions}
     texts |= {"started": _dumps(utc_text(started))}
-    # Runs from before ids existed keep the hash they had.
+    # Runs made before ids existed keep their hash.
     return digest(_object(texts if uid is None else {**texts, "uid": _dumps(uid)}))
 
 
@@ -53,14 +61,14 @@ def record_hash(
     texts: Mapping[str, str],
     body: str,
 ) -> str:
-    """The hash of a record.
+    """Returns the hash of a record.
 
     Args:
         kind: case or decision.
         previous: Hash of the record before it.
-        sequence: Its place in the chain.
-        created: When it was archived.
-        texts: Its columns but for the body.
+        sequence: Place of the record in the chain.
+        created: Time at which it was archived.
+        texts: Its columns except the body.
         body: Canonical JSON.
     """
     parts = {HASHED_AS.get(name, name): _dumps(text) for name, text in texts.items()}
@@ -70,12 +78,12 @@ def record_hash(
 
 
 def content_key(texts: Mapping[str, str], body: str) -> str:
-    """What tells a decision from any other: the hash of its content; `body` is canonical JSON."""
+    """Returns the hash of a decision's content, which identifies it; `body` is canonical JSON."""
     return digest(_object({**{name: _dumps(text) for name, text in texts.items()}, "body": body}))
 
 
 def _object(parts: Mapping[str, str]) -> str:
-    """The canonical JSON of an object whose values are canonical JSON already."""
+    """Returns the canonical JSON of an object whose values are canonical JSON already."""
     return "{" + ",".join(f'"{name}":{parts[name]}' for name in sorted(parts)) + "}"
 
 

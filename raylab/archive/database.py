@@ -1,8 +1,8 @@
-"""The database under an archive: its transactions, and its failures told as errors.
+"""The database of an archive: its transactions, and its failures as errors.
 
-Every transaction is tried again while the database is locked, restarting or not reached, up to a
-given time, so all work done in one must bear repetition: the connection may be lost after the
-commit and before its acknowledgement.
+Every transaction is retried for a given time while the database is locked, restarting or not
+reachable. All work in a transaction must therefore be repeatable: the connection may be lost after
+the commit and before its acknowledgement.
 """
 
 import logging
@@ -32,8 +32,8 @@ class Database:
     """Transactions on a database; any thread may use them.
 
     Attributes:
-        dialect: Which database it is, and where.
-        place: The file or URL, fit to be shown.
+        dialect: Kind and location of the database.
+        place: The file or URL, without secrets.
     """
 
     def __init__(self, location: str | Path, patience: float) -> None:
@@ -41,10 +41,10 @@ class Database:
 
         Args:
             location: Path of a file, or URL; `~` is the home directory.
-            patience: Seconds for which a transaction is tried again at most.
+            patience: Longest time in seconds for which a transaction is retried.
 
         Raises:
-            ArchiveError: The location is none, or carries a password.
+            ArchiveError: The location is invalid or carries a password.
         """
         self.dialect = dialect_of(str(location))
         self.place = self.dialect.place
@@ -54,40 +54,40 @@ class Database:
         self._closed = False
 
     def __repr__(self) -> str:
-        """The place."""
+        """Returns the type and the place."""
         return f"Database({self.place!r})"
 
     def close(self) -> None:
-        """Closes all connections; again does nothing."""
+        """Closes all connections; a second call does nothing."""
         self._closed = True
         self._engine.dispose()
 
     def prepare(self) -> None:
-        """Checks that the database can hold an archive, and sets what stays set in it.
+        """Checks that the database can hold an archive, and applies its permanent settings.
 
         Raises:
-            ArchiveError: It cannot, or fails.
+            ArchiveError: The database cannot hold an archive, or fails.
         """
         self._persist(self.dialect.prepare, self.dialect.preparing, None)
 
     def read(self, work: Callable[[Connection], T], patience: float | None = None) -> T:
-        """Returns the result of work that only reads, on one state of the database.
+        """Returns the result of work that only reads, on one snapshot of the database.
 
         Args:
-            work: What to do; it may be done more than once.
-            patience: Seconds to try for, instead of the database's own.
+            work: The work; it may run more than once.
+            patience: Seconds to retry for, instead of the database's own.
 
         Raises:
-            ArchiveError: The database fails, does not answer in time, or has something in it that
-                makes the work raise a `ValueError`.
+            ArchiveError: The database fails, does not answer in time, or has content for which the
+                work raises a `ValueError`.
         """
         return self._persist(work, self.dialect.reading, patience)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Returns the result of work done whole or not at all, durable by then.
+        """Does work atomically and durably; returns its result.
 
         Args:
-            work: What to do; it may be done more than once, even after it has taken effect.
+            work: The work; it may run more than once, even after it has taken effect.
 
         Raises:
             ArchiveError: The database fails, or does not answer in time.
@@ -107,8 +107,8 @@ class Database:
                 return self._once(work, options)
             except OverflowError as error:
                 raise ArchiveError(
-                    f"archive {self.place} holds whole numbers of 64 bits at most ({error}): give "
-                    "smaller ones, such as seeds"
+                    f"archive {self.place} holds integers of at most 64 bits ({error}): give "
+                    "smaller ones, for example as seeds"
                 ) from error
             except ValueError as error:
                 raise self.dialect.unreadable(str(error)) from error

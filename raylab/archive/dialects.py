@@ -1,8 +1,7 @@
-"""The databases that can hold an archive: one class each, with all that tells one from another.
+"""The databases that can hold an archive: one class each, with all differences between them.
 
-A further database is one more class here and its place in `DIALECTS`; no other module asks which
-database it talks to. Its columns of type `DateTime(timezone=True)` must keep the time zone, as the
-tables have it.
+To add a database, add a class here and list it in `DIALECTS`; no other module depends on the kind
+of database. Its columns of type `DateTime(timezone=True)` must keep the time zone.
 """
 
 import re
@@ -21,28 +20,26 @@ from raylab.errors import ArchiveError
 SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 OTHER_FILE = "give archive= a file in a directory that you may write"
 LOCKED = "is locked by another process: free it, and go on with resume=true"
-OTHER_REASON = (
-    "refuses this: check the rights of its user, and that nothing but raylab changes its tables"
-)
+OTHER_REASON = "refuses this: check the rights of its user, and that only raylab changes its tables"
 
 Options = Mapping[str, Any]
 
 
 class ContentError(ArchiveError):
-    """Something in the database cannot be read, while the database itself answers."""
+    """Unreadable content in a database that itself answers."""
 
 
 class DatabaseDialect(ABC):
-    """A database at its place, not opened yet.
+    """A kind of database and its location; nothing is opened yet.
 
     Attributes:
         schemes: Names of the database in URLs.
-        form: A location of it, for messages.
-        on_server: A server keeps it, which may be slow to start and hold tables of others.
-        reading: Execution options of a transaction that reads one state of the database.
+        form: Form of its location, for messages.
+        on_server: True if a server keeps it, which may start slowly and hold other tables.
+        reading: Execution options of a transaction that reads one snapshot.
         writing: Execution options of a transaction that writes.
         preparing: Execution options of `prepare`.
-        place: The file or URL, fit to be shown.
+        place: The file or URL, without secrets.
     """
 
     schemes: ClassVar[frozenset[str]]
@@ -58,7 +55,7 @@ class DatabaseDialect(ABC):
         """Reads the location; nothing is opened.
 
         Raises:
-            ArchiveError: It cannot be a location of this database.
+            ArchiveError: The location is invalid for this database.
         """
 
     @abstractmethod
@@ -71,78 +68,78 @@ class DatabaseDialect(ABC):
 
     @abstractmethod
     def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
-        """Returns whether a transaction that failed may succeed when it is tried again.
+        """Returns True if a failed transaction may succeed when it is retried.
 
         Args:
             error: The failure.
-            was_reached: Whether the database was ever connected to.
+            was_reached: True if a connection was ever made.
         """
 
     @abstractmethod
     def failure(self, error: DBAPIError, duration: str) -> ArchiveError:
-        """Returns what to tell about a failure.
+        """Returns the error that reports a failure.
 
         Args:
             error: The failure.
-            duration: How long it was tried for, such as ` for 60 s`; empty after one attempt.
+            duration: Duration of the retries, such as ` for 60 s`; empty after one attempt.
         """
 
     @abstractmethod
     def insert(self, table: Table) -> Any:
-        """Returns an insertion that can say what to do where the key is there already."""
+        """Returns an insert statement that supports conflict clauses."""
 
     def insert_new(self, table: Table) -> Any:
-        """Returns an insertion that leaves rows alone whose key is there already."""
+        """Returns an insert statement that leaves existing rows unchanged."""
         return self.insert(table).on_conflict_do_nothing()
 
     def upsert(self, table: Table, changed: Options, where: ColumnElement[bool]) -> Any:
-        """Returns an insertion that changes a row whose key is there, where a condition holds."""
+        """Returns an insert statement that updates an existing row if a condition holds."""
         return self.insert(table).on_conflict_do_update(
             index_elements=list(table.primary_key.columns), set_=dict(changed), where=where
         )
 
     @abstractmethod
     def prepare_place(self, create: bool) -> None:
-        """Makes room for a new database if one is to be made.
+        """Prepares the location for a new database.
 
         Raises:
-            ArchiveError: There is none and none is to be made, or none can be there.
+            ArchiveError: No database exists there and `create` is false, or none can be made.
         """
 
     @abstractmethod
     def prepare(self, connection: Connection) -> None:
-        """Checks that the database can hold an archive, and sets what stays set in it.
+        """Checks that the database can hold an archive, and applies its permanent settings.
 
         Raises:
-            ArchiveError: It cannot.
+            ArchiveError: The database cannot hold an archive.
         """
 
     @abstractmethod
     def lock_schema(self, connection: Connection) -> None:
-        """Keeps other processes from changing the schema until the transaction ends."""
+        """Locks the schema against other processes until the transaction ends."""
 
     def unreadable(self, reason: str) -> ContentError:
-        """Returns what to tell about a record that cannot be read."""
+        """Returns the error that reports an unreadable record."""
         return ContentError(
             f"archive {self.place} has a record that was altered so that it cannot be read "
             f"({reason}): have it verified, and restore a copy"
         )
 
     def told(self, what: str, reason: str, duration: str) -> str:
-        """The text of a failure; `what` says what is wrong and, after a colon, the way out."""
+        """Returns the text of a failure; `what` is the problem and, after a colon, the way out."""
         wrong, _, way_out = what.partition(": ")
         return f"archive {self.place} {wrong}{duration} ({reason}): {way_out}"
 
 
 class SqliteDialect(DatabaseDialect):
-    """A file that SQLite keeps, with a write-ahead log."""
+    """An SQLite file with a write-ahead log."""
 
     schemes = frozenset({"sqlite"})
     form = "a file"
     on_server = False
     reading: ClassVar[Options] = {"begin": "BEGIN"}
     writing: ClassVar[Options] = {"begin": "BEGIN IMMEDIATE"}
-    # The journal's mode can be set outside of transactions alone.
+    # The journal mode can only be set outside of a transaction.
     preparing: ClassVar[Options] = {"begin": ""}
 
     DAMAGED = 11
@@ -205,7 +202,7 @@ class SqliteDialect(DatabaseDialect):
         return sqlite.insert(table)
 
     def prepare_place(self, create: bool) -> None:
-        """Makes the directory of a new file; checks that one that is there is a file."""
+        """Makes the directory of a new file; checks that an existing one is a file."""
         file = self._file
         try:
             if file.is_dir():
@@ -222,7 +219,7 @@ class SqliteDialect(DatabaseDialect):
             raise ArchiveError(f"archive {file} cannot be opened: {error}; {OTHER_FILE}") from error
 
     def prepare(self, connection: Connection) -> None:
-        """Sets the write-ahead log, with which readers and a writer do not wait for each other."""
+        """Sets the write-ahead log, so that readers and a writer do not block each other."""
         if connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar() != "wal":
             raise ArchiveError(
                 f"archive {self.place} lies on a filesystem without a shared write-ahead log: give "
@@ -230,11 +227,11 @@ class SqliteDialect(DatabaseDialect):
             )
 
     def lock_schema(self, connection: Connection) -> None:
-        """Does nothing: a transaction that writes is alone."""
+        """Does nothing: only one transaction can write at a time."""
 
     @staticmethod
     def _code(error: DBAPIError) -> int:
-        """The primary result code, 0 if there is none."""
+        """Returns the primary result code; 0 if there is none."""
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
 
 
@@ -252,7 +249,7 @@ class PostgresDialect(DatabaseDialect):
         "application_name": "raylab",
         "client_encoding": "utf8",
         "connect_timeout": "10",
-        # A server that vanished without a word is given up after half a minute.
+        # A server that stops responding is given up after half a minute.
         "keepalives_idle": "15",
         "keepalives_interval": "5",
         "keepalives_count": "3",
@@ -260,7 +257,7 @@ class PostgresDialect(DatabaseDialect):
     }
     SETTINGS = (
         "SET statement_timeout = '300s'",
-        # The longest for which a writer that hangs keeps its locks.
+        # A hanging writer loses its locks after this time.
         "SET idle_in_transaction_session_timeout = '30s'",
     )
     LOCK_TIMEOUT = "55P03"
@@ -269,18 +266,18 @@ class PostgresDialect(DatabaseDialect):
     TRANSIENT_CLASSES = frozenset({"08", "40"})
     """Connection and rollback."""
     CONTENT_CLASSES = frozenset({"22", "XX"})
-    """Wrong values, and damaged files of the database."""
+    """Wrong values and damaged database files."""
     SCHEMA_LOCK = 0x7261796C6162
-    """Number of the lock, among all of a database, that upgrades hold."""
+    """Number of the advisory lock that upgrades hold."""
 
     def __init__(self, url: URL) -> None:
-        """Takes a URL without a password, which the driver takes from PGPASSWORD or ~/.pgpass."""
+        """Takes a URL without a password; the driver reads it from PGPASSWORD or ~/.pgpass."""
         if url.password or any(name.lower() in SECRETS for name in url.query):
             raise ArchiveError(
                 f"the archive's URL {url.drivername}://... carries a password, which would be "
                 "recorded: leave it out and set PGPASSWORD, or write it into ~/.pgpass"
             )
-        # An empty password would keep PGPASSWORD from being looked at.
+        # With an empty password the driver would ignore PGPASSWORD.
         self._url = URL.create(
             "postgresql+psycopg", url.username, None, url.host, url.port, url.database, url.query
         )
@@ -313,7 +310,7 @@ class PostgresDialect(DatabaseDialect):
             return self._passes(state)
         if not isinstance(error, OperationalError):
             return error.connection_invalidated
-        # Failing to connect has no code; a server that once let us in will do so again.
+        # A failed connection has no code; a server that accepted us before will do so again.
         return error.connection_invalidated or was_reached or not self._refused(error)
 
     def failure(self, error: DBAPIError, duration: str) -> ArchiveError:
@@ -335,10 +332,10 @@ class PostgresDialect(DatabaseDialect):
         return postgresql.insert(table)
 
     def prepare_place(self, create: bool) -> None:
-        """Does nothing: databases are made on the server."""
+        """Does nothing: databases are created on the server."""
 
     def prepare(self, connection: Connection) -> None:
-        """Checks that the database holds every text."""
+        """Checks that the encoding of the database can store every text."""
         encoding = connection.scalar(text("SHOW server_encoding"))
         if encoding != "UTF8":
             raise ArchiveError(
@@ -360,7 +357,7 @@ class PostgresDialect(DatabaseDialect):
 
     @staticmethod
     def _refused(error: DBAPIError) -> bool:
-        """Whether a server answered, and not that it is starting, stopping or full."""
+        """Returns True if a server refused us, and is not just starting, stopping or full."""
         answer = str(error.orig)
         answered = "FATAL" in answer or "no password supplied" in answer
         return answered and not re.search("the database system is|too many", answer)
@@ -373,7 +370,7 @@ def dialect_of(location: str) -> DatabaseDialect:
     """Returns the database at a location: the path of a file, or a URL.
 
     Raises:
-        ArchiveError: The location is none, or carries a password.
+        ArchiveError: The location is invalid or carries a password.
     """
     url = _parse(location)
     for kind in DIALECTS:
@@ -386,7 +383,7 @@ def dialect_of(location: str) -> DatabaseDialect:
 
 
 def first_line(error: DBAPIError) -> str:
-    """Returns what the database says, without the statement and its values."""
+    """Returns the message of the database, without the statement and its values."""
     lines = str(error.orig).strip().splitlines()
     return lines[0] if lines else type(error.orig).__name__
 
@@ -397,7 +394,7 @@ def _parse(location: str) -> URL:
     try:
         return make_url(location)
     except (ArgumentError, ValueError):
-        # A URL that cannot be read may hold a password anywhere, also in the error's own text.
+        # An invalid URL may hold a password anywhere, and the error's text repeats it.
         scheme = location.partition("://")[0]
         raise ArchiveError(
             f"the archive's URL {scheme}://... cannot be read: give {_forms()}"

@@ -1,7 +1,7 @@
-"""Leases of reviewers on the cases of a run, and the drafts of their decisions.
+"""Reviewers' leases on the cases of a run, and the drafts of their decisions.
 
 Neither is part of the run's chain. A lease is taken by one statement, so any number of processes
-may serve reviewers. Times are those of the callers, whose clocks should agree to some seconds.
+may serve reviewers. Callers supply the times; their clocks should agree within a few seconds.
 """
 
 from datetime import datetime
@@ -15,24 +15,24 @@ from raylab.errors import LeaseError
 
 
 class ReviewLeases:
-    """Leases and drafts on the cases of a run; `RunArchive.leases` makes it."""
+    """The leases and drafts on the cases of a run; made by `RunArchive.leases`."""
 
     def __init__(self, database: Database, run_id: int) -> None:
-        """Uses the database of an archive that is open."""
+        """Uses the database of an open archive."""
         self._database = database
         self._run_id = run_id
 
     def take(self, case: int, reviewer: str, now: datetime, until: datetime) -> bool:
-        """Takes the lease on a case that is free or expired, or renews one's own.
+        """Takes a free or expired lease on a case, or renews the reviewer's own.
 
         Args:
             case: Sequence of the case in its run.
-            reviewer: Who.
-            now: The time by which an older lease has expired.
-            until: When this one expires.
+            reviewer: Name of the reviewer.
+            now: Current time; leases that expire by then are free.
+            until: Expiry of the new lease.
 
         Returns:
-            Whether the lease is the reviewer's now; if not, it is another's.
+            True if the reviewer holds the lease now, False if another does.
         """
         values = {"reviewer": reviewer, "expires": until}
         free = (LEASES.c.expires <= now) | (LEASES.c.reviewer == reviewer)
@@ -43,12 +43,12 @@ class ReviewLeases:
         )
 
     def give_back(self, case: int, reviewer: str) -> None:
-        """Ends the reviewer's lease on a case; does nothing where it is another's or none."""
+        """Ends the reviewer's lease on a case; does nothing if the reviewer holds none."""
         statement = delete(LEASES).where(_mine(LEASES, self._run_id, case, reviewer))
         self._database.write(lambda connection: connection.execute(statement))
 
     def leases(self, now: datetime) -> dict[int, Lease]:
-        """Returns the leases that have not expired, by the sequence of their case."""
+        """Returns the unexpired leases, by the sequence of their case."""
         of_run = (LEASES.c.run_id == self._run_id) & (LEASES.c.expires > now)
         statement = select(LEASES).where(of_run)
 
@@ -59,9 +59,9 @@ class ReviewLeases:
         return self._database.read(work)
 
     def save(self, case: int, reviewer: str, draft: Draft) -> None:
-        """Keeps a reviewer's draft on a case, in place of the one before.
+        """Saves a reviewer's draft on a case in place of the previous one.
 
-        A draft that a later one of the same page has overtaken on its way is dropped.
+        A draft that arrives after a later one of the same page is dropped.
         """
         row = {"run_id": self._run_id, "sequence": case, "reviewer": reviewer, **vars(draft)}
         not_overtaken = (DRAFTS.c.page != draft.page) | (DRAFTS.c.edit <= draft.edit)
@@ -80,7 +80,7 @@ class ReviewLeases:
         return self._database.read(work)
 
     def drafted(self, reviewer: str) -> set[int]:
-        """Returns the sequences of the cases on which a reviewer has a draft that is not empty."""
+        """Returns the sequences of the cases on which a reviewer has a non-empty draft."""
         mine = (DRAFTS.c.run_id == self._run_id) & (DRAFTS.c.reviewer == reviewer)
         typed = or_(*(DRAFTS.c[name] != "" for name in ("choice", "code", "justification")))
         statement = select(DRAFTS.c.sequence).where(mine & typed)
@@ -88,10 +88,10 @@ class ReviewLeases:
 
 
 def require_lease(connection: Connection, run_id: int, case: int, reviewer: str) -> None:
-    """Holds the reviewer's lease until the transaction ends.
+    """Locks the reviewer's lease until the transaction ends.
 
     Raises:
-        LeaseError: The case is another's by now, or nobody's.
+        LeaseError: The reviewer no longer holds the lease.
     """
     mine = select(LEASES).where(_mine(LEASES, run_id, case, reviewer)).with_for_update()
     if connection.execute(mine).first() is None:
@@ -99,7 +99,7 @@ def require_lease(connection: Connection, run_id: int, case: int, reviewer: str)
 
 
 def clear(connection: Connection, run_id: int, case: int, reviewer: str) -> None:
-    """Ends the reviewer's lease on a case that is settled, and drops the draft."""
+    """Ends the reviewer's lease on a settled case and drops the draft."""
     for table in (LEASES, DRAFTS):
         connection.execute(delete(table).where(_mine(table, run_id, case, reviewer)))
 

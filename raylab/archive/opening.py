@@ -1,4 +1,4 @@
-"""From a place to an archive: what is there is looked at before anything is written."""
+"""The opening of an archive, which inspects the location before it writes."""
 
 from raylab.archive.database import Database
 from raylab.archive.versions import current_version, latest_version, upgrade
@@ -9,12 +9,12 @@ def prepare(database: Database, create: bool, wait: float) -> None:
     """Makes sure that a database is an archive of the latest schema.
 
     Args:
-        database: Where it is, not opened yet.
-        create: Whether to make an archive where there is none.
-        wait: Seconds for which a server is waited for.
+        database: The database, not opened yet.
+        create: Make an archive if there is none.
+        wait: Longest wait for a server, in seconds.
 
     Raises:
-        ArchiveError: It is something else, or cannot be made so.
+        ArchiveError: The database is something else, or cannot become an archive.
     """
     dialect = database.dialect
     dialect.prepare_place(create)

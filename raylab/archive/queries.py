@@ -1,4 +1,4 @@
-"""What is asked of the tables of an archive: runs by name, pages of records, current statuses."""
+"""Queries on the tables of an archive: runs by name, pages of records, current statuses."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from raylab.archive.tables import CALLS, CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
 
 LOOKED_UP = 500
-"""Values of a list in one statement."""
+"""Most values of a list in one statement."""
 LISTED_RUNS = 10
 
 T = TypeVar("T")
@@ -23,8 +23,8 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
     """Returns the row of a run.
 
     Args:
-        connection: Of the archive.
-        place: The archive, for the error.
+        connection: Connection to the archive.
+        place: Place of the archive, for the error.
         name: Name of the run.
         lock: Lock the row until the transaction ends, so that the chain of the run cannot fork.
 
@@ -41,12 +41,12 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Cuts a list into pieces that fit into one statement."""
+    """Splits a list into pieces that fit into one statement."""
     return (values[start : start + LOOKED_UP] for start in range(0, len(values), LOOKED_UP))
 
 
 def stream(page: Callable[[int], list[S]]) -> Iterator[S]:
-    """Yields the records of page after page, each after the last sequence of the one before."""
+    """Yields the records of consecutive pages; `page` takes the last sequence before its page."""
     after = 0
     while records := page(after):
         yield from records
@@ -61,7 +61,7 @@ def case_page(
     batch: int,
     *conditions: ColumnElement[bool] | None,
 ) -> list[StoredCase]:
-    """Returns the next cases of a run that meet all conditions, in order."""
+    """Returns the next cases of a run that meet all conditions, in order of sequence."""
     rows = connection.execute(_page(CASES, run.id, after, batch, *conditions))
     return [stored_case(run.name, row) for row in rows]
 
@@ -73,13 +73,13 @@ def decision_page(
     batch: int,
     condition: ColumnElement[bool] | None,
 ) -> list[StoredDecision]:
-    """Returns the next decisions on a run that meet a condition, in order."""
+    """Returns the next decisions on a run that meet a condition, in order of sequence."""
     rows = connection.execute(_page(DECISIONS, run.id, after, batch, condition))
     return [stored_decision(run.name, row) for row in rows]
 
 
 def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> Iterator[AnyRow]:
-    """Yields case, sequence, status and description_hash of those of these cases that exist."""
+    """Yields case, sequence, status and description_hash of the given cases that exist."""
     keys = sorted({digest(case) for case in cases})
     columns = (CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash)
     for some in chunks(keys):
@@ -90,7 +90,7 @@ def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> It
 def with_decisions(
     connection: Connection, run: AnyRow, cases: Sequence[StoredCase], until: int | None = None
 ) -> list[CurrentCase]:
-    """Returns cases with the decisions on each, those up to a sequence if one is given."""
+    """Returns cases with the decisions on each, up to a sequence if one is given."""
     found: dict[str, list[StoredDecision]] = {}
     for some in chunks(cases):
         keys = [digest(case.case) for case in some]
@@ -104,7 +104,7 @@ def with_decisions(
 
 
 def current_status(until: int | None = None) -> ColumnElement[str]:
-    """Returns the status that the latest decision gave a case, or the run without one."""
+    """Returns the status from the latest decision on a case, or else from the run."""
     on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case_key == CASES.c.case_key)
     if until is not None:
         on_it &= DECISIONS.c.sequence <= until
@@ -119,7 +119,7 @@ def current_status(until: int | None = None) -> ColumnElement[str]:
 
 
 def cost_of(run: str) -> Select[Any]:
-    """Returns the sums of tokens and price of the calls that a run sent, and those unpriced."""
+    """Returns the sums of tokens and cost of a run's calls, and the number without a price."""
     sums = [
         func.coalesce(func.sum(column), 0)
         for column in (CALLS.c.prompt_tokens, CALLS.c.completion_tokens, CALLS.c.cost)

@@ -7,34 +7,34 @@ from enum import StrEnum
 from typing import Any
 
 Body = dict[str, Any]
-"""What the owner of a record keeps in it, as JSON values; the archive looks into none."""
+"""The content of a record as JSON values, opaque to the archive."""
 
 HUMAN = "human"
-"""Status of a case that waits for a person."""
+"""The status of a case that waits for a person."""
 
 
 @dataclass(frozen=True)
 class CallRow:
-    """A completed call to a model, kept before its reply was read.
+    """A completed call to a model, stored before its reply is read.
 
     Attributes:
         key: SHA-256 of the request's content; unique in an archive.
         description_hash: SHA-256 of the text the call is about.
-        run: run that sent the call, and paid for it.
-        role: what the call was for.
+        run: run that sent the call and paid for it.
+        role: purpose of the call.
         endpoint: address of the server; empty for the embedded model.
-        model: model as asked for.
-        response_model: model as the server named it.
+        model: model as requested.
+        response_model: model as the server names it.
         seed: seed of the call.
         parameters: sampling parameters.
         text: the reply as received.
-        finish_reason: why the server stopped.
+        finish_reason: reason why the server stopped.
         prompt_tokens: tokens of the request.
         completion_tokens: tokens of the reply.
         cost: price in the configured currency; None without a price.
         seconds: duration of the successful attempt.
         attempts: attempts made.
-        created: when the reply had come, UTC.
+        created: time of the reply, UTC.
     """
 
     key: str
@@ -77,13 +77,13 @@ class CaseRow:
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """A person's decision on a case of a run; a later one supersedes it, none is changed.
+    """A person's decision on a case of a run; later decisions supersede it without changing it.
 
     Attributes:
         case: id of the case.
         action: decide or undo.
-        reviewer: who.
-        status: what the case is from now on: accepted, human.
+        reviewer: name of the reviewer.
+        status: new status of the case: accepted or human.
         body: the decision as JSON values.
     """
 
@@ -96,11 +96,11 @@ class DecisionRow:
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to work on a case, which one reviewer has at a time.
+    """The exclusive right of one reviewer to work on a case.
 
     Attributes:
-        reviewer: who has it.
-        expires: when another may take it, UTC.
+        reviewer: holder of the lease.
+        expires: time from which another may take it, UTC.
     """
 
     reviewer: str
@@ -109,15 +109,15 @@ class Lease:
 
 @dataclass(frozen=True)
 class Draft:
-    """The fields that a reviewer has filled in on a case and not decided yet, not checked.
+    """The unchecked fields that a reviewer has filled in before deciding a case.
 
     Attributes:
         choice: A, B or own; empty while none is made.
-        code: the line of an own code.
-        justification: why.
-        saved: when it was saved, UTC.
-        page: the copy of the page it was typed in.
-        edit: how many changes had been made there.
+        code: line of an own code.
+        justification: reasons for the choice.
+        saved: time of saving, UTC.
+        page: copy of the page in which it was typed.
+        edit: number of changes made in that page.
     """
 
     choice: str
@@ -130,17 +130,17 @@ class Draft:
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run, as the archive keeps it.
+    """A run in the archive.
 
     Attributes:
         name: name of the run.
-        config: what the run does; another run of the same name is refused.
-        versions: versions of what it runs with, when it was first started.
-        started: when it was first started, UTC.
-        finished: when all of it was done, UTC; None while it goes on.
-        records: cases and decisions in its chain.
-        head_hash: hash of the last of these; of the run itself while there are none.
-        uid: id in the run's record, log and checkpoints; None of runs from before it existed.
+        config: configuration; a run with the same name and another configuration is refused.
+        versions: versions of its software and protocol at the first start.
+        started: time of the first start, UTC.
+        finished: time of completion, UTC; None until then.
+        records: number of cases and decisions in its chain.
+        head_hash: hash of the last record, or of the run itself if there is none.
+        uid: id in the run's record, log and checkpoints; None for runs made before ids existed.
     """
 
     name: str
@@ -160,9 +160,9 @@ class Chained:
     Attributes:
         run: name of the run.
         sequence: from 1, without gaps, over cases and decisions together.
-        created: when it was archived, UTC.
+        created: time at which it was archived, UTC.
         previous_hash: hash of the record before it.
-        hash: SHA-256 of `previous_hash` and all of the record.
+        hash: SHA-256 of `previous_hash` and the whole record.
     """
 
     run: str
@@ -174,21 +174,21 @@ class Chained:
 
 @dataclass(frozen=True)
 class StoredCase(CaseRow, Chained):
-    """A case, as it stands in the archive."""
+    """A case in the archive."""
 
 
 @dataclass(frozen=True)
 class StoredDecision(DecisionRow, Chained):
-    """A decision, as it stands in the archive."""
+    """A decision in the archive."""
 
 
 @dataclass(frozen=True)
 class CurrentCase:
-    """A case and all decisions on it since.
+    """A case and all later decisions on it.
 
     Attributes:
-        case: the case, as the run left it.
-        decisions: what people decided, the latest last.
+        case: the case at the end of the run.
+        decisions: people's decisions, the latest last.
     """
 
     case: StoredCase
@@ -196,18 +196,18 @@ class CurrentCase:
 
     @property
     def status(self) -> str:
-        """The status that the latest decision gave the case, or the run without one."""
+        """The status from the latest decision, or else from the run."""
         return self.decisions[-1].status if self.decisions else self.case.status
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """The tokens and the price of the calls that a run sent.
+    """The tokens and the cost of the calls that a run sent.
 
     Attributes:
         prompt_tokens: tokens of the requests.
         completion_tokens: tokens of the replies.
-        cost: price of the calls that have one.
+        cost: total price of the calls that have one.
         unpriced: calls without a price.
     """
 
@@ -218,17 +218,17 @@ class RunCost:
 
 
 class Fault(StrEnum):
-    """A way in which a record is not as it was archived."""
+    """A way in which a record differs from what was archived."""
 
     ALTERED = "altered"
-    """Its content, or its hash, is not what was archived."""
+    """Its content or its hash was changed."""
     BROKEN = "broken"
-    """It is whole, but what it follows was replaced."""
+    """The record is intact, but the one before it was replaced."""
     MISSING = "missing"
     INSERTED = "inserted"
-    """It was put in without a place in the chain."""
+    """The record was added outside of the chain."""
     DESCRIPTION = "description"
-    """Its description is not the one whose hash it has."""
+    """Its description does not match its description hash."""
 
 
 @dataclass(frozen=True)
@@ -236,11 +236,11 @@ class ChainProblem:
     """A record that cannot be trusted.
 
     Attributes:
-        run: name of the run; of a run that is gone, its number.
-        sequence: which record; 0 is the run itself.
+        run: name of the run, or its number if the run is missing.
+        sequence: sequence of the record; 0 is the run itself.
         record: the record in words.
-        fault: what is wrong.
-        detail: how that shows.
+        fault: kind of the fault.
+        detail: evidence of the fault.
     """
 
     run: str
@@ -250,7 +250,7 @@ class ChainProblem:
     detail: str
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Returns one readable line."""
         return (
             f"run {self.run}, record {self.sequence} ({self.record}): {self.fault}: {self.detail}"
         )

@@ -1,4 +1,4 @@
-"""The records of an archive as rows of its tables, and back."""
+"""The conversion of records to rows of the tables, and back."""
 
 import json
 from dataclasses import dataclass, fields
@@ -23,12 +23,12 @@ AnyRow = Row[*tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class NewRecord:
-    """A record that is appended to a chain.
+    """A record to append to a chain.
 
     Attributes:
-        sequence: Its place in the chain.
-        hash: Its hash, which the next record follows.
-        columns: The columns of its row but for its run.
+        sequence: Place in the chain.
+        hash: Hash, which the next record follows.
+        columns: Columns of its row, except the run.
     """
 
     sequence: int
@@ -67,7 +67,7 @@ def call_row(row: AnyRow) -> CallRow:
 
 
 def texts_of(row: CaseRow | DecisionRow) -> dict[str, str]:
-    """Returns the columns of a record but for its body."""
+    """Returns the columns of a record except its body."""
     return {name: value for name, value in vars(row).items() if name != "body"}
 
 
@@ -87,7 +87,7 @@ def new_record(
         body: Its body as canonical JSON.
         previous: Hash of the record before it.
         sequence: Its place.
-        created: Now.
+        created: Current time.
     """
     texts = texts_of(row)
     own = record_hash(kind, previous, sequence, created, texts, body)
@@ -115,7 +115,7 @@ def stored_decision(run: str, row: AnyRow) -> StoredDecision:
 
 
 def _stored(run: str, row: AnyRow) -> dict[str, Any]:
-    """The fields that every record of a chain has."""
+    """Returns the fields that every record of a chain has."""
     names = ("sequence", "created", "previous_hash", "hash", "case", "status")
     columns = {name: getattr(row, name) for name in names}
     return {"run": run, "body": json.loads(row.body), **columns}

@@ -40,26 +40,26 @@ BATCH = 100
 
 
 class RunArchive:
-    """A run in an archive that is open; `raylab.archive.store.Archive.run` makes it.
+    """A run in an open archive; made by `raylab.archive.store.Archive.run`.
 
-    Nothing is read before a method is called. Each raises `ArchiveError` if the archive fails or
-    has no such run.
+    Nothing is read before a method is called. Each method raises `ArchiveError` if the archive
+    fails or has no such run.
 
     Attributes:
         name: Name of the run.
     """
 
     def __init__(self, database: Database, name: str) -> None:
-        """Uses the database of an archive that is open."""
+        """Uses the database of an open archive."""
         self.name = name
         self._database = database
 
     def row(self) -> RunRow:
-        """Returns the run as the archive keeps it now."""
+        """Returns the run's current row in the archive."""
         return self._database.read(lambda connection: run_row(self._find(connection)))
 
     def finish(self) -> None:
-        """Notes that all of the run is done; again does nothing."""
+        """Marks the run as finished; a second call does nothing."""
 
         def work(connection: Connection) -> None:
             unfinished = (RUNS.c.id == self._find(connection).id) & RUNS.c.finished.is_(None)
@@ -70,11 +70,11 @@ class RunArchive:
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """Appends cases to the chain of the run.
 
-        A case that the run has already is left as it is, also when its new body differs: a case
-        that was run again after a lost answer has other times, and may have other replies.
+        A case that the run already has stays unchanged, even if the new body differs: a case that
+        is repeated after a lost answer has other times and may have other replies.
 
         Raises:
-            ArchiveError: The run has one of the cases with another description; then nothing is
+            ArchiveError: The run has one of the cases with another description. Nothing is
                 written.
         """
         bodies = {row.case: canonical(row.body) for row in rows}
@@ -102,17 +102,16 @@ class RunArchive:
     def add_decision(self, row: DecisionRow, leased: bool = False) -> None:
         """Appends a decision to the chain of the run.
 
-        A decision equal in everything, its body with the time of deciding included, to one that
-        is there already changes nothing.
+        A decision that equals an existing one, including its body and time, changes nothing.
 
         Args:
-            row: What was decided.
-            leased: Take it only from the reviewer who holds the case's lease; one that settles
-                the case ends the lease and drops the draft.
+            row: The decision.
+            leased: Require that the reviewer holds the case's lease. A decision that settles the
+                case ends the lease and drops the draft.
 
         Raises:
             ArchiveError: The run has no such case.
-            LeaseError: The lease is another's or nobody's; nothing is written.
+            LeaseError: The reviewer does not hold the lease. Nothing is written.
         """
         body = canonical(row.body)
         key = content_key(texts_of(row), body)
@@ -140,22 +139,22 @@ class RunArchive:
         self._database.write(work)
 
     def statuses(self, cases: Sequence[str]) -> dict[str, str]:
-        """Returns the status, as the run left it, of those of these cases that it has."""
+        """Returns the statuses at the end of the run, of the given cases that it has."""
         return {row.case: row.status for row in self._named(cases)}
 
     def description_hashes(self, cases: Sequence[str]) -> dict[str, str]:
-        """Returns the SHA-256 of the description of those of these cases that the run has."""
+        """Returns the SHA-256 of the descriptions of the given cases that the run has."""
         return {row.case: row.description_hash for row in self._named(cases)}
 
     def sequences(self, cases: Sequence[str]) -> dict[str, int]:
-        """Returns the places in the chain of those of these cases that the run has."""
+        """Returns the places in the chain of the given cases that the run has."""
         return {row.case: row.sequence for row in self._named(cases)}
 
     def counts(self, now: bool = False) -> dict[str, int]:
         """Returns the number of cases by status.
 
         Args:
-            now: Count by the status that decisions gave since, instead of the run's own.
+            now: Count by current status, with later decisions, instead of the run's own.
         """
 
         def work(connection: Connection) -> dict[str, int]:
@@ -168,13 +167,13 @@ class RunArchive:
         return self._database.read(work)
 
     def cases(self, status: str | None = None, batch: int = BATCH) -> Iterator[StoredCase]:
-        """Yields the cases as the run left them, in the order in which they were archived.
+        """Yields the cases without later decisions, in the order in which they were archived.
 
-        Cases that are added meanwhile come too; no more than a batch is held in memory.
+        Cases added in the meantime are included; memory holds one batch.
 
         Args:
-            status: Only cases that the run left with this status.
-            batch: Cases that are read at once.
+            status: Only cases with this status at the end of the run.
+            batch: Cases read at once.
         """
         run = self._found()
         condition = CASES.c.status == status if status is not None else None
@@ -187,7 +186,7 @@ class RunArchive:
         return stream(page)
 
     def case(self, case: str) -> StoredCase | None:
-        """Returns a case as the run left it; None if it has none of this id."""
+        """Returns a case without later decisions; None if the run has no case of this id."""
 
         def work(connection: Connection) -> StoredCase | None:
             condition = CASES.c.case_key == digest(case)
@@ -199,12 +198,12 @@ class RunArchive:
     def current_cases(
         self, status: str | None = None, batch: int = BATCH, until: int | None = None
     ) -> Iterator[CurrentCase]:
-        """Yields the cases with what was decided on them since, in the order of `cases`.
+        """Yields the cases with later decisions on them, in the order of `cases`.
 
         Args:
-            status: Only cases that have this status now.
-            batch: Cases that are read at once.
-            until: Only records up to this sequence, so that what is added meanwhile is left out.
+            status: Only cases with this current status.
+            batch: Cases read at once.
+            until: Only records up to this sequence, to exclude those added in the meantime.
         """
         run = self._found()
         conditions: list[ColumnElement[bool]] = []
@@ -223,11 +222,11 @@ class RunArchive:
         return stream(page)
 
     def open_cases(self, batch: int = BATCH) -> Iterator[CurrentCase]:
-        """Yields the cases that wait for a person now."""
+        """Yields the cases that currently wait for a person."""
         return self.current_cases(HUMAN, batch)
 
     def waiting(self) -> list[int]:
-        """Returns the sequences of the cases that wait for a person now, in order."""
+        """Returns the sequences of the cases that currently wait for a person, in order."""
 
         def work(connection: Connection) -> list[int]:
             of_run = CASES.c.run_id == self._find(connection).id
@@ -237,7 +236,7 @@ class RunArchive:
         return self._database.read(work)
 
     def cases_at(self, sequences: Sequence[int]) -> list[CurrentCase]:
-        """Returns the cases at these places of the chain, in order; others are passed over."""
+        """Returns the cases at these places of the chain, in order; skips other records."""
 
         def work(connection: Connection) -> list[CurrentCase]:
             run = self._find(connection)
@@ -262,14 +261,14 @@ class RunArchive:
         return stream(page)
 
     def leases(self) -> ReviewLeases:
-        """Returns the leases and drafts of those who review the run."""
+        """Returns the leases and drafts of the run's reviewers."""
         return ReviewLeases(self._database, self._found().id)
 
     def cost(self) -> RunCost:
-        """Returns what the calls that the run sent have cost, also those of unfinished cases.
+        """Returns the cost of the calls that the run sent, including those of unfinished cases.
 
-        Calls that are answered from the journal were paid by the run that sent them. Equal calls
-        that two processes sent at once are kept, and count, once.
+        Calls answered from the journal were paid by the run that sent them. Equal calls that two
+        processes sent at once are stored and counted once.
         """
 
         def work(connection: Connection) -> RunCost:
@@ -281,11 +280,11 @@ class RunArchive:
         return self._database.read(work)
 
     def verify(self) -> list[ChainProblem]:
-        """Returns what is wrong in the chain; nothing if all is as written.
+        """Returns the problems in the chain; an empty list if it is intact.
 
-        The walk ends after 1,000 problems. Memory stays bounded, and writers may go on meanwhile.
-        Whoever can write the database and recomputes all hashes up to the run's own head is found
-        out only by a `RunRow.head_hash` that was noted elsewhere.
+        The walk ends after 1,000 problems. Memory stays bounded, and writers may continue. Someone
+        who can write the database and recomputes all hashes up to the run's head is detected only
+        by comparison with a `RunRow.head_hash` that was kept elsewhere.
         """
         return verify_chains(self._database, self.name)
 
@@ -304,15 +303,15 @@ class RunArchive:
         if row.description_hash != description_hash:
             raise ArchiveError(
                 f"run {self.name} of archive {self._database.place} has case {row.case!r} with "
-                "another description: ids must tell the cases of a run apart, and descriptions "
-                "stay as they are; for changed ones choose another name="
+                "another description: give each case of a run its own id and keep its description; "
+                "for changed descriptions choose another name="
             )
 
 
 def _append(
     connection: Connection, table: Table, run_id: int, records: Sequence[NewRecord], **more: Any
 ) -> None:
-    """Inserts records at the end of a chain, whose head moves to the last of them."""
+    """Appends records to a chain and moves its head to the last of them."""
     if not records:
         return
     values = [{**one.columns, **more, "run_id": run_id} for one in records]

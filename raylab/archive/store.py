@@ -1,8 +1,7 @@
 """The archive: its runs, the journal of calls, the prompts.
 
-Every operation is one transaction, durable when it returns, and changes nothing when it is done
-again, so that a caller who lost the answer may repeat it. Where two writers disagree the first one
-stands.
+Every operation is one transaction, durable when it returns, and idempotent, so a caller that lost
+the answer may repeat it. If two writers disagree, the first one wins.
 """
 
 import json
@@ -33,14 +32,14 @@ OPENING_SECONDS = 5.0
 LOGGER = logging.getLogger(__name__)
 
 Prompts = Mapping[str, tuple[str, str, str]]
-"""By hash: name, version, text."""
+"""Prompts by hash: name, version, text."""
 
 
 class Archive:
-    """An archive that is open; a context manager that closes it. Any thread may use it."""
+    """An open archive; a context manager that closes it. Any thread may use it."""
 
     def __init__(self, database: Database) -> None:
-        """Takes over a database at the latest version; see `open`."""
+        """Uses a database of the latest version; see `open`."""
         self._database = database
 
     @classmethod
@@ -52,20 +51,20 @@ class Archive:
         patience: float = PATIENCE_SECONDS,
         wait: float = OPENING_SECONDS,
     ) -> Self:
-        """Opens an archive, makes it if there is none, and brings it to the latest schema.
+        """Opens an archive, creates it if necessary, and upgrades it to the latest schema.
 
         Args:
-            location: Path of an SQLite file, whose directories are made, or URL such as
+            location: Path of an SQLite file, whose directories are created, or a URL such as
                 postgresql://user@host:5432/database. The password is taken from PGPASSWORD or
                 ~/.pgpass, never from the URL.
-            create: Whether to make an archive where there is none.
-            patience: Seconds for which an operation is tried again at most while the database is
-                locked, restarting or not reached.
-            wait: Seconds for which a server is waited for now, before it was ever reached.
+            create: Create an archive if there is none.
+            patience: Longest time in seconds for which an operation is retried while the database
+                is locked, restarting or not reachable.
+            wait: Longest wait in seconds for the first connection to a server.
 
         Raises:
             ArchiveError: The place holds something else, a newer schema or a damaged file, cannot
-                be reached or written, or holds nothing and is not to be made.
+                be reached or written, or is empty and `create` is false.
         """
         database = Database(location, patience)
         try:
@@ -76,7 +75,7 @@ class Archive:
         return cls(database)
 
     def __enter__(self) -> Self:
-        """The archive."""
+        """Returns the archive."""
         return self
 
     def __exit__(
@@ -85,24 +84,24 @@ class Archive:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Closes it."""
+        """Closes the archive."""
         self.close()
 
     def __repr__(self) -> str:
-        """The place, which never holds a password."""
+        """Returns the type and the place, which never holds a password."""
         return f"Archive({self.place!r})"
 
     @property
     def place(self) -> str:
-        """The file, or the URL, fit to be shown."""
+        """The file or the URL, without secrets."""
         return self._database.place
 
     def close(self) -> None:
-        """Closes all connections; again does nothing."""
+        """Closes all connections; a second call does nothing."""
         self._database.close()
 
     def run(self, name: str) -> RunArchive:
-        """Returns a run, which is looked for when its methods are called."""
+        """Returns a run; its methods raise if it does not exist."""
         return RunArchive(self._database, name)
 
     def runs(self) -> list[RunRow]:
@@ -119,13 +118,13 @@ class Archive:
         versions: Mapping[str, Any],
         uid: str | None = None,
     ) -> RunArchive:
-        """Starts a run, or goes on with it, which clears its finish.
+        """Starts a run, or resumes it, which clears its finish.
 
         Args:
             name: Name of the run; unique in an archive.
-            config: What the run does, as JSON values, without where and how fast it does it.
-            versions: What it runs with; `protocol` and `taxonomy` are columns too. Those of the
-                first start are kept.
+            config: Configuration as JSON values, without its placement and speed.
+            versions: Versions of what it runs with; `protocol` and `taxonomy` are also columns.
+                Those of the first start are kept.
             uid: Id of the run in its record; that of the first start is kept.
 
         Raises:
@@ -143,14 +142,14 @@ class Archive:
             row = connection.execute(select(RUNS).where(RUNS.c.name == name)).one()
             self._refuse_other_work(row, texts["config"])
             if row.versions != texts["versions"]:
-                LOGGER.info("run %s goes on with other versions than it was started with", name)
+                LOGGER.info("run %s continues with other versions than it started with", name)
             connection.execute(update(RUNS).where(RUNS.c.id == row.id).values(finished=None))
 
         self._database.write(work)
         return self.run(name)
 
     def add_prompts(self, prompts: Prompts) -> None:
-        """Keeps prompts by their hash; those that are there already are left."""
+        """Stores prompts by their hash; existing ones stay unchanged."""
         rows = [
             {"hash": key, "name": name, "version": version, "text": content}
             for key, (name, version, content) in sorted(prompts.items())
@@ -158,7 +157,7 @@ class Archive:
         self._insert_new(PROMPTS, rows)
 
     def prompts(self) -> Prompts:
-        """Returns all prompts ever used."""
+        """Returns all stored prompts."""
         statement = select(PROMPTS).order_by(PROMPTS.c.hash)
 
         def work(connection: Connection) -> Prompts:
@@ -168,17 +167,17 @@ class Archive:
         return self._database.read(work)
 
     def add_calls(self, rows: Sequence[CallRow]) -> None:
-        """Keeps completed calls; those whose key is there already are left.
+        """Stores completed calls; existing keys stay unchanged.
 
         Raises:
             ValueError: A time has no zone.
         """
-        # Writers that insert the same keys in different orders would wait for each other.
+        # Writers that insert the same keys in different orders would deadlock.
         ordered = sorted(rows, key=lambda row: row.key)
         self._insert_new(CALLS, [call_values(row) for row in ordered])
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """Returns all calls ever made about any of these texts, by the SHA-256 of each."""
+        """Returns all stored calls about descriptions with these SHA-256 hashes."""
         unique = sorted(set(description_hashes))
 
         def work(connection: Connection) -> list[CallRow]:
@@ -193,7 +192,7 @@ class Archive:
         return self._database.read(work)
 
     def call(self, key: str) -> CallRow | None:
-        """Returns the call of a key; None if it was never answered."""
+        """Returns the call with a key; None if there is none."""
         statement = select(CALLS).where(CALLS.c.key == key)
 
         def work(connection: Connection) -> CallRow | None:
@@ -203,10 +202,10 @@ class Archive:
         return self._database.read(work)
 
     def verify(self) -> list[ChainProblem]:
-        """Returns what is wrong in the chains of all runs; see `RunArchive.verify`.
+        """Returns the problems in the chains of all runs; see `RunArchive.verify`.
 
         Raises:
-            ArchiveError: Reading fails altogether.
+            ArchiveError: The archive cannot be read at all.
         """
         return verify_chains(self._database, None)
 

@@ -1,4 +1,4 @@
-"""The tables of an archive at the latest version of its schema, and what their columns hold."""
+"""The tables of an archive at the latest version of its schema, and their column types."""
 
 import re
 from datetime import UTC, datetime
@@ -22,30 +22,30 @@ from sqlalchemy import (
 from sqlalchemy.types import DateTime, TypeEngine
 
 ESCAPE = "\x1a"
-"""The control character SUBSTITUTE: it comes before four hexadecimal digits of an escaped one."""
+"""The control character SUBSTITUTE, followed by the four hexadecimal digits of a character."""
 UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
 class AnyText(TypeDecorator[str]):
-    """Any Python string, also with NUL or lone surrogates, which the databases refuse.
+    """Any Python string, including NUL and lone surrogates, which the databases refuse.
 
-    These, and the escape character itself, are stored as `ESCAPE` and four hexadecimal digits;
-    every other text is stored as it is.
+    These and the escape character itself are stored as `ESCAPE` and four hexadecimal digits; every
+    other text is stored unchanged.
     """
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """The text as it is stored."""
-        return value if value is None else escaped(value)
+        """Returns the text in its stored form."""
+        return value if value is None else escape(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """The text as it was given.
+        """Returns the original text.
 
         Raises:
-            ValueError: Somebody put something else in its place.
+            ValueError: The stored value is no text.
         """
         if value is None:
             return None
@@ -57,18 +57,18 @@ class AnyText(TypeDecorator[str]):
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A time with its zone: ISO 8601 text in UTC on SQLite, which has no such type."""
+    """A time with its zone; ISO 8601 text in UTC on SQLite, which has no such type."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Text on SQLite, else the database's own type."""
+        """Returns text on SQLite, else the database's own type."""
         kind = String(32) if dialect.name == "sqlite" else DateTime(timezone=True)
         return dialect.type_descriptor(kind)
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        """The time as it is stored.
+        """Returns the time in its stored form.
 
         Raises:
             ValueError: It has no zone.
@@ -78,25 +78,25 @@ class UtcTime(TypeDecorator[datetime]):
         return utc_text(value) if dialect.name == "sqlite" else in_utc(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """The time in UTC.
+        """Returns the time in UTC.
 
         Raises:
-            ValueError: Somebody put something else in its place.
+            ValueError: The stored value is no time with a zone.
         """
         if value is None:
             return None
         return in_utc(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
 
 
-def escaped(text: str) -> str:
-    """A text that every database and encoding holds; the same one if it is ordinary."""
+def escape(text: str) -> str:
+    """Returns a text that every database can store; ordinary texts stay unchanged."""
     if ESCAPE not in text and "\0" not in text and (text.isascii() or _encodable(text)):
         return text
     return UNSTORABLE.sub(lambda match: f"{ESCAPE}{ord(match[0]):04x}", text)
 
 
 def utc_text(time: datetime) -> str:
-    """A time in UTC to the microsecond, in ISO 8601 of one length, so that it sorts as text.
+    """Returns a time in UTC as ISO 8601 with microseconds; the fixed length makes it sort as text.
 
     Raises:
         ValueError: It has no zone.
@@ -105,7 +105,7 @@ def utc_text(time: datetime) -> str:
 
 
 def in_utc(time: datetime) -> datetime:
-    """A time in UTC.
+    """Returns a time in UTC.
 
     Raises:
         ValueError: It has no zone.
@@ -128,7 +128,7 @@ DIGEST = String(64)
 
 
 def _place() -> list[Column[Any]]:
-    """The place of a record in the chain of its run."""
+    """Returns the columns for the place of a record in the chain of its run."""
     return [
         Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
         Column("sequence", BigInteger, primary_key=True, autoincrement=False),
@@ -136,7 +136,7 @@ def _place() -> list[Column[Any]]:
 
 
 def _chained() -> list[Column[Any]]:
-    """The columns of a record in a run's chain; small ones first, which SQLite reads faster."""
+    """Returns the columns of a record in a chain; SQLite reads faster with small ones first."""
     return [
         *_place(),
         Column("case_key", DIGEST, nullable=False),

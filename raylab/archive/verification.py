@@ -1,4 +1,4 @@
-"""Walking the chains of an archive, to name every record that is not what was written."""
+"""The verification of the chains of an archive, which names every changed record."""
 
 import heapq
 import itertools
@@ -17,7 +17,7 @@ from raylab.errors import ArchiveError
 
 PAGE = 200
 LISTED = 1000
-"""Problems of a run that are listed; then the walk through it ends."""
+"""Problems of a run after which the walk through it ends."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class _Link:
     """A record on the walk.
 
     Attributes:
-        sequence: Its place, which a stranger may have made any number.
+        sequence: Its place; any integer if someone tampered with it.
         name: The record in words.
-        previous: The hash that it says it follows.
-        hash: The hash that it says it has.
-        hash_after: Its hash as it should be after a given one.
-        faults: What is wrong with it beside its hash.
+        previous: Stored hash of the record before it.
+        hash: Stored hash.
+        hash_after: Computes its hash after a given one.
+        faults: Its faults apart from its hash.
     """
 
     sequence: int
@@ -43,7 +43,7 @@ class _Link:
 
 @dataclass(frozen=True)
 class _Unreadable:
-    """A record that the database holds and cannot be read as one."""
+    """A row of the database that cannot be read as a record."""
 
     sequence: int
     name: str
@@ -56,9 +56,9 @@ class _Walk:
 
     Attributes:
         run: Name of the run.
-        expected: Sequence that comes next.
-        before: Hash that the next record follows; None where that is not known.
-        problems: What was found.
+        expected: Next sequence.
+        before: Hash that the next record follows; None if it is not known.
+        problems: Problems found so far.
     """
 
     run: str
@@ -85,7 +85,10 @@ class _Walk:
             self._check(link)
 
     def fits(self, link: _Link | _Unreadable) -> bool:
-        """Whether a record is whole and follows the one before, as one of two at a place may."""
+        """Returns True if a record is intact and follows the previous one.
+
+        This decides between two records at the same place.
+        """
         return (
             isinstance(link, _Link)
             and link.previous == self.before
@@ -93,7 +96,7 @@ class _Walk:
         )
 
     def skip_to(self, sequence: int) -> None:
-        """Notes that the records before `sequence` are gone."""
+        """Notes that the records before `sequence` are missing."""
         first, last = self.expected, sequence - 1
         record = f"record {first}" if first == last else f"records {first} to {last}"
         self.note(first, record, Fault.MISSING, "removed from the chain")
@@ -120,10 +123,10 @@ class _Walk:
 
 
 def verify_chains(database: Database, run: str | None) -> list[ChainProblem]:
-    """Returns what is wrong with a run, or with all of them; see `RunArchive.verify`.
+    """Returns the problems of a run, or of all runs; see `RunArchive.verify`.
 
     Raises:
-        ArchiveError: There is no such run, or reading fails altogether.
+        ArchiveError: There is no such run, or the archive cannot be read at all.
     """
     named = select(RUNS.c.id, RUNS.c.name).order_by(RUNS.c.id)
     if run is not None:
@@ -166,7 +169,7 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProbl
 
 
 def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:
-    """Records after the last one that the run knows of."""
+    """Returns a problem for each record after the end of the chain."""
     run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
     return [
         ChainProblem(
@@ -187,7 +190,7 @@ def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:
 
 
 def _without_run(database: Database) -> list[ChainProblem]:
-    """Runs that have records and no row."""
+    """Returns a problem for each missing run that still has records."""
 
     def work(connection: Connection) -> dict[int, int]:
         found: dict[int, int] = {}
@@ -199,13 +202,15 @@ def _without_run(database: Database) -> list[ChainProblem]:
         return found
 
     return [
-        ChainProblem(f"#{run_id}", 0, "the run itself", Fault.MISSING, f"{count} records are of it")
+        ChainProblem(
+            f"#{run_id}", 0, "the run itself", Fault.MISSING, f"{count} records belong to it"
+        )
         for run_id, count in sorted(database.read(work).items())
     ]
 
 
 def _links(database: Database, run_id: int, head: int) -> Iterator[_Link | _Unreadable]:
-    """The records of a chain, of both kinds, by their sequence."""
+    """Returns the records of a chain, of both kinds, by their sequence."""
     cases = _records(database, CASES, run_id, head, _case_link)
     decisions = _records(database, DECISIONS, run_id, head, _decision_link)
     return heapq.merge(cases, decisions, key=lambda link: link.sequence)
@@ -237,7 +242,7 @@ def _read(
     page: Any,
     link_of: Callable[[RowMapping], _Link],
 ) -> list[_Link | _Unreadable]:
-    """The records of some sequences; one by one where they cannot be read together."""
+    """Returns the records of some sequences; reads them one by one if one is unreadable."""
     within = table.c.sequence.between(page[0], page[-1])
     statement = select(table).where(table.c.run_id == run_id, within).order_by(table.c.sequence)
 

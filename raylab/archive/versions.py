@@ -1,4 +1,4 @@
-"""Bringing the schema of a database to the latest version."""
+"""The versions of the schema, and the upgrade to the latest one."""
 
 import functools
 import threading
@@ -18,23 +18,23 @@ from raylab.errors import ArchiveError
 VERSION_TABLE = "archive_version"
 DIRECTORY = Path(migrations.__file__).parent
 ONE_AT_A_TIME = threading.Lock()
-"""Alembic's operations are global to the process."""
+"""A lock, because Alembic's operations are global to the process."""
 
 
 def latest_version() -> str:
-    """Returns the version that this raylab writes."""
+    """Returns the version that this release writes."""
     return _script().get_current_head() or ""
 
 
 def current_version(connection: Connection, dialect: DatabaseDialect) -> str | None:
-    """Returns the version of a database; None of an empty one.
+    """Returns the version of a database; None for an empty one.
 
     Args:
-        connection: Where to look.
+        connection: Connection to the database.
         dialect: The database.
 
     Raises:
-        ArchiveError: It is of a newer version, or holds tables that are not an archive's.
+        ArchiveError: The version is newer, or the database holds tables of something else.
     """
     names = set(inspect(connection).get_table_names())
     if VERSION_TABLE in names:
@@ -57,10 +57,10 @@ def current_version(connection: Connection, dialect: DatabaseDialect) -> str | N
 
 
 def upgrade(connection: Connection, dialect: DatabaseDialect) -> None:
-    """Takes a database to the latest version, in one transaction and never twice at once.
+    """Upgrades a database to the latest version, in one transaction and one process at a time.
 
     Args:
-        connection: In a transaction that writes.
+        connection: Connection in a transaction that writes.
         dialect: The database.
 
     Raises:

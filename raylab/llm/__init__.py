@@ -1,1 +1,1 @@
-"""A client for chat models behind OpenAI-compatible endpoints, its limits, an embedded model."""
+"""A client for OpenAI-compatible chat endpoints, with rate limits and an embedded model."""

@@ -1,4 +1,4 @@
-"""Requests to chat models, their replies, and the log of both."""
+"""Requests to chat models, their replies, and the journal of both."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ class ChatRequest:
 
     @property
     def key(self) -> str:
-        """SHA-256 of everything but the endpoint's local name, in hexadecimal."""
+        """The SHA-256 of everything except the endpoint's local name, in hexadecimal."""
         content = dict(vars(self))
         del content["endpoint"]
         text = json.dumps(
@@ -64,7 +64,7 @@ class Reply:
         cost: price in the currency of `llm.prices`; None for a model without a price.
         seconds: time from sending the last attempt to the end of its answer.
         attempts: attempts made, the successful one included.
-        cached: True if it came from the journal, so that nothing was sent or paid.
+        cached: True if it came from the journal and cost nothing.
     """
 
     key: str
@@ -100,7 +100,7 @@ class Chat(Protocol):
 
 
 class Journal(Protocol):
-    """The log of answered calls, written before anyone reads a reply."""
+    """A journal of answered calls, written before a reply is read."""
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         """Returns the reply to an equal request; None if there was none."""
@@ -109,5 +109,5 @@ class Journal(Protocol):
     async def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str
     ) -> None:
-        """Logs a reply, which is durable when this returns."""
+        """Stores a reply, durably."""
         ...

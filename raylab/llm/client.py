@@ -1,4 +1,4 @@
-"""The client: answers requests from the journal or from an endpoint, with retries and limits."""
+"""A client that answers requests from the journal or an endpoint, with retries and limits."""
 
 import asyncio
 import logging
@@ -21,16 +21,16 @@ from raylab.llm.rate_limits import (
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
-"""Longest pause in seconds before the second attempt; doubled before each further one."""
+"""Longest pause in seconds before the second attempt; doubles with each further attempt."""
 LONGEST_BACKOFF = 60.0
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
-"""Loggers of every call, some with its headers."""
+"""Loggers that log every call, some with its headers."""
 TOKENS_PER_PRICE = 1_000_000
 
 
 @dataclass(frozen=True)
 class CallEvent:
-    """An attempt that ended.
+    """An ended attempt at a call.
 
     Attributes:
         endpoint: name of the endpoint in the configuration.
@@ -54,10 +54,10 @@ class CallEvent:
 
 
 class Client:
-    """Answers requests; see `raylab.llm.chat.Chat`. A client belongs to one event loop.
+    """A client that answers requests; see `raylab.llm.chat.Chat`. It belongs to one event loop.
 
-    A reply is in the journal before it is returned. Equal requests at the same time are sent once.
-    An attempt is repeated after a timeout, a broken connection, HTTP 408, 409, 425, 429 or 5xx, and
+    A reply is stored in the journal before it is returned. Concurrent equal requests are sent once.
+    An attempt is retried after a timeout, a broken connection, HTTP 408, 409, 425, 429 or 5xx, and
     HTTP 200 without a completion.
 
     Args:
@@ -111,7 +111,7 @@ class Client:
         await self.close()
 
     def stop(self) -> None:
-        """Starts no further attempt; those in flight are finished and logged."""
+        """Starts no further attempts; those in flight finish and are stored."""
         for connection in self._connections.values():
             connection.end(StoppedError("the run is stopping; resume=true goes on from here"))
 
@@ -147,7 +147,7 @@ class Client:
             result = error
             raise
         finally:
-            # None, as after a cancellation, lets one of the waiting requests take over.
+            # None (after a cancellation) makes one of the waiting requests take over.
             del self._in_flight[key]
             leader.set_result(result)
 
@@ -167,12 +167,12 @@ class Client:
             content = encode_request(request, connection.form)
         except UnicodeEncodeError:
             raise CallError(
-                "a message holds half of a surrogate pair, which is no text: correct the case"
+                "a message holds half of a surrogate pair, which is not valid: correct the case"
             ) from None
         attempt = 0
         while True:
             attempt += 1
-            # A slot is freed after logging, so a crash loses no more answers than there are slots.
+            # The slot is held until the reply is stored, so a crash loses at most one reply a slot.
             async with connection.slots:
                 result, seconds = await self._attempt(connection, request, content)
                 if isinstance(result, Completion):
@@ -205,7 +205,7 @@ class Client:
     async def _keep(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str
     ) -> None:
-        """Logs an answer; if that fails, sends no other call whose answer would be lost too."""
+        """Stores a reply; if that fails, stops all calls, whose replies would also be lost."""
         try:
             await self._journal.put(request, reply, description_hash, role)
         except Exception as error:
@@ -224,7 +224,7 @@ class Client:
     async def _attempt(
         self, connection: Connection, request: ChatRequest, content: bytes
     ) -> tuple[Completion | Failure, float]:
-        """Sends once, when limits allow it; returns the result and its seconds."""
+        """Sends one attempt when the limits allow it; returns the result and its seconds."""
         prompt, reply = most_tokens(content, request.parameters)
         cost = self._cost(request.model, prompt, reply) or 0.0
         permit = await self._admit(connection, prompt + reply, cost)
@@ -238,7 +238,7 @@ class Client:
         return result, seconds
 
     async def _admit(self, connection: Connection, tokens: int, cost: float) -> Permit | None:
-        """Waits until limits allow to send; returns the permit, if one is needed."""
+        """Waits until the limits allow an attempt; returns the permit if one is needed."""
         connection.check()
         while (wait := connection.throttled) > 0:
             await connection.pause(wait)

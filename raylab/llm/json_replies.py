@@ -1,4 +1,4 @@
-"""The JSON object in what a model replied: strictly where possible, every repair on record."""
+"""The reading of the JSON object in a reply: strict where possible, recording every repair."""
 
 import json
 import re
@@ -9,11 +9,11 @@ from typing import Any, cast
 JsonObject = dict[str, Any]
 
 OBJECTS_TRIED = 200
-"""Places in a reply where a JSON object is looked for."""
+"""Places in a reply that are tried as the start of a JSON object."""
 QUOTED = 60
-"""Characters of a value that a problem quotes."""
+"""Longest quotation of a value, in characters."""
 ASIDE = re.compile(r"<(?P<name>think|thinking|reasoning)>|<(?P<fence>\w+ id=[0-9a-f]{8})>")
-"""Opens what is no part of an answer: thoughts before it, or a copy of fenced material."""
+"""The start of text that is no part of an answer: thoughts, or a copy of fenced material."""
 LONE_OR_NUL = re.compile("[\ud800-\udfff\0]")
 
 
@@ -22,25 +22,25 @@ class UnreadableError(Exception):
 
 
 def clean(text: str) -> str:
-    """Returns the text with U+FFFD for NUL and lone surrogates, which no database takes."""
+    """Returns the text with U+FFFD for NUL and lone surrogates, which no database stores."""
     return LONE_OR_NUL.sub("\ufffd", text)
 
 
 def find_object(
     text: str, keys: Iterable[str], repairs: list[str]
 ) -> tuple[str, JsonObject | None]:
-    """Returns the answer in a reply, without its asides, and the JSON object that it is or holds.
+    """Returns the answer in a reply, without its asides, and the JSON object in it, if any.
 
     Raises:
-        UnreadableError: It holds objects that differ: one may be quoted, and which is not said.
+        UnreadableError: The reply holds several different objects, one of which may be quoted.
     """
     twice: set[str] = set()
     decoder = json.JSONDecoder(
         strict=False, object_pairs_hook=lambda pairs: _without_doubles(pairs, twice)
     )
-    answer, whole = text, _decoded(decoder, text)
+    answer, whole = text, _decode(decoder, text)
     if whole is None:
-        answer = _without_asides(text)
+        answer = _drop_asides(text)
         if answer != text:
             repairs.append("thoughts or quoted material ignored")
         found = [one for one in _objects(decoder, answer) if set(keys) & one.keys()]
@@ -54,8 +54,8 @@ def find_object(
     return answer, whole
 
 
-def _decoded(decoder: json.JSONDecoder, text: str) -> JsonObject | None:
-    """The object that a text is; None if it is anything else."""
+def _decode(decoder: json.JSONDecoder, text: str) -> JsonObject | None:
+    """Returns the text as a JSON object; None if it is anything else."""
     try:
         whole = decoder.decode(text)
     except (ValueError, RecursionError):
@@ -86,8 +86,8 @@ def _without_doubles(pairs: list[tuple[str, Any]], twice: set[str]) -> JsonObjec
     return found
 
 
-def _without_asides(text: str) -> str:
-    """The text without thoughts, also unfinished ones, and without copies of fenced material."""
+def _drop_asides(text: str) -> str:
+    """Returns the text without thoughts, finished or not, and copies of fenced material."""
     kept, place, unclosed = list[str](), 0, set[str]()
     for opening in ASIDE.finditer(text):
         closing = f"</{opening['name'] or opening['fence']}>"
@@ -103,12 +103,12 @@ def _without_asides(text: str) -> str:
 
 
 def quoted(value: object) -> str:
-    """Returns a value as a problem quotes it, cut where it is long."""
-    text = value if isinstance(value, str) else dumped(value)
+    """Returns a value in quotation marks, cut to `QUOTED` characters."""
+    text = value if isinstance(value, str) else dump(value)
     return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}...")
 
 
-def dumped(value: object) -> str:
+def dump(value: object) -> str:
     """Returns a value as JSON text."""
     try:
         return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Prompts: versioned files with the schemas of their replies, and the fence around foreign text.
+"""Prompts: versioned files with the schemas of their replies, and fences around foreign text.
 
-A prompt's hash covers all that decides what a model is told: its file, the files it includes, and
-the schema. What others wrote, descriptions as well as other models' texts, is shown within a fence
-that its content cannot close.
+A prompt's hash covers everything that determines it: its file, the included files and the schema.
+Text by others, such as descriptions and other models' replies, is shown within a fence that the
+text cannot close.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ from raylab.llm.chat import Message
 
 Schema = dict[str, Any]
 Files = tuple[tuple[str, str], ...]
-"""Names, without their endings, and sources of a prompt's file and of those it includes."""
+"""Names, without extensions, and sources of a prompt's file and its included files."""
 
 FENCE_DIGITS = 8
 VERSION = re.compile(r"\{#- version (\S+) -#\}")
 TURNS = re.compile(r"<(?=[|\uff5c]|/?(?:s|bos|eos|(?:start|end)_of_turn)>|<?/?SYS>)|\[(?=/?INST\])")
-"""Where the chat templates of local servers see the border of a turn, also within a message."""
+"""Text within a message that chat templates of local servers take for the border of a turn."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class PromptFile:
 
     Attributes:
         name: name of its file.
-        version: its version, raised with every change; a test holds hash and version together.
-        files: its file and those that it includes.
+        version: its version, raised with every change; a test checks it against the hash.
+        files: its file and the included files.
         schema: JSON schema of the reply; keys that hold reasons come before those they lead to.
-            It keeps to what OpenAI's strict mode and llama.cpp's grammars both understand.
-        longest: characters of the longest description that it takes.
+            It only uses features that OpenAI's strict mode and llama.cpp's grammars share.
+        longest: longest description in characters.
         shown: characters shown of another model's text.
     """
 
@@ -52,28 +52,28 @@ class PromptFile:
 
     @property
     def text(self) -> str:
-        """All that decides what a model is told: files and schema."""
+        """The text that determines the prompt: its files and its schema."""
         files = "\n".join(f"=== {name}.j2\n{source}" for name, source in self.files)
         return f"{files}\n=== schema of the reply\n{json.dumps(self.schema, indent=1)}\n"
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of `text`."""
+        """The SHA-256 of `text`."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def label(self) -> str:
-        """Name and version, such as `evaluate@1`."""
+        """The name and version, such as `evaluate@1`."""
         return f"{self.name}@{self.version}"
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the reply, in order."""
+        """The keys of the reply, in order."""
         return tuple(self.schema.get("properties", ()))
 
     @cached_property
     def variables(self) -> frozenset[str]:
-        """The variables that the file takes; the files that it includes take none."""
+        """The variables of the file; included files take none."""
         parsed = _environment(self.files).parse(self.files[0][1])
         return frozenset(meta.find_undeclared_variables(parsed) - {"fenced"})
 
@@ -84,7 +84,7 @@ class PromptFile:
             **content: the variables of the file.
 
         Raises:
-            ValueError: A variable is missing, or is none of the file's.
+            ValueError: A variable is missing or unknown.
         """
         if content.keys() != self.variables:
             raise ValueError(f"{self.name}.j2 takes {', '.join(sorted(self.variables))}")
@@ -114,7 +114,7 @@ def read_prompt(
 
 
 def fenced(text: str, label: str) -> str:
-    """Returns text of others between two tags that it cannot contain.
+    """Returns foreign text between two tags that it cannot contain.
 
     The tags carry a hash of the text, so that equal calls stay equal.
     """
@@ -127,12 +127,12 @@ def fenced(text: str, label: str) -> str:
 
 
 def neutral(text: str) -> str:
-    """Returns the text with a space in what a local server would take for the border of a turn."""
+    """Returns the text with a space in all that a server may take for the border of a turn."""
     return TURNS.sub(lambda found: found[0] + " ", text)
 
 
 def shortened(text: str, longest: int) -> str:
-    """Returns at most so many characters of a text, with a note of how many are left out."""
+    """Returns the first characters of a text, with a note of how many are left out."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]} [{len(text) - longest} characters left out]"
@@ -156,7 +156,7 @@ def _source(folder: Traversable, name: str) -> str:
 
 
 def _included(folder: Traversable, name: str) -> Iterator[str]:
-    """Names of the files that a prompt includes, in order."""
+    """Yields the names of the files that a prompt includes, in order."""
     for part in meta.find_referenced_templates(_environment().parse(_source(folder, name))):
         assert part is not None, f"{name}.j2 includes a file that it does not name"
         yield part.removesuffix(".j2")

@@ -1,8 +1,8 @@
 """Limits that all processes of a run share: calls and tokens a minute, and a budget.
 
-`RateLimiter` is plain and synchronous; other processes reach it through a `RateLimiterClient`. A
-permit means "send now". Refused requests are not queued: the caller asks again after the wait. So a
-dead process holds nothing that must be given back, and a penalty applies to everyone.
+`RateLimiter` is synchronous; other processes reach it through a `RateLimiterClient`. A permit means
+"send now". Refused requests are not queued: the caller asks again after the wait. So a dead process
+holds no place in a queue, and a penalty applies to everyone.
 """
 
 import itertools
@@ -20,15 +20,15 @@ MINUTE = 60.0
 BURST = 10
 """Burst = limit / BURST: the part of a minute's limit that may be used at once."""
 BUDGET_WAIT = 0.5
-"""Seconds until a budget is checked again that calls in flight have reserved completely."""
+"""Seconds between checks of a budget that calls in flight have reserved completely."""
 LEASE = 60.0
-"""Seconds after the timeout of a call until it counts as lost if it was not settled."""
+"""Seconds after the timeout of a call at which an unsettled call counts as lost."""
 
 
 def limited_endpoints(llm: LlmConfig) -> set[str]:
     """Returns the names of the endpoints in use whose calls need a permit.
 
-    These are all of them under a budget, and else those with limits a minute.
+    With a budget these are all endpoints, otherwise those with limits a minute.
     """
     has_budget = llm.budget.tokens is not None or llm.budget.money is not None
     limits = {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
@@ -43,9 +43,9 @@ def share_concurrency(llm: LlmConfig, number: int, count: int) -> LlmConfig:
     """Returns the configuration with one share of the calls in flight of every endpoint.
 
     Args:
-        llm: the whole.
-        number: which share, from 0.
-        count: shares; together they have the whole, and each has at least one call.
+        llm: the configuration.
+        number: number of the share, from 0.
+        count: number of shares; they sum to the whole, except that each has at least one call.
     """
     endpoints: dict[str, Endpoint] = {}
     for name, endpoint in llm.endpoints.items():
@@ -62,7 +62,7 @@ class Permit:
 
     Attributes:
         number: identifies the permit when it is settled; 0 if none was granted.
-        wait: seconds until the caller should ask again; 0 if it was granted.
+        wait: seconds until the caller should ask again; 0 if granted.
     """
 
     number: int
@@ -89,7 +89,7 @@ class RateLimiterClient(Protocol):
         """Asks to send an attempt of at most this many tokens and this cost.
 
         Raises:
-            BudgetError: The rest of the budget is too small for it.
+            BudgetError: The rest of the budget is too small.
         """
         ...
 
@@ -98,7 +98,7 @@ class RateLimiterClient(Protocol):
         ...
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
-        """Grants no permit for the endpoint for so long, as its server asked."""
+        """Grants no permit for the endpoint for this many seconds, at the request of its server."""
         ...
 
 
@@ -120,7 +120,7 @@ class _Window:
         self._total = 0
 
     def wait(self, now: float, amount: int) -> float:
-        """Returns the seconds until the amount fits; one above the limit waits for no other use."""
+        """Returns the seconds until the amount fits; above the limit, until no use is left."""
         self._forget(now)
         excess = self._total + amount - self._limit
         if excess <= 0 or not self._uses:
@@ -149,7 +149,7 @@ class _Window:
 
 
 class _Rate:
-    """A limit per minute, held in any minute, and in shorter windows for an even flow."""
+    """A limit that holds in every minute and, for an even flow, in shorter windows."""
 
     def __init__(self, limit: int) -> None:
         burst = max(1, limit // BURST)
@@ -157,7 +157,7 @@ class _Rate:
         self._burst = _Window(MINUTE * burst / limit, burst)
 
     def wait(self, now: float, amount: int) -> float:
-        # The burst counts 1: with the whole amount, large calls could not use up the minute.
+        # The burst window counts 1, so that large calls can use up the whole minute.
         return max(self._minute.wait(now, amount), self._burst.wait(now, 1))
 
     def add(self, use: _Use) -> None:
@@ -189,7 +189,7 @@ class _EndpointLimits:
         return wait
 
     def take(self, now: float, tokens: int) -> _Use:
-        """Counts a call of so many tokens; returns the use to be settled."""
+        """Counts a call with its tokens; returns the use to be settled."""
         use = _Use(now, tokens)
         if self.calls is not None:
             self.calls.add(_Use(now, 1))
@@ -207,11 +207,11 @@ class _Reservation:
 
 
 class RateLimiter:
-    """Grants permits within the limits of the endpoints and the budget.
+    """A source of permits within the limits of the endpoints and the budget.
 
-    In any 60 seconds an endpoint gets at most its calls and its tokens a minute. A call counts with
-    its reserved tokens until it is settled. A call that is larger than a minute's tokens is sent
-    alone. The budget covers known spending: an interrupted attempt may cost more than is known.
+    In any 60 seconds an endpoint gets at most its calls and tokens a minute. A call counts with its
+    reserved tokens until it is settled. A call that exceeds a minute's tokens is sent alone. The
+    budget covers known spending; an interrupted attempt may cost more.
 
     Args:
         limits: Limits by endpoint.
@@ -238,7 +238,7 @@ class RateLimiter:
 
     @property
     def spent(self) -> Spend:
-        """Spending so far, earlier sessions included."""
+        """The spending so far, earlier sessions included."""
         return self._spent
 
     def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
@@ -272,7 +272,7 @@ class RateLimiter:
             reservation.limits.tokens.settle(self._clock(), reservation.use, tokens)
 
     def penalise(self, endpoint: str, seconds: float) -> None:
-        """Grants no permit for the endpoint for so many seconds."""
+        """Grants no permit for the endpoint for this many seconds."""
         limits = self._endpoints[endpoint]
         limits.not_before = max(limits.not_before, self._clock() + seconds)
 
@@ -291,7 +291,7 @@ class RateLimiter:
         )
 
     def _fits_beside_others(self, tokens: int, cost: float) -> bool:
-        """Returns whether the budget covers this beside all that calls in flight have reserved."""
+        """Returns True if the budget covers this in addition to all reservations in flight."""
         most, spent = self._budget, self._spent
         tokens += spent.tokens + self._tokens_in_flight
         cost += spent.money + self._money_in_flight

@@ -15,13 +15,13 @@ from raylab.config.llm import ReplyFormat
 from raylab.llm.chat import ChatRequest
 
 LONGEST_PAUSE = 600.0
-"""Longest Retry-After in seconds that a run waits for; a longer one stops it, to be resumed."""
+"""Longest Retry-After in seconds that a run waits for; a longer one stops the run."""
 SHOWN = 400
 """Longest quotation of a server in a message, in characters."""
 KEY_FRAGMENT = 8
-"""Length of the pieces of a key that blank a word of a server's answer."""
+"""Length of a piece of the key that makes `scrub` blank a word."""
 BYTES_PER_TOKEN = 3
-"""Fewer than with most tokenizers (about 4 in English, 3 in code), for a high estimate."""
+"""Lower than with most tokenizers (about 4 in English, 3 in code), for a high estimate."""
 
 UNKNOWN_MODEL = re.compile(
     r"\bmodel\b.{0,80}\b(not found|not exist|not available|not a valid)"
@@ -180,8 +180,8 @@ def read_status(
         headers: headers of the answer; look-ups must ignore case.
         content: its body.
         now: seconds since the epoch.
-        answered: True if the endpoint answered a call before: then a 403 is about this call, as
-            from a firewall, and not about the key.
+        answered: True if the endpoint answered a call before: then a 403 concerns this call (for
+            example by a firewall) and not the key.
     """
     words = server_words(content)
     try:
@@ -212,7 +212,7 @@ def _passes(status: int) -> bool:
 
 
 def _advice(status: int, words: str, code: str, param: str) -> str | None:
-    """Returns the advice where every call would be refused; None where only this one is."""
+    """Returns advice if every call would be refused; None if only this one is."""
     if status in (402, 429):
         return "; no credit is left: add credit, then resume"
     if status in (401, 403):
@@ -230,14 +230,14 @@ def _advice(status: int, words: str, code: str, param: str) -> str | None:
 
 
 def server_words(content: bytes) -> str:
-    """Returns the message of an error body, or its beginning if it has none, on one line."""
+    """Returns the message of an error body, or else the start of the body, on one line."""
     text = _error_field(content, "message") or content[: 4 * SHOWN].decode(errors="replace")
     line = " ".join(text.split())
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
 
 
 def _error_field(content: bytes, field: str) -> str:
-    """Returns a field of the error from any place where servers put it; empty if absent."""
+    """Returns a field of the error from any of its usual places; empty if absent."""
     try:
         body = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -1,1 +1,1 @@
-"""OPT-Code in plain Python: the code and its agreement, cases, and how a case is decided."""
+"""The Operational Premise Taxonomy: its codes, prompts, cases, distance and codebook."""

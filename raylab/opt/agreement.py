@@ -1,4 +1,4 @@
-"""How far two OPT-Codes agree."""
+"""Agreement of two OPT-Codes."""
 
 from raylab import codebook
 from raylab.codebook import Agreement
@@ -12,10 +12,10 @@ def compare(a: OptCode, b: OptCode, distance: Distance | None = None) -> Agreeme
     Args:
         a: One code.
         b: The other.
-        distance: Between roots; None takes the packaged opt-l1-v1.
+        distance: Distance between roots; None takes the packaged opt-l1-v1.
 
     Returns:
-        The measures that `raylab.codebook.Agreement` describes; `weighted` is one less the
+        The measures described by `raylab.codebook.Agreement`; `weighted` is 1 minus the
         1-Wasserstein distance of the sets of roots.
     """
     return codebook.compare(a, b, distance or load_distance())

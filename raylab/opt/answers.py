@@ -1,4 +1,4 @@
-"""How models give a code: as its line, or as one plain word."""
+"""The two forms in which models give a code: its line, or one plain word."""
 
 import re
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WORDS = {
     "control": Root.CTL,
     "swarm": Root.SWM,
 }
-"""Plain words for the roots, for models too small to learn codes from a prompt."""
+"""Plain words for the roots, used with models too small to learn codes from a prompt."""
 
 SHORT_WARNING = (
     "llm.prompt=word is for models too small to judge: no verdict, score or pass "
@@ -37,7 +37,7 @@ class CodeAnswers:
     names_choice: bool = True
 
     def read(self, text: str, repairs: list[str]) -> OptCode:
-        """Reads the code that a text gives."""
+        """Reads the code in a text."""
         try:
             code = parse(text)
         except OptCodeError as error:
@@ -48,7 +48,7 @@ class CodeAnswers:
         return code
 
     def read_prose(self, text: str, repairs: list[str]) -> OptCode:
-        """Reads the code that prose gives."""
+        """Reads the code in prose."""
         return self.read(text, repairs)
 
     def show(self, label: Label) -> str:
@@ -67,7 +67,7 @@ class WordAnswers:
     names_choice: bool = False
 
     def read(self, text: str, repairs: list[str]) -> OptCode:
-        """Reads a word, or else what a text holds; a code instead of a word is taken too."""
+        """Reads a word of the list; otherwise reads the text as `read_prose` does."""
         if text in WORDS:
             return OptCode(WORDS[text])
         mended: list[str] = []
@@ -76,7 +76,7 @@ class WordAnswers:
         return code
 
     def read_prose(self, text: str, repairs: list[str]) -> OptCode:
-        """Reads the only word of the list that a text holds, or the code in it."""
+        """Reads the one word of the list in a text, or else the code in it."""
         named = {word for word in WORDS if re.search(rf"\b{word}\b", text, re.IGNORECASE)}
         if len(named) == 1 and "OPT" not in text:
             return OptCode(WORDS[named.pop()])
@@ -87,7 +87,7 @@ class WordAnswers:
             raise OptCodeError(f"it holds {count} of the words {', '.join(WORDS)}") from None
 
     def show(self, label: Label) -> str:
-        """Returns the word for a code, or its line where no word says it."""
+        """Returns the word for a code, or its line if it has none."""
         line = str(label)
         return next((word for word, root in WORDS.items() if line == f"OPT={root}"), line)
 

@@ -1,11 +1,11 @@
-"""OPT-Code: reading it, strictly or from whatever a model wrote, and writing it in canonical form.
+"""OPT-Codes, read strictly or from a model's reply, and written in canonical form.
 
     code = parse("The answer is `opt: learning & Sch`, since ...")
     str(code)           # OPT=Lrn+Sch
-    code.repairs        # what was wrong with it
+    code.repairs        # the kinds of repairs
 
-The canonical line is that of the formal grammar (2026-02), with optional fields and Locus from
-v1.0 (2025-11): distinct roots, operands of `+` in the order of `Root`, those of `/` as written.
+The canonical line follows the formal grammar (2026-02), with optional fields and Locus from v1.0
+(2025-11): roots are distinct, operands of `+` in the order of `Root`, those of `/` as written.
 """
 
 import re
@@ -31,14 +31,14 @@ from raylab.opt.notation.grammar import (
     steps,
     syntax_error,
 )
-from raylab.opt.notation.locate import LONGEST_TEXT, located
+from raylab.opt.notation.locate import LONGEST_TEXT, locate
 from raylab.opt.notation.repair import (
     Repair,
     exact_line,
     expression_of,
     means_other,
     plain,
-    rewritten,
+    rewrite,
 )
 
 __all__ = [
@@ -63,7 +63,7 @@ __all__ = [
 ASKED_FIELDS = ("Rep", "Obj", "Data", "Time", "Human")
 """The fields that the classifier is asked for."""
 ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
-"""The orders of keys that are no repair: the canonical one and that of v1.0."""
+"""The orders of keys that need no repair: the canonical order and that of v1.0."""
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 INTENT_MARKS = "*`\"' \t,"
@@ -82,12 +82,12 @@ class OptCode:
 
     Attributes:
         expression: The roots as written, with the braces and brackets of v1.0.
-        fields: Value of each key: the known ones in the order Rep Obj Data Time Human Locus, then
-            the unknown ones by name.
-        repairs: Kinds of what `parse` replaced or dropped, in the order of `Repair`.
+        fields: Value by key: known keys in the order Rep Obj Data Time Human Locus, then unknown
+            keys by name.
+        repairs: Kinds of repairs that `parse` made, in the order of `Repair`.
 
     Raises:
-        OptCodeError: A key or value has characters that the notation does not.
+        OptCodeError: A key or value has characters that the notation does not allow.
     """
 
     expression: Expression
@@ -118,47 +118,47 @@ class OptCode:
 
     @property
     def parts(self) -> list[tuple[str, Root]]:
-        """The roots of the canonical line, each with what joins it to the one before, if any."""
+        """The roots of the canonical line, each after its operator; the first has none."""
         (_, first), *others = canonical_steps(self.expression)
         return [("", first), *others]
 
     @property
     def roots(self) -> frozenset[Root]:
-        """The mechanisms, however composed."""
+        """The set of roots, without their composition."""
         return frozenset(root for _, root in steps(self.expression))
 
     @property
     def categories(self) -> frozenset[Root]:
-        """The roots, as `raylab.codebook.Label` calls them."""
+        """The roots, under the name of `raylab.codebook.Label`."""
         return self.roots
 
     @property
     def primary(self) -> Root:
-        """The root that the canonical line begins with."""
+        """The first root of the canonical line."""
         return canonical_steps(self.expression)[0][1]
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Fields that the classifier is asked for and the code does not have.
+        """The fields that the classifier is asked for and the code lacks.
 
-        They are no repair: v1.0 has every field optional, and nothing is put in their place.
+        A missing field is no repair: v1.0 makes every field optional, and no value is made up.
         """
         return tuple(key for key in ASKED_FIELDS if key not in self.fields)
 
     def legacy(self) -> str:
-        """The line in the notation of v1.0, with the braces and brackets that were written."""
+        """Returns the line in the notation of v1.0, with its original braces and brackets."""
         return self._line(str(self.expression))
 
     def __str__(self) -> str:
-        """The canonical line."""
+        """Returns the canonical line."""
         return self._line(self.composition)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both have the same canonical line."""
+        """Returns True if both have the same canonical line."""
         return str(self) == str(other) if isinstance(other, OptCode) else NotImplemented
 
     def __hash__(self) -> int:
-        """Hash of the canonical line."""
+        """Returns the hash of the canonical line."""
         return hash(str(self))
 
     def _line(self, expression: str) -> str:
@@ -166,14 +166,14 @@ class OptCode:
 
 
 def parse(text: str, strict: bool = False) -> OptCode:
-    """The OPT-Code that a text gives.
+    """Reads the OPT-Code in a text.
 
     Args:
-        text: A line, a bare expression or a whole reply. At most 200,000 characters are read, of a
-            line at most 4,096, and brackets at most 16 deep, so that any text takes bounded time.
+        text: A line, a bare expression or a whole reply. To bound the time, a text may have
+            200,000 characters, a line 4,096, and brackets may nest 16 deep.
         strict: Accept only one line of the published notations (with optional fields, Locus,
             braces, brackets), each known key at most once and in a published order, distinct roots,
-            and nothing around it. Exactly such texts need no repair.
+            and no other text. These are exactly the texts that need no repair.
 
     Raises:
         OptCodeError: The text holds no such code; the message points at the column.
@@ -185,14 +185,14 @@ def parse(text: str, strict: bool = False) -> OptCode:
         return _code(line, set())
     if line := exact_line(alone):
         return _code(line, set())
-    found = located(text)
+    found = locate(text)
     repairs = set(found.repairs)
-    line = read_line(rewritten(found.content, repairs, english=found.marked))
+    line = read_line(rewrite(found.content, repairs, english=found.marked))
     return _code(line, repairs)
 
 
 def read_canonical(line: str) -> OptCode:
-    """Reads a canonical line, as `str` of a code wrote it, much faster than `parse` does.
+    """Reads a canonical line, as written by `str` of a code, much faster than `parse`.
 
     Raises:
         OptCodeError: The text is no such line.
@@ -212,7 +212,7 @@ def _split_field(field: str) -> tuple[str, str]:
 
 
 def bare(text: str) -> OptCode:
-    """The code of an expression without `OPT=`, as tables of codes have it; nothing is repaired.
+    """Reads an expression without `OPT=`, as in tables of codes; nothing is repaired.
 
     Raises:
         OptCodeError: The text is no expression of the published notations.
@@ -234,7 +234,7 @@ def _code(line: Line, repairs: set[Repair]) -> OptCode:
 
 
 def _irregularities(line: Line) -> Iterable[tuple[Repair, int, str]]:
-    """What the grammar lets pass and a code does not hold: kind, column and problem."""
+    """Yields what the grammar accepts and a code must not have: kind, column and problem."""
     roots = [root for _, root in steps(line.expression)]
     for root in Root:
         if roots.count(root) > 1:
@@ -260,14 +260,14 @@ def _refuse_irregular(text: str, line: Line) -> None:
 
 @dataclass(frozen=True)
 class OptIntent:
-    """A declaration at design time of the mechanisms meant to be used (INTENT-OPT, 2026-02).
+    """A declaration, at design time, of the intended mechanisms (INTENT-OPT, 2026-02).
 
     Attributes:
-        expression: Of the roots meant.
-        goal: Empty if not given, as the others.
-        constraints: Each a word, words joined by hyphens or a phrase.
-        risks: As constraints.
-        context: Where it is to work.
+        expression: Expression of the intended roots.
+        goal: Goal; this and the attributes below are empty if not given.
+        constraints: Constraints: each a word, words joined by hyphens or a phrase.
+        risks: Risks, in the same form as constraints.
+        context: Intended place of use.
 
     Raises:
         OptCodeError: A text has `;` or a line break, or a constraint or risk a comma.
@@ -289,11 +289,11 @@ class OptIntent:
 
     @property
     def code(self) -> OptCode:
-        """The roots as a code without fields, to compare with what was built."""
+        """The roots as a code without fields, to compare with the code of the built system."""
         return OptCode(self.expression)
 
     def __str__(self) -> str:
-        """One line, which `parse_intent` reads back."""
+        """Returns one line that `parse_intent` reads back."""
         fields = {
             "GOAL": self.goal,
             "CONSTRAINTS": ", ".join(self.constraints),
@@ -305,7 +305,7 @@ class OptIntent:
 
 
 def parse_intent(text: str) -> OptIntent:
-    """The last intent of a text.
+    """Reads the last intent in a text.
 
     The published example breaks the published grammar: its values hold commas and blanks, and its
     fields stand on lines of their own without `;`. Both forms are read.
@@ -315,8 +315,8 @@ def parse_intent(text: str) -> OptIntent:
     """
     if len(text) > LONGEST_TEXT:
         raise OptCodeError(
-            f"a text of {len(text):,} characters is too long for an intent to be looked for: at "
-            f"most {LONGEST_TEXT:,} are read"
+            f"a text of {len(text):,} characters is too long to search for an intent: at most "
+            f"{LONGEST_TEXT:,} are read"
         )
     text = plain(text).replace("\r", "\n")
     heads = list(INTENT_HEAD.finditer(text))
@@ -336,8 +336,8 @@ def parse_intent(text: str) -> OptIntent:
     return OptIntent(
         read_line(f"OPT={expression}").expression,
         values["GOAL"],
-        _listed(values["CONSTRAINT"]),
-        _listed(values["RISK"]),
+        _split_list(values["CONSTRAINT"]),
+        _split_list(values["RISK"]),
         values["CONTEXT"],
     )
 
@@ -347,6 +347,6 @@ def _intent_value(content: str) -> str:
     return " ".join(first.strip(INTENT_MARKS).split())
 
 
-def _listed(value: str) -> tuple[str, ...]:
+def _split_list(value: str) -> tuple[str, ...]:
     items = (part.strip(INTENT_MARKS) for part in value.split(","))
     return tuple(item for item in items if item)

@@ -21,7 +21,7 @@ class OptCodebook:
     """The codebook of OPT-Codes; see `raylab.codebook.Codebook`.
 
     Attributes:
-        distance: Between sets of roots.
+        distance: Distance between sets of roots.
     """
 
     distance: Distance
@@ -36,9 +36,9 @@ class OptCodebook:
     def case_sets(self) -> Mapping[str, str]:
         """The packaged cases.
 
-        `gold` are single mechanisms with the codes that the taxonomy's texts give them and its
-        notation examples; `proposed` are hybrids and traps that nobody else has reviewed;
-        `injections` are descriptions that give orders to the models that read them; `intents` are
+        `gold` holds single mechanisms with the codes from the taxonomy's texts and its notation
+        examples; `proposed` holds hybrids and traps that nobody else has reviewed; `injections`
+        holds descriptions that give orders to the models that read them; `intents` holds
         declarations at design time, without gold and with `meta.intent`.
         """
         folder = resources.files("raylab.opt") / "data"
@@ -46,12 +46,12 @@ class OptCodebook:
 
     @property
     def categories(self) -> Mapping[str, str]:
-        """The roots in their frozen order, with the names that the taxonomy spells out."""
+        """The roots in their frozen order, with their long names."""
         return {str(root): name for root, name in LONG_NAMES.items()}
 
     @property
     def execution_bait(self) -> Categories:
-        """The roots to whose mechanism parallelism can belong."""
+        """The roots that parallel execution suggests."""
         return frozenset({Root.EVO, Root.SCH, Root.SWM})
 
     def prompts(self, style: str) -> PromptSet:
@@ -63,7 +63,7 @@ class OptCodebook:
         return prompt_catalogue()
 
     def parse(self, text: str) -> OptCode:
-        """Reads the code that a text gives, see `raylab.opt.code.parse`."""
+        """Reads the code in a text; see `raylab.opt.code.parse`."""
         return parse(text)
 
     def read(self, line: str) -> OptCode:
@@ -71,7 +71,7 @@ class OptCodebook:
         return read_canonical(line)
 
     def parse_own(self, text: str) -> OptCode:
-        """Reads a person's own code, as `OPT=...` or as an expression alone."""
+        """Reads a person's code, either `OPT=...` or an expression alone."""
         return parse(text, strict=True) if "=" in text else bare(text)
 
 

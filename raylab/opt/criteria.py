@@ -4,7 +4,7 @@ from raylab.codebook import FORMAT, Criterion
 
 MECHANISM = "mechanism"
 EXECUTION = "execution"
-"""Parallelism or pipelines taken for a mechanism."""
+"""Parallelism or pipelines mistaken for a mechanism."""
 CRITERIA = (
     FORMAT,
     Criterion(MECHANISM, 50, ("mechanisms", "root", "roots")),
@@ -12,4 +12,4 @@ CRITERIA = (
     Criterion("composition"),
     Criterion("attributes", synonyms=("attribute", "attribute plausibility")),
 )
-"""In the order of reports; the caps are of a wrong set of roots, and of execution for a root."""
+"""The criteria in the order of reports, with the caps on labels that do not meet them."""

@@ -28,7 +28,7 @@ class Distance:
     """Semantic distances between roots.
 
     Attributes:
-        version: Name that results carry.
+        version: Name recorded with results.
         table: (7, 7) distances in [0, 1], in the order of `Root`; a metric.
     """
 
@@ -36,11 +36,11 @@ class Distance:
     table: tuple[tuple[float, ...], ...]
 
     def between(self, a: Root, b: Root) -> float:
-        """The distance of two roots."""
+        """Returns the distance of two roots."""
         return self.table[PLACES[a]][PLACES[b]]
 
     def __call__(self, a: Categories, b: Categories) -> float:
-        """The distance of two sets of roots, see `wasserstein`."""
+        """Returns the distance of two sets of roots; see `wasserstein`."""
         return wasserstein(a, b, self)
 
 
@@ -69,10 +69,10 @@ def load_distance(location: str | None = None) -> Distance:
 
 @functools.lru_cache(maxsize=1 << 15)
 def wasserstein(a: Categories, b: Categories, distance: Distance) -> float:
-    """The 1-Wasserstein distance of uniform masses on two sets of roots, in [0, 1].
+    """Returns the 1-Wasserstein distance of uniform masses on two sets of roots, in [0, 1].
 
     Both sets are expanded to lcm(|a|, |b|) equal masses, for which an optimal transport is an
-    assignment; exact, and a metric where the distance of the roots is one.
+    assignment. The result is exact, and a metric if the distance of the roots is one.
 
     Raises:
         ValueError: A set is empty.
@@ -118,7 +118,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _no_metric(distance: Distance) -> str | None:
-    """What keeps a table from being a metric in [0, 1]; None if nothing does."""
+    """Returns the reason why a table is no metric in [0, 1]; None if it is one."""
     between = distance.between
     for a, b in product(Root, repeat=2):
         value = between(a, b)
@@ -133,6 +133,6 @@ def _no_metric(distance: Distance) -> str | None:
         if between(a, c) > way + TOLERANCE:
             return (
                 f"{a}-{c} is {between(a, c):g}, should be at most {way:g}, the way by {b}: the "
-                "triangle inequality keeps the agreement of sets a metric"
+                "agreement of sets is a metric only under the triangle inequality"
             )
     return None

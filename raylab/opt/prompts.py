@@ -1,4 +1,4 @@
-"""The prompts of the taxonomy: their files in `prompts/`, and the schemas of their replies."""
+"""The prompts of the taxonomy, from the files in `prompts/`, with the schemas of their replies."""
 
 from functools import cache
 from importlib import resources
@@ -12,18 +12,18 @@ from raylab.opt.criteria import CRITERIA
 
 FOLDER: Traversable = resources.files("raylab.opt") / "prompts"
 LONGEST = 100_000
-"""Characters of a description that the prompts take: some 25,000 tokens of prose."""
+"""Longest description in characters: about 25,000 tokens of prose."""
 LONGEST_FOR_WORDS = 1_500
-"""The same where a model answers in words: the embedded one has 1,536 tokens for everything."""
+"""The same for models that answer in words: the embedded one has 1,536 tokens in total."""
 SHOWN = 4_000
-"""Characters of a rationale or report that another model is shown; more is cut, visibly."""
+"""Characters of a rationale or report shown to another model; the rest is cut, with a note."""
 SHOWN_FOR_WORDS = 200
-"""The same where a model answers in words."""
+"""The same for models that answer in words."""
 SHORT_TEXT = "^[A-Za-z0-9 ,.'-]{1,32}$"
 VALUE = "[A-Za-z][A-Za-z0-9_+-]{0,31}"
 STYLES = ("minimal", "maximal", "word")
-"""What a configuration may choose; `word` asks for one plain word from a list, for models too
-small for codes."""
+"""The styles that a configuration may choose; `word` asks for one plain word from a list, for
+models too small for codes."""
 
 
 def prompt_set(style: str) -> PromptSet:
@@ -55,7 +55,7 @@ def load_prompt(name: str) -> PromptFile:
     """Reads the prompt of a file in `prompts/`.
 
     Raises:
-        DataError: The file tells no version.
+        DataError: The file does not begin with its version.
     """
     for_words = name.endswith("_word")
     return read_prompt(
@@ -112,7 +112,7 @@ def _object(title: str, **properties: Schema) -> Schema:
 
 
 def code_pattern() -> str:
-    """Pattern of a full canonical line; it also admits roots out of order or repeated."""
+    """Returns the pattern of a full canonical line; it also admits unordered or repeated roots."""
     roots = f"({'|'.join(root.value for root in Root)})"
     fields = "".join(f"; {key}={VALUE}" for key in ("Rep", "Obj", "Data", "Time"))
     return f"^OPT={roots}([+/]{roots}){{0,6}}{fields}; Human=(none|low|med|high)$"

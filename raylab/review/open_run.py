@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from raylab.annotation.human.reviews import Reviews
-from raylab.annotation.run import archive_location, recorded_run
+from raylab.annotation.run import archive_location, find_annotation_run
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.llm.embedded import embedded_if_used
@@ -23,7 +23,7 @@ def open_run(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archi
         ConfigError: The configuration does not tell where its archive is.
     """
     assert config.name is not None
-    run, made = recorded_run(config.storage, config.name, config.archive)
+    run, made = find_annotation_run(config.storage, config.name, config.archive)
     with Archive.open(archive_location(made), create=False) as archive:
         yield made, run, archive
 

@@ -1,4 +1,4 @@
-"""Counts of the adjudicator's choices on the cases on which the annotators differ."""
+"""Statistics of the adjudicator's choices on cases where the annotators differ."""
 
 from collections import Counter
 from typing import Annotated
@@ -23,19 +23,19 @@ class AdjudicationReport(Part):
 
     cases: int
     choices: dict[str, int]
-    """Cases by the choice: A, B or synthesis."""
+    """Cases by choice: A, B or synthesis."""
     a_shown_first: int
     """Cases in which the code of A came first."""
     first_shown: Annotated[Estimate, Measure("adjudicator chose the first shown", better=None)]
-    """The first shown chosen, of the choices between A and B."""
+    """Share of the choices between A and B that took the first shown."""
     first_shown_p_value: float | None
-    """Of the exact two-sided test that place makes no difference; None without such a choice."""
+    """p-value of the exact two-sided test that the order has no effect; None without a choice."""
     chose_a: Estimate
-    """A chosen, of the choices between A and B."""
+    """Share of the choices between A and B that took A."""
     chose_a_p_value: float | None
-    """Of the exact two-sided test that both are as likely; None without such a choice."""
+    """p-value of the exact two-sided test that both are equally likely; None without a choice."""
     format: FormatReport
-    """Of the adjudicator's answers."""
+    """Format of the adjudicator's answers."""
     confirmation: JudgementReport
     """The evaluator's judgement of its codes."""
 
@@ -59,7 +59,7 @@ class Adjudications:
         self._confirmations.add(adjudication.confirmation)
 
     def summary(self) -> AdjudicationReport:
-        """Returns what was counted."""
+        """Returns the report of the counts."""
         chosen = self._choices["A"] + self._choices["B"]
         return AdjudicationReport(
             cases=self._choices.total(),

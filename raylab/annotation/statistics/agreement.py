@@ -1,6 +1,6 @@
 """Chance-corrected agreement of two annotators over many cases.
 
-Only the counts of distinct pairs of answers are held, so memory depends on the taxonomy and not on
+Only the counts of distinct pairs of answers are kept, so memory depends on the taxonomy and not on
 the number of cases.
 """
 
@@ -16,7 +16,7 @@ TOLERANCE = 1e-9
 
 Category = TypeVar("Category", bound=str)
 SetDistance = Callable[[frozenset[Category], frozenset[Category]], float]
-"""Distance of two sets of categories that are not empty, in [0, 1]; a metric."""
+"""A distance of two non-empty sets of categories, in [0, 1]; a metric."""
 
 
 def cohen_kappa(
@@ -26,13 +26,13 @@ def cohen_kappa(
 ) -> Estimate:
     """Computes Cohen's kappa (1960) of two annotators' primary categories.
 
-    In [-1, 1]; 1 is full agreement. Undefined where chance alone makes them agree, that is where
-    both always gave the same category.
+    In [-1, 1]; 1 is full agreement. Undefined if both always gave the same category, so that
+    chance alone explains their agreement.
 
     Args:
-        counts: Cases by the two answers, None where one is missing; those cases are left out.
+        counts: Cases by the two answers, None for a missing one; those cases are left out.
         draws: Replicates of the percentile bootstrap; 0 leaves the interval out.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
     """
     answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
     pairs = sorted(answered)
@@ -58,14 +58,14 @@ def krippendorff_alpha(
 
     At most 1; 1 is full agreement. The difference function is the squared distance of the sets.
     Formula: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), for two observers.
-    Undefined where no disagreement is to be expected, that is where all answers are the same set.
+    Undefined if all answers are the same set, so that no disagreement is expected.
 
     Args:
-        counts: Cases by the two answers, an empty set where one is missing; those cases hold no
+        counts: Cases by the two answers, an empty set for a missing one; those cases hold no
             pair of values and are left out.
-        distance: Of two sets, in [0, 1].
+        distance: Distance of two sets, in [0, 1].
         draws: Replicates of the percentile bootstrap; 0 leaves the interval out.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
     """
     answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
     pairs = sorted(answered, key=lambda pair: [sorted(answer) for answer in pair])
@@ -87,7 +87,7 @@ def krippendorff_alpha(
 def _observed_and_margins(
     cases: Array, places: NDArray[np.int_], table: Array
 ) -> tuple[Array, Array, Array]:
-    """Mean observed difference, and how often each value was given by the first and the second.
+    """Returns the mean observed difference and the counts of each value, first and second.
 
     Args:
         cases: (..., pairs) numbers of cases.
@@ -100,6 +100,6 @@ def _observed_and_margins(
 
 
 def _one_less(observed: Array, expected: Array) -> Array:
-    """One less the ratio; NaN where nothing is expected, but for rounding."""
+    """Returns 1 minus the ratio; NaN where the expectation is zero within `TOLERANCE`."""
     defined = expected > TOLERANCE
     return np.where(defined, 1.0 - observed / np.where(defined, expected, 1.0), np.nan)

@@ -1,4 +1,4 @@
-"""One annotator: the form of its answers, the evaluator's judgement of them, and their sources."""
+"""Statistics of one annotator: its answers' form, their judgement and their sources."""
 
 import re
 from collections import Counter
@@ -14,7 +14,7 @@ from raylab.runs.records import Part
 
 FORMATS = ("strict", "repaired", "unparsable")
 BAND = 10
-"""Scores in one bin; the last holds 100 too."""
+"""Scores in one bin; the last also holds 100."""
 
 
 class FormatReport(Part):
@@ -33,56 +33,56 @@ class FormatReport(Part):
 class JudgementReport(Part):
     """The evaluator's judgement of one role's codes.
 
-    Codes that could not be read FAIL without an evaluator being asked.
+    Unreadable codes get FAIL without asking an evaluator.
     """
 
     evaluated: int
     without_code: int
-    """Of the evaluated, those for which no evaluator was asked."""
+    """Evaluated answers without a code, for which no evaluator was asked."""
     pass_rate: Annotated[Estimate, Measure("pass rate")]
     """PASS or WEAK_PASS, after the caps."""
     acceptable: Annotated[Estimate, Measure("acceptable")]
-    """Passed with a score that reaches the threshold."""
+    """PASS or WEAK_PASS with a score that reaches the threshold."""
     execution_issue: Annotated[Estimate, Measure("execution taken for a mechanism", better="lower")]
-    """Of the codes for which an evaluator was asked."""
+    """Share of the codes for which an evaluator was asked."""
     contradictory: Annotated[Estimate, Measure("contradictory reports", better="lower")]
-    """Of the codes for which an evaluator was asked."""
+    """Share of the codes for which an evaluator was asked."""
     repaired: Estimate
-    """Reports that had to be mended, of the codes for which an evaluator was asked."""
+    """Repaired reports, as a share of the codes for which an evaluator was asked."""
     verdicts: dict[Verdict, int]
-    """As they hold, after the caps."""
+    """The verdicts after the caps."""
     raw_verdicts: dict[Verdict, int]
-    """As the evaluator gave them."""
+    """The verdicts of the evaluator."""
     issues: dict[str, int]
     mean_score: float | None
     """From 0 to 100; None without an evaluation."""
     scores: dict[int, int]
-    """By the lowest score of the bin: 0, 10, ..., 90; the last holds 100 too."""
+    """Evaluations by lowest score of the bin: 0, 10, ..., 90; the last also holds 100."""
     caps: dict[str, int]
-    """By the reason that lowered a score."""
+    """Evaluations by the reason that lowered the score."""
     repairs: dict[str, int]
-    """By kind of repair."""
+    """Evaluations by kind of repair."""
 
 
 class SourceReport(Part):
-    """The results of one model, as served, with one prompt."""
+    """The results of one served model with one prompt."""
 
     model: str
-    """As asked for; empty where the answers have no call."""
+    """The model as requested; empty if the answers have no call."""
     response_model: str
-    """As the server named it."""
+    """The model as the server names it."""
     prompt: str
     """Name and version."""
     prompt_hash: str
-    """SHA-256 of what the prompt says."""
+    """SHA-256 of the prompt's text."""
     answers: int
     cached: int
-    """Of the answers, those from the journal."""
+    """Answers from the journal."""
     roots: Annotated[Estimate, Measure("right roots")]
-    """The right set of roots, of the cases with gold."""
+    """Share of the cases with gold that got the right set of roots."""
     pass_rate: Annotated[Estimate, Measure("passed")]
     exact: Annotated[Estimate, Measure("equal composition")]
-    """The composition of the other annotator."""
+    """Share of answers with the composition of the other annotator."""
 
 
 class AnnotatorReport(Part):
@@ -102,7 +102,7 @@ class AnswerFormats:
         self._missing = 0
 
     def add(self, classification: Classification | None) -> None:
-        """Counts an answer; None is a case that did not get one."""
+        """Counts an answer; None stands for a missing one."""
         if classification is None:
             self._missing += 1
             return
@@ -110,7 +110,7 @@ class AnswerFormats:
         self._repairs.add({repair_kind(repair) for repair in classification.repairs})
 
     def summary(self) -> FormatReport:
-        """Returns what was counted."""
+        """Returns the report of the counts."""
         answers = self._formats.total()
         strict, repaired, unparsable = (
             proportion(self._formats[form], answers) for form in FORMATS
@@ -152,7 +152,7 @@ class Judgements:
         self._repairs.add({repair_kind(repair) for repair in evaluation.repairs})
 
     def summary(self) -> JudgementReport:
-        """Returns what was counted."""
+        """Returns the report of the counts."""
         evaluated = self._verdicts.total()
         asked = evaluated - self._raw[None]
         total = sum(score * count for score, count in self._scores.items())
@@ -181,7 +181,7 @@ class Judgements:
 
 
 class AnswerSource(NamedTuple):
-    """The model that answered as an annotator, and what it was told; see `SourceReport`."""
+    """The model and the prompt of an annotator's answer; see `SourceReport`."""
 
     model: str
     response_model: str
@@ -202,7 +202,7 @@ class _SourceCounts:
 
 
 class Sources:
-    """Counts of one annotator's results by source, since a server may change within a run."""
+    """Counts of one annotator's results by source; a server may change during a run."""
 
     def __init__(self) -> None:
         self._counts: dict[AnswerSource, _SourceCounts] = {}
@@ -217,8 +217,8 @@ class Sources:
         """Counts a case with an answer.
 
         Args:
-            answer: Of the annotator.
-            evaluation: Of that answer.
+            answer: The annotator's answer.
+            evaluation: Evaluation of that answer.
             other: The other annotator's answer.
             gold: The right label.
         """
@@ -275,7 +275,7 @@ class AnnotatorCounts:
         self._sources.add(answer, evaluation, other, gold)
 
     def summary(self) -> AnnotatorReport:
-        """Returns what was counted."""
+        """Returns the report of the counts."""
         return AnnotatorReport(
             format=self._formats.summary(),
             evaluation=self._judgements.summary(),
@@ -284,7 +284,7 @@ class AnnotatorCounts:
 
 
 def source_of(answer: Classification) -> AnswerSource:
-    """Returns who gave an answer, by its first call."""
+    """Returns the source of an answer, taken from its first call."""
     if not answer.calls:
         return AnswerSource("", "", "", "")
     call = answer.calls[0]
@@ -292,10 +292,10 @@ def source_of(answer: Classification) -> AnswerSource:
 
 
 def is_cached(part: Classification | Evaluation) -> bool:
-    """Returns True if nothing was asked anew for it."""
+    """Returns True if the journal answered all of its calls."""
     return bool(part.calls) and all(call.reply.cached for call in part.calls)
 
 
 def has_roots(label: Label | None, gold: Label) -> bool:
-    """Returns True if a label, None if none could be read, has the set of roots of gold."""
+    """Returns True if a label has the set of roots of gold; False for None."""
     return label is not None and label.categories == gold.categories

@@ -1,7 +1,7 @@
 """The quality of one annotation run, from a stream of its outcomes.
 
-Outcomes are counted and let go: memory depends on the taxonomy, on how many models, prompts and
-generations there are, and on how many cases people decided, but not on how many cases there are.
+Outcomes are counted and not kept: memory depends on the taxonomy and on the numbers of models,
+prompts, generations and human decisions, but not on the number of cases.
 """
 
 from collections import Counter, defaultdict
@@ -38,12 +38,11 @@ NAMES = {
     FINAL: "final code",
     REVIEWED: "with reviews",
 }
-"""The sides that give a code: the annotators, the protocol, and the protocol with what people
-decided."""
+"""The givers of codes: the annotators, the protocol, and the protocol with people's decisions."""
 GIVERS = (*SIDES, FINAL)
-"""Those that give a code while the protocol runs."""
+"""The givers of codes while the protocol runs."""
 EXAMPLES = 200
-"""Characters of an example of why a case ended as it did."""
+"""Longest example of a reason, in characters."""
 
 
 class Ending(Part):
@@ -51,7 +50,7 @@ class Ending(Part):
 
     cases: int
     example: str | None
-    """A case and its reason; None where there is no reason."""
+    """A case and its reason; None if there is no reason."""
 
 
 class CaseReport(Part):
@@ -60,16 +59,16 @@ class CaseReport(Part):
     total: int
     with_gold: int
     proposed_gold: int
-    """Of the cases with gold, those whose gold nobody reviewed."""
+    """Cases whose gold nobody reviewed."""
     traps: int
     status: dict[Status, Estimate]
-    """The share of each status, as the protocol left it."""
+    """The share of each status at the end of the protocol."""
     endings: dict[str, Ending]
-    """By the last step of the protocol."""
+    """Endings by the last step of the protocol."""
     paths: dict[str, int]
     """Cases by the steps taken, without scores."""
     seconds: Seconds | None
-    """From the first call of a case to its end."""
+    """Time from the first call of a case to its end."""
 
 
 class GenerationReport(Part):
@@ -85,7 +84,7 @@ class BatchReport(Part):
     """The quality of a batch of outcomes."""
 
     smoke: bool
-    """A model answered whose answers mean nothing."""
+    """True if the embedded model answered, so that the figures mean nothing."""
     notices: tuple[str, ...]
     """Sentences that belong beside the figures."""
     distance: str
@@ -94,26 +93,26 @@ class BatchReport(Part):
     annotators: dict[Side, AnnotatorReport]
     agreement: AgreementReport
     gold: dict[str, GoldReport]
-    """Of each annotator, the `final` code and, where people decided, the `reviewed` one."""
+    """Accuracy of each annotator, the `final` code and, if people decided, the `reviewed` code."""
     confusion: Confusion
     sensitivity: dict[str, TrapReport]
-    """Of each annotator and of the `final` code."""
+    """Results on traps of each annotator and of the `final` code."""
     adjudication: AdjudicationReport
     decisions: DecisionReport
     usage: UsageReport
     generations: dict[str, GenerationReport]
-    """By name, where there are several."""
+    """Generations by name, if there are several."""
 
 
 class BatchQuality:
-    """Counts the outcomes of a run as they come."""
+    """Counts of the outcomes of a run."""
 
     def __init__(self, decisions: Iterable[HumanDecision], codebook: Codebook) -> None:
         """Starts without outcomes.
 
         Args:
-            decisions: Of people, in the order in which they were archived.
-            codebook: That the outcomes have labels of.
+            decisions: People's decisions, in the order in which they were archived.
+            codebook: Codebook of the labels.
         """
         self._codebook = codebook
         self._decisions = Decisions(decisions)
@@ -131,7 +130,7 @@ class BatchQuality:
         self._trap_cases = self._proposed = self._waiting = 0
 
     def add(self, outcome: Outcome) -> None:
-        """Counts a case; each comes once."""
+        """Counts a case; call it once for each."""
         reviewed = self._decisions.label_of(outcome)
         self._all.add(outcome, reviewed)
         self._generations[outcome.generation].add(outcome, reviewed)
@@ -165,12 +164,12 @@ class BatchQuality:
     def report(
         self, *, smoke: bool = False, warnings: Sequence[str] = (), seed: int = 307
     ) -> BatchReport:
-        """Returns everything that was counted.
+        """Returns the report of all counts.
 
         Args:
-            smoke: The embedded model answered, so that the figures mean nothing.
-            warnings: What else makes the results worth less, as `Settings.warnings`.
-            seed: Of the bootstrap intervals.
+            smoke: True if the embedded model answered, so that the figures mean nothing.
+            warnings: Further weaknesses of the results, as in `Settings.warnings`.
+            seed: Seed of the bootstrap intervals.
         """
         several = self._generations if len(self._generations) > 1 else {}
         any_reviewed = self._decisions.any
@@ -214,7 +213,7 @@ class BatchQuality:
 
 
 class _Group:
-    """The counts that are kept of all cases and of each generation."""
+    """The counts of all cases, or of one generation."""
 
     def __init__(self, codebook: Codebook) -> None:
         self._codebook = codebook

@@ -1,4 +1,4 @@
-"""The results of one run on a fixed set of cases, the canaries, by which runs are compared."""
+"""The results of one run on the canaries, a fixed set of cases for comparing runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,9 +23,9 @@ from raylab.runs.measures import measures_of
 from raylab.runs.records import Part
 
 CanaryKey = tuple[str, str]
-"""Id and SHA-256 of the description, so that a case that was reworded is another."""
+"""Id and SHA-256 of the description, so that a reworded case counts as another."""
 Canary = Mapping[CanaryKey, Label | None]
-"""Gold label of each canary; None where there is none."""
+"""The gold label of each canary; None if there is none."""
 BOTH = " and ".join(SIDES)
 FACTS = ("response_model", "prompt", "seed")
 
@@ -38,7 +38,7 @@ class CanaryMeasure(NamedTuple):
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """The annotators whose answers it depends on."""
+        """The annotators whose answers the measure depends on."""
         return tuple(side for side in SIDES if self.side in (side, BOTH))
 
     @property
@@ -54,7 +54,7 @@ MEASURES = (
 
 
 class DriftSource(SourceReport):
-    """The results of one model, as served, with one prompt, as the annotator of a side."""
+    """The results of one served model with one prompt, as the annotator of a side."""
 
     side: Side
 
@@ -65,17 +65,17 @@ class CanaryEstimate(Estimate):
     measure: str
     side: str
     cached: int
-    """Results left out because the journal answered: these are of an earlier run."""
+    """Results left out because they came from the journal, that is from an earlier run."""
 
 
 class DriftRun(Part):
-    """A run among others over time."""
+    """One run in a comparison over time."""
 
     run: str
     started: str
     """Time in ISO 8601."""
     taxonomy: str | None
-    """Version that it classified by; None if it is not known."""
+    """Version of the taxonomy; None if it is not known."""
     cases: int
     canaries: int
     """Canaries among its cases."""
@@ -85,17 +85,17 @@ class DriftRun(Part):
 
 
 def canary_of(cases: Iterable[Case]) -> Canary:
-    """Returns the canaries that some cases make."""
+    """Returns cases as canaries."""
     return {(case.id, case.description_hash): case.gold_label for case in cases}
 
 
 def packaged_canary(codebook: Codebook) -> Canary:
-    """Returns the canaries unless others are chosen: the packaged cases with published codes."""
+    """Returns the default canaries: the packaged cases with published codes."""
     return canary_of(packaged_cases("gold", codebook))
 
 
 class RunCounts:
-    """One run as it is compared: its counts, and its results on each canary."""
+    """The counts of one run and its results on each canary."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class RunCounts:
         """Starts without outcomes.
 
         Args:
-            name: Of the run.
-            started: When; runs are compared in this order.
-            taxonomy: Version of the taxonomy that it classified by; None if it is not known.
-            canary: The cases that it is compared on.
-            codebook: That it classified by.
+            name: Name of the run.
+            started: Time of its start; runs are compared in this order.
+            taxonomy: Version of its taxonomy; None if it is not known.
+            canary: The cases to compare on.
+            codebook: Its codebook.
         """
         self.name, self.started, self.taxonomy = name, started, taxonomy
         self._canary = canary
@@ -171,7 +171,7 @@ class RunCounts:
         self._observe(CanaryMeasure("exact", BOTH), key, len(compositions) == 1, asked)
 
     def _observe(self, measure: CanaryMeasure, key: CanaryKey, result: bool, asked: bool) -> None:
-        """Keeps a result that was asked for; one from the journal is another run's."""
+        """Keeps a new result; one from the journal is another run's and only counted."""
         if asked:
             self.results[measure][key] = result
         else:
@@ -185,13 +185,13 @@ class RunCounts:
                 known.add(fact)
 
     def asked(self, measure: CanaryMeasure) -> tuple[str, ...] | None:
-        """Returns the models asked for a measure, None if one was not; runs of the same compare."""
+        """Returns the models behind a measure, by which runs match; None if one is missing."""
         models = [self._models.get(side) for side in measure.sides]
         known = tuple(model for model in models if model is not None)
         return known if len(known) == len(models) else None
 
     def facts(self, measure: CanaryMeasure) -> dict[str, object]:
-        """Returns what may explain a change of a measure, by name."""
+        """Returns facts that may explain a change of a measure, by name."""
         roles = [*measure.sides, *([EVALUATOR] if measure.name == "pass_rate" else [])]
         told = {
             f"{name} of {role}": self._told.get((role, name)) for role in roles for name in FACTS
@@ -199,7 +199,7 @@ class RunCounts:
         return {**told, "taxonomy": self.taxonomy}
 
     def summary(self, seed: int) -> DriftRun:
-        """Returns what was counted."""
+        """Returns the report of the counts."""
         return DriftRun(
             run=self.name,
             started=self.started.isoformat(),
@@ -232,7 +232,7 @@ def count_run(
     codebook: Codebook,
     taxonomy: str | None = None,
 ) -> RunCounts:
-    """Counts the outcomes of a run, which are read once and not kept; see `RunCounts`."""
+    """Counts the outcomes of a run; they are read once and not kept. See `RunCounts`."""
     counts = RunCounts(name, started, taxonomy, canary, codebook)
     for outcome in outcomes:
         counts.add(outcome)

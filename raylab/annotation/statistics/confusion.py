@@ -1,7 +1,7 @@
 """Confusion matrices of primary roots and of sets of roots.
 
-Rows are of one side (gold, or A), columns of the other (an annotator, or B), both in the order of
-the taxonomy's roots, then `none` for a case without a code.
+Rows belong to one side (gold, or A), columns to the other (an annotator, or B). Both are in the
+order of the taxonomy's roots, followed by `none` for a case without a code.
 """
 
 import math
@@ -16,7 +16,7 @@ NONE = "none"
 
 
 class RootFigures(Part):
-    """Cases that name a root in gold, in the code, and in both."""
+    """Counts of the cases that name a root in gold, in the code, and in both."""
 
     gold: int
     """Cases whose gold names it."""
@@ -29,10 +29,10 @@ class RootFigures(Part):
 
 
 class ConfusionPanel(Part):
-    """Two sides against each other, in the order of the labels."""
+    """The confusion matrices of two sides, in the order of the labels."""
 
     rows: str
-    """Name of the side that the rows are of."""
+    """Name of the side of the rows."""
     columns: str
     sets: Matrix
     """See `set_confusion`."""
@@ -44,7 +44,7 @@ class Confusion(Part):
     """Confusion matrices of the sides of a run."""
 
     labels: tuple[str, ...]
-    """Of the rows and columns."""
+    """Labels of the rows and columns."""
     panels: dict[str, ConfusionPanel]
     """`a_b` and, with gold, `gold_A`, `gold_B` and `gold_final`."""
 
@@ -55,7 +55,7 @@ def primary_confusion(
     """Returns the numbers of cases by the primary roots of two codes.
 
     Args:
-        counts: Cases by the two roots, None where there is no code.
+        counts: Cases by the two roots, None for a missing code.
         categories: All N roots, in order; the matrix has N + 1 rows and columns.
     """
     places = _places(categories)
@@ -70,14 +70,15 @@ def set_confusion(
 ) -> Matrix:
     """Returns the numbers of roots, for codes that may name several.
 
-    A root that both name counts 1 on the diagonal. Those that only one names are matched with those
-    that only the other names at random, of which the expectation is counted: of m and n such roots
-    each pair gets 1 / max(m, n), and what is left over of the longer side meets `none`. So a row
-    sums to the cases whose row side names that root, a column to those whose column side does,
-    and exchanging the sides transposes the matrix. Two cases without a code meet in the corner.
+    A root that both name counts 1 on the diagonal. The roots that only one side names are matched
+    at random with those that only the other names, and the expectation is counted: with m and n
+    such roots each pair gets 1 / max(m, n), and the rest of the longer side counts under `none`.
+    So a row sums to the cases whose row side names that root, a column to those whose column side
+    does, and exchanging the sides transposes the matrix. A case without any code counts in the
+    corner.
 
     Args:
-        counts: Cases by the two sets, empty where there is no code.
+        counts: Cases by the two sets, empty for a missing code.
         categories: All N roots, in order; the matrix has N + 1 rows and columns.
     """
     places, unit = _places(categories), math.lcm(*range(1, len(categories) + 1))
@@ -89,9 +90,9 @@ def set_confusion(
 
 
 def by_root(matrix: Matrix, categories: Sequence[str]) -> dict[str, RootFigures]:
-    """Returns how each root of a matrix of `set_confusion` with gold rows is found.
+    """Returns recall and precision of each root from a `set_confusion` with gold rows.
 
-    Recall and precision are proportions, each undefined without a case.
+    Both are proportions, undefined without a case.
     """
     columns = [round(math.fsum(column)) for column in zip(*matrix, strict=True)]
     found: dict[str, RootFigures] = {}
@@ -118,12 +119,12 @@ def _empty(size: int) -> list[list[int]]:
 def _matched(
     row: Categories, column: Categories, unit: int
 ) -> Iterator[tuple[str | None, str | None, int]]:
-    """Yields the pairs of roots of a case, and how many parts of the case each gets.
+    """Yields the pairs of roots of a case, each with its number of parts of the case.
 
     Args:
         row: Roots of one side.
         column: Roots of the other.
-        unit: Parts of a case, so many that every share is whole and the sums stay exact.
+        unit: Parts of a case, chosen so that every share is whole and the sums are exact.
     """
     if not row and not column:
         yield None, None, unit

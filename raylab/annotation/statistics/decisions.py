@@ -1,4 +1,4 @@
-"""Counts of people's decisions on the cases that the protocol left to them."""
+"""Statistics of people's decisions on the cases that the protocol left to them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -12,26 +12,26 @@ from raylab.runs.records import Part
 
 
 class DecisionReport(Part):
-    """People's decisions; the latest on each case holds, and an undo leaves none."""
+    """Counts of people's decisions; the latest on each case holds, and an undo removes it."""
 
     actions: dict[str, int]
-    """Decisions and undos, whether they still hold or not."""
+    """All decisions and undos, including those that no longer hold."""
     cases: int
     """Cases with a decision that holds."""
     choices: dict[str, int]
-    """Cases by the choice: A, B or an own code."""
+    """Cases by choice: A, B or an own code."""
     confirmed: int
     """Codes that the evaluator confirmed."""
     refused: int
     """Codes that the evaluator refused."""
     unconfirmed: int
-    """Codes that the evaluator was not asked about."""
+    """Codes that were not evaluated."""
     waiting: int
-    """Cases that the protocol left to a person and that have no code yet."""
+    """Cases left to a person that have no code yet."""
     reviewers: dict[str, int]
-    """Decisions by the name of the person."""
+    """Decisions by reviewer."""
     usage: CallUsage
-    """The calls of the confirmations, which the usage of the run leaves out."""
+    """The calls of the confirmations, which the usage of the run does not include."""
 
 
 class _Decision(NamedTuple):
@@ -41,7 +41,7 @@ class _Decision(NamedTuple):
 
 
 class Decisions:
-    """Counts of people's decisions; this alone grows, with the cases that people decided."""
+    """Counts of people's decisions; memory grows with the number of decided cases."""
 
     def __init__(self, decisions: Iterable[HumanDecision]) -> None:
         """Counts the decisions of a run, in the order in which they were archived."""
@@ -78,10 +78,10 @@ class Decisions:
         return held.label
 
     def summary(self, waiting: int) -> DecisionReport:
-        """Returns what was counted.
+        """Returns the report of the counts.
 
         Args:
-            waiting: Cases that the protocol left to a person and that have no code yet.
+            waiting: Cases left to a person that have no code yet.
         """
         choices = Counter(held.choice for held in self._holds.values())
         confirmed = Counter(held.confirmed for held in self._holds.values())

@@ -1,6 +1,6 @@
 """The most instructive disagreements of a run: the cases to read first.
 
-Cases come as a stream, of which only the few best are kept.
+Cases arrive as a stream, and only the highest ranked are kept.
 """
 
 from bisect import insort
@@ -25,31 +25,31 @@ from raylab.runs.records import Part
 
 KEPT = 10
 EXCERPT = 600
-"""Characters of a description, a rationale or any other text that is shown."""
+"""Longest excerpt of a description, a rationale or any other text, in characters."""
 SHOWN_NAME = 120
 NOTHING: Categories = frozenset()
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
 LookUp = Callable[[str], tuple[str, HumanDecision | None]]
-"""The description of a case, by its id, and a person's latest decision on it."""
+"""A function from the id of a case to its description and the latest human decision."""
 
 
 class ShownRoot(Part):
     """A root of a shown code."""
 
     operator: str
-    """Joins it to the root before; empty for the first."""
+    """The operator before the root; empty for the first."""
     root: str
     alone: bool
-    """It is in this annotator's code and not in the other's."""
+    """True if only this annotator's code has the root."""
 
 
 class ShownCode(Part):
-    """A code as people are shown it."""
+    """A code as shown to people."""
 
     parts: tuple[ShownRoot, ...]
     fields: str
-    """The attributes, as in the canonical line."""
+    """The fields of the canonical line."""
 
 
 class ShownJudgement(Part):
@@ -62,7 +62,7 @@ class ShownJudgement(Part):
 
 
 class Candidate(Part):
-    """A code for the case, and what the evaluator said of it."""
+    """A code for the case, with the evaluator's report."""
 
     model: str | None
     code: ShownCode | None
@@ -84,28 +84,28 @@ class DecidedCandidate(Candidate):
     decided: str
     """Time in ISO 8601."""
     confirmed: bool | None
-    """By the evaluator; None if it was not asked."""
+    """True if the evaluator confirmed it; None if it was not asked."""
 
 
 class ShownDisagreement(Part):
-    """A disagreement as people are shown it; no text in it is longer than an excerpt."""
+    """A disagreement as shown to people; every text is at most an excerpt."""
 
     case: str
     status: Status
     reason: str | None
     gold: ShownCode | None
     distance: float
-    """Of the two sets of roots, in [0, 1]."""
+    """Distance of the two sets of roots, in [0, 1]."""
     conviction: float
     """Lower of the evaluator's two scores, in [0, 1]."""
     description: str
     candidates: dict[Side, Candidate]
-    """Of the two annotators."""
+    """The codes of the two annotators."""
     adjudicated: AdjudicatedCandidate | None
     code: ShownCode | None
-    """The protocol's."""
+    """The final code of the protocol."""
     decision: DecidedCandidate | None
-    """A person's latest."""
+    """The latest human decision."""
 
 
 class DisagreementReport(Part):
@@ -121,9 +121,9 @@ class Disagreement:
     """A case in which the annotators' codes differ.
 
     Attributes:
-        outcome: Of the case.
-        distance: Of the two sets of roots, 1 less their weighted mechanism agreement, in [0, 1].
-        conviction: Lower of the two scores the evaluator gave, as a share of 100.
+        outcome: Outcome of the case.
+        distance: Distance of the two sets of roots: 1 minus the weighted agreement, in [0, 1].
+        conviction: Lower of the evaluator's two scores, divided by 100.
     """
 
     outcome: Outcome
@@ -132,13 +132,12 @@ class Disagreement:
 
     @property
     def rank(self) -> tuple[bool, float, str]:
-        """Orders disagreements, the most instructive first.
+        """The sort key of disagreements, the most instructive first.
 
-        Most is to be learnt where two answers lie far apart and the evaluator still found both
-        convincing: there the description, or the taxonomy, can be read in two ways, while an
-        answer that was refused shows no more than a mistake. So the product of distance and
-        conviction counts. Cases that an adjudicator settled or a person is to decide go before
-        those that failed on the way; equals are in the order of their ids.
+        A case is most instructive if the answers lie far apart and the evaluator still found both
+        convincing: then the description or the taxonomy is ambiguous, while a refused answer only
+        shows a mistake. So the product of distance and conviction decides. Cases that were
+        adjudicated or wait for a person come before failed ones; ties are in the order of ids.
         """
         settled = self.outcome.status in SETTLED
         return not settled, -self.distance * self.conviction, self.outcome.case
@@ -155,10 +154,10 @@ def find_disagreement(outcome: Outcome, distance: SetDistance) -> Disagreement |
 
 
 class Disagreements:
-    """Counts the disagreements of a run as its outcomes come, and keeps the most instructive."""
+    """The number of disagreements of a run, and the most instructive ones."""
 
     def __init__(self, distance: SetDistance, kept: int = KEPT) -> None:
-        """Starts without outcomes; `kept` disagreements are held at most."""
+        """Starts without outcomes; at most `kept` disagreements are kept."""
         self._distance, self._kept = distance, kept
         self._best: list[Disagreement] = []
         self._total = 0
@@ -172,7 +171,7 @@ class Disagreements:
             del self._best[self._kept :]
 
     def summary(self, look_up: LookUp) -> DisagreementReport:
-        """Returns what people are shown."""
+        """Returns the report as shown to people."""
         return DisagreementReport(
             total=self._total,
             shown=tuple(_shown(found, *look_up(found.outcome.case)) for found in self._best),

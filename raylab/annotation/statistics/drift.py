@@ -1,9 +1,9 @@
 """Changes of annotators over time: runs of one archive compared on a fixed set of canaries.
 
-A run is compared with the one before it in which the same model was asked in the same part, on the
-canary cases that both answered. The two-proportion test (see `compare_proportions`) takes the two
-runs for independent samples; since the cases are the same, McNemar's exact test, which looks at
-the cases that changed alone, is given beside it and finds smaller changes.
+A run is compared with the previous run that asked the same model in the same role, on the canaries
+that both answered. The two-proportion test (see `compare_proportions`) treats the two runs as
+independent samples. Since the cases are the same, McNemar's exact test, which uses only the cases
+that changed, is also given and finds smaller changes.
 """
 
 import math
@@ -29,7 +29,7 @@ POWER = 0.8
 
 
 class DriftTest(Part):
-    """A test that a measure did not change."""
+    """A test of the hypothesis that a measure did not change."""
 
     p_value: float
     holm: float
@@ -42,9 +42,9 @@ class DriftTests(Part):
     """The tests of one measure."""
 
     two_proportion: DriftTest
-    """Fisher's exact test, which takes the two runs for independent samples."""
+    """Fisher's exact test, which treats the two runs as independent samples."""
     mcnemar: DriftTest
-    """McNemar's exact test, which looks at the cases that changed alone."""
+    """McNemar's exact test, which uses only the cases that changed."""
 
     @property
     def flags(self) -> list[str]:
@@ -54,15 +54,15 @@ class DriftTests(Part):
 
 
 class Detectable(Part):
-    """Shares that the two-proportion test would find to differ from the share before.
+    """The nearest shares that the two-proportion test would tell from the earlier share.
 
-    With the power of the comparison, at the strictest level of Holm's method.
+    They are for the power of the comparison, at the strictest level of Holm's method.
     """
 
     drop: float | None
-    """None where no share is so low."""
+    """None if no share is low enough."""
     rise: float | None
-    """None where no share is so high."""
+    """None if no share is high enough."""
 
 
 class CanaryResult(Part):
@@ -72,11 +72,11 @@ class CanaryResult(Part):
     """Canaries that were right, passed, or the same in the earlier run."""
     right_after: int
     lost: int
-    """Right before alone."""
+    """Canaries that were right only in the earlier run."""
     gained: int
-    """Right after alone."""
+    """Canaries that were right only in the later run."""
     difference: Difference
-    """Of the shares, after less before."""
+    """Difference of the shares, later minus earlier."""
     tests: DriftTests
     detectable: Detectable
 
@@ -93,7 +93,7 @@ class CanaryChange(Part):
     after: str
     """Name of the later run."""
     changed: tuple[str, ...]
-    """Facts beside the measure that are not as they were."""
+    """Names of other facts that changed."""
     cases: int
     """Canaries that both runs answered."""
     result: CanaryResult | None
@@ -108,20 +108,20 @@ class CanaryChange(Part):
 
 
 class Drift(Record):
-    """The runs of an archive in the order of time, and how each compares with the one before."""
+    """The runs of an archive over time, each compared with an earlier one."""
 
     file: ClassVar[str] = "drift.json"
 
     level: float
     """Chance of a false flag for a run in which nothing changed."""
     power: float
-    """Of the changes called detectable."""
+    """Power at which a change counts as detectable."""
     runs: tuple[DriftRun, ...]
     """The earliest first."""
     comparisons: tuple[CanaryChange, ...]
-    """Of each run after the first."""
+    """Comparisons of each run after the first."""
     alarms: tuple[str, ...]
-    """A sentence for each measure that is flagged."""
+    """A sentence for each flagged measure."""
 
 
 def compare_runs(
@@ -129,15 +129,15 @@ def compare_runs(
 ) -> Drift:
     """Compares runs over time.
 
-    Flags hold `level` for a run as a whole: the p-values of all measures in which a run is compared
-    are corrected by Holm's method, for each of the two tests on its own. The family is one run and
-    not all of them, so that later runs do not change what was said of earlier ones.
+    Flags keep `level` for a run as a whole: the p-values of all measures of a run are corrected by
+    Holm's method, separately for each of the two tests. The family is one run, so that later runs
+    do not change the results of earlier ones.
 
     Args:
         runs: In any order.
         level: Chance of a false flag for a run in which nothing changed, in (0, 1).
-        power: Of the changes called detectable, in (0, 1).
-        seed: Of the bootstrap intervals.
+        power: Power at which a change counts as detectable, in (0, 1).
+        seed: Seed of the bootstrap intervals.
     """
     ordered = sorted(runs, key=lambda run: (run.started, run.name))
     comparisons = [
@@ -186,7 +186,7 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Common:
-    """Cases that both runs answered, by whether each was right."""
+    """Counts of the cases that both runs answered, and of those that were right."""
 
     cases: int
     before: int
@@ -200,19 +200,19 @@ class _Common:
 
     @property
     def fisher(self) -> float:
-        """Exact two-sided p-value of equal shares."""
+        """The exact two-sided p-value of equal shares."""
         p_value = self.difference.p_value
         assert p_value is not None
         return p_value
 
     @property
     def mcnemar(self) -> float:
-        """Exact two-sided p-value of as many lost as gained; 1 where nothing changed."""
+        """The exact two-sided p-value of equally many lost and gained; 1 if nothing changed."""
         changed = self.lost + self.gained
         return float(stats.binomtest(self.lost, changed).pvalue) if changed else 1.0
 
     def detectable(self, level: float, power: float) -> Detectable:
-        """Returns what could have been found, by Cohen's effect size h (1988)."""
+        """Returns the detectable shares by Cohen's effect size h (1988)."""
         h = float(stats.norm.isf(level / 2) + stats.norm.ppf(power)) * math.sqrt(2 / self.cases)
         angle = 2 * math.asin(math.sqrt(self.before / self.cases))
         low, high = angle - h, angle + h
@@ -223,7 +223,7 @@ class _Common:
 
 
 def _pairs(ordered: Sequence[RunCounts], place: int) -> Iterator[_Pair]:
-    """Yields each measure of one run with the earlier run that it is compared with."""
+    """Yields each measure of one run, paired with the earlier run to compare with."""
     after = ordered[place]
     for measure in MEASURES:
         asked = after.asked(measure)
@@ -237,7 +237,7 @@ def _pairs(ordered: Sequence[RunCounts], place: int) -> Iterator[_Pair]:
 
 
 def _changes(pairs: Sequence[_Pair], level: float, power: float) -> Iterator[CanaryChange]:
-    """Yields the comparisons of one run, which make a family of tests."""
+    """Yields the comparisons of one run, which form a family of tests."""
     results = dict(_family([pair.common for pair in pairs], level, power))
     for place, pair in enumerate(pairs):
         result = results.get(place)

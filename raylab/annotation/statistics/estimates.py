@@ -1,4 +1,4 @@
-"""Numbers measured on cases: proportions, their differences, and bootstrap intervals."""
+"""Estimates from cases: proportions, their differences and bootstrap intervals."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,46 +14,46 @@ DRAWS = 1000
 """Replicates of the bootstrap."""
 QUANTILES = (0.025, 0.975)
 LEAST_DEFINED = 0.8
-"""Share of the replicates that must have a value for an interval to be given."""
+"""Share of the replicates that must have a value for an interval."""
 DRAWS_AT_ONCE = 50
-"""Replicates of a mean that are drawn at once."""
+"""Replicates of a mean drawn at once."""
 CHUNK = 1 << 20
-"""Numbers of a bootstrap that are held at once."""
+"""Numbers of a bootstrap held at once."""
 
 Array = NDArray[np.float64]
 
 
 class Estimate(Part):
-    """A number measured on cases.
+    """An estimate from cases.
 
-    Proportions have Wilson intervals, all others percentile bootstrap intervals over cases.
-    Nothing that is missing counts as zero: it is left out.
+    Proportions have Wilson intervals, all others percentile bootstrap intervals over cases. Missing
+    values are left out and do not count as zero.
     """
 
     value: float | None
     """None if it is undefined."""
     interval: tuple[float, float] | None
-    """Low and high at 95 %; None if there is none."""
+    """95 % interval; None if there is none."""
     count: int
-    """Cases that it rests on."""
+    """Number of cases."""
     reason: str | None
     """The reason why the value or the interval is undefined; None if both are there."""
 
     @property
     def cases(self) -> int:
-        """The cases that an estimated share stands for."""
+        """The number of cases that an estimated share stands for."""
         return round((self.value or 0.0) * self.count)
 
 
 class Difference(Part):
-    """Two proportions compared."""
+    """The difference of two proportions."""
 
     value: float | None
-    """First less second, in [-1, 1]; None if one has no trials."""
+    """First minus second, in [-1, 1]; None if one has no trials."""
     interval: tuple[float, float] | None
-    """Low and high at 95 %; None if one has no trials."""
+    """95 % interval; None if one has no trials."""
     p_value: float | None
-    """Of the two-sided test that both are equal; None if one has no trials."""
+    """p-value of the two-sided test that both are equal; None if one has no trials."""
 
 
 def proportion(successes: int, trials: int) -> Estimate:
@@ -61,10 +61,10 @@ def proportion(successes: int, trials: int) -> Estimate:
 
     Args:
         successes: 0 to `trials`.
-        trials: Undefined where there are none.
+        trials: Number of trials; with 0 the proportion is undefined.
 
     Raises:
-        ValueError: More successes than trials, or fewer than none.
+        ValueError: The successes are negative or more than the trials.
     """
     if not trials and not successes:
         return Estimate(value=None, interval=None, count=0, reason="no cases")
@@ -76,15 +76,15 @@ def proportion(successes: int, trials: int) -> Estimate:
 def compare_proportions(first: tuple[int, int], second: tuple[int, int]) -> Difference:
     """Compares two proportions, such as pass rates of one canary set at two times.
 
-    The p-value is of Fisher's exact test, which holds its level on sets of any size and is
-    conservative on small ones. The interval is Newcombe's (1998), made of both Wilson intervals.
+    The p-value is that of Fisher's exact test, which keeps its level at any size and is
+    conservative on small sets. The interval is Newcombe's (1998), built from both Wilson intervals.
 
     Args:
         first: Successes and trials.
         second: Successes and trials.
 
     Raises:
-        ValueError: More successes than trials, or fewer than none.
+        ValueError: The successes are negative or more than the trials.
     """
     a, b = proportion(*first), proportion(*second)
     if not (a.interval and b.interval):
@@ -103,7 +103,7 @@ def mean_estimate(counts: Mapping[float, int], seed: int, draws: int = DRAWS) ->
 
     Args:
         counts: Cases by value.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
         draws: Replicates; 0 leaves the interval out.
     """
     values = np.array(sorted(counts), float)
@@ -127,14 +127,14 @@ def bootstrap(
 ) -> Estimate:
     """Returns a statistic of two annotators' answers with its percentile bootstrap interval.
 
-    Cases with equal pairs of answers are exchangeable, so drawing the counts of the distinct pairs
-    from a multinomial draws the cases with replacement.
+    Cases with equal pairs of answers are exchangeable, so a multinomial draw of the counts of the
+    distinct pairs draws the cases with replacement.
 
     Args:
         counts: Cases of each distinct pair, in an order that does not depend on the cases.
         statistic: Takes (..., pairs) numbers of cases, returns (...) values; NaN is undefined.
         draws: Replicates; 0 leaves the interval out.
-        seed: Of the replicates.
+        seed: Seed of the replicates.
     """
     cases = np.array(counts, float)
     total = sum(counts)

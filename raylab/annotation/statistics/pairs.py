@@ -1,4 +1,4 @@
-"""Codes of two sides for the same cases: their agreement, or how often one is right."""
+"""The codes of two sides for the same cases: agreement, or accuracy against gold."""
 
 from collections import Counter
 from typing import Annotated
@@ -19,7 +19,7 @@ from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
 MEANS = ("jaccard", "weighted", "composition", "levenshtein", "levenshtein_normalised")
-"""The measures of `Agreement` of which a run has the means."""
+"""The measures of `Agreement` that a run averages."""
 
 
 class PairAgreement(Part):
@@ -29,9 +29,9 @@ class PairAgreement(Part):
     both: int
     """Cases with two codes."""
     exact: Annotated[Estimate, Measure("equal composition (consensus)")]
-    """Both gave the same code: the same roots, joined in the same way."""
+    """Both gave the same roots, joined in the same way."""
     same_roots: Annotated[Estimate, Measure("equal set of roots")]
-    """Both named the same roots, however joined."""
+    """Both named the same roots, joined in any way."""
     kappa: Annotated[Estimate, Measure("Cohen's kappa, primary root", "number")]
     """Agreement on the first root beyond what guessing at the same rates would give: 0 is chance,
     1 is full agreement, below 0 is worse than chance."""
@@ -46,10 +46,10 @@ class AgreementReport(PairAgreement):
     jaccard: Annotated[Estimate, Measure("Jaccard of the sets", "number")]
     """Roots that both named, as a share of all that either named; 1 is the same set."""
     weighted: Annotated[Estimate, Measure("weighted by distance", "number")]
-    """1 less the distance between the two sets of roots, so that a near miss costs less than a far
+    """1 minus the distance between the two sets of roots, so that a near miss costs less than a far
     one."""
     composition: Annotated[Estimate, Measure("composition", "number")]
-    """1 for the same code, 0.5 for the same roots joined otherwise, 0 for others."""
+    """1 for the same code, 0.5 for the same roots joined differently, else 0."""
     levenshtein: Annotated[Estimate, Measure("Levenshtein, edits", "number", "lower")]
     """Characters to change to turn one line into the other."""
     levenshtein_normalised: Annotated[Estimate, Measure("Levenshtein by length", "number", "lower")]
@@ -59,7 +59,7 @@ class AgreementReport(PairAgreement):
 class GoldReport(Part):
     """Shares of right codes, over the cases with gold and an answer.
 
-    An answer without a readable code is one, and wrong.
+    An answer without a readable code counts as wrong.
     """
 
     cases: int
@@ -86,7 +86,7 @@ class Pairs:
         self._both = self._exact = self._same_roots = 0
 
     def add(self, row: Label | None, column: Label | None) -> None:
-        """Counts a case by its two labels, None where there is no code."""
+        """Counts a case by its two labels, None for a missing code."""
         nothing: Categories = frozenset()
         sets = (row.categories if row else nothing, column.categories if column else nothing)
         self._sets[sets] += 1
@@ -98,7 +98,7 @@ class Pairs:
 
     @property
     def cases(self) -> int:
-        """Cases, with or without codes."""
+        """The number of cases, with or without codes."""
         return self._sets.total()
 
     @property
@@ -126,10 +126,10 @@ class Pairs:
         )
 
     def against_gold(self, with_gold: int) -> GoldReport:
-        """Returns how often the columns are right where the rows are gold.
+        """Returns the accuracy of the columns, where the rows are gold.
 
         Args:
-            with_gold: Cases with gold, whether they have an answer or not.
+            with_gold: Cases with gold, including those without an answer.
         """
         primary = sum(n for (r, c), n in self._primaries.items() if r == c)
         return GoldReport(
@@ -144,14 +144,14 @@ class Pairs:
 
 
 class CaseMeasures:
-    """The measures of agreement of single cases, of which the run has the means."""
+    """The measures of agreement of single cases, to be averaged over a run."""
 
     def __init__(self, distance: SetDistance) -> None:
         self._distance = distance
         self._values = {name: Counter[float]() for name in MEANS}
 
     def add(self, outcome: Outcome) -> None:
-        """Counts a case; measures by another distance are computed again."""
+        """Counts a case; measures with another distance are computed again."""
         record = agreement_of(outcome, self._distance)
         if record is None:
             return
@@ -159,15 +159,15 @@ class CaseMeasures:
             values[getattr(record, name)] += 1
 
     def with_means(self, agreement: PairAgreement, seed: int) -> AgreementReport:
-        """Returns an agreement with the mean of each measure."""
+        """Returns an agreement extended by the mean of each measure."""
         means = {name: mean_estimate(values, seed) for name, values in self._values.items()}
         return AgreementReport.model_validate({**dict(agreement), **means})
 
 
 def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
-    """Returns how far A and B agree on a case; None unless both gave a code.
+    """Returns the agreement of A and B on a case; None unless both gave a code.
 
-    The archived agreement counts, unless it was computed with another distance.
+    This is the archived agreement, unless it was computed with another distance.
     """
     a, b = (outcome.label_of(side) for side in SIDES)
     if a is None or b is None:

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 LISTED = 100
-"""Different names that are counted on their own; those that come later are counted together."""
+"""Most distinct names that are counted separately; later ones are counted together."""
 OTHERS = "others"
 QUOTED = re.compile(r"(['\"]).*?\1")
 
 
 class Texts:
-    """Counts of texts, of which only the first `LISTED` different ones are told apart."""
+    """Counts of texts; only the first `LISTED` distinct ones are told apart."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -28,5 +28,5 @@ class Texts:
 
 
 def repair_kind(repair: str) -> str:
-    """Returns a repair without what it quotes, so that repairs of one kind count together."""
+    """Returns a repair without its quotations, so that repairs of one kind count together."""
     return re.sub(r"\d+", "n", QUOTED.sub("…", repair.partition(":")[0])).strip()

@@ -15,11 +15,11 @@ class TrapReport(Part):
 
     answered: int
     bait_named: int
-    """Traps whose `meta.bait` names the roots that they bait; the others bait the codebook's."""
+    """Traps whose `meta.bait` names their bait; the others use the bait of the codebook."""
     wrong: Annotated[Estimate, Measure("wrong in any way", better="lower")]
-    """Another set of roots than gold."""
+    """Share of codes with another set of roots than gold."""
     taken: Annotated[Estimate, Measure("traps that were taken", better="lower")]
-    """Names a root that the trap baits and gold lacks."""
+    """Share of codes with a root that the trap suggests and gold lacks."""
     taken_for: dict[str, int]
     """Cases by that root."""
 
@@ -33,7 +33,7 @@ class Traps:
         self._roots: Counter[str] = Counter()
 
     def add(self, outcome: Outcome, label: Label | None) -> None:
-        """Counts a trap with gold and a code; `meta` names what the trap baits, see `Case`."""
+        """Counts a trap with gold and a code; for `meta.bait` see `Case`."""
         if not outcome.trap or outcome.gold_label is None or label is None:
             return
         gold, answer = outcome.gold_label.categories, label.categories
@@ -46,7 +46,7 @@ class Traps:
         self._roots.update(taken)
 
     def summary(self) -> TrapReport:
-        """Returns what was counted."""
+        """Returns the report of the counts."""
         return TrapReport(
             answered=self._answered,
             bait_named=self._baited,

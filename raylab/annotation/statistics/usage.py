@@ -1,4 +1,4 @@
-"""The calls of a run: numbers, tokens, cost and seconds, each summed as it comes."""
+"""The calls of a run: running sums of numbers, tokens, cost and seconds."""
 
 import math
 from collections import Counter
@@ -11,13 +11,13 @@ from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
 BINS_PER_E_FOLD = 50
-"""Bins of a factor e of time: a quantile is right to 1 %."""
+"""Bins for a factor e of time, which make quantiles accurate to 1 %."""
 SHORTEST = 1e-6
-"""Seconds below which all times are one."""
+"""Seconds below which all times share a bin."""
 
 
 class Seconds(Part):
-    """Times of calls or cases in seconds; quantiles are right to 1 %."""
+    """Times of calls or cases in seconds; quantiles are accurate to 1 %."""
 
     mean: float
     p50: Annotated[float, Measure("a call took, median", "seconds", "lower")]
@@ -27,39 +27,39 @@ class Seconds(Part):
 
 
 class CallUsage(Part):
-    """Calls of one kind; tokens, cost and seconds are of those that were sent."""
+    """Calls of one kind; tokens, cost and seconds count only the calls that were sent."""
 
     sent: Annotated[int, Measure("calls sent", "count", None)]
     cached: Annotated[int, Measure("calls answered from the journal", "count", None)]
-    """Paid before, by this run or another."""
+    """Calls paid earlier, by this run or another."""
     prompt_tokens: Annotated[int, Measure("tokens of requests", "count", "lower")]
     completion_tokens: Annotated[int, Measure("tokens of replies", "count", "lower")]
     cost: Annotated[float | None, Measure("cost", "number", "lower")]
-    """None with a call that has no price."""
+    """None if a call has no price."""
     priced: float
     """Cost of the calls that have a price."""
     unpriced: int
     """Calls that have no price."""
     seconds: Seconds | None
-    """Of a call; None without calls."""
+    """Time of a call; None without calls."""
 
 
 class SourceUsage(CallUsage):
     """The calls to one model in one role with one prompt."""
 
     role: str
-    """The stage of the protocol that asked."""
+    """The stage of the protocol."""
     model: str
     response_model: str
-    """As the server named it."""
+    """The model as the server names it."""
     prompt: str
     """Name and version."""
     prompt_hash: str
-    """SHA-256 of what the prompt says."""
+    """SHA-256 of the prompt's text."""
 
     @property
     def shown_model(self) -> str:
-        """The model as it was served, or as it was asked for where the server names none."""
+        """The model as the server names it, or else as requested."""
         return self.response_model or self.model
 
 
@@ -133,7 +133,7 @@ class Spending:
             self.priced += reply.cost
 
     def summary(self) -> CallUsage:
-        """Returns what was counted."""
+        """Returns the report of the counts."""
         return CallUsage(
             sent=self.sent,
             cached=self.cached,
@@ -147,7 +147,7 @@ class Spending:
 
 
 class CallSource(NamedTuple):
-    """A model as served, in a stage of the protocol, with a prompt."""
+    """A served model in a stage of the protocol, with a prompt."""
 
     role: str
     model: str
@@ -157,7 +157,7 @@ class CallSource(NamedTuple):
 
 
 class Usage:
-    """The calls of a run, together and by who was asked what."""
+    """Counts of the calls of a run, in total and by source."""
 
     def __init__(self) -> None:
         self._all = Spending()

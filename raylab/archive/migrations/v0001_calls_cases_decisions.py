@@ -11,7 +11,7 @@ DIGEST = sa.String(64)
 
 
 def upgrade() -> None:
-    """Makes the tables."""
+    """Creates the tables."""
     op.create_table(
         "runs",
         sa.Column("id", sa.Integer, primary_key=True),

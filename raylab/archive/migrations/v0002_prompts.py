@@ -1,4 +1,4 @@
-"""The prompts by their hash; protocol and taxonomy of a run as columns of their own."""
+"""Prompts by their hash; protocol and taxonomy of a run as columns."""
 
 import json
 
@@ -10,7 +10,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Adds a table and two columns, and fills these from the runs' versions."""
+    """Adds a table and two columns, and fills the columns from the runs' versions."""
     op.create_table(
         "prompts",
         sa.Column("hash", sa.String(64), primary_key=True),

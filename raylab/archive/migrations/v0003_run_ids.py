@@ -1,4 +1,4 @@
-"""The ids of runs, which their records, logs and checkpoints carry; null of runs from before."""
+"""Ids of runs, also kept in their records, logs and checkpoints; null for earlier runs."""
 
 import sqlalchemy as sa
 from alembic import op

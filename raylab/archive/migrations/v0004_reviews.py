@@ -1,4 +1,4 @@
-"""Who works on which open case, and what reviewers have typed so far."""
+"""Leases of reviewers on open cases, and drafts of their decisions."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Columns called as the field calls what they hold."""
+"""Columns renamed to the established terms of the field."""
 
 from alembic import op
 
@@ -13,6 +13,6 @@ RENAMED = (
 
 
 def upgrade() -> None:
-    """Renames three columns; what they hold, and the hashes over it, stay as they are."""
+    """Renames three columns; their contents and hashes stay unchanged."""
     for table, before, after in RENAMED:
         op.execute(f"ALTER TABLE {table} RENAME COLUMN {before} TO {after}")

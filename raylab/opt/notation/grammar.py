@@ -1,7 +1,7 @@
-"""Roots, how they are composed, and the strict reading of a line in the published notations.
+"""Roots, their composition, and the strict reading of a line in the published notations.
 
-The canonical notation is that of 2026-02: roots joined by `+` and `/`, of equal precedence, read
-from left to right. The ensembles `A{B,C}` and pipelines `[A→B]` of v1.0 (2025-11) are read too.
+The canonical notation is that of 2026-02: roots joined by `+` and `/`, with equal precedence, from
+left to right. The ensembles `A{B,C}` and pipelines `[A→B]` of v1.0 (2025-11) are also read.
 """
 
 import functools
@@ -19,15 +19,15 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from raylab.errors import OptCodeError
 
 FIELDS = ("Rep", "Obj", "Data", "Time", "Human", "Locus")
-"""The known keys in canonical order; the formal grammar has all but Locus."""
+"""The known keys in canonical order; the formal grammar has all except Locus."""
 VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9+_.,-]*[A-Za-z0-9+_-])?")
-"""A value; between the rules of both notations, which differ."""
+"""A value: a compromise between the differing rules of both notations."""
 LONGEST_LINE = 4096
-"""Characters of a line that is read."""
+"""Longest line in characters."""
 DEEPEST = 16
-"""Brackets and braces within one another that are read."""
+"""Deepest nesting of brackets and braces."""
 SHOWN = 60
-"""Characters of a text around the column that an error points at."""
+"""Characters of the text that an error shows around its column."""
 TERMINALS = {
     "ROOT": "a root (Lrn, Evo, Sym, Prb, Sch, Ctl or Swm)",
     "OPERATOR": "'+' or '/'",
@@ -60,7 +60,7 @@ class Root(StrEnum):
 
     @property
     def long_name(self) -> str:
-        """The name that the taxonomy spells out, such as Learnon."""
+        """The long name in the taxonomy, such as Learnon."""
         return LONG_NAMES[self]
 
 
@@ -78,23 +78,23 @@ ORDER = {root: place for place, root in enumerate(Root)}
 
 @dataclass(frozen=True)
 class Sum:
-    """Mechanisms side by side, `A+B`; only the first can be composed without brackets."""
+    """Mechanisms side by side, `A+B`; only the first operand may be composed without brackets."""
 
     operands: "tuple[Expression, ...]"
 
     def __str__(self) -> str:
-        """The v1.0 notation."""
+        """Returns the v1.0 notation."""
         return "+".join(map(str, self.operands))
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """Mechanisms within or after one another, `A/B`; only the first can be composed."""
+    """Mechanisms within or after one another, `A/B`; only the first operand may be composed."""
 
     levels: "tuple[Expression, ...]"
 
     def __str__(self) -> str:
-        """The v1.0 notation."""
+        """Returns the v1.0 notation."""
         return "/".join(map(str, self.levels))
 
 
@@ -106,7 +106,7 @@ class Ensemble:
     branches: "tuple[Expression, ...]"
 
     def __str__(self) -> str:
-        """The v1.0 notation."""
+        """Returns the v1.0 notation."""
         return f"{self.root}{{{','.join(map(str, self.branches))}}}"
 
 
@@ -117,21 +117,21 @@ class Pipeline:
     stages: "tuple[Expression, ...]"
 
     def __str__(self) -> str:
-        """The v1.0 notation."""
+        """Returns the v1.0 notation."""
         return f"[{'→'.join(map(str, self.stages))}]"
 
 
 Expression = Root | Sum | Nesting | Ensemble | Pipeline
 Step = tuple[Operator, Root]
-"""A root and the operator before it; that of the first root is `+` and is not written."""
+"""A root and the operator before it; for the first root this is `+`, which is not written."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What a line says, field for field as written.
+    """The content of a line, field by field as written.
 
     Attributes:
-        expression: Of the roots.
+        expression: Expression of the roots.
         fields: Key, value and column of the key, counted from 1.
     """
 
@@ -140,28 +140,28 @@ class Line:
 
 
 def steps(expression: Expression) -> list[Step]:
-    """The expression without braces and brackets, roots as often as they stand.
+    """Returns the expression without braces and brackets; roots may repeat.
 
     `[A→B]` becomes `A/B`, the sequential composition of the 2026 prompts, and `A{B,C}` becomes
     `A/B+C`: the outer mechanism, then its parallel branches. Since the canonical notation groups
-    from the left only, composed operands of `+` are moved to its front; the others are sorted.
+    from the left only, composed operands of `+` are moved to its front and the others sorted.
     """
     match expression:
         case Root():
             return [("+", expression)]
         case Sum(operands):
-            return _joined("+", sorted(operands, key=_rank))
+            return _join_steps("+", sorted(operands, key=_rank))
         case Nesting(levels):
-            return _joined("/", levels)
+            return _join_steps("/", levels)
         case Pipeline(stages):
-            return _joined("/", stages)
+            return _join_steps("/", stages)
         case Ensemble(root, branches):
-            parallel = _joined("+", sorted(branches, key=_places))
-            return [("+", root), *_led_by("/", parallel)]
+            parallel = _join_steps("+", sorted(branches, key=_places))
+            return [("+", root), *_lead_with("/", parallel)]
 
 
 def canonical_steps(expression: Expression) -> list[Step]:
-    """Each root where it stands first, and neighbouring operands of `+` in the order of `Root`."""
+    """Returns each root at its first place, neighbouring operands of `+` in the order of `Root`."""
     distinct: dict[Root, Operator] = {}
     for operator, root in steps(expression):
         distinct.setdefault(root, operator)
@@ -181,35 +181,35 @@ def read_line(text: str, form: Literal["line", "bare"] = "line") -> Line:
     """Reads one line of the published notations; nothing is repaired.
 
     Args:
-        text: At most `LONGEST_LINE` characters, with at most `DEEPEST` brackets within another.
-        form: Whether the line begins with `OPT=`, or `bare` with the expression.
+        text: At most `LONGEST_LINE` characters, with brackets nested at most `DEEPEST` deep.
+        form: `line` if the text begins with `OPT=`, `bare` if it begins with the expression.
 
     Raises:
         OptCodeError: The text is no such line.
     """
     _refuse_oversize(text)
     try:
-        return _parsed(text, form)
+        return _parse(text, form)
     except UnexpectedInput as error:
         raise syntax_error(text, *_reason(error, len(text))) from None
 
 
 def line_or_none(text: str) -> Line | None:
-    """What `read_line` reads; None if it is no such line."""
+    """Reads a line as `read_line` does; None if it is no such line."""
     try:
         _refuse_oversize(text)
-        return _parsed(text, "line")
+        return _parse(text, "line")
     except (OptCodeError, UnexpectedInput):
         return None
 
 
 def syntax_error(text: str, column: int, problem: str) -> OptCodeError:
-    """The error that shows where in `text` the problem lies.
+    """Returns an error that points at a column of `text`.
 
     Args:
-        text: What was read.
-        column: Place of the problem, counted from 1.
-        problem: What was expected and what stands there.
+        text: The text that was read.
+        column: Column of the problem, counted from 1.
+        problem: The expected and the found text.
     """
     start = max(0, min(column - SHOWN // 2, len(text) - SHOWN))
     shown = printable(text[start : start + SHOWN])
@@ -218,11 +218,11 @@ def syntax_error(text: str, column: int, problem: str) -> OptCodeError:
 
 
 def printable(text: str) -> str:
-    """The text with what no terminal or file takes, such as NUL, written as an escape."""
+    """Returns the text with unprintable characters, such as NUL, written as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def _parsed(text: str, form: Literal["line", "bare"]) -> Line:
+def _parse(text: str, form: Literal["line", "bare"]) -> Line:
     return cast(Line, _grammar().parse(text, start=form))
 
 
@@ -238,12 +238,12 @@ def _places(expression: Expression) -> list[int]:
     return [_place(step) for step in canonical_steps(expression)]
 
 
-def _joined(operator: Operator, parts: Iterable[Expression]) -> list[Step]:
+def _join_steps(operator: Operator, parts: Iterable[Expression]) -> list[Step]:
     first, *others = (steps(part) for part in parts)
-    return [*first, *chain.from_iterable(_led_by(operator, part) for part in others)]
+    return [*first, *chain.from_iterable(_lead_with(operator, part) for part in others)]
 
 
-def _led_by(operator: Operator, part: list[Step]) -> list[Step]:
+def _lead_with(operator: Operator, part: list[Step]) -> list[Step]:
     return [(operator, part[0][1]), *part[1:]]
 
 
@@ -261,7 +261,7 @@ def _refuse_oversize(text: str) -> None:
 
 
 def _reason(error: UnexpectedInput, length: int) -> tuple[int, str]:
-    """Column and text of lark's error."""
+    """Returns the column and the text of lark's error."""
     accepted = cast(InteractiveParser, cast(Any, error).interactive_parser).accepts()
     expected = " or ".join(sorted(TERMINALS.get(name, "'→'") for name in accepted))
     if isinstance(error, UnexpectedToken):
@@ -286,7 +286,7 @@ def _grammar() -> Lark:
 
 
 class _Builder(Transformer[Token, Any]):
-    """Makes the types of this module while lark parses."""
+    """Builds the types of this module while lark parses."""
 
     def line(self, parts: list[Any]) -> Line:
         return Line(parts[0], tuple(parts[1:]))
@@ -296,7 +296,7 @@ class _Builder(Transformer[Token, Any]):
     def expression(self, parts: list[Any]) -> Expression:
         whole: Expression = parts[0]
         for operator, item in zip(parts[1::2], parts[2::2], strict=True):
-            whole = _folded(whole, operator, item)
+            whole = _fold(whole, operator, item)
         return whole
 
     def ensemble(self, parts: list[Any]) -> Ensemble:
@@ -313,7 +313,7 @@ class _Builder(Transformer[Token, Any]):
         return Root(str(token))
 
 
-def _folded(left: Expression, operator: str, item: Expression) -> Expression:
+def _fold(left: Expression, operator: str, item: Expression) -> Expression:
     match operator, left:
         case "+", Sum(operands):
             return Sum((*operands, item))

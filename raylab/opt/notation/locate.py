@@ -1,6 +1,6 @@
-"""Finds the OPT-Code in what a model wrote: prose, fences, quoted prompts, JSON or YAML.
+"""The search for the OPT-Code in a reply with prose, fences, quoted prompts, JSON or YAML.
 
-Every step is linear in the length of the text, or tried a fixed number of times.
+Every step is linear in the length of the text or tried a fixed number of times.
 """
 
 import json
@@ -28,21 +28,21 @@ from raylab.opt.notation.repair import (
     character_repairs,
     is_placeholder,
     plain,
-    rewritten,
+    rewrite,
 )
 
 LONGEST_TEXT = 200_000
-"""Characters of a text in which a code is looked for."""
+"""Longest text that is searched, in characters."""
 JSON_TRIES = 64
-"""Places at which a JSON object is looked for."""
+"""Places that are tried as the start of a JSON object."""
 YAML_TRIES = 8
-"""Last fenced blocks that are read as YAML."""
+"""Fenced blocks that are read as YAML, counted from the end."""
 LONGEST_YAML = 4000
-"""Characters of a block that is read as YAML."""
+"""Longest block that is read as YAML, in characters."""
 DEEPEST_YAML = 16
-"""Brackets of such a block at most."""
+"""Most brackets in such a block."""
 DEEPEST_MAPPING = 4
-"""Mappings within one another in which a code is looked for."""
+"""Deepest nesting of mappings that is searched."""
 BARE_TRIES = 64
 """Lines without `OPT=` that are read as codes."""
 LONGEST_LABEL = 100
@@ -61,14 +61,14 @@ CODE_KEYS = (
     "roots",
     "root",
 )
-"""Keys under which a mapping holds a code, the most telling first."""
+"""Keys under which a mapping may hold a code, the most specific first."""
 YAML_KEY = re.compile(
     rf"^[ \t-]*[\"']?(?:{'|'.join(CODE_KEYS).replace('-', '[ _-]')})[\"']?[ \t]*:",
     re.IGNORECASE | re.MULTILINE,
 )
 FIELD_GROUPS = ("fields", "attributes")
 THINKING = ("think", "thinking", "reasoning")
-"""Tags around what a model writes before it answers."""
+"""Tags around the thoughts of a model."""
 QUOTING = (
     "description",
     "system_description",
@@ -82,7 +82,7 @@ QUOTING = (
     "examples",
     "prompt",
 )
-"""Tags around what a model was given."""
+"""Tags around the material that a model was given."""
 
 MARKER = re.compile(
     rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{MARK_CLASS}]{{0,8}}(?P<sign>[=:])",
@@ -106,13 +106,13 @@ BARE = re.compile(rf"[\s>•{MARK_CLASS}\[({{-]*(?:{ROOT_NAMES})(?![\w-])(?!\s*:
 
 @dataclass(frozen=True)
 class Located:
-    """A code as it stands in a text.
+    """A code found in a text.
 
     Attributes:
-        content: What stands behind `OPT=`, made plain, on one or several lines.
-        marked: Whether `OPT=`, in some form, stands before it.
-        repairs: What was dropped or replaced to find it.
-        position: Of the code in the text.
+        content: The text after `OPT=`, made plain, on one or several lines.
+        marked: True if some form of `OPT=` precedes it.
+        repairs: Repairs that were needed to find it.
+        position: Position of the code in the text.
     """
 
     content: str
@@ -121,19 +121,19 @@ class Located:
     position: int = 0
 
 
-def located(text: str) -> Located:
-    """The one code that a text gives: the last, where it has several with `OPT=`.
+def locate(text: str) -> Located:
+    """Finds the code in a text: the last one if several have `OPT=`.
 
-    What a model thought or was given (in tags such as <think> or <description>) is passed over, and
-    what it quotes (in triple quotes or after `>`) unless nothing else holds a code.
+    Thoughts and given material (in tags such as <think> or <description>) are skipped. Quotations
+    (in triple quotes or after `>`) are searched only if the rest holds no code.
 
     Raises:
-        OptCodeError: There is none, or several different ones without `OPT=`.
+        OptCodeError: The text holds no code, or several different ones without `OPT=`.
     """
     if len(text) > LONGEST_TEXT:
         raise OptCodeError(
-            f"a text of {len(text):,} characters is too long for an OPT-Code to be looked for: at "
-            f"most {LONGEST_TEXT:,} are read"
+            f"a text of {len(text):,} characters is too long to search for an OPT-Code: at most "
+            f"{LONGEST_TEXT:,} are read"
         )
     own = _without_tagged(text)
     unquoted = _without_quotations(own)
@@ -202,15 +202,15 @@ def _found(text: str) -> Located | None:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where in the lines of a page a code may stand.
+    """A place in the lines of a page that may hold a code.
 
     Attributes:
         line: Number of the line with `OPT=`.
         begin: Number of the line with the expression.
-        content: What stands behind `OPT=` on that line.
-        position: Of the line in the text.
+        content: The text after `OPT=` on that line.
+        position: Position of the line in the text.
         marker: The `OPT=`; None for a bare expression.
-        mentioned: Whether `OPT=` stands within a sentence.
+        mentioned: True if `OPT=` is within a sentence.
     """
 
     line: int
@@ -239,7 +239,7 @@ class _Page:
         ]
 
     def marked(self) -> list[_Place]:
-        """Codes at the start of a line, after no more than a label."""
+        """Returns the codes at the start of a line; only a label may precede them."""
         found: list[_Place] = []
         for number, line in enumerate(self._lines):
             markers = _leading_markers(line) if "opt" in line.casefold() else []
@@ -258,7 +258,7 @@ class _Page:
         return found
 
     def mentioned(self) -> list[_Place]:
-        """Codes with `OPT=` within a sentence."""
+        """Returns the codes with `OPT=` within a sentence."""
         found: list[_Place] = []
         for number, line in enumerate(self._lines):
             markers = list(MARKER.finditer(line))
@@ -271,10 +271,10 @@ class _Page:
         return found
 
     def bare(self) -> Located | None:
-        """A line that is an expression, with or without fields, and nothing else.
+        """Returns the line that is an expression, with or without fields, and nothing else.
 
         Raises:
-            OptCodeError: There are several such lines, and they differ.
+            OptCodeError: Several such lines differ.
         """
         contents = ((number, LEAD.sub("", self._lines[number], count=1)) for number in self._filled)
         starts = [(number, content) for number, content in contents if BARE.match(content)]
@@ -289,7 +289,7 @@ class _Page:
         return next(iter(distinct.values()), None)
 
     def region(self, place: _Place) -> Located:
-        """The code of a place, with the lines that its fields go on for."""
+        """Returns the code at a place, with the following lines that hold its fields."""
         content, end = place.content, place.begin
         used = {place.line, end}
         while (following := self._continuing(end, content)) is not None:
@@ -326,7 +326,7 @@ class _Page:
         return {repair for repair, holds in noted.items() if holds}
 
     def _next(self, number: int) -> tuple[int, str]:
-        """The next line with content that is no code of its own."""
+        """Returns the next line with content, unless it begins another code."""
         place = bisect_right(self._filled, number)
         if place == len(self._filled) or _leading_markers(self._lines[self._filled[place]]):
             return number, ""
@@ -348,7 +348,7 @@ class _Page:
 
 
 def _leading_markers(line: str) -> list[re.Match[str]]:
-    """The forms of `OPT=` that begin a line, as in `Final OPT-Code: OPT=`."""
+    """Returns the forms of `OPT=` that begin a line, as in `Final OPT-Code: OPT=`."""
     markers: list[re.Match[str]] = []
     position = 0
     while marker := MARKER.search(line, position):
@@ -369,17 +369,17 @@ def _leads(prefix: str, marker: re.Match[str]) -> bool:
 
 
 def _whole(content: str) -> str | None:
-    """The line that a content is, if all of it is a code."""
+    """Returns the line of a content that is a code as a whole; None if it is not."""
     repairs: set[Repair] = set()
     try:
-        line = rewritten(content, repairs, english=False)
+        line = rewrite(content, repairs, english=False)
     except OptCodeError:
         return None
     return None if Repair.PROSE in repairs else line
 
 
 def _documents(text: str) -> tuple[list[Located], str]:
-    """Codes in JSON objects and YAML blocks, and the text with blanks in their place."""
+    """Returns the codes in JSON objects and YAML blocks, and the text with these blanked out."""
     found: list[Located] = []
     for start, end, document in [*_json_objects(text), *_yaml_blocks(text)]:
         content = _content_of(document)
@@ -431,14 +431,14 @@ def _yaml_blocks(text: str) -> Iterator[tuple[int, int, Mapping[str, object]]]:
 
 
 def _is_structured(document: Mapping[str, object]) -> bool:
-    """Whether a mapping says more than lines of text with colons do."""
+    """Returns True if a mapping is more than lines of text with colons."""
     keys = {_key(key) for key in document}
     nested = any(isinstance(value, dict | list) for value in document.values())
     return nested or bool(keys & set(CODE_KEYS) and keys & (KEYS.keys() | KEY_NAMES.keys()))
 
 
 def _content_of(document: Mapping[str, object], depth: int = 0) -> str | None:
-    """What stands behind `OPT=` in the line that a mapping means; None if it holds no code."""
+    """Returns a mapping as the text after `OPT=`; None if it holds no code."""
     values = {_key(key): value for key, value in document.items()}
     for key in CODE_KEYS:
         value = values.get(key)

@@ -1,4 +1,4 @@
-"""Rewrites what stands behind `OPT=`, or in its place, into the published notation."""
+"""Repairs that rewrite a code into the published notation."""
 
 import re
 import unicodedata
@@ -19,7 +19,7 @@ from raylab.opt.notation.grammar import (
 
 
 class Repair(StrEnum):
-    """What was replaced or dropped to read a code."""
+    """A kind of replacement or omission that was needed to read a code."""
 
     LINE_END = "line end other than LF"
     SPACE = "white space other than blanks"
@@ -54,7 +54,7 @@ class Repair(StrEnum):
     QUOTED = "code in quoted text"
     DOCUMENT = "JSON or YAML"
     PROSE = "text around the code"
-    """Where a rationale is asked for along with the code, this alone is no fault."""
+    """No fault by itself if a rationale was asked for along with the code."""
 
 
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -111,7 +111,7 @@ KEYS = {key.casefold(): key for key in FIELDS}
 KEY_NAMES = {"representation": "Rep", "objective": "Obj"}
 
 MARKS = "*`\"'\u201c\u201d\u2018\u2019\u201e\u00ab\u00bb_~#|$\\"
-"""Characters that surround a code or a value and mean nothing."""
+"""Characters without a meaning around a code or a value."""
 MARK_CLASS = re.escape(MARKS)
 """The same within the brackets of a regular expression."""
 ARROWS = "→|⟶|⟹|⇒|➔|➜|➝|-{1,3}>|={1,2}>"
@@ -129,7 +129,7 @@ BROKEN = re.compile(
     rf"|[\s{MARK_CLASS}]*(?:[+/&{{\[]|{ARROWS}|(?:{ROOT_NAMES})(?![A-Za-z]))",
     re.IGNORECASE,
 )
-"""What shows, behind an expression, that it goes on in a way that cannot be read."""
+"""Text after an expression that shows an unreadable continuation."""
 PLACEHOLDER = re.compile(r"<[^<>]*>|\.\.\.|…|\{[^{}]*\}|\[[^\[\]]*\]")
 VALUE_END = re.compile(r"[;\n(|<\"“”\\]| - |[.!?](?:\s|$)|\s[A-Z][A-Za-z]+:")
 HTML_TAG = re.compile(r"</?[A-Za-z]{1,10}>")
@@ -137,17 +137,17 @@ UNFIT = re.compile(r"[^A-Za-z0-9+_.,-]+")
 
 
 def plain(text: str) -> str:
-    """The text with ASCII in place of its typographic look-alikes, and nothing invisible."""
+    """Returns the text with ASCII for typographic look-alikes, without invisible characters."""
     return text.translate(TABLE)
 
 
 def character_repairs(text: str) -> set[Repair]:
-    """What `plain` and reading by lines replace in a text."""
+    """Returns the repairs that `plain` and splitting into lines make in a text."""
     return {repair for repair, characters in CHARACTERS.items() if characters.search(text)}
 
 
 def is_placeholder(content: str) -> bool:
-    """Whether something like `<roots>` stands where a code should begin."""
+    """Returns True if the content begins with a placeholder such as `<roots>`."""
     match = PLACEHOLDER.match(content.lstrip(f"{MARKS} \t\n"))
     return match is not None and not any(
         word.casefold() in WORDS for word in re.findall("[A-Za-z]+", match[0])
@@ -155,32 +155,32 @@ def is_placeholder(content: str) -> bool:
 
 
 def begins_with_root(content: str) -> bool:
-    """Whether the content begins as an expression does, in whatever form."""
+    """Returns True if the content begins with a root, in any of its forms, or a bracket."""
     match = TOKEN.match(content)
     return match is not None and _starts_operand(match)
 
 
 def exact_line(text: str) -> Line | None:
-    """The line that a text is, if no key of it means another; None if something is to repair."""
+    """Reads a line that needs no repair of its notation or keys; None for any other text."""
     line = line_or_none(text)
     return None if line is None or any(means_other(key) for key, _, _ in line.fields) else line
 
 
 def means_other(key: str) -> bool:
-    """Whether a key is another form of a known one."""
+    """Returns True if a key is another form of a known key."""
     return key not in FIELDS and key.casefold() in KEYS | KEY_NAMES
 
 
-def rewritten(content: str, repairs: set[Repair], english: bool = True) -> str:
-    """The line of the published notation that a content means.
+def rewrite(content: str, repairs: set[Repair], english: bool = True) -> str:
+    """Rewrites a content as a line of the published notation.
 
     Args:
-        content: What stands behind `OPT=`, on one or several lines, made `plain`.
-        repairs: Takes what is repaired.
-        english: Whether English words stand for roots.
+        content: The text after `OPT=`, on one or several lines, made `plain`.
+        repairs: Receives the repairs.
+        english: Accept English words for roots.
 
     Raises:
-        OptCodeError: No expression begins the content, or it goes on in a way that cannot be read.
+        OptCodeError: The content does not begin with an expression, or continues unreadably.
     """
     exact = f"OPT={content.strip(' ')}"
     if exact_line(exact):
@@ -194,10 +194,10 @@ def rewritten(content: str, repairs: set[Repair], english: bool = True) -> str:
 
 
 def expression_of(content: str, repairs: set[Repair], english: bool = True) -> tuple[str, int]:
-    """The expression that begins a content, in the published notation, and where it ends.
+    """Returns the expression at the start of a content, in the published notation, and its end.
 
     Raises:
-        OptCodeError: There is none, or it goes on in a way that cannot be read.
+        OptCodeError: There is no expression, or it continues unreadably.
     """
     scanner = _Scanner(content, repairs, english)
     expression = scanner.read()
@@ -216,7 +216,7 @@ def _starts_operand(token: re.Match[str]) -> bool:
 
 @dataclass
 class _Bracket:
-    """An open bracket: where it stands in the output, and whether it is kept there."""
+    """An open bracket and its place in the output, where it may be dropped."""
 
     closer: str
     place: int
@@ -225,7 +225,7 @@ class _Bracket:
 
 
 class _Scanner:
-    """Reads operands and operators in turn, as far as they go."""
+    """A reader of alternating operands and operators, up to the first other text."""
 
     def __init__(self, content: str, repairs: set[Repair], english: bool) -> None:
         self.position = 0
@@ -347,7 +347,7 @@ class _Scanner:
 
 
 def _fields(text: str, repairs: set[Repair]) -> list[tuple[str, str]]:
-    """Keys and values in what follows an expression."""
+    """Returns the keys and values after an expression."""
     heads = [head for head in HEAD.finditer(text) if _is_field(head)]
     starts = [head.start() for head in heads] + [len(text)]
     _note_leftover(text[: starts[0]], repairs)
@@ -386,7 +386,7 @@ def _note_head(head: re.Match[str], repairs: set[Repair]) -> None:
 
 
 def _value(text: str, repairs: set[Repair]) -> str:
-    """The value that begins a text, of the characters that values have; empty if there is none."""
+    """Returns the value at the start of a text, of valid characters; empty if there is none."""
     if PLACEHOLDER.fullmatch(text.strip(f"{MARKS};, \t\n.")) or text.strip(" \t\n;,") == "...":
         repairs.add(Repair.PLACEHOLDER)
         return ""
@@ -407,7 +407,7 @@ def _value(text: str, repairs: set[Repair]) -> str:
 
 
 def _note_leftover(text: str, repairs: set[Repair]) -> None:
-    """Notes what is dropped between a code, its fields and the end."""
+    """Notes the text dropped between a code, its fields and the end."""
     left = HTML_TAG.sub("|", text.strip())
     if left.startswith("(") and left.endswith(")"):
         repairs.add(Repair.GLOSS)
