@@ -25,15 +25,15 @@ from raylab.review.server import told
 APPLICATION = "raylab-review"
 ON_HEAD: dict[str, Any] = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
 REQUESTS = 64
-"""In flight at a time; a decision is one until the evaluator has answered."""
+"""Requests in flight at a time; a decision takes until the evaluator has answered."""
 QUIET = LoggingConfig(log_level="WARNING", enable_access_log=False)
 
 
 def serve(config: ReviewConfig) -> None:
-    """Serve the page until Ctrl-C, or until the job is stopped.
+    """Serves the page until Ctrl-C, or until the job is stopped.
 
     Raises:
-        ConfigError: as `hosted`, or the cluster cannot be joined.
+        ConfigError: the cluster cannot be joined, or `hosted` raises it.
         RunError: there is no annotation run of this name.
         ArchiveError: its archive cannot be opened on the head.
     """
@@ -44,7 +44,7 @@ def serve(config: ReviewConfig) -> None:
 
 @contextmanager
 def hosted(config: ReviewConfig) -> Generator[None]:
-    """Have Ray Serve host the page while in use.
+    """Hosts the page by Ray Serve while in use.
 
     Token and key of the evaluator are taken from the environment that the head was started with;
     neither travels with the job.
@@ -87,7 +87,7 @@ def _start(config: ReviewConfig) -> None:
 
 
 def _check(config: ReviewConfig) -> None:
-    """What can be found out on the head before Serve is started there."""
+    """Runs the checks on the head that are possible before Serve starts there."""
     access_of(config)
     with open_reviews(config) as reviews:
         asyncio.run(reviews.check())
@@ -97,7 +97,7 @@ def _application(config: ReviewConfig) -> ray_serve.Application:
     def build() -> FastAPI:
         stack = ExitStack()
         app = create_app(stack.enter_context(open_reviews(config)), access_of(config))
-        # What is open stays open as long as the page is there.
+        # Resources stay open as long as the page is served.
         app.state.open = stack
         return app
 
