@@ -28,7 +28,6 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.opt.code import parse
 from raylab.opt.distance import PACKAGED_DISTANCE, load_distance
 from raylab.quality.reading import read_units
 from raylab.quality.trees import find_trees
@@ -201,7 +200,7 @@ def test_cases_are_read_from_object_storage(name: str, s3: ObjectStorage, tmp_pa
         (tmp_path / name).write_bytes(bz2.compress(lines) if name.endswith(".bz2") else lines)
     found = list(read_cases(uploaded(s3, tmp_path / name), CODEBOOK))
     assert [(case.id, case.description, case.gold) for case in found] == [
-        (case["id"], case["description"], parse(case["gold"])) for case in CASES
+        (case["id"], case["description"], case["gold"]) for case in CASES
     ]
 
 

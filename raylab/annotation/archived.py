@@ -65,8 +65,8 @@ def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
 
 
 def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:
-    """The body with the answers by side, and gold, which was as its author wrote it, canonical."""
-    moved = {"subject", "code", "gold", "unread", "adjudication"}
+    """The body with the answers by side, and gold also as a label."""
+    moved = {"subject", "code", "unread", "adjudication"}
     moved |= {key for side in SIDES for key in _keys_of_side(side)}
     adjudication, gold = body["adjudication"], body["gold"]
     answers: Body = {}
@@ -80,7 +80,7 @@ def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:
     return {
         "description_hash": body.get("subject"),
         **{key: value for key, value in body.items() if key not in moved},
-        "gold": None if gold is None else str(codebook.parse(gold)),
+        "gold_label": None if gold is None else str(codebook.parse(gold)),
         "label": body["code"],
         "answers": answers,
         "adjudication": adjudication

@@ -59,7 +59,8 @@ class Case:
     Attributes:
         id: Unique within a run.
         description: Source code, algorithm or summary of a project.
-        gold: Label by a person; None where there is none.
+        gold: Label by a person, as written; None where there is none.
+        gold_label: The same as read.
         meta: What else is known, of JSON values. Three keys have a meaning: `trap` (true where
             something suggests a wrong category), `bait` (list of the categories it suggests) and
             `reviewed` (false where gold is one person's proposal).
@@ -67,7 +68,8 @@ class Case:
 
     id: str
     description: str
-    gold: Label | None = None
+    gold: str | None = None
+    gold_label: Label | None = None
     meta: Json = field(default_factory=dict[str, Any])
 
     @property
@@ -294,10 +296,12 @@ def _table_rows(file: Place, batch: pa.RecordBatch) -> Iterator[Json]:
 def _case(place: str, row: Json, codebook: Codebook) -> Case:
     for key in row.keys() - set(KEYS):
         _refuse(place, key, row[key], f"none of {', '.join(KEYS)}: move it into meta", "is")
+    gold = row.get("gold")
     return Case(
         _identifier(place, row.get("id")),
         _text(place, "description", row.get("description")),
-        _gold(place, row.get("gold"), codebook),
+        gold,
+        _gold_label(place, gold, codebook),
         _meta(place, row.get("meta"), codebook),
     )
 
@@ -317,7 +321,7 @@ def _text(place: str, key: str, value: object) -> str:
     return value
 
 
-def _gold(place: str, value: object, codebook: Codebook) -> Label | None:
+def _gold_label(place: str, value: object, codebook: Codebook) -> Label | None:
     if value is None:
         return None
     if not isinstance(value, str):

@@ -79,6 +79,7 @@ COLUMNS: dict[str, pa.DataType] = {
 MEASURES = ("exact", "jaccard", "levenshtein", "levenshtein_normalised", "weighted", "composition")
 """The fields of an agreement that are columns."""
 SAME_NAME = (
+    "gold",
     "generation",
     "trap",
     "reason",
@@ -148,7 +149,6 @@ def _outcome_columns(outcome: Outcome) -> Json:
     confirmation = adjudication and adjudication.confirmation
     columns: Json = {
         "run_code": outcome.label and str(outcome.label),
-        "gold": outcome.gold and str(outcome.gold),
         "choice": adjudication and adjudication.choice,
         "adjudicated_code": proposal and str(proposal),
         "confirmation_verdict": confirmation and confirmation.verdict,

@@ -130,7 +130,10 @@ class Outcome(Strict):
     description_hash: str
     """SHA-256 of the description."""
     generation: str
-    gold: LabelField | None
+    gold: str | None
+    """The label that a person gave, as written."""
+    gold_label: LabelField | None
+    """The same as read; statistics count it."""
     trap: bool
     meta: dict[str, Any]
     status: Status

@@ -419,6 +419,7 @@ class _Course:
             description_hash=case.description_hash,
             generation=self.generation,
             gold=case.gold,
+            gold_label=case.gold_label,
             trap=case.trap,
             meta=case.meta,
             status=status,

@@ -199,15 +199,15 @@ class _Counts:
         self.names = [*published, *self._seeds, *self._files]
 
     def add(self, outcome: Outcome) -> None:
-        if outcome.gold is None:
+        if outcome.gold_label is None:
             self._without_gold += 1
             return
         if len(outcome.answers) < len(SIDES):
             self._unanswered += 1
             return
-        root = outcome.gold.primary
+        root = outcome.gold_label.primary
         for side in SIDES:
-            values = self._values(outcome.label_of(side), outcome.gold)
+            values = self._values(outcome.label_of(side), outcome.gold_label)
             for generation in self._generations(outcome):
                 self._sums.setdefault((side, generation, root), _Sums()).add(values)
 

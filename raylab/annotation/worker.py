@@ -315,6 +315,7 @@ def failed_outcome(case: Case, generation: str, reason: str) -> Outcome:
         description_hash=case.description_hash,
         generation=generation,
         gold=case.gold,
+        gold_label=case.gold_label,
         trap=case.trap,
         meta=dict(case.meta),
         status=Status.FAILED,

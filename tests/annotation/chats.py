@@ -14,7 +14,10 @@ from raylab.taxonomies import choose_codebook
 
 FIELDS = "; Rep=param; Obj=loss; Data=labelled; Time=iter; Human=none"
 CASE = Case(
-    "pid", "A valve follows the error, its integral and its rate of change.", gold=parse("Ctl")
+    "pid",
+    "A valve follows the error, its integral and its rate of change.",
+    gold="Ctl",
+    gold_label=parse("Ctl"),
 )
 
 Answer = str | Reply | BaseException

@@ -44,8 +44,7 @@ def read(location: str) -> Iterator[Case]:
 def test_rows_are_read_as_they_stand(tmp_path: Path):
     path = jsonl(tmp_path, PID, "", {"id": 7, "description": "x", "gold": None}, "  ")
     first, second = read(path)
-    assert first == Case("pid", "A valve follows an error.", parse("Ctl"), {"n": 1})
-    assert first.gold is not None and first.gold.composition == "Ctl"
+    assert first == Case("pid", "A valve follows an error.", "Ctl", parse("Ctl"), {"n": 1})
     assert first.description_hash == hashlib.sha256(b"A valve follows an error.").hexdigest()
     assert (second.id, second.gold, second.meta) == ("7", None, {})
     assert (second.trap, second.reviewed, second.bait) == (False, True, frozenset())
@@ -87,7 +86,7 @@ def test_parquet_holds_meta_in_three_forms(tmp_path: Path, meta: pa.Array):
         }
     )
     first, second = read(parquet(tmp_path, table))
-    assert first == Case("1", "a", parse("Lrn"), {"trap": True})
+    assert first == Case("1", "a", "Lrn", parse("Lrn"), {"trap": True})
     assert second == Case("2", "b")
     assert first.trap and not second.trap
 
@@ -234,11 +233,12 @@ def test_packaged_cases():
     assert [case.id for case in traps] == [c.id for c in proposed if c.id.startswith("trap-")]
     assert len(traps) == 7
     for case in traps:
-        assert case.gold is not None and not case.bait & case.gold.categories
+        assert case.gold_label is not None and not case.bait & case.gold_label.categories
 
 
 def test_borderline_pairs_keep_their_roots():
-    roots = {case.id: case.gold.primary for case in packaged_cases("gold", CODEBOOK) if case.gold}
+    cases = packaged_cases("gold", CODEBOOK)
+    roots = {case.id: case.gold_label.primary for case in cases if case.gold_label}
     assert (roots["kalman"], roots["particle-filter"]) == (Root.CTL, Root.PRB)
     assert (roots["strips-planner"], roots["dynamic-programming"]) == (Root.SYM, Root.SCH)
     assert (roots["clonal-selection"], roots["immune-network"]) == (Root.EVO, Root.SWM)

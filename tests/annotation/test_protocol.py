@@ -128,6 +128,7 @@ def test_accepted_case_holds_all_that_led_there() -> None:
     assert a and b and outcome.evaluation("A") and outcome.agreement
     assert (a.rationale, b.rationale) == ("it feeds back", "it regulates")
     assert outcome.agreement.exact and outcome.agreement.distance == "opt-l1-v1"
+    assert outcome.gold_label == CASE.gold_label
     assert (outcome.gold, outcome.description_hash, outcome.generation) == (
         CASE.gold,
         CASE.description_hash,
@@ -229,7 +230,8 @@ def test_nothing_of_gold_and_meta_reaches_a_model() -> None:
     case = Case(
         "c",
         CASE.description,
-        gold=parse("Swm/Sym"),
+        gold="Swm/Sym",
+        gold_label=parse("Swm/Sym"),
         meta={"trap": True, "bait": ["Swm"], "x": "zq"},
     )
     chat = ScriptedChat(DISPUTED)

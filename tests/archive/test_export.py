@@ -59,7 +59,7 @@ FLAT = {
     "run_status": "human",
     "code": "OPT=Swm",
     "run_code": None,
-    "gold": "OPT=Evo",
+    "gold": "Evo",
     "generation": "published",
     "trap": True,
     "reason": "unlike codes",

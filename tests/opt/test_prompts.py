@@ -239,8 +239,8 @@ def test_reasons_come_before_what_they_lead_to(prompt: PromptFile) -> None:
 def test_schema_admits_full_lines_and_nothing_around_them() -> None:
     schema = validator(load_prompt("classify_maximal").schema)
     for case in packaged_cases("gold", CODEBOOK):
-        if case.gold is not None:
-            line = f"OPT={case.gold.composition}{FIELDS}"
+        if case.gold_label is not None:
+            line = f"OPT={case.gold_label.composition}{FIELDS}"
             assert schema.is_valid({"rationale": "r", "opt": line})
             assert str(parse(line, strict=True)) == line
     for line in (f"OPT=Evo{FIELDS};", f" OPT=Evo{FIELDS}", "OPT=Evo", "Evo", f"OPT=Foo{FIELDS}"):
@@ -285,7 +285,7 @@ def test_content_cannot_close_its_fence(text: str, label: str) -> None:
 
 
 def test_id_within_the_text_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts, "FENCE_DIGITS", 1)
+    monkeypatch.setattr("raylab.llm.prompts.FENCE_DIGITS", 1)
     text = "0123456789abcde"
     assert fenced(text, "report") == f"<report id=f>\n{text}\n</report id=f>"
 
@@ -334,16 +334,16 @@ def test_injections_are_many_and_labelled() -> None:
     assert len(INJECTIONS) >= 12
     assert len({case.meta["attack"] for case in INJECTIONS}) == len(INJECTIONS)
     for case in INJECTIONS:
-        assert case.trap and case.bait and case.gold is not None and not case.reviewed
-        assert not case.bait & case.gold.categories
+        assert case.trap and case.bait and case.gold_label is not None and not case.reviewed
+        assert not case.bait & case.gold_label.categories
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
 @pytest.mark.parametrize("prompt", STYLES)
 def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) -> None:
     plain = Case("plain", "A plain system.")
-    assert case.gold is not None
-    gold = case.gold.composition
+    assert case.gold_label is not None
+    gold = case.gold_label.composition
     for roots in (gold, "Swm" if gold != "Swm" else "Ctl"):
         script = answers(roots, prompt == "word")
         chats = [ScriptedChat(script), ScriptedChat(script)]

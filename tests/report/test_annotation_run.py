@@ -44,9 +44,9 @@ def canaries(right: int) -> list[CaseRow]:
         row(
             outcome(
                 case.id,
-                answer(str(case.gold) if number < right else "Swm/Prb"),
-                answer(str(case.gold), [call("classify-b", model="n")]),
-                gold=str(case.gold),
+                answer(str(case.gold_label) if number < right else "Swm/Prb"),
+                answer(str(case.gold_label), [call("classify-b", model="n")]),
+                gold=case.gold,
             ),
             case.description,
         )

@@ -19,7 +19,10 @@ def made(chat: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = python_cases(["statistics.correlation"])
     cases = {
         "pool": Case(
-            "pool", f"A pool of schedules is scored and recombined. {ONE}", gold=parse(GOLD)
+            "pool",
+            f"A pool of schedules is scored and recombined. {ONE}",
+            gold=GOLD,
+            gold_label=parse(GOLD),
         ),
         "valve/hybrid": f"A valve is regulated by a trained model.\nIt feeds back. {NEITHER}",
         "<b>bold</b>": f"{HOSTILE} {UNCONFIRMED}",

@@ -141,11 +141,11 @@ class BatchQuality:
                 outcome.classification(side),
                 outcome.evaluation(side),
                 outcome.classification(OTHER[side]),
-                outcome.gold,
+                outcome.gold_label,
             )
         self._measures.add(outcome)
         self._trap_cases += outcome.trap
-        self._proposed += outcome.gold is not None and outcome.meta.get("reviewed") is False
+        self._proposed += outcome.gold_label is not None and outcome.meta.get("reviewed") is False
         for side in SIDES:
             self._traps[side].add(outcome, outcome.label_of(side))
         self._traps[FINAL].add(outcome, outcome.label)
@@ -230,14 +230,14 @@ class _Group:
     def add(self, outcome: Outcome, reviewed: Label | None) -> None:
         self._statuses[outcome.status] += 1
         self.pairs.add(*(outcome.label_of(side) for side in SIDES))
-        if outcome.gold is None:
+        if outcome.gold_label is None:
             return
         self.with_gold += 1
         for side in outcome.answers:
-            self._gold[side].add(outcome.gold, outcome.label_of(side))
+            self._gold[side].add(outcome.gold_label, outcome.label_of(side))
         for name, label in ((FINAL, outcome.label), (REVIEWED, reviewed)):
             if label is not None:
-                self._gold[name].add(outcome.gold, label)
+                self._gold[name].add(outcome.gold_label, label)
 
     def status(self) -> dict[Status, Estimate]:
         return {status: proportion(self._statuses[status], self.total) for status in Status}

@@ -86,7 +86,7 @@ class DriftRun(Part):
 
 def canary_of(cases: Iterable[Case]) -> Canary:
     """Returns the canaries that some cases make."""
-    return {(case.id, case.description_hash): case.gold for case in cases}
+    return {(case.id, case.description_hash): case.gold_label for case in cases}
 
 
 def packaged_canary(codebook: Codebook) -> Canary:
@@ -133,7 +133,7 @@ class RunCounts:
                 outcome.classification(side),
                 outcome.evaluation(side),
                 outcome.classification(OTHER[side]),
-                outcome.gold,
+                outcome.gold_label,
             )
         self._pairs.add(*(outcome.label_of(side) for side in SIDES))
         key = (outcome.case, outcome.description_hash)

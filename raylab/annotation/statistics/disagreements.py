@@ -189,7 +189,7 @@ def _shown(
         case=_name(outcome.case),
         status=outcome.status,
         reason=outcome.reason and _excerpt(outcome.reason),
-        gold=_code(outcome.gold) if outcome.gold else None,
+        gold=_code(outcome.gold_label) if outcome.gold_label else None,
         distance=found.distance,
         conviction=found.conviction,
         description=_excerpt(description),

@@ -34,9 +34,9 @@ class Traps:
 
     def add(self, outcome: Outcome, label: Label | None) -> None:
         """Counts a trap with gold and a code; `meta` names what the trap baits, see `Case`."""
-        if not outcome.trap or outcome.gold is None or label is None:
+        if not outcome.trap or outcome.gold_label is None or label is None:
             return
-        gold, answer = outcome.gold.categories, label.categories
+        gold, answer = outcome.gold_label.categories, label.categories
         named: Categories = frozenset(outcome.meta.get("bait") or ())
         taken = (answer - gold) & (named or self._codebook.execution_bait)
         self._answered += 1

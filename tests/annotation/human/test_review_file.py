@@ -36,7 +36,7 @@ def outcome_of(script: Script, case: Case = CASE) -> Outcome:
 
 def waiting(number: int = 0) -> Outcome:
     """A case whose second code was refused."""
-    case = Case(f"case-{number}", CASE.description, gold=parse("Swm/Sym"))
+    case = Case(f"case-{number}", CASE.description, gold="Swm/Sym", gold_label=parse("Swm/Sym"))
     return outcome_of({**DISPUTED, "evaluate-b": BAD}, case)
 
 

@@ -432,7 +432,7 @@ def test_streaming_is_what_plain_loops_find(cases: list[Outcome]):
         sets = [(x.categories, y.categories) for x, y in both]
         jaccards = [len(x & y) / len(x | y) for x, y in sets]
         assert agreement.jaccard.value == pytest.approx(statistics.fmean(jaccards))
-    finals = [(one.gold, one.label) for one in cases if one.gold and one.label]
+    finals = [(one.gold_label, one.label) for one in cases if one.gold_label and one.label]
     right = sum(gold.categories == final.categories for gold, final in finals)
     assert share(found.gold["final"].roots) == (right, len(finals))
     waiting = sum(one.status is Status.HUMAN and one.label is None for one in cases)
@@ -467,9 +467,9 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> No
         mean = statistics.fmean(r.score for r in reports)
         assert of.evaluation.mean_score == pytest.approx(mean)
     scored = [
-        (case.gold.categories, one.label.categories if one.label else NOTHING)
+        (case.gold_label.categories, one.label.categories if one.label else NOTHING)
         for case in cases
-        if case.gold and (one := case.classification(side))
+        if case.gold_label and (one := case.classification(side))
     ]
     right = sum(given == gold for gold, given in scored)
     assert share(found.gold[side].roots) == (right, len(scored))

@@ -230,7 +230,7 @@ def test_the_packaged_canary_is_the_gold_with_published_codes():
 @settings(deadline=None, max_examples=15)
 @given(outcomes(), outcomes(), st.floats(0.01, 0.5))
 def test_anything_can_be_compared(first: list[Outcome], second: list[Outcome], level: float):
-    canary: Canary = {(one.case, one.description_hash): one.gold for one in (*first, *second)}
+    canary: Canary = {(one.case, one.description_hash): one.gold_label for one in (*first, *second)}
     drift = compare_runs([run("1", 1, first, canary), run("2", 2, second, canary)], level=level)
     json.dumps(drift.content(), allow_nan=False)
     for row in drift.comparisons:

@@ -1,0 +1,268 @@
+"""The protocol with a codebook of three words, which shares nothing with OPT-Codes."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from raylab.annotation.archived import read_outcome
+from raylab.annotation.cases import Case
+from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.protocol import annotate
+from raylab.annotation.settings import Settings
+from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport
+from raylab.codebook import FORMAT, Categories, Codebook, Criterion, PromptSet
+from raylab.config.annotation import LlmConfig, ProtocolConfig
+from raylab.config.llm import ChatModel
+from raylab.errors import LabelError
+from raylab.llm.prompts import PromptFile
+from tests.annotation.chats import Script, ScriptedChat
+
+NAMES = {"berry": "a fruit without a stone", "stone": "a fruit with one", "nut": "a dry fruit"}
+SIZE = Criterion("size", cap=50, synonyms=("bigness",))
+
+
+@dataclass(frozen=True)
+class Fruit:
+    """A label of one word."""
+
+    word: str
+    repairs: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.word
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fruit) and self.word == other.word
+
+    def __hash__(self) -> int:
+        return hash(self.word)
+
+    @property
+    def composition(self) -> str:
+        return self.word
+
+    @property
+    def categories(self) -> Categories:
+        return frozenset({self.word})
+
+    @property
+    def primary(self) -> str:
+        return self.word
+
+    @property
+    def parts(self) -> Sequence[tuple[str, str]]:
+        return [("", self.word)]
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        return {}
+
+
+def read_fruit(text: str) -> Fruit:
+    if text not in NAMES:
+        raise LabelError(f"{text} is no fruit")
+    return Fruit(text)
+
+
+class EqualOrNot:
+    """The distance 0 of equal sets, and 1 of others."""
+
+    version = "equal-v1"
+
+    def __call__(self, a: Categories, b: Categories, /) -> float:
+        return float(a != b)
+
+
+@dataclass(frozen=True)
+class FruitAnswers:
+    reason_key: str = "why"
+    label_key: str = "fruit"
+    expected: str | None = "a fruit"
+    failed_criterion: str | None = None
+    names_choice: bool = True
+
+    def read(self, text: str, repairs: list[str]) -> Fruit:
+        if text != text.lower():
+            repairs.append("capitals")
+        return read_fruit(text.lower())
+
+    def read_prose(self, text: str, repairs: list[str]) -> Fruit:
+        return self.read(text.split()[-1], repairs)
+
+    def show(self, label: object) -> str:
+        return f"the fruit {label}"
+
+
+def prompt(name: str, user: str, *keys: str) -> PromptFile:
+    schema = {"type": "object", "properties": {key: {"type": "string"} for key in keys}}
+    source = f"{{#- version 1 -#}}\n{{% block user %}}{user}{{% endblock %}}"
+    return PromptFile(name, "1", ((name, source),), schema if keys else {}, 1000, 100)
+
+
+PROMPTS = PromptSet(
+    classify=prompt("fruit_classify", "Which fruit? {{ description }}", "why", "fruit"),
+    evaluate=prompt(
+        "fruit_evaluate",
+        "Is {{ description }} {{ code }}? {{ rationale }}",
+        *("summary", "issues", "score", "verdict"),
+    ),
+    adjudicate=prompt(
+        "fruit_adjudicate",
+        "{{ description }}{% for one in candidates %} or {{ one.code }}{% endfor %}?",
+        *("why", "choice", "fruit"),
+    ),
+    repair=prompt("fruit_repair", "{{ problem }}: answer with {{ keys | join(', ') }}"),
+    form=FruitAnswers(),
+)
+
+
+class Fruits:
+    """The codebook."""
+
+    name, version, label_name = "fruits", "1", "a fruit"
+    case_sets: Mapping[str, str] = {}
+    categories: Mapping[str, str] = NAMES
+    criteria = (FORMAT, SIZE)
+    execution_criterion = "size"
+    execution_bait: Categories = frozenset({"nut"})
+    styles = ("maximal",)
+    distance = EqualOrNot()
+
+    def prompts(self, style: str) -> PromptSet:
+        assert style == "maximal"
+        return PROMPTS
+
+    def prompt_catalogue(self) -> Mapping[str, PromptFile]:
+        parts = (PROMPTS.classify, PROMPTS.evaluate, PROMPTS.adjudicate, PROMPTS.repair)
+        return {part.hash: part for part in parts}
+
+    def parse(self, text: str) -> Fruit:
+        return read_fruit(text.strip().lower())
+
+    def read(self, line: str) -> Fruit:
+        return read_fruit(line)
+
+    def parse_own(self, text: str) -> Fruit:
+        return read_fruit(text)
+
+
+FRUITS: Codebook = Fruits()
+CASE = Case("c", "It grows on a tree.", gold="Stone", gold_label=FRUITS.parse("Stone"))
+LLM = LlmConfig(
+    annotator_a=ChatModel(model="alpha"),
+    annotator_b=ChatModel(model="beta"),
+    evaluator=ChatModel(model="gamma"),
+    adjudicator=ChatModel(model="delta"),
+)
+
+
+def told(**keys: Any) -> str:
+    return json.dumps(keys)
+
+
+def fruit(word: str) -> str:
+    return told(why="so it looks", fruit=word)
+
+
+def graded(score: int, verdict: str, *issues: str) -> str:
+    return told(summary="seen", issues=issues, score=score, verdict=verdict)
+
+
+GOOD = graded(90, "PASS")
+AGREED: Script = {
+    "classify-a": fruit("stone"),
+    "classify-b": fruit("Stone"),
+    "evaluate-a": GOOD,
+    "evaluate-b": GOOD,
+}
+DISPUTED: Script = {
+    "classify-a": fruit("berry"),
+    "classify-b": fruit("stone"),
+    "evaluate-a": GOOD,
+    "evaluate-b": graded(80, "WEAK_PASS"),
+    "adjudicate": told(why="it has a stone", choice="synthesis", fruit="stone"),
+    "confirm": GOOD,
+}
+REFUSED: Script = {**AGREED, "evaluate-b": graded(95, "PASS", "bigness")}
+
+
+def annotated(script: Script, case: Case = CASE) -> tuple[Outcome, ScriptedChat]:
+    chat = ScriptedChat(script)
+    settings = Settings.build(LLM, ProtocolConfig(), FRUITS)
+    return asyncio.run(annotate(case, chat, settings)), chat
+
+
+def quality_of(outcomes: Sequence[Outcome]) -> BatchReport:
+    quality = BatchQuality((), FRUITS)
+    for outcome in outcomes:
+        quality.add(outcome)
+    return quality.report()
+
+
+def test_equal_words_are_accepted() -> None:
+    outcome, chat = annotated(AGREED)
+    assert (outcome.status, outcome.label) == (Status.ACCEPTED, Fruit("stone"))
+    assert outcome.path == (
+        "classify-a:strict",
+        "classify-b:repaired",
+        "evaluate-a:PASS:90",
+        "evaluate-b:PASS:90",
+        "compare:same",
+        "accept",
+    )
+    b = outcome.classification("B")
+    assert b is not None and b.repairs == ("capitals",)
+    assert outcome.agreement is not None and outcome.agreement.distance == "equal-v1"
+    assert chat.shown("evaluate-a") == "Is It grows on a tree. the fruit stone? so it looks"
+
+
+def test_different_words_are_adjudicated() -> None:
+    outcome, chat = annotated(DISPUTED)
+    assert (outcome.status, outcome.label) == (Status.ADJUDICATED, Fruit("stone"))
+    assert outcome.agreement is not None and outcome.agreement.weighted == 0
+    assert outcome.adjudication is not None and outcome.adjudication.choice == "B"
+    shown = chat.shown("adjudicate")
+    assert "or the fruit berry" in shown and "or the fruit stone" in shown
+
+
+def test_a_criterion_of_its_own_caps_the_score() -> None:
+    outcome, _ = annotated(REFUSED)
+    evaluation = outcome.evaluation("B")
+    assert outcome.status is Status.HUMAN and evaluation is not None
+    assert (evaluation.score, evaluation.issues) == (50, ("format", "size"))
+
+
+def test_a_word_of_another_codebook_is_asked_for_again() -> None:
+    outcome, chat = annotated({**AGREED, "classify-a": fruit("OPT=Lrn"), "classify-a-repair": GOOD})
+    assert outcome.path[-1] == "human:unparsable"
+    assert chat.shown("classify-a-repair") == "opt=lrn is no fruit: answer with why, fruit"
+
+
+@pytest.mark.parametrize("script", [AGREED, DISPUTED, REFUSED])
+def test_outcomes_are_read_back(script: Script) -> None:
+    outcome, _ = annotated(script)
+    body = outcome.model_dump(mode="json")
+    assert (body["gold"], body["gold_label"]) == ("Stone", "stone")
+    assert read_outcome(body, FRUITS) == outcome
+
+
+def test_batch_is_counted_by_its_categories() -> None:
+    report = quality_of([annotated(script)[0] for script in (AGREED, DISPUTED, REFUSED)])
+    assert {status.value: one.cases for status, one in report.cases.status.items()} == {
+        "accepted": 1,
+        "adjudicated": 1,
+        "human": 1,
+        "failed": 0,
+    }
+    assert report.distance == "equal-v1"
+    assert [(report.gold[name].roots.cases, report.gold[name].roots.count) for name in "AB"] == [
+        (2, 3),
+        (3, 3),
+    ]
+    assert (report.gold["final"].roots.cases, report.gold["final"].cases) == (2, 2)
+    assert report.gold["A"].by_root.keys() == NAMES.keys()
