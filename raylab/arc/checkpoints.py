@@ -84,7 +84,7 @@ def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
     except READ_ERRORS as error:
         reason = str(error).partition("\n")[0]
         raise CheckpointError(
-            f"{file} cannot be read because it is truncated or no checkpoint ({reason}): "
+            f"{file} cannot be read, it is truncated or no checkpoint ({reason}): "
             "take another checkpoint of the run"
         ) from error
     return _parse(str(file), content)

@@ -337,7 +337,7 @@ def _stop_signals() -> Generator[StopRequest]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
-        log_line("stopping after the calls in flight; a second signal stops at once")
+        log_line("stopping when the calls in flight are answered; a second signal stops at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

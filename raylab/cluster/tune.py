@@ -264,11 +264,11 @@ class _Progress(ray.tune.Callback):
             reason = result[FAILURE]
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
-        score = result[self.monitor]
+        epoch, score = Epoch.of_row(result), result[self.monitor]
         log_line(
-            f"trial {name} {epoch_line(Epoch.of_row(result), self.epochs)}",
+            f"trial {name} {epoch_line(epoch, self.epochs)}",
             trial=name,
-            epoch=result["epoch"],
+            epoch=epoch.epoch,
             epochs=self.epochs,
             score=score,
         )

@@ -166,7 +166,7 @@ class Comparison:
 
     @property
     def differences(self) -> dict[str, Values]:
-        """By job of two runs or more: values by key and run, of the keys that differ."""
+        """Values of the keys that differ, by job, key and run; for jobs of two runs or more."""
         found: dict[str, Values] = {}
         for job, count in Counter(run.job for run in self.runs.values()).items():
             if job is not None and count > 1:
