@@ -37,7 +37,7 @@ def run_job(
 
     The exit status is 0 after success, 2 for a configuration that cannot be used, 1 for any other
     `RaylabError` and 130 after an interrupt. These print only their message; any other error is a
-    fault of raylab and keeps its traceback. If the reader of the output is gone, as after `head`,
+    fault of raylab and keeps its traceback. If the reader of the output has gone, as with `head`,
     the status is 1 without a message.
 
     Args:
@@ -99,7 +99,7 @@ def _status(
         return _failed("interrupted; the same command with resume=true goes on", INTERRUPTED)
     except Exception as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            # Otherwise Python's flush at exit would fail once more.
+            # Otherwise Python's flush at exit would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         if not structured():
@@ -140,7 +140,7 @@ def _local_file(given: str | None) -> Path | None:
 
 
 def _reader_is_gone() -> bool:
-    """Returns whether the standard output is broken, and not some connection of the job."""
+    """Returns True if the standard output is broken, not some other pipe of the job."""
     watch = select.poll()
     watch.register(sys.stdout, 0)
     return bool(watch.poll(0))

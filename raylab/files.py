@@ -21,7 +21,7 @@ from raylab.errors import ConfigError, DataError, RunError
 
 OPENED_URIS = 256
 REQUEST_BYTES = 1 << 20
-"""Least part of a file that is read at once, because every read of an object is a request."""
+"""Smallest read in bytes, because every read of an object in a store is a request."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Place:
             return self.filesystem.get_file_info(self.path)
 
     def exists(self) -> bool:
-        """Returns whether there is such a file or directory.
+        """Returns True if the file or directory exists.
 
         Raises:
             DataError: It cannot be read.
@@ -106,7 +106,7 @@ class Place:
         return self.info().type != fs.FileType.NotFound
 
     def is_directory(self) -> bool:
-        """Returns whether there is such a directory.
+        """Returns True if this is an existing directory.
 
         Raises:
             DataError: It cannot be read.
@@ -163,7 +163,7 @@ class Place:
 
         Args:
             content: The whole content.
-            durable: Wait until a local disk has it, so that a power cut leaves no torn file.
+            durable: Wait until a local disk has stored it, so that a power cut leaves no torn file.
 
         Raises:
             RunError: It cannot be written.
@@ -187,7 +187,7 @@ class Place:
 
     @contextmanager
     def _uploaded(self) -> Generator[BinaryIO]:
-        # A stream to an object store that is closed early leaves a truncated object.
+        # Closing a stream to an object store early would leave a truncated object.
         with tempfile.NamedTemporaryFile() as file:
             yield cast(BinaryIO, file)
             file.flush()
@@ -195,7 +195,7 @@ class Place:
             fs.copy_files(file.name, self.path, fs.LocalFileSystem(), self.filesystem)
 
     def _local_paths(self, pattern: str) -> list[str]:
-        # pyarrow follows links to parent directories for ever.
+        # pyarrow follows links to parent directories endlessly.
         return [str(path) for path in Path(self.path).glob(pattern) if path.is_file()]
 
     def _remote_paths(self, pattern: str) -> list[str]:
@@ -216,7 +216,7 @@ class Place:
 
 
 def places_of(text: str, storage: str) -> list[Place]:
-    """Returns the places that a user may mean: below the storage first, then the path itself.
+    """Returns the places that a text may mean: below the storage first, then the path itself.
 
     A URI or an absolute path has one place only.
 

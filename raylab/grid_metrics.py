@@ -1,11 +1,11 @@
-"""The grid metrics: what is counted of predicted grids, and every metric as a ratio of counts.
+"""The grid metrics: the counts of predicted grids, and every metric as a ratio of counts.
 
 A metric is added here and nowhere else: configuration, tables, charts and score files follow.
 Formulas follow the metrics requirements of the ARC taxonomy reproduction (2025-10-27) and
 Ingram & Merrit 2025, *An Empirical Answer to re-arc*.
 
-Counts are methods of the tensors they are given, so that the command line knows the metrics
-without importing torch.
+Counting uses only methods of the given tensors, so that the command line knows the metrics without
+importing torch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OBJECTIVE = "dense_grid_objective"
-"""The metric that is no ratio but a weighted sum of three."""
+"""The only metric that is not a ratio: a weighted sum of three others."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
 
 
 class Count(IntEnum):
-    """What is counted of a grid."""
+    """The counts of a grid."""
 
     GRIDS = 0
     EXACT = auto()
@@ -46,17 +46,17 @@ class Count(IntEnum):
 
 
 FREE_RUNNING = {Count.SOLVED, Count.CORRECT_SHAPES}
-"""Counted of what a model writes on its own; all others are counted under teacher forcing."""
+"""Counts of free-running answers; all others are counted under teacher forcing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridMetric:
-    """How a metric is called and shown.
+    """The label of a metric and its use.
 
     Attributes:
         label: Its name in tables and charts.
-        compared: Shown where models are compared.
-        higher_is_better: Whether training may monitor it and a score tree may be about it.
+        compared: True if it is shown where models are compared.
+        higher_is_better: True if training may monitor it and a score tree may be about it.
     """
 
     label: str
@@ -65,18 +65,18 @@ class GridMetric:
 
     @property
     def free_running(self) -> bool:
-        """Measured on what the model writes on its own."""
+        """True if it is measured on free-running answers."""
         return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ratio(GridMetric):
-    """A metric as a ratio of counts, both summed over grids first.
+    """A metric that is a ratio of counts, each summed over grids first.
 
     Attributes:
-        numerator: Counts that are added up above the line.
-        denominator: Counts that are added up below it.
-        empty: The value where the denominator is 0.
+        numerator: Counts whose sum is the numerator.
+        denominator: Counts whose sum is the denominator.
+        empty: The value if the denominator is 0.
     """
 
     numerator: tuple[Count, ...]
@@ -85,12 +85,12 @@ class Ratio(GridMetric):
 
     @property
     def counts(self) -> set[Count]:
-        """All counts that it needs."""
+        """All counts of the numerator and the denominator."""
         return {*self.numerator, *self.denominator}
 
     @property
     def free_running(self) -> bool:
-        """Measured on what the model writes on its own."""
+        """True if it is measured on free-running answers."""
         return bool(self.counts & FREE_RUNNING)
 
 
@@ -149,17 +149,17 @@ COMPARED = {name: metric.label for name, metric in GRID_METRICS.items() if metri
 SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is_better)
 """Metrics that a model can be chosen and scored by."""
 MONITORED = tuple(f"{VALIDATION}{name}" for name in SCORED)
-"""The same as training names them."""
+"""The same metrics as training names them."""
 
 
 def label_of(name: str) -> str:
-    """The label of a metric, with or without `val_`; of another name, its words."""
+    """Returns the label of a metric, with or without `val_`, or the words of any other name."""
     name = name.removeprefix(VALIDATION)
     return GRID_METRICS[name].label if name in GRID_METRICS else name.replace("_", " ")
 
 
 def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Tensor]:
-    """Counts how right each grid is.
+    """Counts the right cells, rows, columns and grids of predictions.
 
     Args:
         prediction: (B, H, W) integers.
@@ -193,7 +193,7 @@ def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Ten
 def count_changes(
     source: Tensor, target: Tensor, prediction: Tensor, pad: int
 ) -> dict[Count, Tensor]:
-    """Counts the cells that change from the source, by (row, column).
+    """Counts the cells that target and prediction change from the source, by (row, column).
 
     A target cell without a source cell counts as changed, whatever is predicted.
 
@@ -204,7 +204,7 @@ def count_changes(
         pad: The value of cells outside a grid.
 
     Returns:
-        (B,) int64 by count; of `Count.CELLS` those of the target.
+        (B,) int64 by count; `Count.CELLS` counts the cells of the target.
     """
     aligned = _aligned(source, target, pad)
     valid = target != pad
@@ -221,7 +221,7 @@ def count_changes(
 
 
 def _aligned(source: Tensor, like: Tensor, pad: int) -> Tensor:
-    """(B, H', W') `source` cropped or padded to (H, W) of `like`; cells keep their place."""
+    """Crops or pads (B, H', W') `source` to (H, W) of `like`; cells keep their position."""
     height, width = like.shape[1:]
     aligned = like.new_full(like.shape, pad)
     common = source[:, :height, :width]

@@ -1,6 +1,6 @@
 """The output of a job: text for people, or with `log=json` one JSON object a line.
 
-All output goes through `log_line` and `log_tables`, or is a warning of Python's logging.
+All output goes through `log_line` and `log_tables`, except warnings of Python's logging.
 """
 
 import io
@@ -44,13 +44,13 @@ def log_tables(*tables: Table, **fields: Any) -> None:
 
 
 def console() -> Console:
-    """Returns a console that does not wrap tables where the output is no terminal."""
+    """Returns a console that wraps tables only on a terminal."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=NO_TERMINAL_WIDTH)
 
 
 def structured() -> bool:
-    """Returns whether this process prints JSON."""
+    """Returns True if this process prints JSON."""
     return bool(_active())
 
 
@@ -62,7 +62,7 @@ def bind_run(run: str, run_id: str | None) -> None:
 
 
 class JsonLines(logging.Handler):
-    """Turns all output of this process into JSON, one object a line, between `start` and `stop`.
+    """Handler that prints all output of this process as JSON lines between `start` and `stop`.
 
     Each line has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
     run), `message` and the fields of `log_line`. A warning or error of any library has `logger`,
@@ -121,7 +121,7 @@ class JsonLines(logging.Handler):
 
 
 class _Strays(io.TextIOBase):
-    """Replaces a standard stream, and logs line by line what is printed there."""
+    """Replacement of a standard stream that logs each line printed to it."""
 
     def __init__(self, behind: TextIO, name: str, level: int) -> None:
         self.behind = behind
@@ -136,7 +136,7 @@ class _Strays(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Logs a last line without an end."""
+        """Logs a last line that has no newline."""
         self.write("\n")
 
     def flush(self) -> None:
@@ -152,7 +152,7 @@ def _active() -> list[JsonLines]:
 
 def _json(entry: dict[str, Any]) -> str:
     text = json.dumps(entry, default=str)
-    # Python writes NaN and infinity, which JSON does not have.
+    # Python writes NaN and infinity, which are not JSON.
     return json.dumps(json.loads(text, parse_constant=lambda _: None))
 
 

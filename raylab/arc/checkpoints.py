@@ -1,4 +1,4 @@
-"""Reading checkpoints that may be corrupt, truncated or not ours."""
+"""Reading and checking of checkpoints that may be corrupt, truncated or not ours."""
 
 import io
 import os
@@ -18,7 +18,7 @@ from raylab.errors import CheckpointError, DataError
 from raylab.files import Place
 
 CHECKPOINTS = "checkpoints"
-"""Directory of a run with one directory a checkpoint."""
+"""Directory of a run that holds one directory per checkpoint."""
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
 READ_ERRORS = (
@@ -30,40 +30,40 @@ READ_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What zipfile and torch raise for files that are not, or no longer, checkpoints."""
+"""Errors that zipfile and torch raise for damaged files and files that are no checkpoints."""
 
 
 def checkpoint_name(epoch: int) -> str:
-    """Directory of the checkpoint after `epoch`, counted from 1."""
+    """Returns the directory of the checkpoint after `epoch`, counted from 1."""
     return f"epoch-{epoch:04d}"
 
 
 def checkpoint_path(epoch: int) -> str:
-    """The file of that checkpoint, relative to the run directory."""
+    """Returns the file of the checkpoint after `epoch`, relative to the run directory."""
     return f"{CHECKPOINTS}/{checkpoint_name(epoch)}/{CHECKPOINT_FILE}"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained model as read from a file."""
+    """A trained model, read from a file."""
 
     uri: str
     model: ModelConfig
     weights: dict[str, Tensor]
     trained_on: frozenset[str] | None
-    """Ids of the tasks it was trained on; None where the file does not tell."""
+    """Ids of the tasks it was trained on; None if the file does not record it."""
     run_id: str | None = None
-    """Id of the run that trained it; None where the file does not tell."""
+    """Id of the run that trained it; None if the file does not record it."""
 
 
 def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
-    """Read model configuration and weights; nothing in the file is executed.
+    """Reads model configuration and weights; nothing in the file is executed.
 
     Args:
         location: path or URI of the file.
 
     Raises:
-        CheckpointError: no such file, or it is truncated, corrupt, holds more than tensors and
+        CheckpointError: the file is missing, truncated or corrupt, holds more than tensors and
             plain values, or was not written by raylab.
     """
     file = Place.at(location)
@@ -91,10 +91,10 @@ def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
 
 
 def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) -> None:
-    """Copy the weights of `checkpoint` into `model`, built from `config`.
+    """Copies the weights of `checkpoint` into `model`, built from `config`.
 
     Raises:
-        CheckpointError: names what differs when the checkpoint is of another model.
+        CheckpointError: the checkpoint is of another model; the message names the differences.
     """
     theirs, ours = checkpoint.model.sizes(), config.sizes()
     differences = [
@@ -104,8 +104,8 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
     ]
     if differences:
         raise CheckpointError(
-            f"{checkpoint.uri} is of another model: {', '.join(differences)}; choose model= and "
-            "its keys as the checkpoint has them"
+            f"{checkpoint.uri} is of another model: {', '.join(differences)}; set model= and "
+            "its keys as in the checkpoint"
         )
     try:
         model.load_state_dict(checkpoint.weights)

@@ -10,9 +10,9 @@ from raylab.arc.models.base import START, GridModel
 
 @torch.no_grad()
 def greedy_decode(model: GridModel, batch: Batch) -> Grids:
-    """Write each output cell by cell, the likeliest colour each time, in the predicted size.
+    """Writes each output cell by cell, the likeliest colour each time, in the predicted size.
 
-    Nothing of `batch.target` is read.
+    `batch.target` is not read.
 
     Returns:
         B grids of their own predicted sizes, on the device of the batch.
@@ -36,7 +36,7 @@ def greedy_decode(model: GridModel, batch: Batch) -> Grids:
 
 
 def exact_matches(predicted: Grids, target: Grids) -> Tensor:
-    """(B,) bool: whether a predicted grid has the target's size and every one of its cells."""
+    """Returns (B,) bool, True where a prediction has the target's size and all of its cells."""
     length = min(predicted.cells.shape[1], target.cells.shape[1])
     same_size = (predicted.sizes == target.sizes).all(dim=1)
     same_cells = (predicted.cells[:, :length] == target.cells[:, :length]).all(dim=1)
@@ -44,11 +44,11 @@ def exact_matches(predicted: Grids, target: Grids) -> Tensor:
 
 
 def solved_grids(model: GridModel, batch: Batch, candidates: Tensor) -> Tensor:
-    """(B,) bool: which outputs greedy decoding writes exactly, asked of the `candidates` alone.
+    """Returns (B,) bool, True where greedy decoding writes the output exactly.
 
-    A grid whose cells are not all right under teacher forcing, or whose size is not, cannot be
-    solved: greedy decoding sees the same true prefix up to the first wrong cell. So only
-    candidates (B,) bool that pass both need decoding, and the answer is the same as for all.
+    Only `candidates`, (B,) bool, are decoded: those with the right size and, under teacher
+    forcing, the right cells. No other grid can be solved, because greedy decoding sees the same
+    true prefix up to its first wrong cell.
     """
     solved = torch.zeros_like(candidates)
     chosen = candidates.nonzero()[:, 0]

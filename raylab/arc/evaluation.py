@@ -1,4 +1,4 @@
-"""Scoring a checkpoint on tasks: every metric of every unit, with its standard error."""
+"""Scores of a checkpoint on tasks: every metric of every unit, with its standard error."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -29,32 +29,32 @@ from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
-"""Those of the published objective for every model, so that models compare."""
+"""The published weights of the objective, the same for every model so that scores compare."""
 HALF_TYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
 
 
 @dataclass(frozen=True)
 class UnitScore:
-    """How a model did on one unit, a task or a group of tasks."""
+    """The score of a model on one unit: a task or a group of tasks."""
 
     grids: int
     """Scored pairs, at least 1."""
     metrics: dict[str, float]
     """Every metric of `GridMetrics`, each in [0, 1]."""
     standard_errors: dict[str, float]
-    """As `raylab.arc.metrics.standard_errors` has them; it leaves out what has none."""
+    """By metric, from `raylab.arc.metrics.standard_errors`; metrics without one are left out."""
 
 
 def trained_on(checkpoint: Checkpoint) -> frozenset[str]:
-    """Ids of the tasks that the checkpoint was trained on.
+    """Returns the ids of the tasks that the checkpoint was trained on.
 
     Raises:
-        CheckpointError: the file does not tell.
+        CheckpointError: the file does not record them.
     """
     if checkpoint.trained_on is None:
         raise CheckpointError(
-            f"{checkpoint.uri} does not tell which tasks it was trained on, it is of an earlier "
-            "version of raylab or starts from one that is: train it again, or score all tasks, "
+            f"{checkpoint.uri} does not tell which tasks it was trained on: it, or the checkpoint "
+            "it started from, is of an earlier raylab. Train it again, or score all tasks, "
             "seen or not, with scoring.include_seen=true"
         )
     return checkpoint.trained_on
@@ -72,7 +72,7 @@ class AnsweredTask:
 
 
 def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str, str]:
-    """The unit of each task: the task itself, or its group."""
+    """Returns the unit of each task: the task itself, or its group."""
     return {task: task if scoring.unit == "task" else group for task, group in groups.items()}
 
 
@@ -83,18 +83,18 @@ def score_tasks(
     scoring: ScoringConfig,
     device: torch.device,
 ) -> dict[str, UnitScore]:
-    """Score every pair of `tasks` just as training's validation does.
+    """Scores every pair of `tasks` exactly as validation during training does.
 
-    Every pair, demonstration or question, is a query, with the first other demonstrations of its
-    task as context. A GPU computes in the precision that training would choose there, a CPU in
+    Every pair, demonstration or question, is a query; its context is the first other
+    demonstrations of its task. A GPU uses the precision that training would choose there, a CPU
     float32. The dense grid objective has its default weights.
 
     Args:
-        checkpoint: of any of the three architectures.
+        checkpoint: a checkpoint of any architecture.
         tasks: tasks with distinct ids.
         groups: the group of each of them, by id.
         scoring: unit and batch size.
-        device: where to compute.
+        device: the device to compute on.
 
     Returns:
         The score of every unit, by its name.
@@ -116,9 +116,9 @@ def score_tasks(
 def answer_tasks(
     checkpoint: Checkpoint, tasks: Sequence[Task], device: torch.device
 ) -> list[AnsweredTask]:
-    """What the model writes, free-running, for the first test pair of each of `tasks`.
+    """Returns the free-running answers of a model to the first test pair of each of `tasks`.
 
-    A task without a test pair shows its first pair, which is then no context of itself.
+    For a task without a test pair it is the first pair, which is then left out of the context.
 
     Raises:
         DataError: a task has no pair.
@@ -146,7 +146,7 @@ def answer_tasks(
 
 
 def picture_examples(answers: Mapping[str, Sequence[AnsweredTask]]) -> Examples:
-    """The answers of every model, by its name, task by task."""
+    """Returns the answers of every model, by its name, task by task."""
     examples: dict[str, Example] = {}
     for model, answered in answers.items():
         for item in answered:
@@ -162,7 +162,7 @@ def picture_examples(answers: Mapping[str, Sequence[AnsweredTask]]) -> Examples:
 
 
 def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:
-    """At most `count` task ids, evenly over the tasks by size of output."""
+    """Returns at most `count` task ids, evenly over the tasks by size of output."""
     by_size = sorted(tasks, key=lambda task: (task.pairs[-1].output.size, task.id))
     count = min(count, len(by_size))
     steps = np.linspace(0, len(by_size) - 1, count + 2)[1:-1].round().astype(int)
@@ -186,7 +186,7 @@ def _autocast(device: torch.device) -> AbstractContextManager[object]:
 def _count_pairs(
     checkpoint: Checkpoint, store: PairStore, batch_size: int, device: torch.device
 ) -> Tensor:
-    """(pairs, counts) int64 on the CPU: the counts of every pair of the store."""
+    """Returns the counts of every pair of the store, (pairs, counts) int64 on the CPU."""
     model = _model_of(checkpoint, device)
     pairs = np.arange(len(store.task_of))
     plan = BatchPlan(
@@ -215,7 +215,7 @@ def _unit_score(counts: Tensor) -> UnitScore:
 
 
 def _image(grids: Grids) -> Tensor:
-    """The only grid of a batch, (H, W) int64 on the CPU."""
+    """Returns the only grid of a batch, (H, W) int64 on the CPU."""
     return grids.as_images(grids.cells)[0].cpu()
 
 

@@ -1,8 +1,7 @@
 """The values of grid metrics, as pure functions and as one epoch-exact torchmetrics `Metric`.
 
-`raylab.grid_metrics` says what is counted and which ratios are metrics. All rest on counts summed
-over grids, so a value never depends on how grids are batched, ordered, padded or shared among
-workers.
+`raylab.grid_metrics` defines the counts and the ratios that are metrics. Counts are summed over
+grids first, so no value depends on how grids are batched, ordered, padded or shared among workers.
 
 A (H, W) tensor is one grid, a (B, H, W) tensor a batch; `pad_token` in the target marks cells
 outside its grid.
@@ -38,7 +37,7 @@ def _check_shapes(predictions: Tensor, targets: Tensor) -> None:
 
 
 def _ratio_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
-    """Every ratio whose counts are known, each a float32 scalar, from summed counts."""
+    """Returns every ratio whose counts are known, each a float32 scalar, from summed counts."""
     return {
         name: _divided(
             torch.stack([counts[count] for count in ratio.numerator]).sum(0),
@@ -62,7 +61,7 @@ def _total(counts: Mapping[Count, Tensor]) -> dict[Count, Tensor]:
 def compute_grid_metrics(
     predictions: Tensor, targets: Tensor, pad_token: int = PAD
 ) -> dict[str, Tensor]:
-    """Cell, grid, row and column accuracy of predicted grids.
+    """Returns the cell, grid, row and column accuracy of predicted grids.
 
     Args:
         predictions: (H, W) or (B, H, W) integers.
@@ -92,7 +91,7 @@ def compute_dense_grid_objective(
     w_tol: float = 0.8,
     w_exact: float = 0.2,
 ) -> dict[str, Tensor]:
-    """The weighted sum that selects checkpoints: `{"dense_grid_objective": scalar}`.
+    """Returns the weighted sum that selects checkpoints: `{"dense_grid_objective": scalar}`.
 
     In [0, 1] for accuracies in [0, 1] and weights that sum to 1.
     """
@@ -103,10 +102,10 @@ def compute_dense_grid_objective(
 def compute_copy_metrics_on_batch(
     source: Tensor, target: Tensor, prediction: Tensor, pad_token: int = PAD
 ) -> dict[str, Tensor]:
-    """How well changed cells are found, against copying the source.
+    """Returns metrics of the changed cells, which copying the source would miss.
 
-    Source and target are compared on common (row, column); a target cell that has no source cell
-    counts as changed, whatever is predicted.
+    Source and target are compared by (row, column). A target cell without a source cell counts as
+    changed, whatever is predicted.
 
     Args:
         source: (H', W') or (B, H', W') integers, `pad_token` outside each grid.
@@ -119,8 +118,8 @@ def compute_copy_metrics_on_batch(
         was nothing to change and nothing was changed) and `copy_rate`.
 
     Raises:
-        ValueError: if target and prediction differ in shape, or source holds another number of
-            grids.
+        ValueError: if target and prediction differ in shape, or source holds a different
+            number of grids.
     """
     _check_shapes(prediction, target)
     target, prediction, source = _batched(target), _batched(prediction), _batched(source)
@@ -130,7 +129,7 @@ def compute_copy_metrics_on_batch(
 
 
 def metric_values(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, Tensor]:
-    """Every metric, each a scalar in [0, 1], of grids whose counts are summed.
+    """Returns every metric, each a scalar in [0, 1], from summed counts.
 
     Args:
         counts: (counts,) integers, in the order of `Count`.
@@ -141,7 +140,7 @@ def metric_values(counts: Tensor, weights: Mapping[str, float] | None = None) ->
 
 
 def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) -> dict[str, float]:
-    """The standard error of every metric, over grids taken as independent draws.
+    """Returns the standard error of every metric, over grids taken as independent draws.
 
     A metric R = sum y / sum x over N grids is a ratio estimator. Linearised, its deviations are
     z_i = (y_i - R x_i) / sum x and its standard error is sqrt(N / (N - 1) * sum z_i^2) (Cochran,
@@ -150,12 +149,12 @@ def standard_errors(counts: Tensor, weights: Mapping[str, float] | None = None) 
     its parts.
 
     Args:
-        counts: (N, counts) integers, one row a grid, in the order of `Count`.
+        counts: (N, counts) integers, one row per grid, in the order of `Count`.
         weights: keyword weights of the dense grid objective.
 
     Returns:
-        Standard errors >= 0 by metric: none for N < 2, and none of a metric whose denominator is
-        0, for its value is a convention and no estimate.
+        Standard errors >= 0 by metric. There are none for N < 2, nor for a metric with a
+        denominator of 0, whose value is a convention and not an estimate.
     """
     grids = len(counts)
     if grids < 2:
@@ -198,7 +197,7 @@ class GridMetrics(Metric):
     def __init__(
         self, groups: Sequence[str], weights: Mapping[str, float] | None = None, **kwargs: Any
     ) -> None:
-        """Count by `groups`; `weights` are the keyword weights of the dense grid objective."""
+        """Counts by `groups`; `weights` are the keyword weights of the dense grid objective."""
         super().__init__(**kwargs)
         self.groups, self.weights = tuple(groups), dict(weights or {})
         zeros = torch.zeros(len(self.groups), len(Count), dtype=torch.int64)
@@ -213,15 +212,15 @@ class GridMetrics(Metric):
         solved: Tensor,
         shape_correct: Tensor,
     ) -> None:
-        """Add B grids.
+        """Adds B grids.
 
         Args:
             source: (B, H', W') integers, `PAD` outside each grid.
             target: (B, H, W), likewise.
             prediction: (B, H, W).
             group: (B,) int64, position of each grid's group.
-            solved: (B,) bool, whether free-running decoding gave the exact grid.
-            shape_correct: (B,) bool, whether the predicted height and width are both right.
+            solved: (B,) bool, True where free-running decoding gave the exact grid.
+            shape_correct: (B,) bool, True where the predicted height and width are both right.
         """
         counts = count_grids(prediction, target, PAD)
         counts |= count_changes(source, target, prediction, PAD)
@@ -229,11 +228,11 @@ class GridMetrics(Metric):
         self.counts.index_add_(0, group, torch.stack([counts[count] for count in Count], dim=1))
 
     def compute(self) -> dict[str, Tensor]:
-        """Every metric over all grids, each a scalar in [0, 1]."""
+        """Returns every metric over all grids, each a scalar in [0, 1]."""
         return metric_values(self.counts.sum(0), self.weights)
 
     def by_group(self) -> dict[str, GroupMetrics]:
-        """Every metric of each group that has a grid, with `compositional_gap`.
+        """Returns every metric of each group that has a grid, with `compositional_gap`.
 
         The gap is cell accuracy minus grid accuracy, over the grids of all workers.
         """

@@ -29,7 +29,7 @@ LOSS_CHECK_STEPS = 32
 
 
 class UncheckedStep(NamedTuple):
-    """What must be told of a training step if its loss is not finite."""
+    """A training step whose loss is not checked yet, with the facts for an error message."""
 
     step: int
     loss: Tensor
@@ -40,7 +40,7 @@ class UncheckedStep(NamedTuple):
 def grid_loss(
     prediction: Logits, cells: Tensor, sizes: Tensor, shape_weight: float = 0.1
 ) -> Tensor:
-    """Mean cross-entropy of a target cell, plus `shape_weight` times that of height and width.
+    """Returns the mean cross-entropy per cell plus `shape_weight` times that of the size.
 
     Args:
         prediction: logits, in any floating-point type.
@@ -56,7 +56,7 @@ def grid_loss(
 
 
 class ArcModule(pl.LightningModule):
-    """Trains a grid model and reports the epoch-exact grid metrics.
+    """Trainer of a grid model that reports the epoch-exact grid metrics.
 
     Teacher-forced, the published protocol: `val_grid_accuracy`, `val_cell_accuracy`,
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
@@ -74,7 +74,7 @@ class ArcModule(pl.LightningModule):
         group_of_task: Tensor,
         trained_on: Iterable[str],
     ) -> None:
-        """Build the model from `training.seed`.
+        """Builds the model from `training.seed`.
 
         Args:
             model: architecture and sizes.
@@ -89,7 +89,7 @@ class ArcModule(pl.LightningModule):
         self.model_config, self.training_config = model, training
         self.task_ids = tuple(task_ids)
         self.trained_on: frozenset[str] | None = frozenset(trained_on)
-        """Ids of all tasks that the weights were trained on, None where that is not known."""
+        """Ids of all tasks that the weights were trained on; None if unknown."""
         self.model = build_model(model)
         self.metrics = GridMetrics(groups, training.objective.model_dump())
         self.register_buffer("group_of_task", group_of_task, persistent=False)
@@ -97,14 +97,14 @@ class ArcModule(pl.LightningModule):
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self.run_id: str | None = None
-        """Id of the run that trains, which its checkpoints carry."""
+        """Id of the training run, stored in its checkpoints."""
         self._unchecked: deque[UncheckedStep] = deque()
 
     def start_from(self, checkpoint: Checkpoint) -> None:
-        """Take over the weights of `checkpoint` and what they were trained on.
+        """Takes over the weights of `checkpoint` and what they were trained on.
 
         Raises:
-            CheckpointError: the checkpoint is of another model.
+            CheckpointError: the checkpoint is of a different model.
         """
         load_weights(self.model, self.model_config, checkpoint)
         if self.trained_on is None or checkpoint.trained_on is None:
@@ -114,13 +114,14 @@ class ArcModule(pl.LightningModule):
 
     @property
     def learning_rate(self) -> float:
-        """Of the step in progress."""
+        """The learning rate of the current step."""
         return float(self.trainer.optimizers[0].param_groups[0]["lr"])
 
     def configure_optimizers(self) -> Any:
-        """Adam with cosine warm restarts, stepped once an epoch."""
+        """Returns Adam with cosine warm restarts, stepped once per epoch."""
         config = self.training_config
-        # Fused Adam unscales float16 gradients itself, after the clipping that needs them unscaled.
+        # Fused Adam unscales float16 gradients itself, but only after clipping, which needs them
+        # unscaled.
         optimizer = torch.optim.Adam(
             self.parameters(),
             lr=config.lr,
@@ -142,21 +143,21 @@ class ArcModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the norm of the gradient.
+        """Clips the norm of the gradient.
 
-        Lightning's own clipping refuses a fused optimiser under any mixed precision, though only
-        float16 has scaled gradients, and these are unscaled by now.
+        Lightning's own clipping refuses a fused optimiser under any mixed precision. Only float16
+        scales gradients, and they are unscaled by now.
         """
         assert gradient_clip_val is not None
         nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
     def on_train_epoch_start(self) -> None:
-        """Tie dropout to (seed, epoch, worker), so that a resumed run repeats an unbroken one."""
+        """Seeds dropout by (seed, epoch, worker), so that a resumed run repeats an unbroken one."""
         seed = (self.training_config.seed, self.current_epoch, self.global_rank)
         torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Mean loss of a target cell plus the weighted loss of height and width."""
+        """Returns the mean loss per target cell plus the weighted loss of height and width."""
         weight = self.training_config.shape_loss_weight
         loss = grid_loss(self.model(batch), batch.target.cells, batch.target.sizes, weight)
         step = UncheckedStep(self.global_step, loss.detach(), self.learning_rate, batch.tasks)
@@ -167,22 +168,22 @@ class ArcModule(pl.LightningModule):
         return loss
 
     def on_validation_start(self) -> None:
-        """Refuse to validate, and so to keep, weights that a non-finite loss has spoilt."""
+        """Refuses to validate, and so to save, weights that a non-finite loss has spoilt."""
         self._check_losses()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Count one batch."""
+        """Counts one batch."""
         count_batch(self.model, batch, self.group_of_task[batch.tasks], self.metrics)
 
     def on_validation_epoch_end(self) -> None:
-        """Log every metric of the epoch, over all workers."""
+        """Logs every metric of the epoch, over all workers."""
         values = self.metrics.compute()
         self.group_table = self.metrics.by_group()
         self.metrics.reset()
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add what a reader needs to rebuild the model."""
+        """Adds what a reader needs to rebuild the model."""
         checkpoint["raylab"] = {
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
@@ -191,10 +192,10 @@ class ArcModule(pl.LightningModule):
         }
 
     def _check_losses(self) -> None:
-        """Look at the losses since the last look; every so often, for each look stalls a GPU.
+        """Checks the losses since the last check; not at every step, because a check stalls a GPU.
 
         Raises:
-            NonFiniteLossError: on every worker alike, so that none waits for the others.
+            NonFiniteLossError: a loss is not finite; raised on all workers, so that none waits.
         """
         steps = list(self._unchecked)
         self._unchecked.clear()
@@ -218,7 +219,7 @@ class ArcModule(pl.LightningModule):
 
 
 def _of_any_worker(message: str | None) -> str:
-    """The first message that any worker has; every worker calls this."""
+    """Returns the first message of any worker; all workers must call this."""
     messages = [message]
     if dist.is_available() and dist.is_initialized():
         messages = [None] * dist.get_world_size()

@@ -1,4 +1,4 @@
-"""In which floating-point numbers a machine computes."""
+"""The floating-point precision that a machine computes in."""
 
 import torch
 
@@ -6,7 +6,7 @@ from raylab.config.arc import Precision
 
 
 def hardware_precision(wanted: Precision) -> Precision:
-    """`wanted`, with `auto` resolved for this machine: bfloat16 where it is computed natively."""
+    """Returns `wanted`; `auto` becomes bfloat16 where this machine computes in it natively."""
     if wanted is not Precision.AUTO:
         return wanted
     if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""The records that training, scoring and picturing leave; reports read them without torch."""
+"""The records that training, scoring and picturing leave. Reports read them without torch."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -30,9 +30,9 @@ class Epoch(Part):
     train_loss: float
     """Mean loss of the epoch."""
     learning_rate: float
-    """During the epoch."""
+    """Learning rate during the epoch."""
     samples_per_second: float
-    """In training, over all workers."""
+    """Training speed, over all workers."""
     train_seconds: float
     """Duration of training."""
     validation_seconds: float
@@ -42,11 +42,11 @@ class Epoch(Part):
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """The epoch of a flat row, as `row` returns it."""
+        """Returns the epoch of a flat row, as `row` returns it."""
         return cls.model_validate(_nested(row))
 
     def row(self) -> dict[str, float]:
-        """All values in one mapping, metrics with the prefix `val_`, as curves and logs take it."""
+        """Returns all values in one flat mapping for curves and logs, metrics prefixed `val_`."""
         own = self.model_dump(include=set(Epoch.model_fields) - {"validation"})
         return own | {f"{VALIDATION}{name}": value for name, value in self.validation.items()}
 
@@ -61,7 +61,7 @@ class BestEpoch(Epoch):
 
 
 class TrainingMetrics(Record):
-    """What a training measured so far, in its `metrics.json`."""
+    """Measurements of a training so far: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
 
@@ -84,12 +84,12 @@ class TrainingMetrics(Record):
 
 
 class PipelineMetrics(Record):
-    """What the trainings of a pipeline measured, in its `metrics.json`."""
+    """Measurements of the trainings of a pipeline: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
 
     models: Mapping[str, TrainingMetrics]
-    """Those trained so far, by name."""
+    """The models trained so far, by name."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
@@ -101,7 +101,7 @@ class PipelineMetrics(Record):
 
 
 class EvaluationMetrics(Record):
-    """Mean scores of an evaluation, in its `metrics.json`."""
+    """Mean scores of an evaluation: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
 
@@ -117,7 +117,7 @@ class EvaluationMetrics(Record):
 
 
 class PredictedGrid(Part):
-    """What a model, decoding on its own, answered to a task."""
+    """The free-running answer of a model to a task."""
 
     grid: GridRows
     solved: bool
@@ -131,7 +131,7 @@ class Example(Part):
     input: GridRows
     target: GridRows
     predictions: Mapping[str, PredictedGrid]
-    """By model."""
+    """Answers by model."""
 
 
 class Examples(Record):
@@ -148,7 +148,7 @@ class Examples(Record):
 
 
 def _nested_training(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `TrainingMetrics`, of one whose epochs are flat rows."""
+    """Returns the content of `TrainingMetrics`, made of content whose epochs are flat rows."""
     history: list[Mapping[str, Any]] = content.get("history", [])
     return {
         **content,
@@ -173,7 +173,7 @@ def _nested_best(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `Epoch`, of a flat row whose metrics begin with `val_`."""
+    """Returns the content of `Epoch`, made of a flat row whose metrics begin with `val_`."""
     own = Epoch.model_fields.keys() & row.keys()
     return {key: row[key] for key in own} | {
         "validation": {

@@ -12,13 +12,13 @@ from raylab.runs.eval_logs import EvalLog, read_score
 FILE_THREADS = 16
 
 MissingUnits = Mapping[ModelOnGeneration, tuple[str, ...]]
-"""The units without a file, of the pairs that lack any."""
+"""Units without a file, by pair of model and generation; complete pairs are left out."""
 UnitAccuracies = dict[ModelOnGeneration, dict[str, float]]
-"""The accuracy of every unit with a file."""
+"""Accuracy of every unit with a file, by pair of model and generation."""
 
 
 def missing_units(scoring: Scoring) -> MissingUnits:
-    """The units that have no file yet.
+    """Returns the units that have no file yet.
 
     Raises:
         DataError: The tree cannot be listed.
@@ -33,10 +33,10 @@ def missing_units(scoring: Scoring) -> MissingUnits:
 
 
 def read_accuracies(scoring: Scoring, missing: MissingUnits) -> UnitAccuracies:
-    """The accuracies in the files that are there; every pair has an entry.
+    """Returns the accuracies in the existing files; every pair has an entry.
 
     Raises:
-        RunError: A file is no score that can be used.
+        RunError: A file holds no usable score.
         DataError: A file cannot be read.
     """
     plan = scoring.plan
@@ -93,14 +93,14 @@ def _accuracy_in(scoring: Scoring, pair: ModelOnGeneration, unit: str) -> float:
         accuracy = read_score(file, name)
     if isinstance(accuracy, str):
         raise RunError(
-            f"{scoring.tree / name} cannot be used ({accuracy}): remove it, and resume=true makes "
+            f"{scoring.tree / name} cannot be used ({accuracy}): remove it, and resume=true writes "
             "it again"
         )
     return accuracy
 
 
 def _logged_metrics(score: UnitScore, chosen: str) -> dict[str, float]:
-    """`accuracy` and `stderr` are those of the `chosen` metric; all go by their names too."""
+    """Returns all metrics by name, and the `chosen` one as `accuracy` and `stderr` too."""
     errors = {f"{name}_stderr": error for name, error in score.standard_errors.items()}
     logged = {"accuracy": score.metrics[chosen], **score.metrics, **errors}
     if chosen in score.standard_errors:

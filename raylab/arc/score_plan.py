@@ -1,4 +1,4 @@
-"""The plan of an evaluation: which tasks are scored, of which checkpoints, and what is refused.
+"""The plan of an evaluation: the tasks and checkpoints to score, and the checks on them.
 
 The scores are a tree of Inspect AI eval logs, `<subdir>/<model>/<generation>/<unit>.json`;
 `<subdir>.json` beside it is the plan.
@@ -30,21 +30,21 @@ Units = Mapping[str, tuple[str, ...]]
 
 
 class CheckpointFile(Part):
-    """What tells whether a checkpoint file is still the same, without reading it."""
+    """The identity of a checkpoint file, compared without reading it."""
 
     checkpoint: str
     """Its URI."""
     bytes: int | None
     modified: str | None
-    """Time of the last change in ISO 8601; None where the filesystem does not tell."""
+    """Time of the last change in ISO 8601; None if the filesystem does not record it."""
 
     @classmethod
     def at(cls, uri: str) -> Self:
-        """The file at a URI.
+        """Returns the file at a URI.
 
         Raises:
-            CheckpointError: There is none.
-            DataError: It cannot be told whether there is one.
+            CheckpointError: There is no file.
+            DataError: The filesystem cannot be read.
         """
         info = Place.at(uri).info()
         if info.type != fs.FileType.File:
@@ -53,12 +53,12 @@ class CheckpointFile(Part):
         return cls(checkpoint=uri, bytes=info.size, modified=modified)
 
     def __str__(self) -> str:
-        """The file and its age."""
+        """Returns the file and its age."""
         return f"{self.checkpoint}, changed {self.modified}"
 
 
 class ScorePlan(Record):
-    """What a score tree is of, beside it as `<subdir>.json`."""
+    """The plan of a score tree, kept beside it as `<subdir>.json`."""
 
     file: ClassVar[str] = f"{SCORES}.json"
 
@@ -88,10 +88,10 @@ class Scoring:
     """A plan and the run that its scores belong to.
 
     Attributes:
-        plan: What is scored.
-        tree: The run.
+        plan: The models, generations and units to score.
+        tree: The run that holds the score tree.
         subdir: Directory of the score tree within the run.
-        checkpoints: Those that had to be read to tell what is scored, by model.
+        checkpoints: The checkpoints that planning had to read, by model.
     """
 
     plan: ScorePlan
@@ -100,28 +100,28 @@ class Scoring:
     checkpoints: Mapping[str, Checkpoint]
 
     def file(self, pair: ModelOnGeneration, unit: str) -> str:
-        """The name of a score file within the run."""
+        """Returns the name of a score file within the run."""
         return f"{self.subdir}/{'/'.join(pair)}/{file_name(unit)}.json"
 
     def data(self, generation: str, units: Iterable[str]) -> DataConfig:
-        """The tasks of some units in a generation."""
+        """Returns the data configuration of some units in a generation."""
         tasks = sorted(task for unit in units for task in self.plan.units[unit])
-        # They are chosen already, so that none is passed over.
+        # The tasks are already chosen, so none may be skipped.
         chosen = {"tasks": tuple(tasks), "every": 1}
         return self.plan.generations[generation].model_copy(update=chosen)
 
     def unit_of_task(self, units: Iterable[str]) -> dict[str, str]:
-        """The unit of each task of some units."""
+        """Returns the unit of each task of some units."""
         return {task: unit for unit in units for task in self.plan.units[unit]}
 
 
 def generation_configs(
     generations: Sequence[Generation], data: DataConfig
 ) -> dict[str, DataConfig]:
-    """The data of every generation, by its name: `published`, `seed-<n>` or an archive's name.
+    """Returns the data by generation: `published`, `seed-<n>` or the name of an archive.
 
     Raises:
-        ConfigError: An archive is given for a packaged source, or two have one name.
+        ConfigError: An archive is given for a packaged source, or two have the same name.
     """
     configs: dict[str, DataConfig] = {}
     for generation in generations:
@@ -143,23 +143,23 @@ def plan_scoring(
     tree: Run,
     subdir: str = SCORES,
 ) -> Scoring:
-    """Plans what is scored, and notes it beside the score tree.
+    """Plans the scores and writes the plan beside the score tree.
 
-    All models are scored on the same tasks: those that none of them was trained on, unless
-    `scoring.include_seen`. A tree that was begun keeps its units; models may be added that were
-    trained on none of them.
+    All models are scored on the same tasks: those that none of them was trained on, or all with
+    `scoring.include_seen`. A tree that was begun keeps its units. Models may be added to it if they
+    were trained on none of its tasks.
 
     Args:
         models: Checkpoint file of each model, a path or URI, by its name in the tree.
         generations: As in `EvaluateConfig`.
         data: The tasks.
-        scoring: What a file is about and which metric is its accuracy.
+        scoring: The unit of a file and the metric that is its accuracy.
         tree: The run that the scores belong to.
         subdir: Directory of the tree within the run.
 
     Raises:
         DataError: The tasks cannot be used, or none is left to score.
-        CheckpointError: A checkpoint cannot be read, or does not tell what it was trained on.
+        CheckpointError: A checkpoint cannot be read, or does not record what it was trained on.
         RunError: The tree holds scores of other checkpoints or settings.
         ConfigError: The generations cannot be used.
     """
@@ -210,7 +210,7 @@ def _choose_units(
     if not unseen:
         raise DataError(
             f"all {len(tasks)} tasks of data.source={data.source} were trained on by one of the "
-            f"models {', '.join(checkpoints)}: score them all the same with "
+            f"models {', '.join(checkpoints)}: score them anyway with "
             "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
         )
     log_line(
@@ -250,8 +250,8 @@ def _refuse_other_settings(
     ):
         if had != now:
             raise RunError(
-                f"{tree / name} is of other {key}: {_plain(had)}, now {_plain(now)}; set them as "
-                "they were, or choose another name="
+                f"{tree / name} is of other {key}: {_plain(had)}, now {_plain(now)}; set them "
+                "back, or choose another name="
             )
 
 

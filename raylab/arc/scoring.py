@@ -1,4 +1,4 @@
-"""How a batch is scored: the one code of training's validation and of evaluation."""
+"""The scoring of a batch, shared by validation in training and by evaluation."""
 
 from torch import Tensor
 
@@ -10,16 +10,16 @@ from raylab.arc.models.base import GridModel
 
 
 def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetrics) -> None:
-    """Predict a batch and add its counts to `metrics`.
+    """Predicts a batch and adds its counts to `metrics`.
 
-    Cells are predicted teacher-forced, the published protocol; height and width from what is known
-    before the first cell; whether a grid is solved by free-running greedy decoding.
+    Cells are predicted teacher-forced, as in the published protocol, and height and width from what
+    is known before the first cell. Free-running greedy decoding decides which grids are solved.
 
     Args:
-        model: in evaluation mode, on the device of the batch.
+        model: a model in evaluation mode, on the device of the batch.
         batch: B queries.
         group: (B,) int64 position of each query's group in `metrics`.
-        metrics: on the device of the batch.
+        metrics: the metrics to add to, on the device of the batch.
     """
     prediction = model(batch)
     cells = prediction.cells.argmax(dim=-1)

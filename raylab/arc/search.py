@@ -1,4 +1,4 @@
-"""From a search space to the training runs of its trials."""
+"""Draws from a search space, and the training runs made of them."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ KEEP_PROBABILITY = 0.5
 
 
 def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
-    """Ask `trial` for an architecture, for the keys of that one alone, and for the training."""
+    """Draws an architecture, its own keys and the training keys from `trial`."""
     architecture = str(trial.suggest_categorical(ARCHITECTURE, list(space.model)))
     drawn: Drawn = {ARCHITECTURE: architecture}
     for name, domain in _domains(space, architecture).items():
@@ -25,7 +25,7 @@ def draw(space: SearchSpace, trial: optuna.trial.BaseTrial) -> Drawn:
 
 
 def draw_population(config: TuneConfig) -> list[Drawn]:
-    """`config.trials` draws at random, by `config.seed`."""
+    """Returns `config.trials` random draws, seeded by `config.seed`."""
     study = optuna.create_study(sampler=sampler(Search.RANDOM, config.seed))
     for point in first_points(config.space):
         study.enqueue_trial(point)
@@ -33,21 +33,21 @@ def draw_population(config: TuneConfig) -> list[Drawn]:
 
 
 def first_points(space: SearchSpace) -> list[Drawn]:
-    """What is fixed of the first draws: each architecture comes once before chance decides."""
+    """Returns the fixed part of the first draws, so that each architecture is tried once."""
     return [{ARCHITECTURE: architecture} for architecture in space.model]
 
 
 def sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
-    """The sampler of `search`; TPE learns which keys go with which architecture."""
+    """Returns the sampler of `search`; TPE learns which keys go with which architecture."""
     if search is Search.TPE:
         return optuna.samplers.TPESampler(seed=seed)
     return optuna.samplers.RandomSampler(seed=seed)
 
 
 def perturb(space: SearchSpace, drawn: Drawn, generator: random.Random) -> Drawn:
-    """`drawn` with some training keys moved within their domains; the model is kept.
+    """Returns `drawn` with some training keys moved within their domains; the model is kept.
 
-    A key is kept with probability 0.5; else a number is multiplied by 0.8 or 1.25, within its
+    A key is kept with probability 0.5. Otherwise a number is multiplied by 0.8 or 1.25 within its
     bounds, and a choice moves to a neighbour (Jaderberg et al. 2017, arXiv 1711.09846).
     """
     moved = dict(drawn)
@@ -58,16 +58,16 @@ def perturb(space: SearchSpace, drawn: Drawn, generator: random.Random) -> Drawn
 
 
 def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -> TrainConfig:
-    """The training run of a trial.
+    """Returns the training run of a trial.
 
     Raises:
-        pydantic.ValidationError: the drawn values do not go together.
+        pydantic.ValidationError: the drawn values are not valid together.
     """
     architecture = str(drawn[ARCHITECTURE])
     model = _below(drawn, architecture)
     training = config.training.model_dump() | _below(drawn, "training")
     if config.search is Search.POPULATION:
-        # Any epoch may be taken over by another trial.
+        # Another trial may take over the weights of any epoch.
         training |= {"keep_checkpoints": config.training.epochs, "patience": None}
     return TrainConfig.model_validate(
         {

@@ -1,4 +1,4 @@
-"""What a sweep leaves: its trials, why some failed, and how they rank."""
+"""The records of a sweep: its trials by rank, and the failures."""
 
 import hashlib
 import json
@@ -21,14 +21,14 @@ Drawn = dict[str, Scalar]
 
 
 def describe(drawn: Drawn) -> str:
-    """A draw on one line: the architecture, then its keys, numbers to three digits."""
+    """Returns a draw on one line: the architecture, then its keys, numbers to three digits."""
     keys = [key for key in drawn if key != ARCHITECTURE]
     values = [f"{key.rpartition('.')[2]}={_short(drawn[key])}" for key in keys]
     return " ".join([str(drawn[ARCHITECTURE]), *values])
 
 
 class TrialFailure(Record):
-    """Why a trial could not be trained."""
+    """The reason why a trial could not be trained."""
 
     file: ClassVar[str] = "failure.json"
 
@@ -52,7 +52,7 @@ class Origin(Part):
 
 
 class TrialPointer(Origin):
-    """Where the weights of a trial lie after an epoch, which Ray Tune hands to other trials."""
+    """The location of a trial's weights after an epoch, which Ray Tune hands to other trials."""
 
     run: str
     """Name of the run, below the sweep's trials."""
@@ -62,14 +62,14 @@ class TrialPointer(Origin):
 
 
 class Trained(Part):
-    """What the training of a trial came to."""
+    """The result of training a trial."""
 
     score: float
     """The highest value of the monitored metric."""
     epoch: int
-    """The epoch of that."""
+    """The epoch with that value."""
     cell_accuracy: float
-    """At the same epoch."""
+    """Cell accuracy at the same epoch."""
     epochs: int
     """Epochs trained."""
     parameters: int
@@ -83,15 +83,15 @@ class Trial(Part):
     trial: str
     """Name of its run, below the sweep's trials."""
     drawn: Drawn | None
-    """None where it was not begun."""
+    """The drawn values; None if the trial was not begun."""
     trained: Trained | None
-    """None where it failed or finished no epoch."""
+    """The result; None if it failed or finished no epoch."""
     failure: str | None
-    """Why it failed."""
+    """The reason why it failed; None if it did not."""
 
     @property
     def description(self) -> str:
-        """What was drawn, on one line."""
+        """The drawn values on one line."""
         return describe(self.drawn) if self.drawn else "-"
 
 
@@ -105,7 +105,7 @@ class SweepMetrics(Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests what a training came to, which files from before schema versions have flat."""
+        """Nests the results of training, which are flat in files from before schema versions."""
         if version != 0:
             return None
         rows: list[Mapping[str, Any]] = content.get("trials", [])
@@ -113,13 +113,13 @@ class SweepMetrics(Record):
 
 
 def trial_runs(run: Run) -> list[Run]:
-    """The training runs of a sweep, by name."""
+    """Returns the training runs of a sweep, by name."""
     trials = run / TRIALS
     return [Run.at(trials / name) for name in trials.names()]
 
 
 def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetrics:
-    """Every run of the trials `ids`, best first and failed ones last.
+    """Returns all runs of the trials `ids`, best first and failed ones last.
 
     Raises:
         RunError: A file of a trial cannot be used.
@@ -131,16 +131,16 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
 
 
 def history_of(run: Run, trial: Trial) -> list[dict[str, float]]:
-    """The epochs of a trial of the sweep `run`, as flat rows."""
+    """Returns the epochs of a trial of the sweep `run`, as flat rows."""
     metrics = Run.at(run / TRIALS / trial.trial).read_record(TrainingMetrics)
     return [] if metrics is None else metrics.rows
 
 
 def segment(trial: str, drawn: Drawn, pointer: TrialPointer | None) -> tuple[str, Origin | None]:
-    """The run that a trial is in, and the checkpoint of another trial that the run starts from.
+    """Returns the run of a trial, and the checkpoint of another trial that it starts from.
 
-    Population-based training hands a trial the pointer of another one, whose settings it may have
-    unchanged; every such handover is a run of its own.
+    Population-based training hands a trial the pointer of another one, perhaps with the same
+    settings. Each such handover starts a new run.
     """
     if pointer is None:
         return trial, None
@@ -177,14 +177,14 @@ def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
 
 
 def _rank(trial: Trial) -> tuple[bool, float, float, str]:
-    """Best score first; among equals, such as the zeros of a short sweep, by cell accuracy."""
+    """Returns the sort key: best score first; cell accuracy breaks ties, common in short sweeps."""
     if trial.trained is None:
         return True, 0.0, 0.0, trial.trial
     return False, -trial.trained.score, -trial.trained.cell_accuracy, trial.trial
 
 
 def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:
-    """What was searched of a trial's configuration, as trained."""
+    """Returns the searched values of a trial, as recorded in its configuration."""
     config = TrainConfig.model_validate(record.config)
     architecture = config.model.architecture
     model, training = (part.model_dump(mode="json") for part in (config.model, config.training))
@@ -196,7 +196,7 @@ def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:
 
 
 def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `Trial`, of a flat row."""
+    """Returns the content of `Trial`, made of a flat row."""
     trained = {key: value for key, value in row.items() if key in Trained.model_fields}
     return {
         **{key: value for key, value in row.items() if key not in trained},

@@ -1,4 +1,4 @@
-"""Trained models by what users call them: checkpoint files, runs, pipelines and sweeps."""
+"""Trained models as users name them: checkpoint files, runs, pipelines and sweeps."""
 
 import logging
 import re
@@ -22,7 +22,7 @@ UNSAFE_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]')
 
 @dataclass(frozen=True)
 class _Found:
-    """A checkpoint with its name, and a longer one where that name is not its alone."""
+    """A checkpoint, its name, and a longer name in case two models share the short one."""
 
     name: str
     longer: str
@@ -30,16 +30,16 @@ class _Found:
 
 
 def find_models(given: Sequence[str], storage: str) -> dict[str, str]:
-    """The checkpoint file of every model, by the name it has in a score tree.
+    """Returns the checkpoint file of every model, by its name in a score tree.
 
     Args:
         given: checkpoint files, and runs of `train`, `pipeline` (all its models) and `tune` (all
-            its trials that have a checkpoint), each a URI, a name under `storage` or a path.
+            its trials with a checkpoint), each a URI, a name under `storage` or a path.
         storage: the directory of runs.
 
     Raises:
         RunError: there is no such run or file, it holds no trained model, two models would have
-            one name, or one checkpoint is given twice.
+            the same name, or a checkpoint is given twice.
     """
     found = [model for text in given for model in _models_at(_location(text, storage))]
     names = Counter(file_name(model.name).casefold() for model in found)
@@ -146,21 +146,21 @@ def _longer_name(run: Run) -> str:
 
 
 def _best_checkpoint(run: Run) -> str | None:
-    """The file of a training run's best checkpoint; None before its first epoch is finished."""
+    """Returns the file of a run's best checkpoint; None before its first epoch is finished."""
     metrics = run.read_record(TrainingMetrics)
     return None if metrics is None else str(run / metrics.best.checkpoint)
 
 
 def file_name(name: str) -> str:
-    """`name` as a part of a path on any filesystem, and none that readers of trees pass over."""
+    """Returns `name` as a file name that any filesystem takes and readers of trees do not skip."""
     return UNSAFE_IN_NAMES.sub("-", name).lstrip(".") or "-"
 
 
 def fetch_checkpoint(uri: str) -> Checkpoint:
-    """The checkpoint at a path or URI, or the best one of the training run there.
+    """Returns the checkpoint at a path or URI, or the best one of the training run there.
 
     Raises:
-        CheckpointError: there is none, or it cannot be used.
+        CheckpointError: there is no checkpoint, or it cannot be used.
         ConfigError: no filesystem opens the URI.
     """
     if _is_checkpoint(Place.at(uri)):

@@ -1,4 +1,4 @@
-"""One training run put together: data, module and trainer. Where it runs is the caller's."""
+"""The parts of a training run: data, module and trainer. The caller decides where it runs."""
 
 import time
 from collections.abc import Sequence
@@ -27,15 +27,15 @@ class PlannedData(pl.LightningDataModule):
     """Loaders over a training plan and a validation plan."""
 
     def __init__(self, train: BatchPlan, val: BatchPlan, *, processes: int = 0) -> None:
-        """Build batches in `processes` beside the training, or within it."""
+        """Builds batches in `processes` worker processes; 0 builds them in the training process."""
         super().__init__()
         self.train, self.val, self.processes = train, val, processes
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Batches of the epoch the trainer is in, which Lightning would only say too late.
+        """Returns the batches of the trainer's current epoch.
 
-        On resume it makes the iterator before it sets the epoch, and a loader with processes asks
-        for its first batches at once.
+        The epoch is set here because Lightning sets it too late: on resume it creates the iterator
+        first, and a loader with processes asks for its first batches at once.
         """
         if self.trainer is not None:
             progress = cast("Any", self.trainer.fit_loop.epoch_progress)
@@ -43,7 +43,7 @@ class PlannedData(pl.LightningDataModule):
         return self._loader(self.train)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Batches of the validation pairs."""
+        """Returns the batches of the validation pairs."""
         return self._loader(self.val)
 
     def _loader(self, plan: BatchPlan) -> DataLoader[Batch]:
@@ -52,14 +52,14 @@ class PlannedData(pl.LightningDataModule):
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a trainer fits."""
+    """The module and the data that a trainer fits."""
 
     module: ArcModule
     data: PlannedData
 
 
 def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Experiment:
-    """Load and split the data and build the module, for worker `rank` of `world`.
+    """Loads and splits the data and builds the module for worker `rank` of `world`.
 
     Raises:
         DataError: the tasks or their split cannot be used.
@@ -101,13 +101,13 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
 
 
 class EpochRecorder(pl.Callback):
-    """Keeps the metrics and times of every epoch, as part of each checkpoint.
+    """Recorder of the metrics and times of every epoch, saved with each checkpoint.
 
     Add it before any callback that reads `metrics` or saves a checkpoint.
     """
 
     def __init__(self, monitor: str, samples: int) -> None:
-        """Record epochs of `samples` training pairs, over all workers; `monitor` names the best."""
+        """Records epochs of `samples` pairs over all workers; `monitor` selects the best."""
         self.monitor, self.samples = monitor, samples
         self.history: list[Epoch] = []
         self.best: BestEpoch | None = None
@@ -117,7 +117,7 @@ class EpochRecorder(pl.Callback):
 
     @property
     def metrics(self) -> TrainingMetrics:
-        """All that was recorded; there is an epoch."""
+        """The record so far; needs at least one finished epoch."""
         assert self.best is not None
         return TrainingMetrics(
             parameters=self._parameters,
@@ -127,36 +127,36 @@ class EpochRecorder(pl.Callback):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The record of the epochs, which a resumed run goes on with."""
+        """Returns the record of the epochs, which a resumed run continues."""
         return {"metrics": self.metrics.content()} if self.history else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the record of the checkpoint."""
+        """Restores the record of the checkpoint."""
         metrics = TrainingMetrics.of_content(state_dict.get("metrics") or _older_state(state_dict))
         assert metrics is not None
         self.history, self.best = list(metrics.history), metrics.best
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Count the parameters."""
+        """Counts the parameters."""
         self._parameters = sum(parameter.numel() for parameter in pl_module.parameters())
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock; note the learning rate, which is stepped before validation."""
+        """Starts the clock and notes the learning rate, which is stepped before validation."""
         assert isinstance(pl_module, ArcModule)
         self._learning_rate = pl_module.learning_rate
         self._since = time.perf_counter()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Training of the epoch is over."""
+        """Stops the clock of training."""
         now = time.perf_counter()
         self._train_seconds, self._since = now - self._since, now
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Validation is over."""
+        """Stops the clock of validation."""
         self._validation_seconds = time.perf_counter() - self._since
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Add the row of the epoch; among equals the later one is the best, as Ray Train has it."""
+        """Adds the epoch; of equally good epochs the latest is the best, as in Ray Train."""
         assert isinstance(pl_module, ArcModule)
         epoch = Epoch.of_row(
             {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -177,7 +177,7 @@ class EpochRecorder(pl.Callback):
 
 
 def _older_state(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of checkpoints from before schema versions, as the record of that time."""
+    """Returns the state in checkpoints from before schema versions in the form of their record."""
     best = state["best"]
     best = {**best, "checkpoint": checkpoint_path(best["epoch"])}
     return {**state, "parameters": 0, "best": best, "last": state["history"][-1]}
@@ -186,10 +186,10 @@ def _older_state(state: dict[str, Any]) -> dict[str, Any]:
 def build_trainer(
     config: TrainConfig, *, callbacks: Sequence[pl.Callback] = (), **placement: Any
 ) -> pl.Trainer:
-    """A trainer for `config`; `placement` are Lightning's accelerator, strategy and plugins.
+    """Returns a trainer; `placement` holds Lightning's accelerator, strategy and plugins.
 
-    It validates each epoch, stops early on `config.training.monitor`, and leaves checkpoints,
-    logs and progress to `callbacks`.
+    It validates after each epoch and stops early on `config.training.monitor`. Checkpoints, logs
+    and progress are up to `callbacks`.
     """
     training = config.training
     stop = (
@@ -211,5 +211,5 @@ def build_trainer(
 
 
 def _early_stopping(monitor: str, patience: int) -> EarlyStopping:
-    # Checked after validation, so that a checkpoint of the epoch's end holds the count.
+    # Checked after validation, so that the checkpoint at the end of an epoch holds the count.
     return EarlyStopping(monitor, mode="max", patience=patience, check_on_train_epoch_end=False)

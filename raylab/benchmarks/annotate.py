@@ -53,9 +53,9 @@ class AnnotationRound(Part):
     memory_mb: float
     """Largest memory of this process and the actors, in MiB."""
     bare_calls_per_second: float | None = None
-    """None where the bare loop is left out."""
+    """Calls per second of the bare loop; None if it is left out."""
     ratio: float | None = None
-    """Calls per second to those of the bare loop."""
+    """Calls per second divided by those of the bare loop."""
 
 
 class AnnotateBenchmark(Record):
@@ -68,8 +68,8 @@ class AnnotateBenchmark(Record):
 def benchmark_annotate(config: BenchmarkConfig) -> None:
     """Times annotation against a bare loop that makes the same calls, and writes `metrics.json`.
 
-    Both are answered by a chat server in a process of its own on this machine. Before a clock runs,
-    Ray's actors have imported what they need and run a few cases. Each round has new cases, so that
+    Both call a chat server in its own process on this machine. Before the clock starts, Ray's
+    actors have imported what they need and run a few cases. Each round has new cases, so that
     nothing is answered from the archive.
 
     Raises:
@@ -117,7 +117,7 @@ def annotation_of(config: BenchmarkConfig, run: Run, url: str, number: str) -> A
 
 
 def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
-    """Annotates so many cases once the actors are warm; returns their speed and memory."""
+    """Annotates `total` cases with warm actors; returns the speed and memory."""
     name = str(annotation.name)
     location = f"{annotation.storage}/{name}.db"
     cases = select_cases(
@@ -146,7 +146,7 @@ def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
 
 
 class _Memory:
-    """The largest memory of this process and Ray's workers below it, read every second."""
+    """Sampler of the peak memory of this process and its Ray workers, once per second."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -179,7 +179,7 @@ def _resident_bytes() -> int:
 
 
 def _bare_calls_per_second(config: BenchmarkConfig, annotation: AnnotateConfig) -> float:
-    """Times the bare loop on the calls that the protocol makes of other cases."""
+    """Times the bare loop on the calls that the protocol makes for other cases."""
     path = Path(f"{annotation.storage}/bare-{annotation.name}.jsonl")
     write_cases(path, config.cases, f"bare-{annotation.name}")
     cases = read_cases(str(path), choose_codebook(annotation.protocol))

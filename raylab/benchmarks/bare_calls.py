@@ -17,7 +17,7 @@ from raylab.taxonomies import choose_codebook
 
 
 def protocol_calls(cases: Iterable[Case], config: AnnotateConfig) -> list[ChatRequest]:
-    """Returns every call that the protocol makes of these cases with the server's answers."""
+    """Returns every call that the protocol makes for these cases, given the server's answers."""
     recorder = _Recorder()
     settings = protocol_settings(config, "", choose_codebook(config.protocol))
 
@@ -30,7 +30,7 @@ def protocol_calls(cases: Iterable[Case], config: AnnotateConfig) -> list[ChatRe
 
 
 class _Recorder:
-    """A chat that answers at once, as the server would, and keeps the requests."""
+    """A chat that answers immediately like the server, and keeps the requests."""
 
     def __init__(self) -> None:
         self.requests: list[ChatRequest] = []

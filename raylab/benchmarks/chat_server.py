@@ -23,8 +23,8 @@ TEXTS = {
     "rationale": "Parameters of a fixed model follow the gradient of a loss.",
     "summary": "The code names the mechanism.",
 }
-"""By the keys of the replies. Both annotators agree, each with a rationale of its own, and the
-evaluator accepts, so that a case makes four calls."""
+"""Texts by key of the reply. Both annotators agree, with different rationales, and the evaluator
+accepts, so that a case makes four calls."""
 ANNOTATORS = ("benchmark-a", "benchmark-b")
 EVALUATOR = "benchmark-judge"
 DESCRIPTION = (
@@ -32,11 +32,11 @@ DESCRIPTION = (
     "mini-batches; workers compute gradients in parallel and a server averages them. "
 )
 REPEATS = 4
-"""Of the sentence: about 600 characters, a short paragraph."""
+"""Repeats of the sentence, about 600 characters in all: a short paragraph."""
 
 
 def write_cases(path: Path, count: int, salt: str) -> None:
-    """Writes a JSONL file of so many cases; another salt makes other descriptions."""
+    """Writes a JSONL file of `count` cases; a different salt makes different descriptions."""
     with path.open("w", encoding="utf-8") as file:
         for number in range(count):
             description = DESCRIPTION.format(number=f"{salt}-{number}") * REPEATS
@@ -45,7 +45,7 @@ def write_cases(path: Path, count: int, salt: str) -> None:
 
 @contextmanager
 def chat_server(latency: float) -> Generator[str]:
-    """Serves in a process of its own while in use; yields the address."""
+    """Serves in its own process while in use; yields the address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "raylab.benchmarks.chat_server", str(latency)],
         stdin=subprocess.PIPE,
@@ -90,7 +90,7 @@ async def _serve(latency: float) -> None:
 
 
 def answer_of(keys: Sequence[str], model: str) -> str:
-    """Returns the JSON with which a model answers a request for these keys."""
+    """Returns the JSON reply of a model to a request for these keys."""
     return json.dumps(
         {key: f"{model}: {TEXTS[key]}" if key in TEXTS else ANSWERS[key] for key in keys}
     )

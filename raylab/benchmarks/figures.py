@@ -1,4 +1,4 @@
-"""Figures of repeated measurements: how they are taken, summarised and shown."""
+"""Figures of repeated measurements: taking, summarising and showing them."""
 
 import statistics
 import time
@@ -39,7 +39,7 @@ def local_directory(run: Run, part: str) -> Path:
     """Returns the directory of a run.
 
     Raises:
-        ConfigError: it is not local.
+        ConfigError: the directory is not local.
     """
     if not run.is_local:
         raise ConfigError(f"the benchmark of {part} needs a local directory as storage=")
@@ -47,7 +47,7 @@ def local_directory(run: Run, part: str) -> Path:
 
 
 def told(figures: BaseModel) -> str:
-    """Returns the figures that are known on one line, with four digits each."""
+    """Returns the known figures on one line, with four digits each."""
     known = figures.model_dump(exclude_none=True)
     return "  ".join(f"{name} {value:.4g}" for name, value in known.items())
 
@@ -62,8 +62,8 @@ def spread_table(
 
     Args:
         title: of the table.
-        rows_are: head of the first column, which names the rows.
-        columns: field and number format of each further column, by its head.
+        rows_are: heading of the first column, which names the rows.
+        columns: field and number format of each further column, by its heading.
         rows: the figures by name, whose fields are spreads.
     """
     table = Table(title=title)

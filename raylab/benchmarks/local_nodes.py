@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, of nodes that are each a `ray start` with one CPU."""
+"""A Ray cluster on this machine; each node is a `ray start` with one CPU."""
 
 import os
 import secrets
@@ -28,7 +28,7 @@ class Nodes:
         directory: Ray's files and the nodes' logs.
         address: address that nodes and drivers join.
         dashboard: address that jobs are submitted to.
-        token: the secret of all who join or submit.
+        token: the secret that joining and submitting need.
         processes: the head, then the workers in the order in which they were started.
     """
 
@@ -99,7 +99,7 @@ class Nodes:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """Returns a process and all of its descendants; nothing if it has ended."""
+    """Returns a process and all of its descendants; an empty list if it has ended."""
     try:
         process = psutil.Process(pid)
         return [*process.children(recursive=True), process]
@@ -109,11 +109,11 @@ def family(pid: int) -> list[psutil.Process]:
 
 @contextmanager
 def local_nodes(workers: int) -> Generator[Nodes]:
-    """Starts a head and so many workers, and ends them after use.
+    """Starts a head and `workers` worker nodes, and ends them after use.
 
-    All that listens demands the token.
+    Every port asks for the token.
     """
-    # Paths of sockets have a maximal length.
+    # Socket paths have a maximum length.
     with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
         gcs, dashboard = f"127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
         nodes = Nodes(Path(directory), gcs, dashboard, secrets.token_hex(32))

@@ -2,8 +2,8 @@
 
 They are the same networks from `torch.nn` layers in float32: batches padded to their longest
 sample, collated sample by sample, with materialised masks, and demonstrations encoded anew for
-every sample. Like raylab's they use no dropout on attention probabilities, which is the default of
-`torch.nn` and would make the baseline several times slower still.
+every sample. Like raylab's they use no dropout on attention probabilities. That is the default in
+`torch.nn` and would make the baseline several times slower.
 """
 
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ from raylab.config.jobs import BenchmarkConfig
 def run_benchmark(config: BenchmarkConfig) -> None:
     """Runs the part that `config` names.
 
-    A part is imported when it runs, because `train` also runs where Ray is not installed.
+    A part is imported only to run it, because `train` must work without Ray installed.
 
     Raises:
         RaylabError: the data cannot be used, or the run's name is taken.

@@ -31,7 +31,7 @@ from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
 SHAPES = {"small": (SMALL_FILES, SMALL_BYTES), "large": (LARGE_FILES, LARGE_BYTES)}
-"""Files a generation and bytes of a file."""
+"""Files per generation, and bytes per file."""
 WARM_UP_SHAPE = (2, SMALL_BYTES)
 AGREEMENT = 1e-12
 COLUMNS = {
@@ -47,15 +47,15 @@ class QualityRound(Part):
     """Seconds of one round."""
 
     plain: float
-    """The plain loop."""
+    """Time of the plain loop."""
     first: float
-    """A measurement that reads every file."""
+    """Time of a measurement that reads every file."""
     second: float
-    """The same again, with every file in the score cache."""
+    """Time of the same measurement with every file in the score cache."""
 
 
 class ReadingSpeeds(Part):
-    """Seconds of each way to read a tree, and how many times as fast as the plain loop it is."""
+    """Seconds of each way to read a tree, and its speed relative to the plain loop."""
 
     files: int
     plain_seconds: Spread
@@ -66,7 +66,7 @@ class ReadingSpeeds(Part):
 
     @classmethod
     def of(cls, files: int, rounds: Sequence[QualityRound]) -> "ReadingSpeeds":
-        """Summarises rounds on a tree of so many files."""
+        """Summarises rounds on a tree of `files` files."""
         return cls(
             files=files,
             plain_seconds=Spread.of([r.plain for r in rounds]),
@@ -87,9 +87,9 @@ class QualityBenchmark(Record):
 def benchmark_quality(config: BenchmarkConfig) -> None:
     """Times both ways on two trees, prints the ratios and writes `metrics.json`.
 
-    Before a clock runs, the files are in the page cache and Ray's workers have imported what they
-    need. The time on Ray is that of a whole measurement by `jobs/quality.py`, with intervals and
-    score cache; the plain loop only averages.
+    Before the clock starts, the files are in the page cache and Ray's workers have imported what
+    they need. The time on Ray is that of a whole measurement by `jobs/quality.py`, with intervals
+    and score cache; the plain loop only averages.
 
     Raises:
         RaylabError: the run's name is taken, or its storage is not a local directory.

@@ -29,7 +29,7 @@ from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
 NODES = (1, 2, 4)
-"""Nodes of one CPU each, whatever CPUs the machine has."""
+"""Numbers of nodes, of one CPU each regardless of the machine."""
 
 
 class ScalingRound(Part):
@@ -37,9 +37,9 @@ class ScalingRound(Part):
 
     calls_per_second: float
     busy_percent: float
-    """Use of all of the machine's CPUs while annotating."""
+    """Load of all CPUs of the machine while annotating."""
     quality_seconds: float
-    """Of a first measurement."""
+    """Seconds of a first measurement."""
 
 
 class ScalingBenchmark(Record):
@@ -52,7 +52,7 @@ class ScalingBenchmark(Record):
 def benchmark_scaling(config: BenchmarkConfig) -> None:
     """Times annotation and quality on clusters of 1, 2 and 4 nodes of one CPU, on this machine.
 
-    Every node is a `ray start` of its own. All clusters do the same work: `config.cases` cases with
+    Every node is a separate `ray start`. All clusters do the same work: `config.cases` cases with
     `config.concurrency` calls in flight on each node, and a first measurement of 100,000 small
     score files. The chat server, the driver and the archive share the machine's CPUs with the
     nodes. Each round measures all clusters.
@@ -80,9 +80,9 @@ def benchmark_scaling(config: BenchmarkConfig) -> None:
 
 
 def _on_nodes(count: int, work: Callable[..., ScalingRound], *arguments: Any) -> ScalingRound:
-    """Returns the result of `work`, run as the driver of a new cluster of so many nodes."""
+    """Runs `work` as the driver of a new cluster of `count` nodes, and returns its result."""
     with local_nodes(count - 1) as nodes, _environment(nodes):
-        # Ray reads how to authenticate when it is imported, so the driver is a process of its own.
+        # Ray reads its authentication settings on import, so the driver needs its own process.
         with ProcessPoolExecutor(1, get_context("spawn")) as driver:
             return driver.submit(work, count, *arguments).result()
 

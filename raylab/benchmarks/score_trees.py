@@ -10,9 +10,9 @@ from raylab.runs.eval_logs import EvalLog
 MODELS = 50
 GENERATIONS = 5
 SMALL_FILES = 400
-"""Files a generation, without samples, of about 2 kB."""
+"""Files per generation, without samples, of about 2 kB."""
 LARGE_FILES = 8
-"""Files a generation, with samples, of about 200 kB."""
+"""Files per generation, with samples, of about 200 kB."""
 SMALL_BYTES = 2_000
 LARGE_BYTES = 200_000
 SAMPLE_BYTES = 2_000
@@ -23,8 +23,8 @@ def write_tree(root: Path, files: int, size: int) -> int:
 
     Args:
         root: directory of the tree, which must not exist.
-        files: files a generation.
-        size: approximate bytes of a file; samples fill those that the header leaves.
+        files: files per generation.
+        size: approximate bytes of a file; samples fill what the header leaves.
     """
     created = datetime.now(UTC).isoformat()
     for model in range(MODELS):

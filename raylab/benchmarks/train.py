@@ -1,8 +1,8 @@
 """Training speed of the architectures against the naive baseline, in one run.
 
-Both train the same network on the same pairs at the same mean batch size; building the batches
-counts. raylab's batches are taken at even steps through an epoch's batches sorted by size, so that
-together they represent the epoch.
+Both train the same network on the same pairs with the same mean batch size; the time includes
+building the batches. raylab's batches are taken at even steps from the batches of an epoch sorted
+by size, so that together they represent the epoch.
 """
 
 import time
@@ -58,7 +58,7 @@ class Speed:
     Attributes:
         samples: samples trained.
         cells: target cells trained.
-        seconds: time that it took.
+        seconds: time taken.
     """
 
     samples: int
@@ -67,12 +67,12 @@ class Speed:
 
     @property
     def samples_per_second(self) -> float:
-        """Samples trained a second."""
+        """Samples trained per second."""
         return self.samples / self.seconds
 
     @property
     def cells_per_second(self) -> float:
-        """Target cells trained a second."""
+        """Target cells trained per second."""
         return self.cells / self.seconds
 
 
@@ -89,7 +89,7 @@ class TrainingSpeeds(Part):
 
     @classmethod
     def of(cls, rounds: Sequence[tuple[Speed, Speed]]) -> "TrainingSpeeds":
-        """Summarises rounds, each of raylab's speed and the baseline's."""
+        """Summarises rounds, each with the speeds of raylab and of the baseline."""
         ours, naive = zip(*rounds, strict=True)
         samples = [speed.samples_per_second for speed in ours]
         cells = [speed.cells_per_second for speed in ours]
@@ -113,7 +113,7 @@ class TrainBenchmark(Record):
 
 
 Step = Callable[[], tuple[Indices, Tensor]]
-"""Builds a batch and trains on it: the pairs and their loss."""
+"""Function that builds a batch, trains on it, and returns its pairs and loss."""
 
 
 def benchmark_train(config: BenchmarkConfig) -> None:
@@ -226,7 +226,7 @@ def _naive_steps(
 
 
 def _updater(network: nn.Module, *, fused: bool) -> Callable[[Tensor], Tensor]:
-    """Returns the recipe's backward pass and optimiser step, which returns the detached loss."""
+    """Returns a function for the backward pass and optimiser step; it returns the detached loss."""
     optimizer = torch.optim.Adam(network.parameters(), RECIPE.lr, betas=RECIPE.betas, fused=fused)
 
     def update(loss: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ def _updater(network: nn.Module, *, fused: bool) -> Callable[[Tensor], Tensor]:
 def _time(steps: Sequence[Step], store: PairStore) -> Speed:
     start = time.perf_counter()
     done = [step() for step in steps]
-    done[-1][1].item()  # waits for a GPU
+    done[-1][1].item()  # waits for the GPU
     seconds = time.perf_counter() - start
     pairs = np.concatenate([pairs for pairs, _ in done])
     return Speed(len(pairs), int(store.lengths[pairs, 1].sum()), seconds)

@@ -1,4 +1,4 @@
-"""Overhead of a sweep's trial, against a training that is called directly."""
+"""Overhead of a trial of a sweep against a training that is called directly."""
 
 import time
 from typing import ClassVar
@@ -26,9 +26,9 @@ class TrialOverhead(Part):
     direct_seconds: float
     trial_seconds: float
     overhead_seconds: float
-    """Trial less direct."""
+    """Time of a trial minus that of a direct call."""
     ratio: float
-    """Trial to direct."""
+    """Time of a trial divided by that of a direct call."""
 
 
 class TuneBenchmark(Record):
@@ -41,8 +41,8 @@ class TuneBenchmark(Record):
 def benchmark_tune(config: BenchmarkConfig) -> None:
     """Times a sweep of `config.rounds` trials, one at a time, and as many direct trainings.
 
-    Both train the first of `config.models` for one epoch on one CPU thread. Ray has started, and
-    this process has imported torch, before a clock runs.
+    Both train the first of `config.models` for one epoch on one CPU thread. Ray is
+    started, and torch imported in this process, before the clock starts.
 
     Raises:
         RaylabError: the tasks cannot be used, or the run's name is taken.

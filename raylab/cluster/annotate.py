@@ -1,4 +1,4 @@
-"""Annotation on Ray: cases streamed to actors, every step archived, stopped and resumed at will."""
+"""Annotation on Ray: cases streamed to actors, each step archived; can be stopped and resumed."""
 
 import logging
 import math
@@ -48,9 +48,9 @@ CASES_AHEAD = 2
 CHUNKS_AHEAD = 4
 LARGEST_CHUNK = 16
 RETRIES = 3
-"""After losses of the process that ran a chunk; then its cases are tried alone, each as often."""
+"""Retries after the process of a chunk was lost; then each case gets as many on its own."""
 CPUS_OF_AN_ACTOR = 0.1
-"""So few that the actors of a lost node find room on the nodes that are left."""
+"""CPUs per actor, few enough that the actors of a lost node fit on the remaining nodes."""
 POLL_SECONDS = 0.5
 
 
@@ -58,7 +58,7 @@ def run_annotate(config: AnnotateConfig) -> None:
     """Annotates every case that the archive does not have yet, and reports.
 
     Raises:
-        RaylabError: an error the user can act on, with the ways out.
+        RaylabError: the run failed for a reason that the user can act on.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
     codebook, location = choose_codebook(config.protocol), archive_location(config)
@@ -84,7 +84,7 @@ def _annotate(
 ) -> None:
     for warning in protocol_settings(config, run.name, codebook).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
-    # The whole input is read before anything is paid for, so that a bad row costs nothing.
+    # The whole input is read before the first call, so that a bad row costs nothing.
     total = sum(1 for _ in select_cases(config.cases, config.generations, codebook))
     before = archive.run(run.name).counts()
     done = sum(before.values())
@@ -127,8 +127,8 @@ class Work:
 
     Attributes:
         chunk: the cases.
-        losses: times that the process that ran them was lost.
-        alone: whether nothing else may run beside it, so that the case that kills a process shows.
+        losses: number of times that their process was lost.
+        alone: True if nothing may run beside it, which shows the case that kills its process.
     """
 
     chunk: Chunk
@@ -142,7 +142,7 @@ def drive(
     progress: AnnotationProgress,
     stop: StopRequest | None = None,
 ) -> None:
-    """Keeps the pool busy until all chunks have ended, or the run must stop."""
+    """Keeps the pool busy until all chunks have ended or the run must stop."""
     stopped = False
     fresh = map(Work, chunks)
     while True:
@@ -164,13 +164,13 @@ class Pool:
     def __init__(
         self, config: AnnotateConfig, run: str, archive: str, embedded: Embedded | None
     ) -> None:
-        """Starts as many actors as configured, or one a CPU, but none without a call to make.
+        """Starts the configured number of actors, or one per CPU, but no more than can have a call.
 
         Args:
-            config: the run's; its calls in flight are shared among the actors.
+            config: configuration of the run; the actors share its calls in flight.
             run: name of the run.
-            archive: location of the archive, as this machine knows it.
-            embedded: where the embedded model is served on this machine, if it is used.
+            archive: location of the archive, as seen from this machine.
+            embedded: address of the embedded model on this machine, if it is used.
         """
         used = {chat.endpoint for chat in config.llm.roles.values()}
         slots = [config.llm.endpoints[name].limits.concurrency for name in used]
@@ -184,16 +184,16 @@ class Pool:
         self._again: list[Work] = []
         self._suspects: list[Work] = []
         self._lost: dict[ObjectRef[Any], int] = {}
-        """Lost actors by the call that they answer when they are back."""
+        """Lost actors, by the pending call that they answer once they are back."""
         self._busy = Counter(dict.fromkeys(range(count), 0))
-        """Chunks under way by actor."""
+        """Running chunks by actor."""
         self._start(config, count, archive, embedded)
 
     def _start(
         self, config: AnnotateConfig, count: int, archive: str, embedded: Embedded | None
     ) -> None:
-        # Actors find each other by name: a handle among an actor's arguments lies in the object
-        # store, where a restart may no longer find it.
+        # Actors find each other by name: a handle passed as an argument lies in the object store,
+        # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
         self._writer = _restarting(ArchiveWriter, writer).remote(archive)
         self._others: list[Any] = [self._writer]
@@ -221,27 +221,27 @@ class Pool:
 
     @property
     def has_room(self) -> bool:
-        """True if an actor would take another chunk."""
+        """True if an actor can take another chunk."""
         return any(self._busy[actor] < self._room for actor in self._reachable)
 
     @property
     def busy(self) -> bool:
-        """True if any chunk is under way."""
+        """True if any chunk is running."""
         return bool(self._pending)
 
     def submit(self, work: Work) -> None:
-        """Hands cases to the actor that has the fewest chunks."""
+        """Gives the cases to the actor with the fewest chunks."""
         actor = min(self._reachable, key=self._busy.__getitem__)
         self._busy[actor] += 1
         self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
         self._record_in_flight()
 
     def take_lost(self) -> Work | None:
-        """Takes cases whose process was lost, to be run by another; None if there are none."""
+        """Returns cases whose process was lost, for another one to run; None if there are none."""
         return self._again.pop() if self._again else None
 
     def submit_suspect(self) -> bool:
-        """Runs alone one of the cases whose process was lost once too often.
+        """Runs one of the cases whose process was lost too often, with nothing beside it.
 
         That shows which case kills its process. Returns False if none is left.
         """
@@ -251,7 +251,7 @@ class Pool:
         return True
 
     def collect(self) -> Iterator[Tally]:
-        """Yields the tallies of ended chunks, after waiting a moment for one."""
+        """Waits a moment for a chunk to end, and yields the tallies of those that ended."""
         awaited = [*self._pending, *self._lost]
         ready, _ = ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)
         for ref in ready:
@@ -268,7 +268,7 @@ class Pool:
         self._record_in_flight()
 
     def stop(self) -> None:
-        """Lets no actor send another call; those in flight are finished and archived."""
+        """Tells all actors to send no further call; those in flight are finished and archived."""
         for actor in self._actors:
             actor.stop.remote()
 
@@ -278,9 +278,9 @@ class Pool:
         return [actor for actor in self._busy if actor not in lost]
 
     def _mark_lost(self, actor: int) -> None:
-        """Gives an actor nothing more until it answers, from another process or node.
+        """Sends an actor no more work until it answers again, from another process or node.
 
-        Ray takes time to tell a lost node from a slow one; until then every call of the actor
+        Ray takes time to tell a lost node from a slow one. Until then every call to the actor
         fails.
         """
         if actor in self._reachable:
@@ -302,7 +302,7 @@ class Pool:
         self._meters.set(CASES_IN_FLIGHT, cases)
 
     def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
-        """Archives as failed a case whose process died again and again."""
+        """Archives a case as failed after its process died too often."""
         reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
         rows = [case_row(case, failed_outcome(case, name, reason)) for name, case in chunk]
         result_of(self._writer.add_cases.remote(self._run, rows))
@@ -315,7 +315,7 @@ def _cpus() -> int:
 
 
 def _restarting(kind: type, name: str) -> Any:
-    """Returns a named actor on this node, beside the archive's file, that restarts when it dies."""
+    """Returns a named actor on this node, where the archive's file is; it restarts if it dies."""
     return ray.remote(kind).options(
         name=name,
         num_cpus=0,
@@ -329,7 +329,7 @@ def _restarting(kind: type, name: str) -> Any:
 def _stop_signals() -> Generator[StopRequest]:
     """Turns the first Ctrl-C or SIGTERM into a request to stop; the second raises.
 
-    Must be entered after Ray has started, which installs a handler of its own.
+    Must be entered after Ray has started, because Ray installs its own handler.
     """
     stop = StopRequest()
 
@@ -337,7 +337,7 @@ def _stop_signals() -> Generator[StopRequest]:
         if stop.asked:
             raise KeyboardInterrupt
         stop.asked = True
-        log_line("stopping when the calls in flight are answered; again stops at once")
+        log_line("stopping when the calls in flight are answered; a second signal stops at once")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""The actors of an annotation: those that annotate, the archive's writer and the rate limiter."""
+"""The actors of an annotation: the annotators, the archive's writer and the rate limiter."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,11 +21,11 @@ from raylab.llm.wire import AttemptOutcome
 from raylab.taxonomies import choose_codebook
 
 SERVER_SECONDS = 60.0
-"""Longest wait for a database server that is starting."""
+"""Longest wait for a database server that is starting, in seconds."""
 
 
 class ArchiveWriter:
-    """The one process that writes the archive. A row that it is given twice is kept once."""
+    """The only process that writes the archive. A row given twice is stored once."""
 
     def __init__(self, location: str) -> None:
         self._archive = Archive.open(location, wait=SERVER_SECONDS)
@@ -44,7 +44,7 @@ class ArchiveWriter:
 
 
 class RateLimiterActor(RateLimiter):
-    """The limits of a run in a process of their own; a restart reads what was spent."""
+    """The rate limiter of a run in its own process; after a restart it reads the sum spent."""
 
     def __init__(self, llm: LlmConfig, run: str, location: str) -> None:
         limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
@@ -55,7 +55,7 @@ class RateLimiterActor(RateLimiter):
 
 
 class Annotator:
-    """A worker in a process of its own; see `raylab.annotation.worker.Worker`."""
+    """A worker in its own process; see `raylab.annotation.worker.Worker`."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Annotator:
         """Opens the worker.
 
         Args:
-            config: the run's, with this actor's share of the calls in flight.
+            config: configuration of the run, with this actor's share of the calls in flight.
             run: name of the run.
             writer: name of the actor that writes the archive.
-            limiter: name of the actor that holds limits and budget; None where there are none.
-            embedded: where the embedded model is served, if it is used.
+            limiter: name of the actor that holds limits and budget; None without any.
+            embedded: address of the embedded model, if it is used.
         """
         archive = _RemoteArchive(ray.get_actor(writer), run)
         limits = None if limiter is None else _RemoteRateLimiter(ray.get_actor(limiter))
@@ -81,11 +81,11 @@ class Annotator:
             codebook = choose_codebook(config.protocol)
             self._worker = Worker(config, codebook, run, archive, _RayMeter(run), limits, embedded)
         except RaylabError as error:
-            # Raised here, it would count as a death of the process; the first chunk returns it.
+            # Raising here would count as a death of the process, so the first chunk returns it.
             self._refusal = error
 
     async def annotate(self, chunk: Chunk) -> Tally:
-        """Annotates cases side by side; each is archived when it has ended."""
+        """Annotates cases concurrently; each is archived when it ends."""
         if self._refusal is not None:
             return Tally(halt=self._refusal)
         return await self._worker.annotate(chunk)
@@ -97,7 +97,7 @@ class Annotator:
 
 
 class _RemoteArchive:
-    """The archive's writer as an actor reaches it; see `raylab.annotation.worker.ArchiveClient`."""
+    """Client of the archive's writer; see `raylab.annotation.worker.ArchiveClient`."""
 
     def __init__(self, writer: Any, run: str) -> None:
         self._writer, self._run = writer, run
@@ -113,7 +113,7 @@ class _RemoteArchive:
 
 
 class _RemoteRateLimiter:
-    """The limiter as an actor reaches it; see `raylab.llm.rate_limits.RateLimiterClient`."""
+    """Client of the rate limiter; see `raylab.llm.rate_limits.RateLimiterClient`."""
 
     def __init__(self, limiter: Any) -> None:
         self._limiter = limiter
@@ -129,7 +129,7 @@ class _RemoteRateLimiter:
 
 
 class _RayMeter:
-    """Records the events of a worker as Ray's metrics; see `raylab.annotation.worker.Meter`."""
+    """Recorder of the events of a worker as Ray's metrics; see `raylab.annotation.worker.Meter`."""
 
     def __init__(self, run: str) -> None:
         self._meters = Meters(run)

@@ -1,4 +1,4 @@
-"""Scoring trained models on generations of tasks: one Ray task a model and generation."""
+"""Scoring of models on generations of tasks: one Ray task per model and generation."""
 
 import statistics
 import time
@@ -40,10 +40,10 @@ Accuracies = dict[str, dict[str, float]]
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
-    """Score the models of `config` on its generations, or what is left of that.
+    """Scores the models of `config` on its generations, leaving out finished scores.
 
     Raises:
-        RaylabError: What a user can act on, with the way out.
+        RaylabError: The evaluation failed for a reason that the user can act on.
     """
     models = find_models(config.models, config.storage)
     generation_configs(config.generations, config.data)
@@ -69,22 +69,22 @@ def evaluate_models(
     tree: Run,
     subdir: str = SCORES,
 ) -> Accuracies:
-    """Score every model on every generation in the current Ray session.
+    """Scores every model on every generation in the current Ray session.
 
-    Files that are there are not made again.
+    Existing score files are kept.
 
     Args:
         models: Checkpoint file of each model, a path or URI, by its name in the tree.
         generations: As in `EvaluateConfig`.
         data: The tasks.
-        scoring: What a file is about and which metric is its accuracy.
-        cluster: CPUs of a Ray task (1 by default), GPU, and deaths to recover from.
+        scoring: The unit of a file and the metric that is its accuracy.
+        cluster: CPUs of a Ray task (1 by default), GPU, and number of deaths to recover from.
         tree: The run that the scores belong to.
         subdir: Directory of the tree within the run.
 
     Raises:
         DataError: The tasks cannot be used, or none is left to score.
-        CheckpointError: A checkpoint cannot be read, or does not tell what it was trained on.
+        CheckpointError: A checkpoint cannot be read, or does not record what it was trained on.
         RunError: The tree holds scores of other checkpoints or settings, or scoring failed.
         ConfigError: The generations or the cluster cannot be used.
     """
@@ -111,7 +111,7 @@ def evaluate_models(
 def _score_missing(
     scoring: Scoring, missing: MissingUnits, cluster: ClusterConfig, accuracies: UnitAccuracies
 ) -> None:
-    """Score the missing units, write each pair's files as it comes, and add its accuracies."""
+    """Scores the missing units; writes the files of each pair as it ends, adds its accuracies."""
     pending = _submit(scoring, missing, cluster)
     start, total, meters = time.monotonic(), len(pending), Meters(scoring.tree.name)
     uri = str(scoring.tree / scoring.subdir)
@@ -204,7 +204,7 @@ def _score_generation(
     scoring: ScoringConfig,
     gpu: bool,
 ) -> tuple[dict[str, UnitScore], float]:
-    """The scores of one model on one generation and the seconds they took, as a Ray task."""
+    """Returns, as a Ray task, the scores of a model on a generation and the seconds taken."""
     start = time.monotonic()
     torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
     device = torch.device("cuda" if gpu else "cpu")
@@ -216,5 +216,5 @@ def _score_generation(
 
 @lru_cache(maxsize=1)
 def _tasks_of(data: str) -> tuple[Task, ...]:
-    """The tasks of a JSON configuration, kept for the next model that this process scores."""
+    """Returns the tasks of a JSON configuration, cached for the next model in this process."""
     return load_tasks(DataConfig.model_validate_json(data))

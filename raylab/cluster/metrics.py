@@ -1,9 +1,9 @@
-"""The metrics that raylab gives to Ray, and their recording.
+"""The metrics that raylab reports to Ray, and their recording.
 
 Ray collects them from drivers and workers about every ten seconds, and once more when a process
-ends. It exports them to Prometheus with `ray_` before the name, and `_total` behind the name of a
-counter. The last values are lost if a process is killed, or if the cluster ends before Prometheus
-asks. No job waits for that, because its files hold the final figures.
+ends. It exports them to Prometheus with the prefix `ray_`, and the suffix `_total` for a counter.
+The last values are lost if a process is killed, or if the cluster ends before Prometheus asks. Jobs
+do not wait for that, because their files hold the final figures.
 """
 
 import logging
@@ -18,7 +18,7 @@ LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RayMetric:
-    """A metric by name. Every metric also has the label `run`, the name of the job's run."""
+    """A metric. Besides its own labels, each has the label `run`, the name of the job's run."""
 
     name: str
     description: str
@@ -94,7 +94,7 @@ CASES_IN_FLIGHT = Gauge("raylab_cases_in_flight", "Cases that actors are working
 
 @dataclass(frozen=True)
 class Meters:
-    """Records the metrics of a run. A value that Ray refuses is lost with a warning.
+    """Recorder of the metrics of a run. A value that Ray refuses is dropped with a warning.
 
     Attributes:
         run: name of the job's run.
@@ -104,7 +104,7 @@ class Meters:
 
     def add(self, metric: Counter, amount: float = 1, /, **labels: str) -> None:
         """Adds `amount`, 0 or more."""
-        # Ray refuses to add nothing.
+        # Ray refuses to add 0.
         if amount > 0:
             self._record("inc", metric, amount, labels)
 

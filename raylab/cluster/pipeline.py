@@ -1,6 +1,6 @@
-"""Train, score, measure the quality of the benchmark, and report: all in one run.
+"""The pipeline: training, scoring, benchmark quality and report in one run.
 
-Every stage keeps what it finished, so that a second run does only what is missing.
+Every stage keeps its finished work, so that a second run does only the rest.
 """
 
 from collections import Counter
@@ -39,10 +39,10 @@ R = TypeVar("R", bound=Record)
 
 
 def run_pipeline(config: PipelineConfig) -> None:
-    """Train every model of `config`, score all, measure the benchmark and write `report.html`.
+    """Trains and scores every model, measures the benchmark and writes `report.html`.
 
     Raises:
-        RaylabError: what a user can act on, with the way out.
+        RaylabError: the pipeline failed for a reason that the user can act on.
     """
     taken = find_models(config.take, config.storage)
     clash = taken.keys() & _named(config.models).keys()
@@ -67,7 +67,7 @@ def run_pipeline(config: PipelineConfig) -> None:
 
 
 def _train(config: PipelineConfig, run: Run) -> dict[str, TrainingMetrics]:
-    """The metrics of every model, each trained in a run directory within the pipeline's."""
+    """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
     for name, model in _named(config.models).items():
         training = TrainConfig(
@@ -87,7 +87,7 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, TrainingMetrics]:
 
 
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
-    """Score all models on the generations, and on the prior benchmark as it was published."""
+    """Scores all models on the generations, and on the prior benchmark as it was published."""
     log_line("\nscores")
     evaluate_models(models, config.generations, config.data, config.scoring, config.cluster, run)
     if config.prior is not None:
@@ -98,7 +98,7 @@ def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
 
 
 def _measure(config: PipelineConfig, run: Run) -> Quality:
-    """The quality of the benchmark, with that of `config.score_trees` as `others`."""
+    """Measures the benchmark, with the quality of `config.score_trees` as `others`."""
     log_line("\nquality")
     settings = QualityConfig(storage=config.storage)
 
@@ -111,7 +111,7 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
 
 
 def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Examples:
-    """The answers of each model to a few of the scored tasks, by Ray tasks."""
+    """Returns the answers of each model to a few of the scored tasks, by Ray tasks."""
     scored = _written(run, ScorePlan).tasks
     tasks = [task for task in load_tasks(config.data) if task.id in scored]
     chosen = choose_pictures(tasks, config.pictures)
@@ -143,7 +143,7 @@ def _page(config: PipelineConfig, run: Run) -> str:
 
 
 def _written(run: Run, kind: type[R]) -> R:
-    """A record that the pipeline wrote before."""
+    """Returns a record that the pipeline has written."""
     record = run.read_record(kind)
     if record is None:
         raise RunError(f"run {run} has no {kind.file} that can be read: give another name=")
@@ -164,7 +164,7 @@ def _tell_outcome(run: Run) -> None:
 
 
 def _named(models: tuple[ModelConfig, ...]) -> dict[str, ModelConfig]:
-    """The models by architecture, numbered where one architecture comes more than once."""
+    """Returns the models by architecture, numbered if an architecture occurs more than once."""
     total = Counter(model.architecture for model in models)
     seen: Counter[str] = Counter()
     named: dict[str, ModelConfig] = {}

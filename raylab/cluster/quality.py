@@ -1,4 +1,4 @@
-"""Benchmark quality on Ray: trees read in parallel tasks, the metrics computed in a final one."""
+"""Benchmark quality on Ray: parallel tasks read the trees, a final one computes the metrics."""
 
 import time
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def run_quality(config: QualityConfig) -> None:
     """Measures the score tree of `config`, prints the metrics and writes `quality.json`.
 
     Raises:
-        RaylabError: What a user can act on, with the way out.
+        RaylabError: The measurement failed for a reason that the user can act on.
     """
     priors = config.quality_eval_cfg.prior_datasets
     trees = find_trees(scores_root(config), priors, config.layout)
@@ -46,10 +46,10 @@ def measure_trees(
     """Measures a score tree in the current Ray session.
 
     Args:
-        root: Path or URI with one directory a model.
+        root: Path or URI with one directory per model.
         priors: The same for earlier benchmarks.
-        config: Layout, bootstrap, cache and what to refuse; its directories are not looked at.
-        storage: Path or URI in which the score cache lies.
+        config: Layout, bootstrap, cache and refusals; its directories are not used.
+        storage: Path or URI of the storage with the score cache.
         run: Name of the job's run, for Ray's metrics.
 
     Raises:
@@ -85,7 +85,7 @@ def _measure(
 def _read(
     units: Sequence[Unit], cache: str | None, replicates: int, meters: Meters
 ) -> tuple[int, list[UnitScores]]:
-    """Reads some units as a Ray task; returns how many files they hold, and the scores."""
+    """Reads some units as a Ray task; returns the number of their files, and the scores."""
     scores = read_units(units, cache, replicates)
     counts = count_files(scores)
     for outcome, count in counts:
@@ -96,7 +96,7 @@ def _read(
 def _watch(
     counts: Sequence["ObjectRef[int]"], groups: Sequence[Sequence[Unit]], meters: Meters
 ) -> None:
-    """Waits for all readings, with a line of progress every 10 s."""
+    """Waits for all reading tasks, with a line of progress every 10 s."""
     units = {count: len(group) for count, group in zip(counts, groups, strict=True)}
     total, done, files = sum(units.values()), 0, 0
     start = shown = time.monotonic()
@@ -117,7 +117,7 @@ def _watch(
 
 
 def _get(ref: "ObjectRef[Any]") -> Any:
-    """Returns the result of a task; files that it could not read are an error of the data."""
+    """Returns the result of a task; raises DataError for files that it could not read."""
     try:
         return result_of(ref, "reading scores")
     except RayTaskError as error:

@@ -25,7 +25,7 @@ from raylab.review.server import told
 APPLICATION = "raylab-review"
 ON_HEAD: dict[str, Any] = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
 REQUESTS = 64
-"""In flight at a time; a decision is one until the evaluator has answered."""
+"""Requests in flight at a time; a decision takes until the evaluator has answered."""
 QUIET = LoggingConfig(log_level="WARNING", enable_access_log=False)
 
 
@@ -33,7 +33,7 @@ def serve(config: ReviewConfig) -> None:
     """Serves the page until Ctrl-C, or until the job is stopped.
 
     Raises:
-        ConfigError: as `hosted`, or the cluster cannot be joined.
+        ConfigError: the cluster cannot be joined, or `hosted` raises it.
         RunError: there is no annotation run of this name.
         ArchiveError: its archive cannot be opened on the head.
     """
@@ -97,7 +97,7 @@ def _application(config: ReviewConfig) -> ray_serve.Application:
     def build() -> FastAPI:
         stack = ExitStack()
         app = create_app(stack.enter_context(open_reviews(config)), access_of(config))
-        # What is open stays open as long as the page is there.
+        # Resources stay open as long as the page is served.
         app.state.open = stack
         return app
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
 WATCH_SECONDS = 1.0
 REMOVED_IDLE = 4
-"""Ray's reason of death of a node that an autoscaler removed because nothing ran there."""
+"""Ray's reason of death for an idle node that an autoscaler removed."""
 
 
 class Node(BaseModel):
@@ -50,11 +50,11 @@ class Node(BaseModel):
 def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     """Joins the cluster of `config.address` or RAY_ADDRESS, or starts a local one, while in use.
 
-    A line is printed for every node that is lost meanwhile.
+    A line is logged for every node that is lost meanwhile.
 
     Args:
         config: the cluster to join.
-        run: the run that tasks of the session read or write, wherever they are placed.
+        run: the run that tasks of the session read or write on any node.
 
     Raises:
         ConfigError: the `lightning` package is installed, or no Ray can be joined or started.
@@ -98,7 +98,7 @@ def _tell_losses(over: threading.Event) -> None:
         for node in nodes:
             if node.id in alive and not node.alive and node.death_reason != REMOVED_IDLE:
                 log_line(
-                    f"node {node.address} is lost ({node.death_message}): its work goes on "
+                    f"node {node.address} is lost ({node.death_message}): its work continues "
                     "elsewhere from what is stored",
                     logging.WARNING,
                     node=node.address,
@@ -109,7 +109,7 @@ def _tell_losses(over: threading.Event) -> None:
 
 
 def require_kept(run: Run) -> None:
-    """Refuses a run in Ray's copy of the working directory where there are several nodes.
+    """Refuses a run in Ray's copy of the working directory on a cluster of several nodes.
 
     Raises:
         RunError: Ray would delete the run, and only the node of the job has it.
@@ -123,7 +123,7 @@ def require_kept(run: Run) -> None:
 
 
 def _require_shared(run: Run) -> None:
-    """Refuses a run that a node cannot read, or of which it has another copy."""
+    """Refuses a run that a node cannot read or has a separate copy of."""
     nodes = _nodes()
     if len(nodes) == 1:
         return
@@ -156,7 +156,7 @@ def _nodes() -> list[Node]:
 
 
 def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
-    """Returns True if a node reads this content, or was lost meanwhile."""
+    """Returns True if a node reads this content or was lost meanwhile."""
     try:
         return result_of(probe) == content
     except RunError:
@@ -200,8 +200,8 @@ def _connect(address: str | None) -> None:
         reason = str(error).partition("\n")[0]
         if address is None:
             raise ConfigError(
-                f"no local Ray can be started ({reason}): mend that, have its files elsewhere by "
-                "RAY_TMPDIR, or name a running cluster by cluster.address"
+                f"no local Ray can be started ({reason}): fix that, set RAY_TMPDIR to another "
+                "directory for its files, or name a running cluster by cluster.address"
             ) from error
         raise ConfigError(
             f"no Ray cluster at {address} ({reason}): start it; set RAY_AUTH_MODE=token and "
@@ -211,8 +211,8 @@ def _connect(address: str | None) -> None:
 
 
 def _log_in_json(job: JobConfig) -> None:
-    """Makes Ray log in JSON: its workers into their files, this process like the rest of it."""
-    # ray.init(logging_config=...) would add a second handler, of other keys, to this process.
+    """Makes Ray log in JSON: its workers in their log files, this process in its output."""
+    # ray.init(logging_config=...) would add a second handler with other keys to this process.
     ray_logger = logging.getLogger("ray")
     ray_logger.handlers.clear()
     ray_logger.propagate = True
@@ -220,7 +220,7 @@ def _log_in_json(job: JobConfig) -> None:
 
 
 def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
-    """Returns the result of a Ray task or of an actor's call; raises its own errors as themselves.
+    """Returns the result of a Ray task or of an actor's call, or raises its original error.
 
     Args:
         task: the task, or the call of an actor.
@@ -228,7 +228,7 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
 
     Raises:
         RaylabError: the task raised it.
-        RunError: the task was lost with its process or node more often than it is repeated.
+        RunError: the task was lost with its process or node, and so were its retries.
         ray.exceptions.RayActorError: the actor was lost.
         ray.exceptions.RayTaskError: the task raised any other error.
     """
@@ -242,12 +242,12 @@ def result_of(task: "ray.ObjectRef[Any]", what: str = "a task") -> Any:
         raise
     except RayError as error:
         raise RunError(
-            f"{what} was lost again and again: {error}\nmend the cause and go on with resume=true"
+            f"{what} was lost again and again: {error}\nfix the cause and continue with resume=true"
         ) from error
 
 
 async def awaited(call: Awaitable[Any]) -> Any:
-    """Returns the result of another actor's call; raises its own errors as themselves.
+    """Returns the result of another actor's call, or raises its original error.
 
     Raises:
         RaylabError: the call raised it.
@@ -263,7 +263,7 @@ async def awaited(call: Awaitable[Any]) -> Any:
 
 
 def uses_gpu(config: ClusterConfig) -> bool:
-    """Returns whether each worker gets a GPU: as configured, or if the cluster has enough.
+    """Returns True if each worker gets a GPU: as configured, or if the cluster has enough.
 
     Raises:
         ConfigError: `cluster.use_gpu=true` on a cluster without a GPU.
@@ -277,7 +277,7 @@ def uses_gpu(config: ClusterConfig) -> bool:
 def cpus_per_worker(config: ClusterConfig) -> int:
     """Returns the CPUs of each worker: as configured, or an even share that fits every node.
 
-    A cluster with too few CPUs may still be growing, so that is a warning and no error.
+    Too few CPUs cause a warning, not an error, because the cluster may still be growing.
     """
     nodes = _cpus_of_nodes()
     total = sum(nodes)

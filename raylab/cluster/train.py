@@ -1,4 +1,4 @@
-"""Training on Ray Train: any number of CPU or GPU workers, resumed after deaths."""
+"""Training on Ray Train with any number of CPU or GPU workers; resumes after their deaths."""
 
 import logging
 import os
@@ -40,7 +40,7 @@ from raylab.report.tensorboard import TensorBoard
 from raylab.runs.run import Run
 
 try:
-    # Ray Train has no public name for the failure of a worker that its code did not cause.
+    # Ray Train has no public name for a worker failure that the worker's code did not cause.
     from ray.train.v2._internal.exceptions import WorkerHealthCheckFailedError
 except ImportError as error:
     raise ImportError(
@@ -51,10 +51,10 @@ except ImportError as error:
 logger = logging.getLogger("raylab")
 
 TRAIN_SETTINGS = {
-    # Reports are collected once a poll; at the default of 2 s short epochs wait for it, and a
-    # checkpoint that is written but not yet collected is lost with its worker.
+    # Reports are collected once per poll. At the default of 2 s, short epochs wait for it, and
+    # a checkpoint that is written but not yet collected is lost with its worker.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",
-    # Read by Ray Train's controller; off a spot node it only logs errors about missing events.
+    # Read by Ray Train's controller; on nodes that are not spot it only logs errors.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
 SILENT_SECONDS = 2 * HEARTBEAT_SECONDS
@@ -63,10 +63,10 @@ WORKER_MEETING_SECONDS = 600
 
 
 def train(config: TrainConfig) -> None:
-    """Train one architecture as `config` says, and print its metrics.
+    """Trains the architecture of `config`, and prints its metrics.
 
     Raises:
-        RaylabError: what a user can act on, with the way out.
+        RaylabError: the training failed for a reason that the user can act on.
     """
     run = Run.open(config, config.job)
     with session(config.cluster, run):
@@ -85,7 +85,7 @@ def train(config: TrainConfig) -> None:
 
 
 EpochListener = Callable[[TrainingMetrics], None]
-"""Called with a run's metrics after each epoch that is safely stored."""
+"""Callback that gets a run's metrics after each epoch that is safely stored."""
 
 
 def fit(
@@ -95,18 +95,18 @@ def fit(
     *,
     within: Run | None = None,
 ) -> TrainingMetrics:
-    """Train in the current Ray session; returns the run's metrics, which it writes as well.
+    """Trains in the current Ray session; writes and returns the metrics of the run.
 
     A finished run is not trained again. A run with a checkpoint goes on from its latest.
 
     Args:
-        config: what is trained.
-        run: the training's own run.
-        on_epoch: called on a thread of its own.
-        within: the run of the job, if the training is a part of it; Ray's metrics name it.
+        config: configuration of the training.
+        run: run of the training.
+        on_epoch: callback, called on a separate thread.
+        within: run of the job, if the training is a part of one; it labels Ray's metrics.
 
     Raises:
-        RaylabError: what a user can act on, with the way out.
+        RaylabError: the training failed for a reason that the user can act on.
     """
     if run.finished and (metrics := run.read_record(TrainingMetrics)):
         log_line(f"run {run.name} is finished, nothing is left to do", training=run.name)
@@ -145,7 +145,7 @@ def fit(
         except ray.train.TrainingFailedError as error:
             kind = WorkersLostError if _is_loss(error) else TrainingError
             raise kind(
-                f"training of {run} failed: {error}\nmend the cause and go on with resume=true"
+                f"training of {run} failed: {error}\nfix the cause and continue with resume=true"
             ) from error
     if isinstance(result.return_value, RaylabError):
         raise result.return_value
@@ -157,7 +157,7 @@ def fit(
 
 
 def _is_loss(error: ray.train.TrainingFailedError) -> bool:
-    """Whether the cluster failed the workers, and not they themselves."""
+    """Returns True if the workers were lost with the cluster and did not fail themselves."""
     if not isinstance(error, ray.train.WorkerGroupError):
         return True
     lost = RayActorError, WorkerHealthCheckFailedError
@@ -165,7 +165,7 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
 
 
 def _start(config: TrainConfig) -> Checkpoint | None:
-    """The checkpoint of `config.init_from`, checked to fit the model."""
+    """Returns the checkpoint of `config.init_from`, checked to fit the model."""
     if config.init_from is None:
         return None
     checkpoint = fetch_checkpoint(config.init_from)
@@ -177,7 +177,7 @@ def _start(config: TrainConfig) -> Checkpoint | None:
 def _listener(
     config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> Generator[Queue]:
-    """A queue whose messages the driver says, records and writes into the run."""
+    """Yields a queue whose messages the driver logs, records and writes into the run."""
     queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
     arguments = (queue, config, run, on_epoch, meters)
     thread = threading.Thread(target=_listen, args=arguments, daemon=True)
@@ -222,7 +222,7 @@ def _listen(
 
 
 def _next(queue: Queue) -> Any:
-    """The next message; while there is none, what keeps the workers from sending one."""
+    """Returns the next message; logs a likely reason while there is none."""
     while True:
         try:
             return queue.get(timeout=SILENT_SECONDS)

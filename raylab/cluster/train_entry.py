@@ -10,7 +10,7 @@ def work(given: dict[str, WorkerSettings]) -> RaylabError | None:
     """Trains as one worker; Ray's controller loads this module without torch or Lightning.
 
     Returns:
-        The error that no retry would mend, or None.
+        The error that no retry would fix, or None.
     """
     from raylab.cluster.train_worker import train_worker
 

@@ -1,7 +1,7 @@
 """The messages between the processes of a training.
 
-All of them import this module. Torch and Lightning take seconds to import: only the processes that
-train do.
+All of them import this module, so it must not import torch or Lightning, which take seconds; only
+the processes that train need these.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,19 @@ from raylab.arc.records import TrainingMetrics
 from raylab.config.jobs import TrainConfig
 
 HEARTBEAT_SECONDS = 30.0
-"""A training that goes on gives a sign of life this often at least, unless it validates."""
+"""Longest time in seconds between signs of life of a training, unless it validates."""
 SUMMARY = "summary"
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Everything that a worker is given.
+    """The settings that every worker gets.
 
     Attributes:
-        config: What is trained.
+        config: Configuration of the training.
         start: The `Checkpoint` whose weights the model starts from, or None.
-        run_id: Id of the run, which its checkpoints carry.
-        queue: Takes the messages to the driver.
+        run_id: Id of the run, stored in its checkpoints.
+        queue: Queue of messages to the driver.
     """
 
     config: TrainConfig
@@ -45,26 +45,26 @@ class LogMessage(NamedTuple):
 
 
 class WorkerFailure(NamedTuple):
-    """Why a worker died."""
+    """The reason why a worker died."""
 
     rank: int
     reason: str
 
 
 def as_report(metrics: TrainingMetrics) -> dict[str, Any]:
-    """The metrics of the last epoch as Ray Train takes them, with the whole record."""
+    """Returns the last epoch's metrics in the form of Ray Train, with the whole record."""
     return {**metrics.last.row(), SUMMARY: metrics.content()}
 
 
 def of_report(report: Mapping[str, Any]) -> TrainingMetrics:
-    """The record in a report; a resumed run may have one of an earlier version of raylab."""
+    """Returns the record in a report, also in one by an earlier version of raylab."""
     metrics = TrainingMetrics.of_content(cast("dict[str, Any]", report[SUMMARY]))
     assert metrics is not None
     return metrics
 
 
 class Forward(ray.train.UserCallback):
-    """Tells the driver, from Ray Train's controller, what is safely stored and what failed."""
+    """Callback in Ray Train's controller that tells the driver of stored epochs and failures."""
 
     def __init__(self, queue: Queue, max_failures: int) -> None:
         self.queue, self.left = queue, max_failures

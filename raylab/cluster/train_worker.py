@@ -1,4 +1,4 @@
-"""One of the processes that train a model together: Lightning under Ray Train."""
+"""A process that trains a model together with others: Lightning under Ray Train."""
 
 import logging
 import tempfile
@@ -30,7 +30,7 @@ logger = logging.getLogger("raylab")
 
 
 def train_worker(settings: WorkerSettings) -> RaylabError | None:
-    """Train as one worker. Returns the error that no retry would mend, or None."""
+    """Trains as one worker. Returns the error that no retry would fix, or None."""
     config = settings.config
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
@@ -47,7 +47,7 @@ def train_worker(settings: WorkerSettings) -> RaylabError | None:
 
 
 def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef[Any]) -> Experiment:
-    """Build this worker's share; if any worker fails, all raise its error instead of waiting."""
+    """Builds this worker's share; if any worker fails, all raise its error instead of waiting."""
     experiment, error = None, None
     try:
         experiment = build_experiment(config, rank=rank, world=world)
@@ -75,7 +75,7 @@ def _fit_worker(config: TrainConfig, experiment: Experiment, queue: Queue) -> No
             callbacks=callbacks,
             accelerator="auto",
             devices="auto",
-            # Nothing to broadcast: the buffers are constants, and workers may validate apart.
+            # Nothing to broadcast: buffers are constants, and workers validate independently.
             strategy=RayDDPStrategy(broadcast_buffers=False),
             plugins=[RayLightningEnvironment()],
         )
@@ -108,7 +108,7 @@ def _announce(
 
 
 class _Report(pl.Callback):
-    """Reports each epoch with its checkpoint to Ray Train, and signs of life in between."""
+    """Callback that reports epochs with checkpoints to Ray Train, and signs of life between."""
 
     def __init__(self, recorder: EpochRecorder, queue: Queue) -> None:
         self.recorder, self.queue = recorder, queue
@@ -144,7 +144,7 @@ class _Report(pl.Callback):
 
 
 def _forward_logs(queue: Queue) -> None:
-    """Send raylab's warnings in this process to the driver."""
+    """Sends raylab's warnings in this process to the driver."""
     handler = QueueHandler(cast("Any", queue))
     logger.addHandler(handler)
     logger.propagate = False

@@ -1,4 +1,4 @@
-"""A search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
+"""Search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
 
 import logging
 import os
@@ -67,16 +67,16 @@ STATES = {
     "ERROR": "died",
 }
 DRAWN, FAILURE = "drawn", "failure"
-"""Keys of a trial's configuration and of the result of one that failed."""
+"""Keys of a trial's configuration, and of the result of a failed trial."""
 FAILED = "failed"
-"""State of a trial that could not be trained, which for Tune ended like any other."""
+"""State of a trial that could not be trained; Tune takes it for ended."""
 
 
 def tune(config: TuneConfig) -> None:
-    """Run the sweep of `config`, or what is left of it, and print its trials by rank.
+    """Runs the sweep of `config`, or the rest of it, and prints its trials by rank.
 
     Raises:
-        RaylabError: what a user can act on, with the way out.
+        RaylabError: the sweep failed for a reason that the user can act on.
     """
     run = Run.open(config, config.job)
     if run.finished:
@@ -89,7 +89,7 @@ def tune(config: TuneConfig) -> None:
 
 
 def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
-    # A trial that ends between two snapshots is entered again on resume, and returns at once.
+    # A trial that ended after the last snapshot runs again on resume, and returns at once.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", SNAPSHOT_SECONDS)
     places = trainings_at_a_time(config.cluster, config.concurrent)
     log_line(
@@ -99,7 +99,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
         concurrent=places,
         uri=run.uri,
     )
-    # A trial only waits for its Ray Train run; counted as a CPU it would take its workers' place.
+    # A trial only waits for its Ray Train run; a CPU for it would be missing for its workers.
     trainable = ray.tune.with_resources(
         partial(_trial, config=config, uri=run.uri),
         {"node:__internal_head__": 0.001},
@@ -112,7 +112,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
             raise RunError(
                 f"{state} was left half-written by Ray Tune and cannot be restored ({error}): "
                 f"start another sweep under another name=; the trials in {run / TRIALS} are "
-                "whole and can be evaluated"
+                "intact and can be evaluated"
             ) from error
     population = config.search is Search.POPULATION
     drawn = {DRAWN: ray.tune.grid_search(draw_population(config))} if population else None
@@ -164,7 +164,7 @@ def _scheduler(config: TuneConfig) -> TrialScheduler | None:
         return None
     return ASHAScheduler(
         time_attr="epoch",
-        # Never reached: a trial that comes to its last epoch ends by itself, and notes that it did.
+        # Never reached: a trial ends by itself after its last epoch, and notes that it did.
         max_t=epochs + 1,
         grace_period=min(config.grace_epochs, epochs),
         reduction_factor=config.reduction_factor,
@@ -178,10 +178,10 @@ def _explore(
 
 
 def _trial(values: dict[str, Any], *, config: TuneConfig, uri: str) -> None:
-    """One trial, in a process of its own: a whole training run below the sweep's.
+    """Runs one trial, in its own process, as a training run below the sweep's.
 
-    A trial that cannot be trained is a result with its reason, not a crash that is tried again; one
-    that lost its workers is tried again, and goes on from its last checkpoint.
+    A trial that cannot be trained reports the reason as its result and is not retried. A trial that
+    lost its workers is retried, and goes on from its last checkpoint.
     """
     drawn = cast("Drawn", values[DRAWN])
     name, origin = segment(ray.tune.get_context().get_trial_id(), drawn, _pointer())
@@ -199,7 +199,7 @@ def _trial(values: dict[str, Any], *, config: TuneConfig, uri: str) -> None:
 def _train_trial(
     config: TuneConfig, drawn: Drawn, uri: str, name: str, origin: Origin | None
 ) -> None:
-    """Train from the start, or from the weights of `origin` for the epochs that it left."""
+    """Trains from the start, or from the weights of `origin` for the remaining epochs."""
     before = 0 if origin is None else origin.epoch
     training = trial_config(config, drawn, storage=str(Place.at(uri) / TRIALS), name=name)
     left = config.training.epochs - before
@@ -234,7 +234,7 @@ def _train_trial(
 
 
 def _pointer() -> TrialPointer | None:
-    """The weights that Tune has this trial start from."""
+    """Returns the pointer to the weights that Tune starts this trial from; None without any."""
     checkpoint = ray.tune.get_checkpoint()
     if checkpoint is None:
         return None
@@ -244,7 +244,7 @@ def _pointer() -> TrialPointer | None:
 
 
 class _Progress(ray.tune.Callback):
-    """Says an epoch and the end of a trial in a line each, and records both, on the driver."""
+    """Callback on the driver that logs and records each epoch and the end of each trial."""
 
     def __init__(self, config: TuneConfig, run: str) -> None:
         self.epochs, self.trials = config.training.epochs, config.trials
@@ -264,15 +264,15 @@ class _Progress(ray.tune.Callback):
             reason = result[FAILURE]
             log_line(f"trial {name} failed: {reason}", logging.WARNING, trial=name, reason=reason)
             return
-        score = result[self.monitor]
+        epoch, score = Epoch.of_row(result), result[self.monitor]
         log_line(
-            f"trial {name} {epoch_line(Epoch.of_row(result), self.epochs)}",
+            f"trial {name} {epoch_line(epoch, self.epochs)}",
             trial=name,
-            epoch=result["epoch"],
+            epoch=epoch.epoch,
             epochs=self.epochs,
             score=score,
         )
-        # The last results of this trial are noted only after this call.
+        # Tune stores the last results of this trial only after this call.
         known = (other.metric_analysis.get(self.monitor, {}).get("max", 0.0) for other in trials)
         self.meters.set(BEST_SCORE, max(score, *known))
 
@@ -293,7 +293,7 @@ class _Progress(ray.tune.Callback):
         self._count(trials)
 
     def _count(self, trials: list[Any], ended: Any = None) -> None:
-        """Record the trials by state; of one that has just `ended`, Tune's own state is older."""
+        """Records the trials by state; for one that just `ended`, Tune's own state lags behind."""
         states = Counter(
             FAILED
             if FAILURE in (trial.last_result or {})
@@ -305,7 +305,7 @@ class _Progress(ray.tune.Callback):
 
 
 def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> None:
-    """Rank the trials, write what the sweep leaves, and tell what failed."""
+    """Ranks the trials, writes the files of the sweep, and logs the failures."""
     ids = [result.metrics["trial_id"] for result in results if result.metrics]
     metrics = rank_trials(config, run, ids)
     best = metrics.trials[0] if metrics.trials else None

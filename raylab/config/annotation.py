@@ -19,13 +19,13 @@ class LlmConfig(Strict):
     endpoints: dict[Text, Endpoint] = Field(default={"default": Endpoint()}, min_length=1)
     annotator_a: ChatModel
     annotator_b: ChatModel
-    """Another model than A, or the same with another seed."""
+    """A different model from A, or the same with a different seed."""
     evaluator: ChatModel
     adjudicator: ChatModel
     prompt: Text = "maximal"
-    """Style of the prompts: minimal, maximal, or word, which asks all roles for one plain word."""
+    """Style of the prompts: minimal, maximal, or word (all roles answer with one plain word)."""
     prices: dict[Text, Price] = Field(default={})
-    """By the name of the model."""
+    """Prices by model name."""
     budget: Budget = Budget()
 
     @property
@@ -54,7 +54,7 @@ class LlmConfig(Strict):
 
 
 class CasesConfig(Strict):
-    """Which system descriptions are classified: at most one of the first three, else gold."""
+    """The system descriptions to classify: at most one of the first three keys, else gold."""
 
     path: Location | None = None
     """JSONL or Parquet file with id, description and, where known, gold and meta."""
@@ -77,14 +77,14 @@ class CasesConfig(Strict):
 
 
 class ProtocolConfig(Strict):
-    """How a case is decided."""
+    """The rules by which a case is decided."""
 
     policy: Literal["strict", "lenient"] = "strict"
-    """With one acceptable answer of two: a person decides, or the adjudicator tries first."""
+    """If only one answer is acceptable: strict asks a person, lenient the adjudicator first."""
     accept_operator_differences: bool = False
-    """Take A where the two name the same roots and only `+` and `/` differ."""
+    """Take A's answer if both have the same roots and differ only in `+` and `/`."""
     threshold: Annotated[int, Field(ge=0, le=100)] = 70
-    """Least score of an acceptable answer."""
+    """Lowest score of an acceptable answer."""
     distance: Location | None = None
     """JSON file of root distances; null takes the packaged opt-l1-v1."""
     seed: NonNegativeInt = 307

@@ -23,7 +23,7 @@ from raylab.grid_metrics import MONITORED, OBJECTIVE, SCORED, VALIDATION
 
 
 class TaskSource(StrEnum):
-    """Where tasks come from."""
+    """The source of the tasks."""
 
     ARC_AGI_1 = "arc_agi_1"
     ARC_AGI_2 = "arc_agi_2"
@@ -40,7 +40,7 @@ class Subset(StrEnum):
 
 
 class DataConfig(Strict):
-    """Which tasks, how they are split and grouped."""
+    """The tasks, their split and their groups."""
 
     source: TaskSource = TaskSource.ARC_AGI_1
     path: Location | None = None
@@ -54,7 +54,7 @@ class DataConfig(Strict):
     pairs_per_task: PositiveInt | None = None
     """Keep at most this many pairs of each task, demonstrations first."""
     generation: NonNegativeInt | None = None
-    """Seed of a re-drawing of the tasks (colours and symmetries); null keeps them as published."""
+    """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
     """JSON file `{"train": [ids], "val": [ids]}`; null draws the split by `split_seed`."""
     val_fraction: Fraction = 0.23
@@ -62,7 +62,7 @@ class DataConfig(Strict):
     split_seed: NonNegativeInt = 307
     """Seed of a drawn split."""
     taxonomy: Location | None = None
-    """JSON file `{task id: group}`; without one groups are computed from the grids."""
+    """JSON file `{task id: group}`; null computes groups from the grids."""
 
     @model_validator(mode="after")
     def _path_matches_source(self) -> "DataConfig":
@@ -77,7 +77,7 @@ class DataConfig(Strict):
 
 
 class Precision(StrEnum):
-    """Arithmetic of the training step; `auto` takes bfloat16 where the hardware computes in it."""
+    """Precision of training; `auto` uses bfloat16 if the hardware supports it."""
 
     AUTO = "auto"
     FLOAT32 = "32-true"
@@ -101,12 +101,12 @@ Monitor = Annotated[str, OneOf(MONITORED)]
 
 
 class TrainingConfig(Strict):
-    """The optimiser, its schedule and when to stop; the defaults are the published recipe."""
+    """The optimiser, its schedule and stopping; the defaults are the published recipe."""
 
     epochs: PositiveInt = 100
-    """Passes over the training pairs at most."""
+    """Most passes over the training pairs."""
     batch_size: PositiveInt = 32
-    """Mean samples a batch and worker; batches hold like lengths under the equal token budget."""
+    """Mean samples per batch and worker; batches share a token budget and hold similar lengths."""
     lr: PositiveFloat = 0.00185
     """Learning rate at the start and after each restart."""
     betas: tuple[Fraction, Fraction] = (0.95, 0.999)
@@ -120,7 +120,7 @@ class TrainingConfig(Strict):
     gradient_clip: PositiveFloat = 1.0
     """Largest norm of the gradient."""
     shape_loss_weight: NonNegativeFloat = 0.1
-    """Weight of the loss of the output's height and width beside that of its cells."""
+    """Weight of the loss of height and width; the loss of the cells has weight 1."""
     precision: Precision = Precision.AUTO
     seed: NonNegativeInt = 307
     """Seed of initialisation, order and dropout."""
@@ -130,7 +130,7 @@ class TrainingConfig(Strict):
     patience: PositiveInt | None = 7
     """Validations without improvement before stopping; null never stops early."""
     keep_checkpoints: PositiveInt = 2
-    """Best checkpoints that are kept; the latest is kept as well."""
+    """Number of best checkpoints to keep; the latest is kept as well."""
 
 
 class Domain(Strict):
@@ -141,7 +141,7 @@ class Domain(Strict):
     uniform: tuple[float, float] | None = None
     """Any number between the two."""
     log_uniform: tuple[PositiveFloat, PositiveFloat] | None = None
-    """Any number between the two, evenly in the logarithm."""
+    """Any number between the two, uniform in the logarithm."""
     integer: tuple[int, int] | None = None
     """Any whole number from the first to the last."""
 
@@ -160,14 +160,14 @@ class Domain(Strict):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Least and greatest number of a domain that is no choice."""
+        """The least and the greatest number of a numeric domain."""
         found = self.uniform or self.log_uniform or self.integer
         assert found is not None
         return found
 
     @property
     def extremes(self) -> tuple[Scalar, ...]:
-        """Every choice, or the least and the greatest number."""
+        """All choices, or the least and the greatest number."""
         return self.bounds if self.choice is None else self.choice
 
 
@@ -175,7 +175,7 @@ Domains = dict[str, Domain]
 
 
 class SearchSpace(Strict):
-    """What a sweep searches."""
+    """The space that a sweep searches."""
 
     model: Annotated[dict[Architecture, Domains], Field(min_length=1)]
     """The architectures, each with the domains of its own keys."""
@@ -209,7 +209,7 @@ def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
 
 
 class Search(StrEnum):
-    """How a sweep draws its trials."""
+    """The way a sweep draws its trials."""
 
     TPE = "tpe"
     RANDOM = "random"
@@ -221,13 +221,13 @@ ScoreMetric = Annotated[str, OneOf(SCORED)]
 
 
 class ScoringConfig(Strict):
-    """How a model is scored on a generation of tasks."""
+    """The scoring of a model on a generation of tasks."""
 
     metric: ScoreMetric = "cell_accuracy"
-    """The metric that the score tree calls accuracy; the others ride along under their names."""
+    """The metric recorded as accuracy; score files hold the others under their names."""
     unit: Literal["task", "group"] = "task"
-    """What one file of the score tree is about."""
+    """The unit that one file of the score tree is about."""
     include_seen: bool = False
-    """Score also tasks that one of the models was trained on; by default these are left out."""
+    """Also score tasks that one of the models was trained on."""
     batch_size: PositiveInt = 32
-    """Mean grids a batch."""
+    """Mean grids per batch."""

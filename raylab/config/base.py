@@ -80,12 +80,12 @@ def _absolute_path(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Restricts a text to names that a registry knows, as `Literal` does to those it spells out."""
+    """A restriction of text to the names of a registry, like `Literal` for fixed names."""
 
     names: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        """Pydantic's schema of a literal."""
+        """Returns pydantic's schema of a literal."""
         return core_schema.literal_schema(list(self.names))
 
 
@@ -100,7 +100,7 @@ Location = Annotated[
     AfterValidator(absolute_location),
     Field(json_schema_extra={"format": "path or URI"}),
 ]
-"""A URI, or a path made absolute, because Ray's workers run in other directories."""
+"""A URI, or a path made absolute because Ray's workers run in other directories."""
 LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
 """An absolute path like `Location`, where URIs are refused."""
 ModelName = Annotated[Text, AfterValidator(_without_secret)]
@@ -108,16 +108,16 @@ ModelName = Annotated[Text, AfterValidator(_without_secret)]
 
 
 class ClusterConfig(Strict):
-    """The cluster that does the work, and its share for a training."""
+    """The cluster to run on, and the share of it that a training gets."""
 
     address: str | None = None
-    """Ray address; null joins the cluster of RAY_ADDRESS, without which a local one is started."""
+    """Ray address; null joins the cluster of RAY_ADDRESS, or starts a local one without it."""
     workers: PositiveInt = 1
     """Processes that train one model together."""
     cpus_per_worker: PositiveInt | None = None
-    """CPUs that Ray reserves for each; null shares those of the cluster out evenly."""
+    """CPUs that Ray reserves for each; null divides those of the cluster evenly."""
     use_gpu: bool | None = None
-    """One GPU a worker; null uses GPUs when the cluster has enough of them."""
+    """One GPU per worker; null uses GPUs if the cluster has enough."""
     max_failures: NonNegativeInt = 3
     """Worker deaths to recover from before the run fails."""
 
@@ -133,24 +133,24 @@ class JobConfig(Strict):
     job: ClassVar[str]
     """Name of the job: of its script, its YAML file and, by default, its runs."""
     moved: ClassVar[Mapping[str, str]] = {}
-    """Keys of earlier versions, each with the way to do the same now."""
+    """Keys of earlier versions, each with its replacement."""
 
     storage: Location = Field(default="./runs", validate_default=True)
     """Directory, or any URI that pyarrow's filesystems open."""
     name: RunName | None = None
     """Run name; null derives it from the configuration."""
     resume: bool = False
-    """Go on with the run of this name; a run that does not exist is started."""
+    """Continue the run of this name; start it if it does not exist."""
     log: Literal["text", "json"] = "text"
     """Output: text for people, or one JSON object per line."""
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:
-        """Returns the configuration in a run's record, without the keys that have moved since.
+        """Returns the configuration in a run's record, without keys that have moved since.
 
         Args:
             recorded: The configuration as JSON values.
-            **changed: Values that replace recorded ones, such as where the run is now.
+            **changed: Values that replace recorded ones, such as the location of the run.
 
         Raises:
             pydantic.ValidationError: The values are not valid for this job.

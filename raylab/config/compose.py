@@ -27,7 +27,7 @@ Config = TypeVar("Config", bound=JobConfig)
 
 
 class _Invalid(Exception):
-    """The problems of a configuration; never leaves this module."""
+    """Carrier of the problems of a configuration; never leaves this module."""
 
     def __init__(self, problems: Sequence[ConfigProblem]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def load_config(
         kind: Configuration class of the job.
         overrides: Overrides in Hydra's grammar. A plain `key=value` also sets keys that no YAML
             file names.
-        file: YAML whose sections replace those of the job's own, such as a sweep's `best.yaml`. A
+        file: YAML whose sections replace those of the job's YAML, such as a sweep's `best.yaml`. A
             group chosen on the command line replaces the file's section.
 
     Raises:
@@ -159,7 +159,7 @@ def _override_problem(
 
 
 def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
-    """Returns the override as typed, with `++` where Hydra would refuse a key of no YAML file.
+    """Returns the override as typed, with `++` where Hydra would refuse a key not in any YAML.
 
     The YAML files are sparse; the model decides which keys exist.
     """
@@ -172,7 +172,7 @@ def _forced(groups: dict[str, tuple[str, ...]], override: Override) -> str:
 def _compose(
     kind: type[JobConfig], overrides: Sequence[str], sections: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Composes the job's YAML, `sections` in place of its own, and the overrides."""
+    """Composes the job's YAML, with `sections` replacing its own, and the overrides."""
     try:
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             parsed = OverridesParser.create().parse_overrides(list(overrides))

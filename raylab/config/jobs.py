@@ -59,23 +59,23 @@ class TuneConfig(JobConfig):
     search: Search = Search.TPE
     """Tree-structured Parzen estimator, random search, or population-based training."""
     trials: PositiveInt = 20
-    """Number of trials; with `population` its size."""
+    """Number of trials; for `population`, the size of the population."""
     concurrent: PositiveInt | None = None
     """Trials at a time; null takes as many as fit on the cluster."""
     stop_early: bool = True
-    """Stop trials that fall behind at equal epochs (ASHA); population-based training does not."""
+    """Stop trials that fall behind at equal epochs (ASHA); unused by population-based training."""
     grace_epochs: PositiveInt = 5
     """Epochs before a trial may be stopped."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
-    """One in this many of the trials at a rung goes on to the next rung."""
+    """One trial in this many goes on from one rung to the next."""
     population_epochs: PositiveInt = 5
-    """Epochs between copies of weights and settings from the best of a population to the worst."""
+    """Epochs after which the worst of a population copy weights and settings of the best."""
     seed: NonNegativeInt = 307
     """Seed of the search."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
-    """Workers and CPUs are those of one trial."""
+    """Workers and CPUs of one trial."""
 
 
 class EvaluateConfig(JobConfig):
@@ -86,7 +86,7 @@ class EvaluateConfig(JobConfig):
     models: Annotated[tuple[ModelName, ...], Field(min_length=1)]
     """Checkpoint files, run names under `storage`, run directories, or sweeps (all trials)."""
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
-    """Seeds of re-drawings, `published`, or paths of archives in the format of `data.source`."""
+    """Seeds of redrawings, `published`, or paths of archives in the format of `data.source`."""
     data: DataConfig = DataConfig()
     scoring: ScoringConfig = ScoringConfig()
     cluster: ClusterConfig = ClusterConfig()
@@ -99,17 +99,17 @@ class QualityConfig(JobConfig):
 
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
     run_id: Text | None = None
-    """Directory within `{BASE_ARTIFACTS_DIR}/{scores_subdir}`, where `scores_root_dir` is null."""
+    """Directory in `{BASE_ARTIFACTS_DIR}/{scores_subdir}`; used if `scores_root_dir` is null."""
     layout: Layout = Layout.AUTO
-    """Meaning of directories below a model: generations, or not; `auto` decides and logs it."""
+    """Directories below a model are generations or not; `auto` decides and logs the reason."""
     on_missing_generation: Literal["error", "drop"] = "error"
-    """Refuse generations that not every model has, or drop them."""
+    """`error` refuses generations that some model lacks; `drop` leaves them out."""
     strict: bool = False
-    """Refuse a tree with an unusable file instead of listing the file."""
+    """Refuse a tree with unusable files instead of listing them."""
     bootstrap: NonNegativeInt = 1000
     """Bootstrap replicates of the tasks for the 95 % intervals; 0 computes none."""
     cache: bool = True
-    """Cache the scores of each file, by path, size and time of change, for the next run."""
+    """Cache the scores of files for the next run, by path, size and time of change."""
     cluster: ClusterConfig = ClusterConfig()
 
 
@@ -130,9 +130,9 @@ class PipelineConfig(JobConfig):
     """The earlier benchmark that novelty compares with; null computes no novelty."""
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()
-    """Score trees of other jobs, to report their quality as well."""
+    """Further score trees whose quality is reported as well."""
     pictures: NonNegativeInt = 4
-    """Tasks in the report whose predictions are drawn beside the target."""
+    """Number of tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()
 
 
@@ -153,9 +153,9 @@ class AnnotateConfig(JobConfig):
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Generations of the score tree: `published` (all gold cases), seeds of halves, case files."""
     fresh: bool = False
-    """Repeat calls that other runs in the archive have answers to, to measure drift."""
+    """Repeat calls that other runs in the archive have answered, to measure drift."""
     archive: Location | None = None
-    """File, or SQLAlchemy URL without its password (PGPASSWORD); null is `<storage>/archive.db`."""
+    """File, or SQLAlchemy URL without password (PGPASSWORD); null is `<storage>/archive.db`."""
     actors: PositiveInt | None = None
     """Processes that send calls; null takes one per CPU."""
     export: Literal["parquet", "jsonl"] | None = None
@@ -169,16 +169,16 @@ class ReportConfig(JobConfig):
     job: ClassVar[str] = "report"
 
     runs: tuple[Text, ...] = ()
-    """Names under `storage`, directories or URIs of runs of any jobs."""
+    """Runs of any jobs: names under `storage`, directories or URIs."""
     drift: bool = False
     """Compare the annotation runs of an archive over time instead."""
     archive: Location | None = None
-    """Of the annotation runs for `drift`, as `archive` of the annotation."""
+    """Archive for `drift`, given like `archive` of the annotation."""
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> "ReportConfig":
         if bool(self.runs) == self.drift:
-            raise ValueError("needs either runs=[...], to compare these, or drift=true")
+            raise ValueError("needs either runs=[...], the runs to compare, or drift=true")
         if self.archive is not None and not self.drift:
             raise ValueError("archive= goes with drift=true")
         return self
@@ -193,23 +193,23 @@ class ReviewConfig(JobConfig):
     name: RunName | None = None
     """The annotation run whose open cases are reviewed."""
     export: LocalPath | None = None
-    """Write the open cases to this JSONL file for people to fill in, instead of the page."""
+    """Write the open cases to this JSONL file to fill in, instead of serving the page."""
     import_: LocalPath | None = Field(default=None, alias="import")
     """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
     archive: Location | None = None
-    """Location of its archive now, like `archive` of the annotation; null if unchanged."""
+    """Present location of the archive, like `archive` of the annotation; null if unchanged."""
     host: Text = "127.0.0.1"
-    """Address to listen at; all but loopback ones need RAYLAB_REVIEW_TOKEN."""
+    """Address to listen at; any but a loopback address needs RAYLAB_REVIEW_TOKEN."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8700
     """Port; 0 takes any free one, except on a cluster."""
     hosts: tuple[Text, ...] = ()
-    """Further names under which browsers reach the page, as behind a proxy."""
+    """Further host names under which browsers reach the page, such as that of a proxy."""
     lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0
-    """Time for which a case stays reserved for a reviewer whose tab is gone."""
+    """Minutes for which a case stays reserved after a reviewer's tab is gone."""
     cluster: ClusterConfig = ClusterConfig()
-    """With `address` or RAY_ADDRESS Ray Serve hosts the page, on the head of that cluster."""
+    """With `address` or RAY_ADDRESS, Ray Serve hosts the page on the head of that cluster."""
 
     @model_validator(mode="after")
     def _names_a_run(self) -> "ReviewConfig":
@@ -243,13 +243,13 @@ class BenchmarkConfig(JobConfig):
     rounds: PositiveInt = 3
     """Rounds of every measurement."""
     batches: PositiveInt = 16
-    """Batches of raylab per round."""
+    """Batches that raylab trains per round."""
     naive_batches: PositiveInt = 2
-    """Batches of the baseline per round."""
+    """Batches that the baseline trains per round."""
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128
-    """Calls in flight of raylab and of the bare loop; per node for part=scaling."""
+    """Calls in flight, of raylab and of the bare loop; per node for part=scaling."""
     latency: NonNegativeFloat = 0.05
     """Seconds that the local chat server takes to answer."""
     bare_loop: bool = True

@@ -36,11 +36,11 @@ class Limits(Strict):
     timeout: PositiveFloat = 120.0
     """Seconds for one attempt."""
     retries: NonNegativeInt = 6
-    """Attempts after the first, each later than the one before; a Retry-After is honoured."""
+    """Attempts after the first, with growing pauses; a Retry-After header is honoured."""
 
 
 class ReplyFormat(StrEnum):
-    """Means by which an endpoint is made to answer in the requested format."""
+    """The way an endpoint is made to answer in the requested format."""
 
     JSON_SCHEMA = "json_schema"
     JSON_OBJECT = "json_object"
@@ -78,17 +78,17 @@ class ChatModel(Strict):
     endpoint: Text = "default"
     """One of `llm.endpoints`."""
     temperature: NonNegativeFloat | None = 0.0
-    """null leaves it to the server."""
+    """Sampling temperature; null leaves it to the server."""
     max_tokens: PositiveInt | None = 1024
     """Longest reply; null sends none, for models that take another key in `extra`."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = 1
-    """null sends none."""
+    """Seed of the sampling; null sends none."""
     extra: dict[str, Scalar] = Field(default={})
     """Further fields of the request, such as reasoning_effort."""
 
 
 class Budget(Strict):
-    """Most that a run may spend; then it stops, and goes on with a larger one and resume=true."""
+    """The most a run may spend. Then it stops; a larger budget and resume=true continue it."""
 
     tokens: PositiveInt | None = None
     money: PositiveFloat | None = None

@@ -19,7 +19,7 @@ from pydantic import (
 from raylab.config.base import OneOf, Probability, Strict
 
 TRAINING_ONLY = "training only"
-"""Marks a key that the weights of a model do not depend on."""
+"""Mark of a key that the weights of a model do not depend on."""
 
 Width = Annotated[PositiveInt, Field(description="Width of the tokens.")]
 FeedForwardWidth = Annotated[PositiveInt, Field(description="Width inside the feed-forwards.")]
@@ -53,7 +53,7 @@ class TransformerConfig(Strict, ABC):
         """Demonstration pairs that the model reads with each query."""
 
     def sizes(self) -> dict[str, Any]:
-        """The keys that the weights depend on."""
+        """Returns the keys that the weights depend on."""
         fields = type(self).model_fields.items()
         exclude = {name for name, field in fields if TRAINING_ONLY in field.metadata}
         return self.model_dump(mode="json", exclude=exclude)
@@ -87,7 +87,7 @@ class ChampionConfig(TransformerConfig):
     context_d_ff: PositiveInt = 128
     """Width inside the feed-forward of the context encoder."""
     pair_d_ff: PositiveInt = 512
-    """Width inside the feed-forward after the attention between output and input of a pair."""
+    """Width of the feed-forward after the attention between output and input of a pair."""
     colour_relabelling: ColourRelabelling = True
 
     @property
@@ -119,15 +119,15 @@ class EncoderDecoderConfig(TransformerConfig):
 
     @property
     def context_pairs(self) -> int:
-        """None: it reads the query alone."""
+        """Zero: it reads the query alone."""
         return 0
 
 
 class DecoderOnlyConfig(TransformerConfig):
     """Causal decoder with rotary positions.
 
-    The published parameter count includes a cross-attention that sees the answer. Without it the
-    feed-forward is widened from 656 to 960, so that the three stay matched.
+    The published parameter count includes a cross-attention that sees the answer. Here it is left
+    out, and the feed-forward is widened from 656 to 960 to keep the three models matched.
     """
 
     architecture: Literal["decoder_only"] = "decoder_only"
@@ -140,7 +140,7 @@ class DecoderOnlyConfig(TransformerConfig):
     rope_theta: PositiveFloat = 10_000.0
     """Base of the rotary frequencies."""
     demonstrations: Annotated[NonNegativeInt, TRAINING_ONLY] = 0
-    """Demonstration pairs prefixed to the source; 0 is the published form."""
+    """Demonstration pairs prefixed to the source; the published model has 0."""
     colour_relabelling: ColourRelabelling = False
 
     @property
@@ -158,7 +158,7 @@ MODEL_CONFIGS: dict[str, type[ModelConfig]] = {
 """The configuration class of every architecture, by its name."""
 Architecture = Annotated[str, OneOf(tuple(MODEL_CONFIGS))]
 ALL_MODELS: tuple[ModelConfig, ...] = tuple(kind() for kind in MODEL_CONFIGS.values())
-"""Every architecture as it is published."""
+"""Every architecture as published."""
 
 
 def _architecture_as_model(value: object) -> object:

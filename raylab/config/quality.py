@@ -14,11 +14,11 @@ class Layout(StrEnum):
 
 
 class QualityEvalConfig(Strict):
-    """Locations of the scores."""
+    """The locations of the scores."""
 
     scores_root_dir: Location | None = None
     """Directory with one subdirectory per model; null takes BASE_ARTIFACTS_DIR and `run_id`."""
     scores_subdir: Text = "scores"
     """Directory of scores within BASE_ARTIFACTS_DIR, above `run_id`."""
     prior_datasets: tuple[Location, ...] = ()
-    """Directories of the same structure for earlier benchmarks, which novelty compares with."""
+    """Directories of earlier benchmarks, laid out alike, which novelty compares with."""

@@ -1,6 +1,6 @@
 """The keys of a configuration model, and its validation errors and differences by key.
 
-All of it is read from the JSON schema that pydantic makes of the model.
+Everything is read from the JSON schema that pydantic makes of the model.
 """
 
 import difflib
@@ -25,7 +25,7 @@ class ConfigKey:
         type: Type of its values; empty for a section, which holds keys of its own.
         default: Default value; None for a section.
         doc: Meaning of the key.
-        variant: The only choice with this key, such as `model.architecture=champion`.
+        variant: The only choice that has this key, such as `model.architecture=champion`.
     """
 
     path: str
@@ -45,15 +45,15 @@ class ConfigProblem:
     """A mistake in a configuration.
 
     Attributes:
-        path: Dotted path of the key; empty if it is none of a single key.
-        text: The mistake, to follow the path.
+        path: Dotted path of the key; empty if it concerns no single key.
+        text: The mistake, worded to follow the path.
     """
 
     path: str
     text: str
 
     def __str__(self) -> str:
-        """The problem on one line."""
+        """Returns the problem on one line."""
         return f"{self.path}: {self.text}" if self.path else self.text
 
 
@@ -70,7 +70,7 @@ def problems_of(
     Args:
         kind: Model that refused the values.
         errors: Its errors.
-        moved: Keys of earlier versions, each with the way to do the same now.
+        moved: Keys of earlier versions, each with its replacement.
     """
     schema = _Schema(kind)
     problems = [_problem(schema, error) for error in errors if not _follows(error)]
@@ -182,7 +182,7 @@ def _child(node: JsonSchema, part: int | str) -> JsonSchema:
 
 
 def _follows(error: ErrorDetails) -> bool:
-    """Returns whether a list is too short only because its items have errors of their own."""
+    """Returns True if a list is too short only because its items have errors of their own."""
     return error["type"] == "too_short" and bool(error["input"])
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a benchmark with their intervals, from what was read of its score tree."""
+"""The metrics of a benchmark with their intervals, from the sums of its score tree."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class TreeScores:
-    """A score tree that was read.
+    """A score tree and its sums.
 
     Attributes:
-        tree: As it was found.
-        units: Its units, in any order.
+        tree: The directories.
+        units: Sums of its units, in any order.
     """
 
     tree: ScoreTree
@@ -44,7 +44,7 @@ class _Table:
     Attributes:
         models: Names, in order.
         generations: Names, in order; one empty name without generations.
-        means: (models, generations).
+        means: (models, generations) mean accuracies.
         weighted: (replicates, models, generations) sums of weight times accuracy.
         weights: (replicates, models, generations) sums of the weights.
     """
@@ -59,10 +59,10 @@ class _Table:
 def measure_groups(
     trees: Sequence[ScoreTree], config: QualityConfig, *groups: Sequence[UnitScores]
 ) -> TreeQuality:
-    """`measure` for units that were read in groups, those of the benchmark's tree first.
+    """Calls `measure` for units that were read in groups, those of the benchmark first.
 
     Raises:
-        DataError: As `measure`.
+        DataError: `measure` raises it.
     """
     units = [scores for group in groups for scores in group]
     read = [
@@ -77,13 +77,13 @@ def measure(
 ) -> TreeQuality:
     """Computes every metric of a benchmark with its interval.
 
-    A model's accuracy is the mean over its generations of the mean over files. Intervals are
-    of 95 %, over the bootstrap replicates that draw a file of every unit.
+    The accuracy of a model is the mean over its generations of the mean over files. Intervals are
+    95 % intervals over the bootstrap replicates that draw a file of every unit.
 
     Args:
         current: The benchmark.
-        priors: Earlier benchmarks, which novelty is against.
-        config: What to do with missing generations and unusable files.
+        priors: Earlier benchmarks, which novelty compares with.
+        config: Handling of missing generations and unusable files.
 
     Raises:
         DataError: A model has no usable file, models or generations differ, or files are unusable
@@ -129,7 +129,7 @@ def measure(
 
 
 def count_files(units: Iterable[UnitScores]) -> FileCounts:
-    """Adds up the files of units by what became of them."""
+    """Adds up the files of units by outcome."""
     units = list(units)
     return FileCounts(
         read=sum(unit.read for unit in units),
@@ -165,7 +165,7 @@ def _table(scores: TreeScores, config: QualityConfig) -> _Table:
 
 
 def _replicates_first(rows: Sequence[Sequence[Array]]) -> Array:
-    """(replicates, models, generations) of (replicates,) by model and generation."""
+    """Stacks (replicates,) arrays by model and generation to (replicates, models, generations)."""
     return np.ascontiguousarray(np.moveaxis(np.array(rows), -1, 0))
 
 
@@ -199,12 +199,12 @@ def _common_generations(
 
 
 def _accuracies(means: Sequence[Array], generations: Sequence[str]) -> MeanAccuracies:
-    """Takes (..., models, generations) means of each tree, the benchmark first."""
+    """Builds accuracies of (..., models, generations) means of each tree, benchmark first."""
     return MeanAccuracies(means[0], [prior.mean(axis=-1) for prior in means[1:]], generations)
 
 
 def _computed(accuracies: MeanAccuracies) -> dict[str, Array]:
-    """The metrics that can be computed, with the leading axes of the accuracies."""
+    """Returns the metrics that can be computed, with the leading axes of the accuracies."""
     return {
         name: metric.compute(accuracies)
         for name, metric in METRICS.items()
@@ -218,7 +218,7 @@ def _intervals(
     values: Mapping[str, float],
     config: QualityConfig,
 ) -> tuple[dict[str, Interval], str | None]:
-    """Intervals of the metrics, or none and why."""
+    """Returns the intervals of the metrics; if there are none, also the reason."""
     if not config.bootstrap:
         return {}, "bootstrap=0"
     for unit in (unit for scores in everything for unit in scores.units):
@@ -236,10 +236,10 @@ def _intervals(
 
 
 def _interval(value: float, drawn: Array) -> Interval:
-    """Percentile interval recentred on the value and kept in [0, 1].
+    """Returns the percentile interval, recentred on the value and kept in [0, 1].
 
-    The best and the spread of resampled accuracies lie above those measured, so plain percentiles
-    could leave the value itself out.
+    The maximum and the spread of resampled accuracies lie above the measured ones, so plain
+    percentiles could exclude the value itself.
     """
     ends = np.clip(value + np.quantile(drawn, QUANTILES) - np.median(drawn), 0.0, 1.0)
     return float(ends[0]), float(ends[1])
@@ -262,7 +262,7 @@ def _refuse_skipped(everything: Sequence[TreeScores]) -> None:
     count = sum(unit.skipped for scores in everything for unit in scores.units)
     if count:
         raise DataError(
-            f"{count} score files cannot be used{_named(list(_skipped(everything)))}; mend or "
+            f"{count} score files cannot be used{_named(list(_skipped(everything)))}; fix or "
             "remove them, or set strict=false to leave them out"
         )
 

@@ -1,10 +1,10 @@
-"""The metrics of a benchmark's quality, from accuracies that models reached on it.
+"""The metrics of a benchmark's quality, computed from the accuracies of models on it.
 
-A metric is a formula and an entry in `METRICS`; the measurement, the tables and the pages take all
-they know of it from there. Difficulty, separability and novelty are those of AutoBencher
+A metric is a formula and an entry in `METRICS`, which the measurement, the tables and the pages
+read. Difficulty, separability and novelty are those of AutoBencher
 (arXiv 2407.08351), consistency is that of Data Swarms (arXiv 2506.00741). Each formula is written
-once, over arrays with any leading axes, so that replicates of a bootstrap go through the same code
-as the measured accuracies.
+once, over arrays with any leading axes, so that bootstrap replicates go through the same code as
+the measured accuracies.
 """
 
 import logging
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 DECIMALS = 12
-"""Accuracies and predictions that agree to these decimals are ties."""
+"""Decimals to which tied accuracies and predictions agree."""
 RANK_TOLERANCE = 1e-10
-"""Singular values below this share of the largest count as zero."""
+"""Share of the largest singular value below which others count as zero."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class MeanAccuracies:
     Attributes:
         benchmark: (..., models, generations) accuracies in [0, 1].
         priors: (..., models) for each earlier benchmark.
-        generations: Names; one empty name where the benchmark has no generations.
+        generations: Names; one empty name if the benchmark has no generations.
     """
 
     benchmark: Array
@@ -54,10 +54,10 @@ class QualityMetric:
 
     Attributes:
         compute: Returns the figure, with the leading axes of the accuracies.
-        why_not: Returns why it cannot be computed; empty if it can.
-        warning: Returns why it says nothing although it can be computed; empty if it does.
+        why_not: Returns the reason why it cannot be computed; empty if it can.
+        warning: Returns the reason why the computed figure says nothing; empty if it does.
         better: The good end of its scale; None if neither is.
-        meaning: What the figure says, for a reader of the report.
+        meaning: The meaning of the figure, for readers of the report.
         computation: The formula in words.
     """
 
@@ -70,10 +70,10 @@ class QualityMetric:
 
 
 def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
-    """One minus the best model's accuracy, in [0, 1].
+    """Returns one minus the best model's accuracy, in [0, 1].
 
     Args:
-        accuracies: Of each model, in [0, 1].
+        accuracies: Accuracy of each model, in [0, 1].
 
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
@@ -82,10 +82,10 @@ def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
 
 
 def compute_benchmark_separability(accuracies: Accuracies) -> float:
-    """Mean absolute deviation of the models' accuracies from their mean, in [0, 0.5].
+    """Returns the mean absolute deviation of the models' accuracies from their mean, in [0, 0.5].
 
     Args:
-        accuracies: Of each model, in [0, 1].
+        accuracies: Accuracy of each model, in [0, 1].
 
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
@@ -94,11 +94,11 @@ def compute_benchmark_separability(accuracies: Accuracies) -> float:
 
 
 def compute_benchmark_consistency(accuracies: Mapping[str, Sequence[float]]) -> float:
-    """One minus the models' mean sample standard deviation (ddof = 1) over generations.
+    """Returns one minus the models' mean sample standard deviation (ddof = 1) over generations.
 
     Args:
-        accuracies: Of each model over the generations, in [0, 1]; two generations or more, the
-            same number for every model.
+        accuracies: Accuracies in [0, 1] of each model over the generations; two generations or
+            more, the same number for every model.
 
     Returns:
         At most 1, and at least `1 - sqrt(1 / 2)`.
@@ -129,11 +129,11 @@ def compute_benchmark_consistency(accuracies: Mapping[str, Sequence[float]]) -> 
 def compute_benchmark_novelty(
     current: Mapping[str, float], priors: Sequence[Mapping[str, float]]
 ) -> float:
-    """One minus how well accuracies on earlier benchmarks rank the models here, in [0, 1].
+    """Returns one minus the rank correlation with the prediction from earlier benchmarks.
 
-    Ordinary least squares with intercept predicts the current accuracies from the prior ones; the
-    novelty is one minus Spearman's correlation of predictions and actual accuracies, and 1 where
-    that is undefined because either side is constant.
+    Ordinary least squares with intercept predicts the current accuracies from the prior ones. The
+    novelty, in [0, 1], is one minus Spearman's correlation of predictions and actual accuracies;
+    it is 1 where that is undefined because either side is constant.
 
     Args:
         current: Accuracy of each model on the benchmark, in [0, 1].
@@ -157,14 +157,14 @@ def compute_benchmark_novelty(
 
 
 def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
-    """Names the current models that a prior lacks and those it has beside them; empty if none."""
+    """Names the models that a prior lacks and those it has in addition; empty if none."""
     ours, theirs = set(current), set(prior)
     parts = {"missing": sorted(ours - theirs), "extra": sorted(theirs - ours)}
     return "; ".join(f"{kind} {', '.join(names)}" for kind, names in parts.items() if names)
 
 
 def exact_fit_warning(models: int, priors: int) -> str:
-    """Tells that a novelty against so many priors says nothing; empty if it does."""
+    """Returns the warning that novelty against this many priors says nothing, or an empty text."""
     if priors < models - 1:
         return ""
     return (
@@ -174,22 +174,22 @@ def exact_fit_warning(models: int, priors: int) -> str:
 
 
 def difficulty(accuracies: Array) -> Array:
-    """Difficulty of accuracies (..., models)."""
+    """Returns the difficulty of accuracies (..., models)."""
     return 1.0 - accuracies.max(axis=-1)
 
 
 def separability(accuracies: Array) -> Array:
-    """Separability of accuracies (..., models)."""
+    """Returns the separability of accuracies (..., models)."""
     return np.abs(accuracies - accuracies.mean(axis=-1, keepdims=True)).mean(axis=-1)
 
 
 def consistency(accuracies: Array) -> Array:
-    """Consistency of accuracies (..., models, generations), with two generations or more."""
+    """Returns the consistency of accuracies (..., models, generations); needs two generations."""
     return 1.0 - accuracies.std(axis=-1, ddof=1).mean(axis=-1)
 
 
 def novelty(current: Array, priors: Array) -> Array:
-    """Novelty of accuracies (..., models) against those on priors (..., models, priors)."""
+    """Returns the novelty of (..., models) accuracies against (..., models, priors) ones."""
     actual = _rounded(current)
     centre = actual.mean(axis=-1, keepdims=True)
     columns = _rounded(priors)
@@ -252,7 +252,7 @@ METRICS = {
 
 
 def _rank_correlation(left: Array, right: Array) -> Array:
-    """Spearman's correlation over the last axis, with average ranks; 0 where undefined."""
+    """Returns Spearman's correlation over the last axis, with average ranks; 0 where undefined."""
     middle = (left.shape[-1] + 1) / 2
     a, b = (np.asarray(rankdata(values, axis=-1)) - middle for values in (left, right))
     spread = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))

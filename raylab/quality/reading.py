@@ -1,6 +1,6 @@
-"""Reading the files of score trees into partial aggregates.
+"""Reading of score trees into partial sums.
 
-The files of a unit are listed where they are read, and only sums come back of them.
+The files of a unit are listed by the task that reads them, which returns only sums.
 """
 
 import io
@@ -26,15 +26,15 @@ from raylab.quality.weights import chunk_weights
 from raylab.runs.eval_logs import SUFFIXES, read_score
 
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file that changed later than this before it was read may change again within its time stamp."""
+"""Age in ns below which a file may change again without a new time stamp."""
 LISTED_FILES = 100
-"""Skipped files of a unit that are named; all are counted."""
+"""Most skipped files of a unit that are named; all are counted."""
 CHUNK = 256
-"""Files whose weights are added at once."""
+"""Number of files whose weights are added at once."""
 TASKS_PER_CPU = 4
 """Enough for an even load, few enough that starting them costs nothing."""
 UNITS_PER_TASK = 64
-"""At most, so that progress is seen on large trees."""
+"""Most units per task, so that large trees show progress."""
 
 Array = NDArray[np.float64]
 File = tuple[str, int, int]
@@ -47,11 +47,11 @@ class UnitScores:
 
     Attributes:
         unit: The directory.
-        count: Files with an accuracy.
+        count: Number of files with an accuracy.
         total: Sum of their accuracies, rounded once.
-        read: Files that were opened.
-        cached: Files that were known already.
-        skipped: Files that cannot be used.
+        read: Number of files opened.
+        cached: Number of files known from the cache.
+        skipped: Number of files that cannot be used.
         listed: The first of these by path.
         weighted: (replicates,) sums of weight times accuracy.
         weights: (replicates,) sums of the weights.
@@ -71,19 +71,19 @@ class UnitScores:
 def read_units(
     units: Sequence[Unit], cache: str | None = None, replicates: int = 0
 ) -> list[UnitScores]:
-    """Reads the files of some units. Memory grows with the files of one shard of the cache alone.
+    """Reads the files of some units. Memory grows only with the files of one cache shard.
 
-    A file's key for the bootstrap is its path below its unit, so a task that has the same path for
-    all models and generations is drawn for all of them together. Each tree draws on its own.
+    A file's key for the bootstrap is its path below its unit, so a task with the same path for all
+    models and generations is drawn for all of them together. Trees are drawn independently.
 
     Args:
-        units: To be read.
+        units: Units to read.
         cache: Path or URI of the storage whose score cache is used; None reads every file.
-        replicates: Of the bootstrap; see `raylab.quality.weights`.
+        replicates: Number of bootstrap replicates; see `raylab.quality.weights`.
 
     Raises:
-        DataError: A directory is not there, on the machine where this runs.
-        OSError: A file or directory cannot be read, which may pass.
+        DataError: A directory is missing on the machine where this runs.
+        OSError: A file or directory cannot be read, perhaps only for the moment.
     """
     if cache is None:
         return [_read_unit(unit, {}, replicates)[0] for unit in units]
@@ -102,12 +102,12 @@ def read_units(
 
 
 def task_groups(units: Sequence[Unit], cpus: int) -> list[list[Unit]]:
-    """Deals units out to the tasks that read them on so many CPUs."""
+    """Divides units among the tasks that read them on this many CPUs."""
     return groups_of(units, max(TASKS_PER_CPU * cpus, math.ceil(len(units) / UNITS_PER_TASK)))
 
 
 def groups_of(units: Sequence[Unit], groups: int) -> list[list[Unit]]:
-    """Deals units out to at most `groups` groups of like size, keeping a shard's units together."""
+    """Divides units into at most `groups` groups of similar size; a shard stays in one group."""
     dealt: list[list[Unit]] = [[] for _ in range(min(groups, len(units)))]
     for members in sorted(by_shard(units).values(), key=len, reverse=True):
         min(dealt, key=len).extend(members)
@@ -117,7 +117,7 @@ def groups_of(units: Sequence[Unit], groups: int) -> list[list[Unit]]:
 def _read_unit(
     unit: Unit, known: Mapping[str, Entry], replicates: int
 ) -> tuple[UnitScores, dict[str, Entry]]:
-    """The sums of a unit, and the cache entries of its files."""
+    """Returns the sums of a unit, and the cache entries of its files."""
     root = Place.at(unit.location)
     scores = UnitScores(unit, weighted=np.zeros(replicates), weights=np.zeros(replicates))
     settled = time.time_ns() - SETTLED_NANOSECONDS
@@ -166,7 +166,7 @@ def _read_remote(filesystem: fs.FileSystem, path: str) -> float | str:
 
 
 def _files(filesystem: fs.FileSystem, unit: Unit) -> list[File]:
-    """The score files of a unit, by path."""
+    """Returns the score files of a unit, by path."""
     try:
         if isinstance(filesystem, fs.LocalFileSystem):
             return sorted(_walk(unit.path, "", set()))
@@ -175,7 +175,7 @@ def _files(filesystem: fs.FileSystem, unit: Unit) -> list[File]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
             f"{unit.path} is not there on {platform.node()}: with several machines the scores must "
-            "lie on storage that all of them see; and nothing may move them during the run"
+            "lie on storage that all of them see, and must not be moved during the run"
         ) from error
     names = {posixpath.relpath(info.path, unit.path): info for info in infos if info.is_file}
     return sorted(
@@ -186,7 +186,7 @@ def _files(filesystem: fs.FileSystem, unit: Unit) -> list[File]:
 
 
 def _walk(directory: str, prefix: str, above: set[tuple[int, int]]) -> Iterator[File]:
-    """Score files at any depth; a link to a directory above itself is not followed."""
+    """Yields score files at any depth; does not follow a link to a directory above itself."""
     status = os.stat(directory)
     identity = (status.st_dev, status.st_ino)
     if identity in above:

@@ -1,4 +1,4 @@
-"""The quality of a benchmark as it is written into `quality.json`."""
+"""The record of a benchmark's quality: `quality.json`."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,9 +13,9 @@ class QualityFigure(Part):
     """One metric of a benchmark.
 
     Attributes:
-        value: None where it was not computed.
-        interval: Ends of its 95 % interval; None where there is none.
-        reason: Why it was not computed; None where it was.
+        value: The figure; None if it was not computed.
+        interval: Ends of its 95 % interval; None if there is none.
+        reason: The reason why it was not computed; None if it was.
     """
 
     value: float | None
@@ -24,12 +24,12 @@ class QualityFigure(Part):
 
 
 class FileCounts(Part):
-    """Score files by what became of them.
+    """Numbers of score files by outcome.
 
     Attributes:
-        read: Opened.
-        cached: Known already.
-        skipped: Unusable, of those opened or known.
+        read: Files opened.
+        cached: Files known from the score cache.
+        skipped: Unusable files among those opened or cached.
     """
 
     read: int
@@ -38,26 +38,26 @@ class FileCounts(Part):
 
 
 class SkippedFile(Part):
-    """A score file that cannot be used, and why."""
+    """A score file that cannot be used, and the reason."""
 
     path: str
     reason: str
 
 
 class TreeQuality(Part):
-    """The quality of the benchmark that a score tree is of.
+    """The quality of the benchmark of a score tree.
 
     Attributes:
         figures: By metric, in the order of `raylab.quality.metrics.METRICS`.
-        no_intervals: Why no figure has an interval; None where figures have.
+        no_intervals: The reason why no figure has an interval; None if there are intervals.
         models: Accuracy of each model in [0, 1], the mean over its generations.
         generations: The same by model and generation; empty for a tree without generations.
         priors: Accuracies of the models on each earlier benchmark, by its location.
         layout: `GENERATIONS` or `FLAT`.
-        layout_reason: Why the tree was taken for that.
-        files: Counted over the trees of the benchmark and its priors.
-        skipped: The first 1000 of the files that cannot be used.
-        warnings: What to know before the figures are used.
+        layout_reason: The reason for this layout.
+        files: Counts over the trees of the benchmark and its priors.
+        skipped: The first 1000 files that cannot be used.
+        warnings: Cautions for the use of the figures.
     """
 
     figures: Mapping[str, QualityFigure]
@@ -90,7 +90,7 @@ class Quality(TreeQuality, Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Brings values, intervals and reasons together by metric, as they were not at first."""
+        """Groups values, intervals and reasons by metric; the first version kept them apart."""
         if version != 0:
             return None
         others: dict[str, dict[str, Any]] = content.pop("others", {})

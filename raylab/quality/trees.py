@@ -1,7 +1,7 @@
 """Score trees: the models and generations below a root.
 
-A tree is `root/<model>/<generation>/**` or `root/<model>/**`, of `.json` and `.eval` logs; names
-that start with a dot are passed over. A unit is one generation of a model, or a model without
+A tree is `root/<model>/<generation>/**` or `root/<model>/**`, of `.json` and `.eval` logs. Names
+that start with a dot are skipped. A unit is one generation of a model, or a model without
 generations.
 """
 
@@ -45,14 +45,14 @@ class Unit:
 
 @dataclass(frozen=True)
 class ScoreTree:
-    """A score tree, as it was found.
+    """The directories of a score tree.
 
     Attributes:
         location: The root, as configured.
         layout: `GENERATIONS` or `FLAT`.
-        reason: Why the tree is taken for that.
+        reason: The reason for this layout.
         units: By model, then generation.
-        beside: Score files directly under a model with generations, which count for nothing.
+        beside: Number of score files directly under a model with generations; they are ignored.
     """
 
     location: str
@@ -73,10 +73,10 @@ class _Model:
 
 
 def scores_root(config: QualityConfig) -> str:
-    """Returns the root that `config` names, or that of the run it names below BASE_ARTIFACTS_DIR.
+    """Returns the root in `config`, or that of its `run_id` below BASE_ARTIFACTS_DIR.
 
     Raises:
-        ConfigError: It names neither, or the variable holds no path or URI.
+        ConfigError: Neither is set, or the variable holds no path or URI.
     """
     settings = config.quality_eval_cfg
     if settings.scores_root_dir:
@@ -99,12 +99,12 @@ def scores_root(config: QualityConfig) -> str:
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
     """Finds the models and generations of a benchmark's tree, then those of its priors.
 
-    A directory that is, or holds, the root of another of these trees is not taken for a model.
+    A directory that is or contains the root of another of these trees is not taken for a model.
 
     Args:
-        root: Path or URI with one directory a model.
+        root: Path or URI with one directory per model.
         priors: The same for earlier benchmarks.
-        layout: How the trees are laid out; `AUTO` is decided for each.
+        layout: Layout of the trees; `AUTO` is decided for each tree.
 
     Raises:
         DataError: A root is missing or holds no models, or a model holds no generations.
@@ -152,7 +152,7 @@ def _find_tree(location: str, number: int, locations: Sequence[str], layout: Lay
 
 
 def _decide(models: Sequence[_Model]) -> tuple[Layout, str]:
-    """The layout that `auto` stands for, with the reason."""
+    """Returns the layout that `auto` stands for, with the reason."""
     first = models[0].directories
     if len(first) >= 2 and all(m.directories == first for m in models):
         return Layout.GENERATIONS, f"every model has the same {len(first)} subdirectories"
@@ -168,19 +168,19 @@ def _decide(models: Sequence[_Model]) -> tuple[Layout, str]:
 
 
 def _path_in(filesystem: fs.FileSystem, location: str) -> str | None:
-    """The path of a location; None if it is on another filesystem."""
+    """Returns the path of a location; None if it is on another filesystem."""
     other = Place.at(location)
     return other.path if other.filesystem.equals(filesystem) else None
 
 
 def _holds(directory: str, path: str) -> bool:
-    """True if a directory is, or lies above, a path; links are followed where there are any."""
+    """Returns True if a path is, or lies below, the directory, with links followed."""
     inner, outer = os.path.realpath(path), os.path.realpath(directory)
     return inner == outer or inner.startswith(f"{outer}/")
 
 
 def _list(filesystem: fs.FileSystem, path: str, location: str) -> tuple[tuple[str, ...], int]:
-    """Names of the subdirectories, and the number of score files beside them."""
+    """Returns the names of the subdirectories, and the number of score files beside them."""
     try:
         if isinstance(filesystem, fs.LocalFileSystem):
             with os.scandir(path) as entries:
@@ -201,5 +201,5 @@ def _list(filesystem: fs.FileSystem, path: str, location: str) -> tuple[tuple[st
 
 
 def is_visible(name: str) -> bool:
-    """True unless a file or directory is hidden."""
+    """Returns True unless the name is that of a hidden file or directory."""
     return not name.startswith(".")

@@ -30,12 +30,12 @@ AGREEMENT_ORDER = (
     "kappa",
     "alpha",
 )
-"""The measures of agreement as they are shown, from the plainest to the corrected ones."""
+"""The measures of agreement in the order shown: plain first, chance-corrected last."""
 HASH_DIGITS = 8
 
 
 def shown_share(estimate: Estimate | None) -> str:
-    """Returns an estimated share in percent with its interval; a dash where it is missing."""
+    """Returns an estimated share in percent with its interval; a dash if it is missing."""
     if estimate is None or estimate.value is None:
         return "-"
     value = f"{100 * estimate.value:.1f} %"
@@ -46,7 +46,7 @@ def shown_share(estimate: Estimate | None) -> str:
 
 
 def shown_number(estimate: Estimate) -> str:
-    """Returns an estimated number with its interval, or why it is missing."""
+    """Returns an estimated number with its interval, or the reason why it is missing."""
     if estimate.value is None:
         return f"undefined: {estimate.reason}"
     value = f"{estimate.value:.3f}"
@@ -67,9 +67,9 @@ def estimates_of(
     """Yields each measure of a kind of part with its estimates in some parts of that kind.
 
     Args:
-        parts: Whose estimates are shown beside each other.
-        kind: Of the parts.
-        names: Of the fields; None takes all that have a measure.
+        parts: Parts whose estimates are shown side by side.
+        kind: Class of the parts.
+        names: Fields to show; None takes all that have a measure.
     """
     measures = measures_of(kind)
     parts = list(parts)
@@ -88,7 +88,7 @@ def annotation_tables(report: AnnotationReport) -> Iterator[Table]:
 
 
 def summary_table(report: AnnotationReport) -> Table:
-    """Returns how the cases ended and what that took."""
+    """Returns the endings of the cases, and time and cost."""
     table = Table(title=f"{report.cases.total:,} cases, intervals of 95 %")
     table.add_column("")
     table.add_column("cases", justify="right")
@@ -104,7 +104,7 @@ def summary_table(report: AnnotationReport) -> Table:
 
 
 def annotator_table(report: AnnotationReport) -> Table:
-    """Returns what the evaluator said of each annotator, and the form of its answers."""
+    """Returns the evaluator's judgements of each annotator, and the form of its answers."""
     table = Table(title="Annotators")
     table.add_column("share of the answers")
     for side in SIDES:
@@ -124,7 +124,7 @@ def annotator_table(report: AnnotationReport) -> Table:
 
 
 def agreement_table(agreement: AgreementReport) -> Table:
-    """Returns how far A and B agree."""
+    """Returns the agreement of A and B."""
     table = Table(title=f"Agreement of A and B on {agreement.both:,} cases with both codes")
     table.add_column("measure")
     table.add_column("mean", justify="right")
@@ -135,7 +135,7 @@ def agreement_table(agreement: AgreementReport) -> Table:
 
 
 def gold_table(gold: dict[str, GoldReport]) -> Table:
-    """Returns how often each code is right against gold."""
+    """Returns the share of codes that are right against gold."""
     table = Table(title="Right against gold")
     table.add_column("")
     for name in gold:
@@ -163,13 +163,13 @@ def root_table(gold: dict[str, GoldReport]) -> Table:
 
 
 def drift_tables(drift: Drift) -> Iterator[Table]:
-    """Yields the runs in the order of time, and how each compares with the one before it."""
+    """Yields the runs in order of time, and the change of each from the one before."""
     yield runs_table(drift.runs)
     yield drift_table(drift.comparisons, drift.level)
 
 
 def runs_table(runs: Sequence[DriftRun]) -> Table:
-    """Returns a row for each run and whoever answered in it."""
+    """Returns a row for each run and each of its models."""
     table = Table(title="Runs over time")
     for label in ("run", "started", "side", "response_model", "prompt"):
         table.add_column(label)

@@ -38,7 +38,7 @@ from raylab.runs.measures import Measure, meaning_of, measures_of
 from raylab.runs.run_record import RunRecord
 
 PLOTTED = ("exact", "same_roots", "jaccard", "weighted", "composition", "kappa", "alpha")
-"""Measures of agreement that are better the nearer they are to 1."""
+"""Measures of agreement that are best at 1."""
 JUDGED = ("pass_rate", "acceptable", "execution_issue")
 """The evaluator's judgements that are drawn."""
 RELIABLE, TENTATIVE = 0.8, 0.667
@@ -60,12 +60,12 @@ CHOICES = {
 
 @dataclass(frozen=True)
 class TimedRun:
-    """A run of the archive among others over time.
+    """A run of the archive, for the comparison over time.
 
     Attributes:
         run: Its name.
         started: Time in ISO 8601.
-        report: Its own report; None where no report of what the archive holds lies in this storage.
+        report: Its report; None if this storage has none that matches the archive.
     """
 
     run: str
@@ -75,13 +75,13 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class OverTime:
-    """The latest runs of the archive beside each other.
+    """The latest runs of the archive side by side.
 
     Attributes:
         level: Chance of a false flag for a run in which nothing changed.
-        runs: The earliest first.
-        earlier: Runs that are left out.
-        comparisons: Of each run with one before it, on the canaries.
+        runs: The runs, earliest first.
+        earlier: Number of earlier runs that are left out.
+        comparisons: Comparisons of each run with an earlier one, on the canaries.
         alarms: A sentence for each measure that is flagged.
     """
 
@@ -98,9 +98,9 @@ class AnnotationPage:
 
     Attributes:
         uri: The run directory.
-        report: Of the run.
+        report: Report of the run.
         over_time: The runs of the archive.
-        record: Of the run.
+        record: Record of the run.
     """
 
     uri: str
@@ -125,7 +125,7 @@ class ExplainedMeasure:
 
 
 def render_annotation(page: AnnotationPage) -> str:
-    """Returns the page, a complete HTML document; all that people and models wrote is escaped."""
+    """Renders the page, a complete HTML document; texts by people and models are escaped."""
     report = page.report
     annotators = [report.annotators[side] for side in SIDES]
     return render(
@@ -161,7 +161,7 @@ def render_annotation(page: AnnotationPage) -> str:
 
 
 def summary(report: AnnotationReport) -> Iterator[str]:
-    """Yields sentences on what was done and found."""
+    """Yields sentences that sum up the run and its results."""
     cases, agreement = report.cases, report.agreement
     annotators = [_served(report, classify_stage(side)) for side in SIDES]
     yield (
@@ -193,7 +193,7 @@ def _reliability(alpha: float) -> str:
 
 
 def _served(report: AnnotationReport, stage: str) -> str:
-    """Returns the models that answered in a stage, as they were served."""
+    """Returns the served names of the models that answered in a stage."""
     rows = [row for row in report.usage.by_source if row.role == stage]
     names = list(dict.fromkeys(row.shown_model for row in rows))
     return listed([shortened(name, 60) for name in names or ("nobody",)])
@@ -235,7 +235,7 @@ def _interval(estimate: Estimate) -> str:
 
 
 def _sections(report: AnnotationReport) -> dict[str, str]:
-    """Returns titles of the sections by their id."""
+    """Returns the titles of the sections by id."""
     gold = {"gold": "Right against gold"} if report.cases.with_gold else {}
     scores = {"scores": "Accuracy by root"} if report.score_tree.scores else {}
     return {
@@ -260,7 +260,7 @@ def _explained(agreement: AgreementReport) -> Iterator[ExplainedMeasure]:
 
 
 def _ending(step: str) -> str:
-    """Returns the last step of a protocol in words."""
+    """Returns the last step of a case in words."""
     kind, _, what = step.partition(":")
     if what.endswith("-unreadable"):
         return f"the reply of {STAGES.get(what.removesuffix('-unreadable'), what)} cannot be read"
@@ -307,7 +307,7 @@ def _score_map(scores: Sequence[RootAccuracy]) -> Markup | None:
 
 
 def _trend_plots(runs: Sequence[TimedRun]) -> list[Markup]:
-    """Returns pass rates, and agreement, of the runs that have a report, the earliest on top."""
+    """Plots pass rates and agreement of the runs with a report, the earliest on top."""
     reported = {row.run: row.report for row in runs if row.report is not None}
     if len(reported) < 2:
         return []

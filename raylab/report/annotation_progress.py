@@ -14,7 +14,7 @@ from raylab.log import console, log_line, structured
 from raylab.report.progress import duration
 
 LINE_SECONDS = 10.0
-"""Between two printed lines."""
+"""Time between two printed lines."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class AnnotationFigures:
         total: cases of the run.
         cases: cases that ended, by status.
         calls_per_second: calls that an endpoint answered.
-        tokens: of these calls, both ways.
+        tokens: tokens of these calls, in requests and replies.
         known: calls that the archive answered.
         failures: attempts that failed.
-        cost: of the calls that have a price.
-        eta_seconds: until all cases have ended; None where that cannot be estimated.
+        cost: cost of the calls that have a price.
+        eta_seconds: seconds until all cases have ended; None if that cannot be estimated.
     """
 
     done: int
@@ -44,7 +44,7 @@ class AnnotationFigures:
     eta_seconds: float | None
 
     def __str__(self) -> str:
-        """The figures on one line, without those that are 0."""
+        """Returns the figures on one line, without those that are 0."""
         parts = [
             f"{self.done}/{self.total} cases",
             *(f"{count} {status}" for status, count in self.cases.items()),
@@ -63,7 +63,7 @@ class AnnotationFigures:
 
 
 class AnnotationProgress:
-    """One line about an annotation: live on a terminal, elsewhere printed every ten seconds."""
+    """The progress line of an annotation: live on a terminal, else printed every ten seconds."""
 
     def __init__(self, total: int, before: Mapping[str, int] | None = None) -> None:
         """Starts the clock.
@@ -96,7 +96,7 @@ class AnnotationProgress:
             self._print()
 
     def figures(self) -> AnnotationFigures:
-        """Returns the figures of now."""
+        """Returns the current figures."""
         tally, statuses = self.tally, self.before + self.tally.statuses
         seconds = max(time.monotonic() - self._start, 1e-9)
         left, ended = self.total - statuses.total(), tally.statuses.total()

@@ -1,4 +1,4 @@
-"""The end of an annotation: the archive verified, the report, the score tree and the page."""
+"""The end of an annotation: verification of the archive, report, score tree and page."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -31,16 +31,16 @@ from raylab.taxonomies import choose_codebook
 CONFUSION = "confusion.png"
 SHOWN_PROBLEMS = 10
 SHOWN_RUNS = 12
-"""Runs that are shown beside each other over time."""
+"""Most runs in the comparison over time."""
 
 
 def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
-    """Verifies the archive's chain, writes what the run leaves, and prints it.
+    """Verifies the chain of the archive, then writes and prints the results of the run.
 
-    The report holds what people decided since, so it is written anew whenever this is called.
+    The report includes decisions by people, so every call writes it again.
 
     Raises:
-        ArchiveError: Records of the run are not as they were archived.
+        ArchiveError: Records of the run were changed after they were archived.
         LlmError: Cases failed.
     """
     _verify(run, archive)
@@ -81,7 +81,7 @@ def _verify(run: Run, archive: Archive) -> None:
 def _report(
     config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive
 ) -> AnnotationReport:
-    """Returns the report of all outcomes, which are read once, and writes the score tree."""
+    """Reads the outcomes once; returns their report and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
     decisions = (read_decision(row.body, codebook) for row in archive.run(run.name).decisions())
     quality = BatchQuality(decisions, codebook)
@@ -113,7 +113,7 @@ def _report(
 def _counted(
     outcomes: Iterator[Outcome], *counts: BatchQuality | Disagreements
 ) -> Iterator[Outcome]:
-    """Yields the outcomes, each counted for the report on its way to the score tree."""
+    """Yields the outcomes for the score tree, and counts each for the report."""
     for outcome in outcomes:
         for count in counts:
             count.add(outcome)
@@ -160,8 +160,8 @@ def _over_time(
 ) -> OverTime:
     """Returns the latest runs of the archive beside this one.
 
-    Only their canary cases are read, for the archive may hold many more; what else is shown of
-    another run is what that run reported itself.
+    Only their canary cases are read, because the archive may hold many more. All other figures of
+    another run are from its own report.
     """
     canary = packaged_canary(codebook)
     runs = [row for row in archive.runs() if row.records]
@@ -198,7 +198,7 @@ def _canary_outcomes(
 
 
 def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
-    """Returns what a run of this storage reported of the records that the archive holds now."""
+    """Returns the report of a run in this storage, if it matches the records in the archive."""
     try:
         report = Run.at(Place.at(storage) / row.name).read_record(AnnotationReport)
     except (DataError, RunError):

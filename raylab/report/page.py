@@ -1,4 +1,4 @@
-"""Parts that all pages share: each page is one HTML file that needs nothing but itself.
+"""Parts that all pages share. Each page is one self-contained HTML file.
 
 A page loads nothing, runs no script, and forbids the browser both by its own content policy.
 """
@@ -35,10 +35,10 @@ def write_page(run: Run, page: str) -> None:
 
 
 def curves(histories: Mapping[str, History], monitor: str) -> list[Markup]:
-    """Draws the training loss and the validation metrics that matter, where there are any.
+    """Draws the training loss and the main validation metrics; nothing without epochs.
 
     Args:
-        histories: Rows of the epochs by name.
+        histories: Rows of epochs by name.
         monitor: The metric that selected the checkpoints.
     """
     wanted = ("train_loss", monitor, "val_cell_accuracy", "val_grid_accuracy", "val_solve_rate")
@@ -51,12 +51,12 @@ def curves(histories: Mapping[str, History], monitor: str) -> list[Markup]:
 
 
 def counted(number: int, noun: str) -> str:
-    """Counts something, such as `1 case` and `1,234 cases`."""
+    """Returns a number with its noun, such as `1 case` and `1,234 cases`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:
-    """Joins names as a list in a sentence; the rest of a long list is counted."""
+    """Joins names for a sentence; a list longer than `most` ends with the count of the rest."""
     if len(names) > most + 1:
         names = [*names[:most], f"{len(names) - most} more"]
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

@@ -1,4 +1,4 @@
-"""The page of a pipeline, and of a training run, which is a pipeline of one model."""
+"""The page of a pipeline or of a training run, which is shown as a pipeline of one model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ from raylab.report.tables import percent
 from raylab.runs.run_record import RunRecord
 
 SHOWN_MODELS = len(SERIES)
-"""Models in the pictures and bars; with more of them, the best on the chosen metric are shown."""
+"""Most models in pictures and bars; if there are more, the best on the metric are shown."""
 QUALITY_TILES = 2
-"""Figures of the quality that stand at the top of the page."""
+"""Quality figures at the top of the page."""
 GROUP_COLUMNS = {
     "cell_accuracy": "cell",
     "grid_accuracy": "grid",
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Picture:
-    """An ARC grid with what stands below it."""
+    """An ARC grid with its caption."""
 
     svg: Markup
     label: str
@@ -110,7 +110,7 @@ def render_pipeline(report: PipelineReport) -> str:
 
 
 def summary(report: PipelineReport) -> Iterator[str]:
-    """Yields sentences on what was done and found."""
+    """Yields sentences that sum up the run and its results."""
     if report.models:
         epochs = sorted({len(of.history) for of in report.models.values()})
         span = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
@@ -182,7 +182,7 @@ def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, f
 
 
 def _shown_models(report: PipelineReport) -> list[str]:
-    """Names the models that get a picture and bars, in the order of the report."""
+    """Names the models that get pictures and bars, in the order of the report."""
     pictured = [name for example in report.examples for name in example.predictions]
     names = list(dict.fromkeys([*report.models, *pictured]))
     if len(names) <= SHOWN_MODELS:
@@ -247,7 +247,7 @@ def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
 
 
 def _top(values: Sequence[float | None]) -> float | None:
-    """Returns the highest of several values; None where there is nothing to compare."""
+    """Returns the highest of several values; None if there is nothing to compare."""
     known = [value for value in values if value is not None]
     return max(known) if len(known) > 1 and len(set(known)) > 1 else None
 

@@ -1,11 +1,11 @@
-"""Progress of a run in words: one line per epoch, and durations as people say them."""
+"""Progress of a run in words: one line per epoch, and durations for people."""
 
 from raylab.arc.records import Epoch
 from raylab.grid_metrics import OBJECTIVE
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as people say them: 45 s, 12 min, 3 h 05 min."""
+    """Returns a duration in words: 45 s, 12 min, 3 h 05 min."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -13,11 +13,11 @@ def duration(seconds: float) -> str:
 
 
 def epoch_line(epoch: Epoch, epochs: int) -> str:
-    """Returns the line that a user reads after each epoch.
+    """Returns the progress line of an epoch.
 
     Args:
         epoch: The epoch that ended.
-        epochs: Most epochs of the run; the ETA supposes that all are run.
+        epochs: Most epochs of the run; the ETA assumes that all are run.
     """
     left = (epochs - epoch.epoch) * (epoch.train_seconds + epoch.validation_seconds)
     measured = epoch.validation

@@ -1,8 +1,8 @@
 """Published figures, shown beside ours.
 
 Source: Ingram & Merrit 2025, *An Empirical Answer to re-arc*, and the metrics requirements of its
-reproduction package (2025-10-27). All are teacher-forced, on re-arc validation tasks; none says how
-many tasks a model solves on its own.
+reproduction package (2025-10-27). All are teacher-forced, on re-arc validation tasks; none is a
+free-running solve rate.
 """
 
 SOURCE = "Ingram & Merrit 2025, An Empirical Answer to re-arc"

@@ -9,7 +9,7 @@ from raylab.log import log_line, log_tables
 from raylab.quality.record import QUALITY, TreeQuality
 
 LOGGED_FILES = 5
-"""Files that cannot be used, of which the terminal names so many."""
+"""Most unusable files that the terminal names."""
 
 
 def log_quality(quality: TreeQuality) -> None:
@@ -30,7 +30,7 @@ def log_quality(quality: TreeQuality) -> None:
 
 
 def log_lines(quality: TreeQuality) -> Iterator[str]:
-    """Yields the lines that users search the log of the job for."""
+    """Yields the lines that users search for in the log of the job."""
     for model, accuracy in quality.models.items():
         generations = quality.generations.get(model)
         over = f" over {len(generations)} generations" if generations else ""

@@ -17,10 +17,10 @@ class ExplainedFigure:
 
     Attributes:
         metric: Its name.
-        value: As text; empty where it was not computed.
-        interval: Its ends, or why it has none.
-        reason: Why it was not computed; empty where it was.
-        meaning: What the metric says.
+        value: The figure as text; empty if it was not computed.
+        interval: The ends of its interval, or the reason why it has none.
+        reason: The reason why it was not computed; empty if it was.
+        meaning: The meaning of the metric.
         computation: Its formula.
     """
 
@@ -37,11 +37,11 @@ class QualitySection:
     """Content of the section.
 
     Attributes:
-        name: Of the score tree.
-        quality: What was measured.
+        name: Name of the score tree.
+        quality: The measured quality.
         intervals: Plot of the figures.
         heat: Map of accuracies by model and generation; None without generations.
-        figures: In words.
+        figures: The figures in words.
     """
 
     name: str
@@ -52,7 +52,7 @@ class QualitySection:
 
 
 def quality_section(number: int, name: str, quality: TreeQuality) -> QualitySection:
-    """Returns what to show of a tree; `number` keeps its ids apart from those of other trees."""
+    """Returns the section of a tree; `number` keeps its ids distinct from those of other trees."""
     rows = {metric: {"": of} for metric, of in known_figures(quality).items()}
     intervals = interval_plot(
         rows, "The quality figures with their 95 % intervals", prefix=f"interval-{number}"

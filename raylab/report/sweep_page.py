@@ -11,9 +11,9 @@ from raylab.report.page import counted, curves, render
 from raylab.runs.run_record import RunRecord
 
 SHOWN_TRIALS = 200
-"""Rows of the table."""
+"""Most rows of the table."""
 SHOWN_CURVES = 50
-"""Trials whose curves are drawn: more would make the page larger than it is read."""
+"""Most trials whose curves are drawn, to keep the page small."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from raylab.report.published import CHAMPION_BASELINE
 
 
 def percent(value: float | None) -> str:
-    """Returns a share as a percentage; a dash where it is missing."""
+    """Returns a share as a percentage; a dash if it is missing."""
     return "-" if value is None else f"{100 * value:.2f} %"
 
 

@@ -14,12 +14,12 @@ TENSORBOARD_DIRECTORY = "tensorboard"
 class TensorBoard:
     """TensorBoard scalars of a run, in `<run>/tensorboard` on any filesystem.
 
-    TensorBoard writes to local directories alone, so events go to a temporary one that is copied
-    into the run after every epoch.
+    TensorBoard writes to local directories only, so events go to a temporary directory that is
+    copied into the run after every epoch.
     """
 
     def __init__(self, run: Run) -> None:
-        """Opens a new event file; a resumed run adds one to those it has."""
+        """Opens a new event file; a resumed run adds another."""
         self.run = run
         self._directory = tempfile.TemporaryDirectory(prefix="raylab-tensorboard-")
         self._writer = SummaryWriter(self._directory.name)
@@ -34,6 +34,6 @@ class TensorBoard:
             self.run.write_bytes(f"{TENSORBOARD_DIRECTORY}/{events.name}", events.read_bytes())
 
     def close(self) -> None:
-        """Closes the event file and drops the temporary directory."""
+        """Closes the event file and removes the temporary directory."""
         self._writer.close()
         self._directory.cleanup()

@@ -1,7 +1,7 @@
-"""Inspect AI eval logs: the accuracy of any, read without its samples, and logs of ours.
+"""Inspect AI eval logs: reading the accuracy of any log, and writing our own.
 
 A JSON log holds `status`, `results` and `error` before its samples, and an `.eval` log is a zip
-with all but the samples in `header.json`. So the cost of reading does not grow with the samples.
+with everything but the samples in `header.json`. So samples are not read and cost nothing.
 """
 
 import hashlib
@@ -22,19 +22,19 @@ from pydantic import model_validator
 from raylab.runs.records import Record
 
 PREFIX = 1 << 13
-"""Bytes of a JSON log that are read first; as often as these do not reach, 8 times as many."""
+"""Bytes of a JSON log to read first; while that is too little, 8 times as many."""
 GROWTH = 8
 LONGEST_PREFIX = PREFIX * GROWTH**3
 SAMPLES = b'"samples"'
 LONGEST_GAP = 16
-"""Bytes within which the list of samples starts behind its key; if not, all of the file is read."""
+"""Bytes between the key of the samples and their list; beyond that the whole file is read."""
 ATTEMPTS = 8
-"""Keys of a prefix that are tried before more of the file is read."""
+"""Most keys of a prefix to try before more of the file is read."""
 HEADER = "header.json"
 ZSTANDARD = 93
-"""The zip method of new `.eval` logs, which Python's zipfile knows from 3.14 on."""
+"""The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
 LOCAL_HEADER = struct.Struct("<26xHH")
-"""A zip member's own header, of which the lengths of name and extra field matter."""
+"""The header of a zip member; only the lengths of name and extra field are used."""
 SUFFIXES = (".json", ".eval")
 
 
@@ -64,14 +64,14 @@ _DECODER = msgspec.json.Decoder(_Log)
 
 
 def read_score(file: BinaryIO, name: str) -> float | str:
-    """Reads the accuracy in [0, 1] that an eval log reports, or why it has none.
+    """Reads the accuracy in [0, 1] of an eval log, or the reason why it has none.
 
-    A log without a status, as other tools write, counts if it has a score. A JSON log that breaks
-    off within its samples counts, since nothing behind the header is read.
+    A log without a status, as other tools write, is valid if it has a score. A JSON log that is
+    truncated within its samples is valid too, because nothing after the header is read.
 
     Args:
         file: The log, at its start.
-        name: File name, which tells the format by its ending.
+        name: File name; its suffix determines the format.
 
     Raises:
         OSError: The file cannot be read.
@@ -80,7 +80,7 @@ def read_score(file: BinaryIO, name: str) -> float | str:
 
 
 class EvalLog(Record):
-    """A log of ours, which is written as an Inspect AI eval log (version 2) without samples.
+    """A log that is written as an Inspect AI eval log (version 2) without samples.
 
     Equal logs have equal contents: all other identifiers are hashes of the fields.
 
@@ -88,11 +88,11 @@ class EvalLog(Record):
         model: Model name.
         task: Task name.
         dataset: Name of what was scored.
-        samples: How many samples that were.
+        samples: Number of samples.
         metrics: `accuracy` in [0, 1] and any others, `stderr` among them, each finite.
         created: Time in ISO 8601 with its zone.
-        run_id: Id of the run that made it; None makes one of model and time.
-        metadata: What else to keep, as JSON values.
+        run_id: Id of the run that made it; None derives one from model and time.
+        metadata: Further data, as JSON values.
 
     Raises:
         ValueError: A metric is not finite, or accuracy is missing or outside [0, 1].
@@ -213,7 +213,7 @@ def _checked(log: _Log | str) -> _Log | str:
 def _headers(content: bytes) -> Iterator[bytes]:
     """Yields the bytes before each key that may start the samples, closed to one object.
 
-    It is JSON only if the key is on top level: anywhere else a bracket or a quote stays open.
+    The result is valid JSON only for a top-level key: elsewhere a bracket or quote stays open.
     """
     end = content.find(SAMPLES)
     while end >= 0:
@@ -235,7 +235,7 @@ def _decode(content: bytes) -> _Log | str:
 
 
 def _decode_leniently(content: bytes) -> _Log | str:
-    """Decodes NaN and infinity too, which Inspect writes and JSON does not have."""
+    """Decodes NaN and infinity too, which Inspect writes although JSON lacks them."""
     try:
         return msgspec.convert(json.loads(content), _Log)
     except msgspec.ValidationError as error:

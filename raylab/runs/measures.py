@@ -1,7 +1,7 @@
-"""Measures: how the figures of a record are called, written and judged.
+"""Measures: the labels, formats and good ends of the figures in records.
 
-A field of a record that people are shown says so beside its type, and its docstring says what it
-means:
+A field that is shown to people carries a `Measure` in its type, and its docstring is its
+explanation:
 
     pass_rate: Annotated[Estimate, Measure("pass rate")]
 """
@@ -18,9 +18,9 @@ class Measure:
     """A figure that is shown to people.
 
     Attributes:
-        label: What it is called.
-        form: How it is written; a share is in [0, 1].
-        better: Which end is good; None where neither is.
+        label: Its name in tables and charts.
+        form: Its format; a share is in [0, 1].
+        better: The good end of its scale; None if neither is.
     """
 
     label: str
@@ -28,7 +28,7 @@ class Measure:
     better: Literal["higher", "lower"] | None = "higher"
 
     def best(self, values: Sequence[float | None]) -> float | None:
-        """Returns the best of several values; None where there is nothing to choose between."""
+        """Returns the best of several values; None if there is nothing to compare."""
         known = [value for value in values if value is not None]
         if self.better is None or len(set(known)) < 2:
             return None

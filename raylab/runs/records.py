@@ -1,7 +1,7 @@
 """Records: the JSON files that runs leave, as frozen models with a schema version.
 
-A record stands beside its producer. `Run.read_record` and `Run.write_record` are the only way from
-a file to a record and back, so that no other code knows what the JSON looks like.
+Each record is defined beside its producer. Only `Run.read_record` and `Run.write_record` convert
+between files and records, so no other code depends on the form of the JSON.
 """
 
 from typing import Any, ClassVar, Self
@@ -31,7 +31,7 @@ class Record(Part):
     version: ClassVar[int] = 1
 
     def content(self) -> dict[str, Any]:
-        """Returns what is written: JSON values, with the schema version first."""
+        """Returns the JSON values to write, with the schema version first."""
         return {VERSION_KEY: self.version, **self.model_dump(mode="json")}
 
     @classmethod
@@ -39,17 +39,17 @@ class Record(Part):
         """Brings the content of another version to the form of this one.
 
         Args:
-            content: Without its schema version.
-            version: Of the content; 0 where it has none.
+            content: Content without its schema version.
+            version: Version of the content; 0 if it has none.
 
         Returns:
-            None if it cannot be brought to this form; then the record counts as absent.
+            The migrated content; None if that is impossible, and the record counts as absent.
         """
         return None
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> Self | None:
-        """Returns the record that was written; None if its version cannot be read.
+        """Returns the record of this content; None if its version cannot be read.
 
         Raises:
             ValueError: The content is of this version, or migrated to it, and is not valid.

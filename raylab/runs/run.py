@@ -1,7 +1,7 @@
-"""A run directory on any filesystem that pyarrow opens: one directory, one record, no overwriting.
+"""Run directories on any filesystem that pyarrow opens: one run each, never overwritten.
 
-`<storage>/<run name>/record.json` says what made everything beside it. Every JSON file is written
-whole or not at all.
+`<storage>/<run name>/record.json` records the origin of all other files of the run. Every JSON file
+is written whole or not at all.
 """
 
 import json
@@ -24,7 +24,7 @@ REPORT = "report.json"
 SCORES = "scores"
 TRIALS = "trials"
 RAY_WORKING_DIRECTORY = "/working_dir_files/_ray_pkg_"
-"""Part of the path of every working directory that Ray unpacks for a submitted job."""
+"""Part of the path of each working directory that Ray unpacks for a submitted job."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -32,18 +32,18 @@ R = TypeVar("R", bound=Record)
 
 
 class Run(Place):
-    """A run directory, whose name is that of the run."""
+    """A run directory; its name is the name of the run."""
 
     @classmethod
     def open(cls, config: JobConfig, job: str) -> "Run":
-        """Starts the run of `config`, or with `config.resume` goes on with it.
+        """Starts the run of `config`, or continues it with `config.resume`.
 
         Args:
             config: Resolved configuration; its name, or one derived from it, names the directory.
-            job: Kind of job, which the record keeps.
+            job: Kind of job, kept in the record.
 
         Raises:
-            RunError: The name is used, or the run to resume is of another configuration, or the
+            RunError: The name is taken, the run to resume is of another configuration, or the
                 storage cannot be written.
             DataError: The storage cannot be read.
             ConfigError: No filesystem opens the storage.
@@ -72,16 +72,16 @@ class Run(Place):
 
     @cached_property
     def id(self) -> str | None:
-        """The id in the record; None where there is no record, or one from before ids."""
+        """The id in the record; None without a record, or for one from before ids."""
         record = self.read_record(RunRecord)
         return None if record is None else record.id
 
     @property
     def record(self) -> RunRecord:
-        """The record, read anew.
+        """The record, read from storage at each access.
 
         Raises:
-            RunError: There is none that this raylab can read.
+            RunError: There is no record that this raylab can read.
             DataError: It cannot be read.
         """
         record = self.read_record(RunRecord)
@@ -91,17 +91,17 @@ class Run(Place):
 
     @property
     def in_working_directory(self) -> bool:
-        """True if it lies in the copy of the working directory that a submitted job runs in."""
+        """True if it lies in the copy of the working directory of a submitted job."""
         return self.is_local and RAY_WORKING_DIRECTORY in self.path
 
     @property
     def finished(self) -> bool:
-        """True if all of the run is done; False where there is no record."""
+        """True if the whole run is done; False without a record."""
         record = self.read_record(RunRecord)
         return record is not None and record.finished is not None
 
     def finish(self) -> None:
-        """Notes in the record that all of the run is done."""
+        """Notes in the record that the whole run is done."""
         self.write_record(self.record.finish())
 
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:
@@ -110,11 +110,11 @@ class Run(Place):
         A record of another version that cannot be migrated counts as absent, with a warning.
 
         Args:
-            kind: Of the record.
-            name: Relative name of its file; None takes the kind's own.
+            kind: Class of the record.
+            name: Relative name of its file; None takes that of the kind.
 
         Raises:
-            RunError: The file is no such record.
+            RunError: The file holds no valid record.
             DataError: It cannot be read.
         """
         name = name or kind.file
@@ -140,9 +140,9 @@ class Run(Place):
         """Writes a record whole or not at all; NaN and infinity become null.
 
         Args:
-            record: To be written.
-            name: Relative name, with `/` between directories, which are made; None takes the
-                kind's own.
+            record: Record to write.
+            name: Relative name, with `/` between directories, which are created; None takes that of
+                the kind.
 
         Raises:
             RunError: The file cannot be written.
@@ -151,7 +151,7 @@ class Run(Place):
         self.write_bytes(name or record.file, text.encode() + b"\n")
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all; `/` in the name parts directories, which are made.
+        """Writes a file whole or not at all, and creates the directories in its name.
 
         Raises:
             RunError: The file cannot be written.

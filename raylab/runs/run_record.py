@@ -1,4 +1,4 @@
-"""The record of a run: its configuration and everything else that made it."""
+"""The record of a run: its configuration, environment and times."""
 
 import hashlib
 import json
@@ -37,9 +37,9 @@ IDENTITY_EXCLUDES = {
     "reviewer",
     "drift",
 }
-"""Keys, at any depth, that a configuration may change without becoming another run.
+"""Keys, at any depth, that may change without making a different run.
 
-They say where it runs, how fast and at what price, not what it does. Some are keys of older runs.
+They set where it runs, how fast and at what price, not what it does. Some are keys of older runs.
 """
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
 CHECKOUT = Path(raylab.__file__).parents[1]
@@ -75,8 +75,8 @@ class RunRecord(Record):
     """The content of `record.json`.
 
     Attributes:
-        id: Tells the run from all others, also from those of its name: 22 hexadecimal digits that
-            sort by the time of the first start. None in runs from before ids, until a resume.
+        id: Unique id of the run, also among runs of the same name: 22 hexadecimal digits that sort
+            by the time of the first start. None in runs from before ids, until they are resumed.
         job: Kind of job, such as `train`.
         name: Name of the run and of its directory.
         config: Resolved configuration as JSON values, which the job's configuration class
@@ -85,11 +85,11 @@ class RunRecord(Record):
         argv: Command line of the first start.
         started: Time of the first start, UTC in ISO 8601.
         resumed: Later starts, in order.
-        finished: Time when all of the run was done; None before that.
+        finished: Time when the whole run was done; None before that.
         versions: Version of Python and of each package; None for a package that is absent.
-        git: None where raylab did not run from a checkout.
+        git: The checkout; None if raylab did not run from one.
         host: Name of the machine of the job.
-        cpus: Its CPUs.
+        cpus: Number of its CPUs.
         executable: The Python interpreter.
     """
 
@@ -130,27 +130,27 @@ class RunRecord(Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Returns a record from before schema versions as it is: it has the same keys."""
+        """Returns content from before schema versions unchanged: it has the same keys."""
         return content if version == 0 else None
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The configuration without what may change between starts of the run."""
+        """The configuration without the keys that may change between starts of the run."""
         return _identity(self.config)
 
     def resume(self) -> Self:
-        """Returns the record with a start now; a run without an id gets one."""
+        """Returns the record with a later start now; a run without an id gets one."""
         again = Resumption(time=_now(), argv=tuple(sys.argv))
         changes = {"id": self.id or new_id(), "resumed": (*self.resumed, again)}
         return self.model_copy(update=changes)
 
     def finish(self) -> Self:
-        """Returns the record of the run finished now."""
+        """Returns the record with the run finished now."""
         return self.model_copy(update={"finished": _now()})
 
 
 def identity_of(config: JobConfig) -> dict[str, Any]:
-    """Returns what a configuration does, without where, how fast and at what price."""
+    """Returns the configuration without the keys in `IDENTITY_EXCLUDES`."""
     return _identity(_dump(config))
 
 
@@ -162,7 +162,7 @@ def config_hash(config: JobConfig) -> str:
 
 
 def new_id() -> str:
-    """Returns milliseconds of now and 40 random bits, like a UUID 7 as short as Inspect's ids."""
+    """Returns the time in milliseconds and 40 random bits: a UUID 7 as short as Inspect's ids."""
     return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
 
 
@@ -190,7 +190,7 @@ def _version(package: str) -> str | None:
 
 
 def _checkout() -> Checkout | None:
-    """Returns the commit of the checkout raylab runs from; None outside of one."""
+    """Returns the commit of the checkout that raylab runs from; None outside of one."""
     if not (CHECKOUT / ".git").exists():
         return None
     commit, changes = _git_output("rev-parse", "HEAD"), _git_output("status", "--porcelain")

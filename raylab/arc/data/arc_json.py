@@ -1,4 +1,4 @@
-"""ARC JSON: `{train, test}` tasks, one a file or all in one as Kaggle publishes them."""
+"""ARC JSON: `{train, test}` tasks, one per file or all in one file as on Kaggle."""
 
 import json
 import logging
@@ -59,7 +59,7 @@ _arc_decoder = msgspec.json.Decoder(_ArcTask)
 
 
 def load_arc_json(config: DataConfig) -> list[Task]:
-    """The ARC JSON tasks that the configuration keeps, by id."""
+    """Returns the ARC JSON tasks that the configuration keeps, by id."""
     place = existing_place(config)
     file = _sole_challenges_file(place) if place.is_directory() else place
     if file is None:
@@ -96,10 +96,10 @@ def load_arc_json(config: DataConfig) -> list[Task]:
 
 
 def _sole_challenges_file(folder: Place) -> Place | None:
-    """The Kaggle challenges file of `folder`, None where there is none.
+    """Returns the Kaggle challenges file of `folder`; None if there is none.
 
     Raises:
-        DataError: it holds several, or other task files beside it.
+        DataError: the folder holds several, or other task files as well.
     """
     files = folder.files("*.json")
     challenges = [file for file in files if "challenges" in file.name]
@@ -120,7 +120,7 @@ def _solutions_of(challenges: Place) -> Place | None:
 
 
 def _challenge_documents(file: Place) -> Iterator[Document]:
-    """The documents of `{id: {train, test}}`, or of a file that is one task itself."""
+    """Yields the documents of `{id: {train, test}}`, or of a file that is one task itself."""
     raw = file.read()
     content = load_json(raw, str(file))
     if not isinstance(content, dict):
@@ -150,7 +150,7 @@ def _read_answers(solutions: Place | None) -> dict[str, object]:
 def _answered(
     document: Document, raw: _RawTask, answers: object, solutions: Place | None
 ) -> list[tuple[Grid, Grid | None]]:
-    """The test pairs of `raw`, those without an output completed from the solutions file."""
+    """Returns the test pairs of `raw`, with missing outputs taken from the solutions file."""
     fault = _answers_fault(answers)
     if fault:
         raise DataError(f"{solutions}: task {document.id}: {fault}")

@@ -1,7 +1,7 @@
-"""From tasks to padded batches: contiguous arrays, batches of like length, demonstrations.
+"""Padded batches of tasks: contiguous arrays, batches of similar length, demonstrations.
 
 Every pair is a query. Its demonstrations are drawn from the other demonstration pairs of its
-task; a pair with the same input grid counts as the query itself and is never its demonstration.
+task; a pair with the same input grid as the query is never its demonstration.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,10 +36,10 @@ class Grids(NamedTuple):
     sizes: Tensor
     """(B, 2) int64: height and width."""
     padded: bool
-    """Whether any grid is shorter than L."""
+    """True if any grid is shorter than L."""
 
     def as_images(self, values: Tensor) -> Tensor:
-        """Lay (B, L) `values` out as (B, H, W) images, `PAD` outside each grid."""
+        """Lays (B, L) `values` out as (B, H, W) images, `PAD` outside each grid."""
         height, width = (int(side) for side in self.sizes.amax(dim=0))
         images = values.new_full((len(values), height * width + 1), PAD)
         inside = self.cells != PAD
@@ -48,15 +48,15 @@ class Grids(NamedTuple):
         return images[:, :-1].view(len(values), height, width)
 
     def select(self, index: Tensor) -> "Grids":
-        """The grids at (N,) `index`."""
+        """Returns the grids at (N,) `index`."""
         return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
 
     def to(self, device: torch.device) -> "Grids":
-        """The same grids on a device, which fetches those in pinned memory while it computes."""
+        """Copies the grids to a device; the copy is asynchronous for pinned memory."""
         return Grids(*(_moved(tensor, device) for tensor in self[:4]), padded=self.padded)
 
     def part(self, grids: slice) -> "Grids":
-        """Neighbouring grids, padded to the longest of their own."""
+        """Returns a slice of the grids, padded to its own longest."""
         lengths = self.sizes[grids].prod(dim=1)
         longest = int(lengths.max())
         cells, rows, cols = (tensor[grids, :longest] for tensor in self[:3])
@@ -72,14 +72,14 @@ class Batch(NamedTuple):
     """P distinct demonstration pairs, by size."""
     demo_outputs: Grids
     demo_index: Tensor
-    """(B, K) int64: positions among the P pairs, `MISSING` where a task has too few."""
+    """(B, K) int64: indices of the P pairs, `MISSING` where a task has too few."""
     tasks: Tensor
     """(B,) int64: position of each query's task in the store."""
     pairs: Tensor
     """(B,) int64: position of each query's pair in the store."""
 
     def select(self, index: Tensor) -> "Batch":
-        """The queries at (N,) `index`, with all demonstrations."""
+        """Returns the queries at (N,) `index`, with all demonstrations."""
         return self._replace(
             source=self.source.select(index),
             target=self.target.select(index),
@@ -89,7 +89,7 @@ class Batch(NamedTuple):
         )
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device, as `Grids.to`."""
+        """Copies the batch to a device, like `Grids.to`."""
         return Batch(
             source=self.source.to(device),
             target=self.target.to(device),
@@ -114,9 +114,9 @@ class PairStore:
     task_of: Indices
     """(N,) task of each pair."""
     demonstrations: tuple[Indices, ...]
-    """Of each task, the pairs that may serve as context."""
+    """Pairs of each task that may serve as context."""
     input_of: Indices
-    """(N,) equal for pairs of a task with equal inputs."""
+    """(N,) ids of inputs, equal for pairs of a task with equal inputs."""
 
     @property
     def lengths(self) -> Indices:
@@ -124,12 +124,12 @@ class PairStore:
         return self.sizes.prod(axis=1).reshape(-1, 2)
 
     def pairs_of(self, task_ids: Sequence[str]) -> Indices:
-        """Pairs of the named tasks, in the order of the store."""
+        """Returns the pairs of the named tasks, in the order of the store."""
         wanted = np.isin(np.array(self.task_ids), np.array(task_ids))
         return np.flatnonzero(wanted[self.task_of])
 
     def grids(self, grids: Indices, colours: Indices | None = None) -> Grids:
-        """The named grids as a padded batch, relabelled by `colours` (len(grids), 10) if given."""
+        """Returns the grids at these indices, relabelled by `colours` (len(grids), 10) if given."""
         sizes = self.sizes[grids]
         lengths = sizes.prod(axis=1)
         width = int(lengths.max(initial=1))
@@ -154,10 +154,10 @@ def _moved(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def store_pairs(tasks: Sequence[Task]) -> PairStore:
-    """Copy the grids of `tasks` into contiguous arrays.
+    """Copies the grids of `tasks` into contiguous arrays.
 
     Raises:
-        DataError: if there is no pair.
+        DataError: there is no pair.
     """
     pairs: list[Pair] = [pair for task in tasks for pair in task.pairs]
     if not pairs:
@@ -191,10 +191,10 @@ def store_pairs(tasks: Sequence[Task]) -> PairStore:
 def demonstration_table(
     store: PairStore, pairs: Indices, count: int, rng: np.random.Generator | None
 ) -> Indices:
-    """Demonstrations of each of `pairs`: (len(pairs), count) pair indices or `MISSING`.
+    """Returns the demonstrations of each pair, (len(pairs), count) pair indices or `MISSING`.
 
-    All queries of a task prefer the same demonstrations, so that a batch holds few distinct ones:
-    the task's own order, or one random order where `rng` is given.
+    All queries of a task prefer the same demonstrations, so that a batch holds few distinct ones.
+    The order of preference is that of the task, or random if `rng` is given.
     """
     table = np.full((len(pairs), count), MISSING, dtype=np.int64)
     tasks = store.task_of[pairs]
@@ -211,7 +211,7 @@ def demonstration_table(
 
 
 def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
-    """Cut (N, 2) sorted `lengths` into runs whose padded tokens stay within the budget.
+    """Cuts (N, 2) sorted `lengths` into runs whose padded tokens stay within the budget.
 
     A run holds at least one sample, however long.
     """
@@ -227,7 +227,7 @@ def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
 
 
 def batches_of_mean_size(lengths: Indices, batch_size: int) -> list[slice]:
-    """Cut (N, 2) sorted `lengths` under the token budget that gives about N / batch_size runs."""
+    """Cuts (N, 2) sorted `lengths` under the token budget that gives about N / batch_size runs."""
     budget = batch_size * float(lengths.sum(axis=1).mean())
     runs = cut_batches(lengths, budget)
     for _ in range(BUDGET_CORRECTIONS):
@@ -237,7 +237,7 @@ def batches_of_mean_size(lengths: Indices, batch_size: int) -> list[slice]:
 
 
 def _evened(runs: Sequence[slice], world: int, samples: int) -> list[slice]:
-    """Split the largest runs, or where samples are too few join the smallest, to share evenly."""
+    """Splits the largest runs, or joins the smallest if samples are few, to share them evenly."""
     runs = list(runs)
     wanted = -(-len(runs) // world) * world
     if wanted > samples:
@@ -254,7 +254,7 @@ def _evened(runs: Sequence[slice], world: int, samples: int) -> list[slice]:
 
 
 class Draw(NamedTuple):
-    """What a batch is made of: everything random about it is decided here."""
+    """The choices that determine a batch; nothing random is decided later."""
 
     pairs: Indices
     demonstrations: Indices
@@ -264,13 +264,13 @@ class Draw(NamedTuple):
 
 
 class BatchPlan(Sampler[Draw]):
-    """Batches of like length for one worker: every pair once an epoch, over all workers.
+    """Batches of similar length for one worker; over all workers, every pair once per epoch.
 
     A batch holds as many pairs as fit a token budget, chosen so that a batch has about `batch_size`
-    pairs on average: an epoch has the steps it would have with random batches of that size, and
-    every cell about the same weight. The plan
-    of an epoch depends on (seed, epoch) alone; workers take neighbouring batches, so they carry
-    the same load, and the same number of them, so they meet at every gradient exchange.
+    pairs on average. So an epoch has as many steps as with random batches of that size, and every
+    cell has about the same weight. The plan of an epoch depends on (seed, epoch) alone. Workers
+    take neighbouring batches, which balances their load, and equally many, so that all take part in
+    every gradient exchange.
     """
 
     def __init__(
@@ -286,10 +286,10 @@ class BatchPlan(Sampler[Draw]):
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        """Plan `pairs` for worker `rank` of `world`.
+        """Plans `pairs` for worker `rank` of `world`.
 
         Raises:
-            ConfigError: if there are fewer pairs than workers.
+            ConfigError: there are fewer pairs than workers.
         """
         if len(pairs) < world:
             raise ConfigError(
@@ -306,15 +306,15 @@ class BatchPlan(Sampler[Draw]):
         self.runs = _evened(runs, world, len(pairs))
 
     def set_epoch(self, epoch: int) -> None:
-        """Select the epoch to plan; Lightning calls this before each epoch."""
+        """Selects the epoch to plan; Lightning calls this before each epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        """Batches of this worker in an epoch."""
+        """Returns the number of batches of this worker in an epoch."""
         return len(self.runs) // self.world
 
     def __iter__(self) -> Iterator[Draw]:
-        """The batches of this worker, in order."""
+        """Yields the batches of this worker, in order."""
         rng = np.random.default_rng((self.seed, self.epoch)) if self.shuffle else None
         pairs, steps = self.pairs, np.arange(len(self))
         if rng is not None:
@@ -334,14 +334,14 @@ class BatchPlan(Sampler[Draw]):
 
 
 class BatchDataset(Dataset[Batch]):
-    """Turns a draw into a batch; holds nothing but the store."""
+    """Dataset that turns a draw into a batch; holds only the store."""
 
     def __init__(self, store: PairStore) -> None:
-        """Serve batches from `store`."""
+        """Serves batches from `store`."""
         self.store = store
 
     def __getitem__(self, draw: Draw) -> Batch:
-        """The batch of `draw`."""
+        """Returns the batch of `draw`."""
         store, (pairs, demonstrations, colours) = self.store, draw
         present = demonstrations != MISSING
         distinct, inverse = np.unique(demonstrations[present], return_inverse=True)
@@ -368,7 +368,7 @@ class BatchDataset(Dataset[Batch]):
 def batch_loader(
     plan: BatchPlan, *, processes: int = 0, pin_memory: bool = False
 ) -> DataLoader[Batch]:
-    """A loader over the batches of `plan`; `processes` > 0 builds them beside the training."""
+    """Returns a loader of the batches of `plan`, built in `processes` worker processes if > 0."""
     return DataLoader(
         BatchDataset(plan.store),
         sampler=plan,
@@ -376,12 +376,12 @@ def batch_loader(
         num_workers=processes,
         persistent_workers=processes > 0,
         pin_memory=pin_memory,
-        # Of its own, for making an iterator draws from it: dropout must not depend on when.
+        # A private generator: creating an iterator consumes randomness, which dropout must not see.
         generator=torch.Generator(),
     )
 
 
 def group_indices(store: PairStore, groups: Mapping[str, str]) -> tuple[tuple[str, ...], Tensor]:
-    """The sorted group names, and (tasks,) int64: the position of each task's group among them."""
+    """Returns the sorted group names, and (tasks,) int64 indices of each task's group."""
     names = tuple(sorted({groups[task] for task in store.task_ids}))
     return names, torch.tensor([names.index(groups[task]) for task in store.task_ids])

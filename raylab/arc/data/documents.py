@@ -1,4 +1,4 @@
-"""Documents, each the JSON of one task: where they are, which are kept, and how they are read."""
+"""Documents, each the JSON of one task: finding, selecting and parsing them."""
 
 import codecs
 import json
@@ -24,7 +24,7 @@ AnyCells = Annotated[list[AnyRow], msgspec.Meta(min_length=1)]
 
 @dataclass(frozen=True)
 class Document:
-    """The JSON text of one task, read when asked for."""
+    """The JSON text of one task, read on demand."""
 
     id: str
     file: str
@@ -32,7 +32,7 @@ class Document:
 
 
 def read_json(file: Place) -> object:
-    """The content of a JSON file.
+    """Returns the content of a JSON file.
 
     Raises:
         DataError: the file is missing or unreadable, is not JSON (with line and column), or an
@@ -42,10 +42,10 @@ def read_json(file: Place) -> object:
 
 
 def kept_ids(available: Iterable[str], config: DataConfig, where: str) -> list[str]:
-    """The ids that the configuration keeps, sorted.
+    """Returns the ids that the configuration keeps, sorted.
 
     Raises:
-        DataError: It names ids that are not available, or an empty list.
+        DataError: `data.tasks` names ids that are not available, or is an empty list.
     """
     ids = sorted(available)
     if config.tasks is not None:
@@ -70,7 +70,7 @@ def _refuse_unknown_ids(wanted: Sequence[str], ids: Sequence[str], where: str) -
 
 
 def limit_pairs(task: Task, limit: int | None) -> Task:
-    """The task with its first `limit` pairs, demonstrations first; None keeps all."""
+    """Returns the task with its first `limit` pairs, demonstrations first; None keeps all."""
     if limit is None:
         return task
     left = max(0, limit - len(task.demonstrations))
@@ -80,10 +80,10 @@ def limit_pairs(task: Task, limit: int | None) -> Task:
 
 
 def existing_place(config: DataConfig) -> Place:
-    """The place of `config.path`.
+    """Returns the place of `config.path`.
 
     Raises:
-        DataError: There is no path, or nothing at it.
+        DataError: There is no path, or nothing exists there.
     """
     if config.path is None:
         raise DataError(f"source {config.source} needs data.path=FILE_OR_DIRECTORY")
@@ -95,16 +95,16 @@ def existing_place(config: DataConfig) -> Place:
 
 
 def file_documents(files: Iterable[Place]) -> Iterator[Document]:
-    """A document for each file, with the file's stem as its id."""
+    """Yields a document for each file, with the file's stem as its id."""
     for file in files:
         yield Document(file.stem, str(file), file.read)
 
 
 def kept_documents(documents: Iterable[Document], config: DataConfig, where: str) -> list[Document]:
-    """The documents that the configuration keeps, by id.
+    """Returns the documents that the configuration keeps, by id.
 
     Raises:
-        DataError: Two have one id, or an id that is asked for is unknown.
+        DataError: Two documents have the same id, or a requested id is unknown.
     """
     by_id: dict[str, Document] = {}
     for document in documents:
@@ -118,7 +118,7 @@ def kept_documents(documents: Iterable[Document], config: DataConfig, where: str
 
 
 def nothing_found(place: Place, pattern: str) -> DataError:
-    """The error of a place without documents, which names directories that have some."""
+    """Returns the error for a place without documents; it names directories that have some."""
     message = f"{place}: holds no {pattern}"
     if place.is_directory():
         inside = sorted({str(file.parent) for file in place.files("**/*.json")})
@@ -130,12 +130,12 @@ def nothing_found(place: Place, pattern: str) -> DataError:
 def parse(
     document: Document, decode: Callable[[bytes], _T], fault_of: Callable[[object], str | None]
 ) -> _T:
-    """The decoded document.
+    """Returns the decoded document.
 
     Args:
-        document: Of one task.
-        decode: Decodes good text at speed; raises ValueError for the rest.
-        fault_of: Names what is wrong with the plain JSON.
+        document: Document of one task.
+        decode: Decodes valid text fast; raises ValueError for any other.
+        fault_of: Describes the fault in the plain JSON.
 
     Raises:
         DataError: It cannot be decoded, with task, pair, row and column.
@@ -149,22 +149,22 @@ def parse(
 
 
 def to_grid(cells: AnyCells) -> Grid:
-    """Rows as a grid.
+    """Returns the rows as a grid.
 
     Raises:
         ValueError: The rows differ in length.
     """
-    # numpy refuses ragged rows with a ValueError
+    # numpy refuses ragged rows with a ValueError.
     return np.array(cells, dtype=np.uint8)
 
 
 def without_bom(raw: bytes) -> bytes:
-    """UTF-8 text without its byte order mark."""
+    """Returns the UTF-8 text without its byte order mark."""
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
 def load_json(raw: bytes, where: str) -> object:
-    """The content of JSON text; `where` names it in errors.
+    """Returns the content of JSON text; `where` names it in errors.
 
     Raises:
         DataError: It is not JSON (with line and column), or an object holds a key twice.

@@ -1,6 +1,6 @@
-"""The faults of pairs and grids in plain JSON, where every position has a name.
+"""Faults of pairs and grids in plain JSON, with their positions.
 
-msgspec and numpy accept good files at speed; only the faults of the others are looked for here.
+msgspec and numpy read valid files fast. This slower code only explains the invalid ones.
 """
 
 import json
@@ -14,7 +14,7 @@ ANY_SIDES = range(1, sys.maxsize)
 
 
 def pairs_fault(part: str, content: object, sides: range) -> str | None:
-    """The fault of a list of pairs; None if it has none. `part` names it in the fault."""
+    """Returns the fault of a list of pairs; None if it has none. `part` names it in the fault."""
     if not isinstance(content, list):
         return f"{part}pairs: expected a list of {{input, output}}, found {kind_of(content)}"
     if not content:
@@ -27,7 +27,7 @@ def pairs_fault(part: str, content: object, sides: range) -> str | None:
 
 
 def pair_fault(content: object, sides: range, output_needed: bool) -> str | None:
-    """The fault of a pair; None if it has none. A test pair may lack its output."""
+    """Returns the fault of a pair; None if it has none. A test pair may lack its output."""
     if not isinstance(content, dict):
         return f": expected an object {{input, output}}, found {kind_of(content)}"
     pair = cast(dict[str, object], content)
@@ -43,7 +43,7 @@ def pair_fault(content: object, sides: range, output_needed: bool) -> str | None
 
 
 def grid_fault(content: object, sides: range) -> str | None:
-    """The fault of a grid whose sides must be in `sides`; None if it has none."""
+    """Returns the fault of a grid whose sides must be in `sides`; None if it has none."""
     if not isinstance(content, list):
         return f": expected a list of rows, found {kind_of(content)}"
     rows = cast(list[object], content)
@@ -67,7 +67,7 @@ def _row_fault(content: object, width: int | None, sides: range) -> str | None:
     if len(row) not in sides:
         return f": {len(row)} columns, a grid has 1 to {MAX_SIDE}"
     for column, cell in enumerate(row):
-        # type, not isinstance: True is an int
+        # type, not isinstance: True is an int.
         if type(cell) is not int or not 0 <= cell < COLOURS:
             value = json.dumps(cell)[:40]
             return f", column {column}: {value} is no colour, an integer 0..{COLOURS - 1}"
@@ -75,7 +75,7 @@ def _row_fault(content: object, width: int | None, sides: range) -> str | None:
 
 
 def kind_of(content: object) -> str:
-    """The JSON type of a value, in words."""
+    """Returns the JSON type of a value, in words."""
     match content:
         case None:
             return "null"

@@ -1,4 +1,4 @@
-"""Generations of a task set: the same tasks drawn anew in other colours and orientations."""
+"""Generations of a task set: the same tasks in other colours and orientations."""
 
 import hashlib
 from collections.abc import Iterable
@@ -25,17 +25,17 @@ class Redrawing:
     symmetry: int
 
     def apply(self, grid: Grid) -> Grid:
-        """`grid`, (H, W), redrawn as a new contiguous array, (H, W) or (W, H)."""
+        """Returns `grid`, (H, W), redrawn as a new contiguous array, (H, W) or (W, H)."""
         turned = np.rot90(grid, self.symmetry % 4)
         return self.colours[np.ascontiguousarray(turned.T if self.symmetry >= 4 else turned)]
 
 
 def redrawing(task_id: str, seed: int) -> Redrawing:
-    """The redrawing of the task `task_id` in the generation `seed` (>= 0).
+    """Returns the redrawing of the task `task_id` in the generation `seed` (>= 0).
 
-    It depends on nothing else, and is uniform over the 10! x 8 possibilities (the identity among
-    them). It is drawn from the bits of `SeedSequence`, which numpy keeps the same in all versions,
-    where it does not promise that of the methods of `Generator`.
+    It depends on these two alone, and is uniform over the 10! x 8 possibilities, the identity
+    included. It is drawn from the bits of `SeedSequence`, which are the same in all versions of
+    numpy; the methods of `Generator` make no such promise.
     """
     id_hash = int.from_bytes(hashlib.sha256(task_id.encode()).digest())
     bits = np.random.SeedSequence([seed, id_hash]).generate_state(COLOURS + 1, np.uint64)
@@ -44,9 +44,9 @@ def redrawing(task_id: str, seed: int) -> Redrawing:
 
 
 def redraw(tasks: Iterable[Task], seed: int) -> tuple[Task, ...]:
-    """`tasks` in the generation `seed` (>= 0), in the same order and with the same ids.
+    """Returns `tasks` in the generation `seed` (>= 0), in the same order and with the same ids.
 
-    All pairs of a task, input and output, go through its one `redrawing`.
+    All pairs of a task, inputs and outputs, get the same `redrawing`.
     """
     return tuple(_redraw_task(task, redrawing(task.id, seed)) for task in tasks)
 

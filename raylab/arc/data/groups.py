@@ -1,4 +1,4 @@
-"""Groups of tasks: a published taxonomy, or what the grids themselves show."""
+"""Groups of tasks, by a published taxonomy or computed from the grids."""
 
 import logging
 from collections.abc import Iterable
@@ -17,10 +17,10 @@ UNLISTED = "unlisted"
 
 
 def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str, str]:
-    """The group of each task, by task id.
+    """Returns the group of each task, by task id.
 
     With a `taxonomy`, the path or URI of a JSON file `{task id: group}`, tasks that it does not
-    list are grouped as `unlisted`, and one logged warning counts them. Without one the group is
+    list get the group `unlisted`, and a logged warning counts them. Without one the group is
     `{shape_relation}/{palette_relation}`, such as `same/kept`.
 
     Raises:
@@ -44,11 +44,11 @@ def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str,
 
 
 def shape_relation(task: Task) -> str:
-    """How the shapes of a task's outputs relate to those of its inputs, over all its pairs.
+    """Returns the relation of the output shapes to the input shapes, over all pairs of a task.
 
     - `same`: every output has the shape of its input;
-    - `smaller`: every output has another shape than its input and no more rows nor columns;
-    - `larger`: every output has another shape than its input and no fewer rows nor columns;
+    - `smaller`: every output has another shape than its input, with no more rows or columns;
+    - `larger`: every output has another shape than its input, with no fewer rows or columns;
     - `varying`: anything else.
     """
     sources = np.array([pair.input.shape for pair in task.pairs])
@@ -64,7 +64,7 @@ def shape_relation(task: Task) -> str:
 
 
 def palette_relation(task: Task) -> str:
-    """How the colours of a task's outputs relate to those of its inputs, over all its pairs.
+    """Returns the relation of the output colours to the input colours, over all pairs of a task.
 
     - `new`: some output has a colour that its input lacks;
     - `kept`: every output has exactly the colours of its input;

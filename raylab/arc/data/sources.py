@@ -15,15 +15,15 @@ SOURCES: dict[TaskSource, Callable[[DataConfig], Iterable[Task]]] = {
     TaskSource.ARC_JSON: load_arc_json,
     TaskSource.RE_ARC: load_re_arc,
 }
-"""What loads the tasks of each source: those that the configuration keeps, by id."""
+"""The loader of each source; it returns the tasks that the configuration keeps, by id."""
 
 
 def load_tasks(config: DataConfig) -> tuple[Task, ...]:
-    """The tasks that `config` names, sorted by id; at least one, each with a demonstration.
+    """Returns the tasks that `config` names, sorted by id; at least one, each with a demonstration.
 
     `config.tasks` is applied first, then `every`, `pairs_per_task` and `generation`. Tasks that
-    are not kept are not read, so they are not checked either. Two kinds of pairs are left out, and
-    counted in a logged warning: test pairs without an output, which cannot be scored, and re-arc
+    are not kept are neither read nor checked. Two kinds of pairs are left out, and counted in a
+    logged warning: test pairs without an output, which cannot be scored, and re-arc
     pairs with a side over 30 (the published generator of `e26a3af2` draws some up to 38).
 
     Raises:

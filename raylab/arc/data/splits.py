@@ -20,28 +20,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Split:
-    """Task ids, sorted; the two sides share none and neither is empty."""
+    """Sorted task ids; the two sides are disjoint and not empty."""
 
     train: tuple[str, ...]
     val: tuple[str, ...]
 
 
 def split_tasks(tasks: Sequence[Task], groups: Mapping[str, str], config: DataConfig) -> Split:
-    """Split `tasks` by the file `config.split`, or else by `config.split_seed`.
+    """Splits `tasks` by the file `config.split`, or else by `config.split_seed`.
 
-    A split file `{"train": [ids], "val": [ids]}` must hold every loaded task, on one side; ids of
-    tasks that are not loaded are passed over, with a logged warning if neither `tasks` nor `every`
+    A split file `{"train": [ids], "val": [ids]}` must hold every loaded task, on one side. Ids of
+    tasks that are not loaded are ignored, with a logged warning if neither `tasks` nor `every`
     narrowed the task set.
 
-    Without a file, `round(n * val_fraction)` tasks, but at least one a side, are drawn for
-    validation. The strata are groups, and within a group the terciles of output size (mean cells
-    of a task's outputs, ranked over all tasks). Each group, and each stratum, gets its exact share
-    rounded down or up. The split does not depend on the order of the tasks.
+    Without a file, `round(n * val_fraction)` tasks are drawn for validation, but at least one per
+    side. The strata are groups, and within a group the terciles of output size (mean cells
+    of a task's outputs, ranked over all tasks). Each group, and each stratum, gets its exact
+    share rounded down or up. The split does not depend on the order of the tasks.
 
     Args:
         tasks: tasks with distinct ids.
         groups: the group of each of them, by id.
-        config: how to split.
+        config: the split file, or fraction and seed of the split.
 
     Raises:
         DataError: the file is malformed, lacks a loaded task or has one on both sides; a side
@@ -67,7 +67,7 @@ def split_tasks(tasks: Sequence[Task], groups: Mapping[str, str], config: DataCo
 
 
 def _split_by_file(path: str, loaded: list[str]) -> tuple[Split, list[str]]:
-    """The split, and the ids in the file that are not loaded."""
+    """Returns the split, and the ids in the file that are not loaded."""
     sides = _read_split(path)
     both = sorted(sides["train"] & sides["val"])
     if both:
@@ -128,7 +128,7 @@ def _split_by_seed(tasks: Sequence[Task], groups: Mapping[str, str], config: Dat
 
 
 def _draw(seed: int, name: str) -> int:
-    """A uniform 64-bit number, the same on every machine and in every version."""
+    """Returns a uniform 64-bit number, the same on every machine and in every version."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8])
 
 
@@ -139,7 +139,7 @@ def _size_terciles(tasks: Sequence[Task]) -> dict[str, int]:
 
 
 def _systematic_sample(n: int, k: int, start: int) -> NDArray[np.bool_]:
-    """(n,) bool with `k` True at even steps, the first placed by `start` in 0..n-1.
+    """Returns an (n,) bool array with `k` True at even steps; `start` in 0..n-1 places the first.
 
     Any run of m neighbours holds m * k / n of them, rounded down or up.
     """

@@ -24,7 +24,7 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A task: `demonstrations` may serve as context, `questions` never do.
+    """A task. Its `demonstrations` may serve as context, its `questions` never do.
 
     ARC's own train pairs are demonstrations and its test pairs questions; all pairs of a re-arc
     task are demonstrations.

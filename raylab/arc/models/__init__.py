@@ -1,7 +1,7 @@
-"""The networks, one file an architecture.
+"""The networks, one file per architecture.
 
-Facts of the architectures: Ingram & Merrit 2025, *An Empirical Answer to re-arc*. Every module here
-is imported, so that a network is registered by being there.
+The architectures follow Ingram & Merrit 2025, *An Empirical Answer to re-arc*. Every module here
+is imported, which registers its network.
 """
 
 import importlib

@@ -25,7 +25,7 @@ PAIRS_AT_ONCE = 4
 
 @network_of(ChampionConfig)
 def champion(config: ChampionConfig) -> EncoderDecoder:
-    """The champion: 2-D positions, and one colour table for context, source and target."""
+    """Returns the champion: 2-D positions, and one colour table for context, source and target."""
     return EncoderDecoder(
         config,
         Positions2D(config.d_model),
@@ -37,10 +37,10 @@ def champion(config: ChampionConfig) -> EncoderDecoder:
 
 
 class ContextEncoder(nn.Module):
-    """Demonstration pairs to one vector a query; each distinct pair is read once a batch."""
+    """Encoder of demonstrations, one vector per query; reads each distinct pair once per batch."""
 
     def __init__(self, config: ChampionConfig) -> None:
-        """Build the encoder."""
+        """Builds the encoder."""
         super().__init__()
         width, heads = config.d_context, config.context_heads
         self.narrow = nn.Linear(config.d_model, width)
@@ -52,13 +52,13 @@ class ContextEncoder(nn.Module):
         self.weight = nn.Linear(width, 1)
 
     def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
-        """(B, D) contexts; zero for a query without demonstrations."""
+        """Returns (B, D) contexts, zero for a query without demonstrations."""
         table = self.narrow(colours.weight)
         pairs = torch.cat([self._pairs(*part, table) for part in _parts(batch)])
         return self._pool(pairs, batch.demo_index)
 
     def _pairs(self, inputs: Grids, outputs: Grids, table: Tensor) -> Tensor:
-        """(P, D) one vector a pair."""
+        """Returns one vector per pair, (P, D)."""
         pooled = masked_mean(self._cells(outputs, table), outputs.cells)
         key, value = self.cross_attention.project(self._cells(inputs, table))
         attended = self.cross_attention(pooled[:, None], key, value, key_mask(inputs))
@@ -66,13 +66,13 @@ class ContextEncoder(nn.Module):
         return pairs + self.feed_forward(self.pair_norm(pairs))
 
     def _cells(self, grids: Grids, table: Tensor) -> Tensor:
-        """(P, L, D) states of the cells."""
+        """Returns the (P, L, D) states of the cells."""
         order = torch.arange(grids.cells.shape[1], device=table.device)
         x = F.embedding(grids.cells, table) + self.positions(grids.rows, grids.cols, order)
         return self.norm(self.layer(x, mask=key_mask(grids)))
 
     def _pool(self, pairs: Tensor, index: Tensor) -> Tensor:
-        """Attention-weighted mean of the (P, D) pairs that (B, K) `index` names."""
+        """Returns the attention-weighted mean of the (P, D) pairs that (B, K) `index` names."""
         missing = index == MISSING
         scores = F.pad(self.weight(pairs)[:, 0], (0, 1))[index].masked_fill(missing, -1e9)
         weights = scores.softmax(dim=1).masked_fill(missing, 0.0)
@@ -80,9 +80,10 @@ class ContextEncoder(nn.Module):
 
 
 def _parts(batch: Batch) -> Iterator[tuple[Grids, Grids]]:
-    """Demonstration inputs and outputs, a few of like size at a time: a CPU feels all padding.
+    """Yields demonstration inputs and outputs in parts.
 
-    A GPU takes all at once: there a launch costs more than padding does.
+    On a CPU a part holds few grids of similar size, because padding costs time. A GPU gets all at
+    once, because there a kernel launch costs more than padding.
     """
     inputs, outputs = batch.demo_inputs, batch.demo_outputs
     count = len(inputs.cells)

@@ -22,14 +22,14 @@ from raylab.config.models import DecoderOnlyConfig
 
 @network_of(DecoderOnlyConfig)
 class DecoderOnly(GridModel):
-    """One causal sequence: demonstrations if asked for, source, `SEPARATOR`, `START`, output.
+    """A decoder of one causal sequence: demonstrations, source, `SEPARATOR`, `START`, output.
 
-    A sample's tokens lie next to one another, padding after the last, so that positions are its
-    own and causal attention needs no mask.
+    The tokens of a sample are contiguous, with padding after the last. So positions do not depend
+    on the batch, and causal attention needs no mask.
     """
 
     def __init__(self, config: DecoderOnlyConfig) -> None:
-        """Build the model."""
+        """Builds the model."""
         super().__init__()
         width, heads = config.d_model, config.heads
         longest = 2 * (MAX_CELLS + 1) * (config.demonstrations + 1)
@@ -44,7 +44,7 @@ class DecoderOnly(GridModel):
         self.output = nn.Linear(width, COLOURS)
 
     def forward(self, batch: Batch) -> Logits:
-        """Logits of every target cell, given the true cells before it."""
+        """Returns the logits of every target cell, given the true cells before it."""
         prefix = _prefix(batch)
         target = shifted(batch.target).masked_fill(batch.target.cells == PAD, PAD)
         x = self.colours(_left_aligned(torch.cat((prefix, target), dim=1)))
@@ -59,7 +59,7 @@ class DecoderOnly(GridModel):
         return Logits(self.output(cells), self._sizes(x, known, batch))
 
     def start(self, batch: Batch) -> Decoding:
-        """Read source and demonstrations and predict the output's size."""
+        """Reads source and demonstrations and predicts the output's size."""
         prefix = _left_aligned(_prefix(batch))
         x, caches = self.colours(prefix), []
         positions = torch.arange(x.shape[1], device=x.device)
@@ -73,7 +73,7 @@ class DecoderOnly(GridModel):
     def step(
         self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
     ) -> Tensor:
-        """(B, 10) logits of cell t."""
+        """Returns (B, 10) logits of cell t."""
         x = self.colours(before[:, None])
         positions = decoding.prefix + t
         places = torch.arange(decoding.capacity + t + 1, device=x.device)
@@ -83,13 +83,13 @@ class DecoderOnly(GridModel):
         return self.output(self.norm(x))[:, 0]
 
     def _sizes(self, x: Tensor, known: Tensor, batch: Batch) -> Tensor:
-        """Size logits, read at the separator after the source."""
+        """Returns the size logits, read at the separator after the source."""
         separator = x[torch.arange(len(x), device=x.device), known - 1]
         return self.size_head(separator, batch.source.sizes)
 
 
 def _prefix(batch: Batch) -> Tensor:
-    """(B, L) tokens before `START`, with padding between the grids."""
+    """Returns the (B, L) tokens before `START`, with padding between the grids."""
     inputs, outputs, index = batch.demo_inputs.cells, batch.demo_outputs.cells, batch.demo_index
     tokens: list[Tensor] = []
     for demo in index.unbind(1):
@@ -100,11 +100,11 @@ def _prefix(batch: Batch) -> Tensor:
 
 
 def _segment(cells: Tensor) -> Tensor:
-    """(B, L + 1): cells and a `SEPARATOR`; all padding where there is no cell."""
+    """Returns (B, L + 1) cells and a `SEPARATOR`; a row is all padding if it has no cell."""
     present = (cells[:, :1] != PAD).long()
     return torch.cat((cells, PAD + present * (SEPARATOR - PAD)), dim=1)
 
 
 def _left_aligned(tokens: Tensor) -> Tensor:
-    """Move the padding of (B, L) `tokens` behind the last token."""
+    """Moves the padding of (B, L) `tokens` behind the last token."""
     return tokens.gather(1, (tokens == PAD).long().argsort(dim=1, stable=True))

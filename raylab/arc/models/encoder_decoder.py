@@ -1,4 +1,4 @@
-"""The encoder-decoder, and the skeleton that it shares with the champion."""
+"""The encoder-decoder, and the base that it shares with the champion."""
 
 from collections.abc import Callable
 
@@ -31,22 +31,22 @@ from raylab.config.models import ChampionConfig, EncoderDecoderConfig
 
 
 class Bridge(nn.Module):
-    """Adds the context to every decoder state: concatenate, linear, ReLU, LayerNorm."""
+    """Layer that adds the context to every decoder state: concatenate, linear, ReLU, LayerNorm."""
 
     def __init__(self, d_model: int, d_context: int) -> None:
-        """Build the bridge; the linear map of the concatenation is held as its two halves."""
+        """Builds the bridge; the linear map of the concatenation is stored as two halves."""
         super().__init__()
         self.state = nn.Linear(d_model, d_model)
         self.context = nn.Linear(d_context, d_model, bias=False)
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Tensor, context: Tensor) -> Tensor:
-        """(B, L, D) states with the (B, C) context."""
+        """Returns the (B, L, D) states with the (B, C) context."""
         return x + self.norm(F.relu(self.state(x) + self.context(context)[:, None]))
 
 
 class EncoderDecoder(GridModel):
-    """An encoder of the source and a decoder that attends to it, with a context or without."""
+    """An encoder of the source and a decoder that attends to it, optionally with a context."""
 
     def __init__(
         self,
@@ -58,17 +58,17 @@ class EncoderDecoder(GridModel):
         context: Callable[[], nn.Module] | None = None,
         d_context: int = 0,
     ) -> None:
-        """Build the model.
+        """Builds the model.
 
-        Its parts draw their weights from PyTorch's random state, so their order is fixed.
+        The parts draw their weights from PyTorch's random state, so their order must not change.
 
         Args:
             config: Widths and layers.
             positions: Codes of the cells' positions.
             encoder_dropout: Rate in the encoder.
             decoder_dropout: Rate in the decoder.
-            context: Makes a module that reads a batch and the table of colours to (B, `d_context`)
-                contexts, which enter the size and every decoder layer's states.
+            context: Makes a module that maps a batch and the table of colours to (B, `d_context`)
+                contexts, which enter the size head and the states of every decoder layer.
             d_context: Width of the context.
         """
         super().__init__()
@@ -90,7 +90,7 @@ class EncoderDecoder(GridModel):
         self.output = nn.Linear(width, COLOURS)
 
     def forward(self, batch: Batch) -> Logits:
-        """Logits of every target cell, given the true cells before it."""
+        """Returns the logits of every target cell, given the true cells before it."""
         memories, context, sizes = self._read(batch)
         target = batch.target
         x = self._embed(shifted(target), target.rows, target.cols, 0)
@@ -99,7 +99,7 @@ class EncoderDecoder(GridModel):
         return Logits(self.output(self.decoder_norm(x)), sizes)
 
     def start(self, batch: Batch) -> Decoding:
-        """Read source and demonstrations and predict the output's size."""
+        """Reads source and demonstrations and predicts the output's size."""
         memories, context, sizes = self._read(batch)
         empty = memories[0].key[:, :, :0]
         caches = [KeyValueCache(empty, empty) for _ in self.decoder]
@@ -109,7 +109,7 @@ class EncoderDecoder(GridModel):
     def step(
         self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
     ) -> Tensor:
-        """(B, 10) logits of cell t."""
+        """Returns (B, 10) logits of cell t."""
         x = self._embed(before[:, None], rows[:, None], cols[:, None], t)
         positions = decoding.prefix + t
         seen = torch.ones(len(before), 1, 1, t + 1, dtype=torch.bool, device=x.device)
@@ -119,7 +119,7 @@ class EncoderDecoder(GridModel):
         return self.output(self.decoder_norm(x))[:, 0]
 
     def _read(self, batch: Batch) -> tuple[list[Memory], Tensor | None, Tensor]:
-        """Memories of each decoder layer, context and size logits."""
+        """Returns the memory of each decoder layer, the context and the size logits."""
         source = batch.source
         mask = key_mask(source)
         x = self._embed(source.cells, source.rows, source.cols, 0)
@@ -144,7 +144,7 @@ class EncoderDecoder(GridModel):
 
 @network_of(EncoderDecoderConfig)
 def encoder_decoder(config: EncoderDecoderConfig) -> EncoderDecoder:
-    """The encoder-decoder with 1-D sinusoids and no context."""
+    """Returns the encoder-decoder with 1-D sinusoids and no context."""
     return EncoderDecoder(
         config,
         Positions1D(config.d_model),

@@ -1,9 +1,9 @@
 """The blocks that the three architectures are built from.
 
 Shape suffixes: B batch, L cells, H heads, D width. Padding lies after the last cell, so causal
-attention needs no mask: no cell comes after padding that it must not see. A mask is only built
-where keys are padded and attention looks both ways. Attention probabilities are not dropped out,
-so that the fused kernels serve training too.
+attention never sees it and needs no mask. A mask is only built where keys are padded and attention
+is bidirectional. There is no dropout on attention probabilities, so that training can use the fused
+kernels too.
 """
 
 import math
@@ -24,17 +24,17 @@ MAX_CELLS = MAX_SIDE * MAX_SIDE
 class Dropout(nn.Module):
     """Dropout whose mask costs little on a CPU.
 
-    PyTorch draws a CPU mask one float at a time, a fifth of a training step here. Sixteen bits an
-    element give the rate to 1/65536 in a quarter of the time.
+    PyTorch draws a CPU mask one float at a time, which takes a fifth of a training step here.
+    Sixteen random bits per element give the rate to 1/65536 in a quarter of the time.
     """
 
     def __init__(self, rate: float) -> None:
-        """Drop with probability `rate` in [0, 1)."""
+        """Drops with probability `rate` in [0, 1)."""
         super().__init__()
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
-        """Zero elements of `x` in training and scale the others up."""
+        """Zeroes elements of `x` in training and scales the others up."""
         if not self.training or self.rate == 0.0:
             return x
         if x.device.type != "cpu":
@@ -47,7 +47,7 @@ class Dropout(nn.Module):
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """(length, width) sinusoidal position codes (Vaswani et al. 2017), width even."""
+    """Returns (length, width) sinusoidal position codes (Vaswani et al. 2017), width even."""
     rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
     angles = torch.arange(length)[:, None] * rates
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)
@@ -59,12 +59,12 @@ class Positions1D(nn.Module):
     table: Tensor
 
     def __init__(self, d_model: int) -> None:
-        """Code positions in `d_model` dimensions."""
+        """Codes positions in `d_model` dimensions."""
         super().__init__()
         self.register_buffer("table", sinusoids(MAX_CELLS, d_model), persistent=False)
 
     def forward(self, rows: Tensor, cols: Tensor, order: Tensor) -> Tensor:
-        """(L, D) codes of the cells that are (L,) `order`-th in their grids."""
+        """Returns (L, D) codes of cells at the (L,) indices `order` in their grids."""
         return self.table[order]
 
 
@@ -74,22 +74,22 @@ class Positions2D(nn.Module):
     table: Tensor
 
     def __init__(self, d_model: int) -> None:
-        """Code positions in `d_model` dimensions, a multiple of 4."""
+        """Codes positions in `d_model` dimensions, a multiple of 4."""
         super().__init__()
         self.register_buffer("table", sinusoids(MAX_SIDE, d_model // 2), persistent=False)
 
     def forward(self, rows: Tensor, cols: Tensor, order: Tensor) -> Tensor:
-        """(B, L, D) codes of cells at (B, L) `rows`, `cols`."""
+        """Returns (B, L, D) codes of cells at (B, L) `rows`, `cols`."""
         return torch.cat((self.table[rows], self.table[cols]), dim=-1)
 
 
 def key_mask(grids: Grids) -> Tensor | None:
-    """(B, 1, 1, L) True for real cells; None where no grid is padded."""
+    """Returns (B, 1, 1, L) bool, True for real cells; None if no grid is padded."""
     return (grids.cells != PAD)[:, None, None, :] if grids.padded else None
 
 
 def masked_mean(x: Tensor, cells: Tensor) -> Tensor:
-    """(B, D) mean of (B, L, D) `x` over the cells that are not padding."""
+    """Returns the (B, D) mean of (B, L, D) `x` over the cells that are not padding."""
     inside = (cells != PAD).to(x.dtype)
     return torch.einsum("bld,bl->bd", x, inside) / inside.sum(1, keepdim=True)
 
@@ -101,7 +101,7 @@ class Rotary(nn.Module):
     sin: Tensor
 
     def __init__(self, d_head: int, length: int, theta: float) -> None:
-        """Rotate pairs of the `d_head` dimensions, an odd last one stays, at `length` positions."""
+        """Rotates pairs of `d_head` dimensions at `length` positions; an odd last one stays."""
         super().__init__()
         rates = theta ** (-torch.arange(0, d_head - 1, 2) / d_head)
         angles = torch.arange(length)[:, None] * rates
@@ -109,7 +109,7 @@ class Rotary(nn.Module):
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotate (B, H, L, D) `x` to its positions, (L,) or (B, L)."""
+        """Rotates (B, H, L, D) `x` to its positions, (L,) or (B, L)."""
         cos, sin = self.cos[positions].to(x.dtype), self.sin[positions].to(x.dtype)
         if positions.dim() == 2:
             cos, sin = cos[:, None], sin[:, None]
@@ -126,18 +126,18 @@ class KeyValueCache:
     values: Tensor
 
     def reserve(self, room: int) -> None:
-        """Make room for `room` more tokens."""
+        """Makes room for `room` more tokens."""
         self.keys = F.pad(self.keys, (0, 0, 0, room))
         self.values = F.pad(self.values, (0, 0, 0, room))
 
     def append(self, key: Tensor, value: Tensor, positions: Tensor) -> None:
-        """Write (B, H, 1, D) `key`, `value` at (B,) `positions`."""
+        """Writes (B, H, 1, D) `key`, `value` at (B,) `positions`."""
         batch = torch.arange(len(positions), device=positions.device)
         self.keys[batch, :, positions] = key[:, :, 0]
         self.values[batch, :, positions] = value[:, :, 0]
 
     def first(self, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values at the first `count` positions."""
+        """Returns keys and values at the first `count` positions."""
         return self.keys[:, :, :count], self.values[:, :, :count]
 
 
@@ -145,14 +145,14 @@ class SelfAttention(nn.Module):
     """Multi-head self-attention with one packed projection."""
 
     def __init__(self, d_model: int, heads: int, rotary: Rotary | None = None) -> None:
-        """Attend with `heads` heads of d_model / heads dimensions."""
+        """Attends with `heads` heads of d_model / heads dimensions."""
         super().__init__()
         self.heads, self.rotary = heads, rotary
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.out = nn.Linear(d_model, d_model)
 
     def project(self, x: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of (B, L, D) `x`, each (B, H, L, D / H)."""
+        """Returns queries, keys and values of (B, L, D) `x`, each (B, H, L, D / H)."""
         batch, length, width = x.shape
         packed = self.qkv(x).view(batch, length, 3, self.heads, width // self.heads)
         query, key, value = packed.permute(2, 0, 3, 1, 4)
@@ -163,7 +163,7 @@ class SelfAttention(nn.Module):
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
     ) -> Tensor:
-        """(B, L, D) output; `mask` is True where a key may be seen."""
+        """Returns (B, L, D) output; `mask` is True where a key may be seen."""
         attended = F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal)
         return self.out(attended.transpose(1, 2).flatten(2))
 
@@ -172,7 +172,7 @@ class CrossAttention(nn.Module):
     """Multi-head attention of queries to a memory."""
 
     def __init__(self, d_model: int, heads: int) -> None:
-        """Attend with `heads` heads of d_model / heads dimensions."""
+        """Attends with `heads` heads of d_model / heads dimensions."""
         super().__init__()
         self.heads = heads
         self.query = nn.Linear(d_model, d_model)
@@ -180,14 +180,14 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(d_model, d_model)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of (B, L, D) `memory`, each (B, H, L, D / H)."""
+        """Returns keys and values of (B, L, D) `memory`, each (B, H, L, D / H)."""
         batch, length, width = memory.shape
         packed = self.key_value(memory).view(batch, length, 2, self.heads, width // self.heads)
         key, value = packed.permute(2, 0, 3, 1, 4)
         return key, value
 
     def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """(B, L, D) output for (B, L, D) `x`; `mask` is True where a key may be seen."""
+        """Returns (B, L, D) output for (B, L, D) `x`; `mask` is True where a key may be seen."""
         heads = (self.heads, x.shape[-1] // self.heads)
         query = self.query(x).unflatten(-1, heads).transpose(1, 2)
         attended = F.scaled_dot_product_attention(query, key, value, mask)
@@ -198,18 +198,18 @@ class FeedForward(nn.Module):
     """Linear, GELU, linear."""
 
     def __init__(self, d_model: int, d_ff: int, dropout: float) -> None:
-        """Widen `d_model` to `d_ff` and back."""
+        """Widens `d_model` to `d_ff` and back."""
         super().__init__()
         self.wide, self.narrow = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) to (..., D)."""
+        """Maps (..., D) to (..., D)."""
         return self.narrow(self.dropout(F.gelu(self.wide(x))))
 
 
 class Memory(NamedTuple):
-    """What a layer's cross-attention looks at: keys and values (B, H, L, D / H), and their mask."""
+    """The memory of cross-attention: keys and values (B, H, L, D / H), and their mask."""
 
     key: Tensor
     value: Tensor
@@ -217,7 +217,7 @@ class Memory(NamedTuple):
 
 
 class Layer(nn.Module):
-    """Pre-norm transformer layer: self-attention, cross-attention if asked for, feed-forward."""
+    """Pre-norm transformer layer: self-attention, optional cross-attention, feed-forward."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class Layer(nn.Module):
         cross: bool = False,
         rotary: Rotary | None = None,
     ) -> None:
-        """Build the layer."""
+        """Builds the layer."""
         super().__init__()
         self.attention = SelfAttention(d_model, heads, rotary)
         self.cross_attention = CrossAttention(d_model, heads) if cross else None
@@ -239,7 +239,7 @@ class Layer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def remember(self, memory: Tensor, mask: Tensor | None) -> Memory:
-        """Project (B, L, D) `memory` once, for any number of calls."""
+        """Projects (B, L, D) `memory` once, for any number of calls."""
         assert self.cross_attention is not None
         return Memory(*self.cross_attention.project(memory), mask)
 
@@ -252,12 +252,12 @@ class Layer(nn.Module):
         positions: Tensor | None = None,
         memory: Memory | None = None,
     ) -> Tensor:
-        """(B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
+        """Maps (B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
         query, key, value = self.attention.project(self.attention_norm(x), positions)
         return self._finish(x, self.attention.attend(query, key, value, mask, causal), memory)
 
     def prefill(self, x: Tensor, positions: Tensor) -> tuple[Tensor, KeyValueCache]:
-        """Causal `forward` that keeps keys and values."""
+        """Runs `forward` causally and also returns the cached keys and values."""
         query, key, value = self.attention.project(self.attention_norm(x), positions)
         attended = self.attention.attend(query, key, value, None, causal=True)
         return self._finish(x, attended, None), KeyValueCache(key, value)
@@ -270,7 +270,7 @@ class Layer(nn.Module):
         seen: Tensor,
         memory: Memory | None = None,
     ) -> Tensor:
-        """One token (B, 1, D) at (B,) `positions`, seeing the cached keys (B, 1, 1, n) `seen`."""
+        """Maps one token (B, 1, D) at (B,) `positions`; `seen` (B, 1, 1, n) masks cached keys."""
         query, key, value = self.attention.project(self.attention_norm(x), positions[:, None])
         cache.append(key, value, positions)
         keys, values = cache.first(seen.shape[-1])
@@ -288,5 +288,5 @@ class Stack(nn.ModuleList):
     """Layers, one after another."""
 
     def __iter__(self) -> Iterator[Layer]:
-        """The layers in order."""
+        """Returns the layers in order."""
         return cast("Iterator[Layer]", super().__iter__())

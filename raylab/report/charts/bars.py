@@ -15,8 +15,8 @@ Groups = Mapping[str, Mapping[str, float]]
 def group_bars(groups_by_model: Mapping[str, Groups], prefix: str = "bars") -> str:
     """Returns an SVG of the accuracies of each group of tasks, one bar per model.
 
-    The pale bar is the cell accuracy, the solid bar in it the grid accuracy. The rest of the pale
-    bar is the compositional gap, which is written at its end in percentage points.
+    The pale bar is the cell accuracy, the solid bar in it the grid accuracy. The difference is the
+    compositional gap, written at the end in percentage points.
 
     Args:
         groups_by_model: By model and group, `cell_accuracy`, `grid_accuracy` and

@@ -12,7 +12,7 @@ from raylab.annotation.statistics.confusion import Confusion, ConfusionPanel
 from raylab.report.charts.theme import ACCENT, MUTED, RULE, as_png, as_svg, drawing, new_figure
 
 PANEL_WIDTH, PANEL_HEIGHT = 4.1, 4.3
-"""Of a confusion matrix, in inches."""
+"""Size of a confusion matrix in inches."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ConfusionCell:
     """The look of a cell of a confusion matrix.
 
     Attributes:
-        text: The count; empty for none, one decimal for a part of a case.
+        text: The count; empty for 0, one decimal for fractions.
         shade: Share of its row, in [0, 1].
     """
 
@@ -40,7 +40,7 @@ def confusion_maps(confusion: Confusion, prefix: str = "confusion") -> str:
     """Returns an SVG of the matrices, the count in each cell, shaded by its share of the row.
 
     Args:
-        confusion: Of an annotation run.
+        confusion: Matrices of an annotation run.
         prefix: Start of the ids in the SVG.
     """
     with drawing():

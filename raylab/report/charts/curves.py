@@ -27,10 +27,10 @@ def learning_curves(histories: Mapping[str, History], metric: str, prefix: str =
     """Returns an SVG of a metric over the epochs, one line per model, its best epoch marked.
 
     Args:
-        histories: Rows with `epoch` (from 1) and metrics, by model. An epoch without the metric is
-            left out. With more models than there are colours, all but the best are grey.
-        metric: Key of a row; one that ends in `loss` is better low, all others are shares in
-            [0, 1], better high, and shown as percentages.
+        histories: Rows with `epoch` (from 1) and metrics, by model. Epochs without the metric are
+            left out. With more models than colours, all but the best are grey.
+        metric: Key of a row. Lower is better for keys that end in `loss`; all others are shares
+            in [0, 1], shown as percentages, and higher is better.
         prefix: Start of the ids in the SVG.
     """
     with drawing():
@@ -99,7 +99,7 @@ def _curve(
     colour: str,
     marker: str,
 ) -> None:
-    """Draws a line, thin and pale without a marker."""
+    """Draws a line; without a marker it is thin and pale."""
     epochs, values = zip(*points, strict=True)
     if not marker:
         axes.plot(epochs, values, color=colour, linewidth=0.9, alpha=0.35)
@@ -110,7 +110,7 @@ def _curve(
 
 
 def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Writes names at the right ends of the lines, moved apart where they would touch."""
+    """Writes names at the right ends of the lines, moved apart to avoid overlap."""
     if not ends:
         return
     low, high = axes.get_ylim()

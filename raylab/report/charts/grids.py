@@ -25,12 +25,12 @@ def grid_svg(
 
     Args:
         cells: Rows of colours 0..9; a grid of no cells is an empty frame.
-        title: What screen readers and tooltips say.
-        target: Rows of colours of the right answer. Cells that differ from it on the same (row,
-            column) are dotted, and so are those that it does not have.
+        title: Text for screen readers and tooltips.
+        target: Rows of colours of the right answer. Cells that differ from it at the same (row,
+            column), or lie outside it, are dotted.
 
     Raises:
-        ValueError: A row differs in length from the first, or a colour is none of 0..9.
+        ValueError: A row differs in length from the first, or a colour is not in 0..9.
     """
     height = len(cells)
     width = len(cells[0]) if height else 0

@@ -28,7 +28,7 @@ def heat_map(
         accuracies: In [0, 1]; None, or a generation that a model lacks, is hatched. The shades
             span the accuracies shown.
         prefix: Start of the ids in the SVG.
-        title: What screen readers and tooltips say.
+        title: Text for screen readers and tooltips.
     """
     generations = list(dict.fromkeys(name for of in accuracies.values() for name in of))
     known = [value for of in accuracies.values() for value in of.values() if value is not None]

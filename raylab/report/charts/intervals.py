@@ -23,7 +23,7 @@ INTERVAL_LABEL_LENGTH = 32
 
 
 class Measured(Protocol):
-    """A figure and its 95 % interval, each None where there is none."""
+    """A figure and its 95 % interval, each None if absent."""
 
     @property
     def value(self) -> float | None:
@@ -32,7 +32,7 @@ class Measured(Protocol):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Its low and high end."""
+        """The low and high end of its interval."""
         ...
 
 
@@ -43,11 +43,11 @@ def interval_plot(
     *,
     shares: bool = False,
 ) -> str:
-    """Returns an SVG of figures on [0, 1], or as far as they reach, with their 95 % intervals.
+    """Returns an SVG of figures with 95 % intervals on [0, 1], or wider if they reach further.
 
     Args:
         rows: Figures by the name of the row and of the series; each series has its colour.
-        title: What screen readers and tooltips say.
+        title: Text for screen readers and tooltips.
         prefix: Start of the ids in the SVG.
         shares: Write the numbers as percentages.
     """
@@ -90,7 +90,7 @@ def interval_plot(
 
 
 def _reach(figure: Measured) -> Iterator[float]:
-    """Yields the numbers that a plot of a figure must have room for."""
+    """Yields the numbers that the axis of a figure must include."""
     if figure.value is not None:
         yield figure.value
         yield from figure.interval or ()
@@ -110,6 +110,6 @@ def _draw_figure(
     axes.plot([value], [y], marker, color=colour, markersize=8)
     shown = f"{100 * value:.1f} %" if shares else f"{value:.3f}"
     axes.annotate(shown, (value, y), (0, 7), textcoords="offset points")
-    # At the ends of the scale it must reach into neither the names nor the margin.
+    # At the ends of the scale the text must not overlap the names or the margin.
     side = "left" if value < 0.06 else "right" if value > 0.94 else "center"
     axes.texts[-1].set(ha=side, fontsize=9.5, fontweight="bold")

@@ -1,8 +1,8 @@
 """The style of all charts, and figures as SVG that follows the theme of its page, or as PNG.
 
-Charts are drawn in the colours of a light theme. In the SVG every one of these becomes
-`currentColor` or a CSS variable with that colour as its fallback, so that a page can set others
-for dark, while a file with nothing but the SVG still shows what was drawn. The ids within an SVG
+Charts are drawn in the colours of a light theme. In the SVG each of these becomes
+`currentColor` or a CSS variable with that colour as its fallback. So a page can set other colours
+for a dark theme, while the SVG alone still shows the original ones. The ids within an SVG
 start with the caller's `prefix`, which must be unique in the page.
 """
 
@@ -72,7 +72,7 @@ STYLE = {
     "hatch.linewidth": 1.2,
 }
 WIDTH = 5.3
-"""Width of a chart in inches of 72 units: narrow, so that its text is legible on a phone."""
+"""Width of a chart in inches of 72 units, narrow enough for text to be legible on a phone."""
 LABEL_LENGTH = 22
 MARKERS = "osD^vPX*"
 """Marks of the series, one for each colour."""
@@ -81,7 +81,7 @@ _FONT_FAMILY = re.compile(r"font-family: [^;]*;? ?")
 
 
 def shortened(text: str, length: int = LABEL_LENGTH) -> str:
-    """Returns `text` with an ellipsis in its middle where it is longer than `length` characters."""
+    """Returns `text` with an ellipsis in its middle if it is longer than `length` characters."""
     if len(text) <= length:
         return text
     head = (length - 1) // 2
@@ -90,7 +90,7 @@ def shortened(text: str, length: int = LABEL_LENGTH) -> str:
 
 @contextmanager
 def drawing() -> Generator[None]:
-    """Sets the style, without warnings of letters that the measuring font lacks."""
+    """Sets the style, and silences warnings of letters that the measuring font lacks."""
     with mpl.rc_context(cast(dict[Any, Any], STYLE)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
@@ -152,14 +152,14 @@ def _strip(root: ET.Element) -> None:
 
 
 def _themed(style: str) -> str:
-    """A style attribute with themed colours and with the font family left to the page."""
+    """Returns a style attribute with themed colours and without a font family."""
     for colour, variable in THEMED.items():
         style = style.replace(colour, variable)
     return _FONT_FAMILY.sub("", style)
 
 
 def _prefix_ids(root: ET.Element, prefix: str) -> None:
-    """Keeps the ids that something refers to, with the prefix."""
+    """Prefixes the ids that are referred to, and removes all others."""
     ids = {element.attrib["id"] for element in root.iter() if "id" in element.attrib}
     used = {
         name

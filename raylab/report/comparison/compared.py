@@ -17,7 +17,7 @@ from raylab.runs.run import REPORT
 from raylab.runs.run_record import RunRecord
 
 ALWAYS_DIFFERENT = {"storage", "name", "resume", "log"}
-"""Keys of a configuration that say nothing about what a run does."""
+"""Keys of a configuration that do not change what a run does."""
 
 Row = Mapping[str, Measured]
 """Figures of a run, or of a model of it, by the key of their measure."""
@@ -29,7 +29,7 @@ class ComparedValue(Part):
     """A figure of a run."""
 
     value: float | None
-    """None where the run has none."""
+    """The figure; None if the run has none."""
     interval: tuple[float, float] | None = None
     """Low and high end at 95 %; None without one."""
 
@@ -39,10 +39,10 @@ class Figures:
     """Figures of one kind, side by side.
 
     Attributes:
-        key: Of the kind, in `report.json` and in the page.
-        title: Of the table.
-        measures: By key.
-        values: By the label of a run, or of a model of a run.
+        key: Key of the kind in `report.json` and in the page.
+        title: Title of the table.
+        measures: Measures by key.
+        values: Values by the label of a run, or of a model of a run.
     """
 
     key: str
@@ -71,16 +71,16 @@ ANNOTATIONS = {figure.path: figure.measure for figure in COMPARED_FIGURES}
 
 
 class RunState(Part):
-    """A run of the comparison, as far as it came."""
+    """The state of a run of the comparison."""
 
     uri: str
     """Its directory."""
     job: str | None
-    """Its kind; None where the record cannot be used."""
+    """Its kind; None if the record cannot be used."""
     finished: str | None
-    """Time when all of it was done; None before that."""
+    """Time when the whole run was done; None before that."""
     problem: str | None
-    """The reason why nothing, or not all, of it can be compared; None if all can."""
+    """The reason why nothing or not all of it can be compared; None if all can."""
 
 
 class ComparisonReport(Record):
@@ -89,7 +89,7 @@ class ComparisonReport(Record):
     file: ClassVar[str] = REPORT
 
     runs: Mapping[str, RunState]
-    """By label, as all that follows."""
+    """States by label; all fields below use the same labels."""
     figures: Mapping[str, Mapping[str, Mapping[str, ComparedValue]]]
     """By kind, run or model, and measure."""
     differences: Mapping[str, Values]
@@ -106,8 +106,8 @@ class ComparedRun:
 
     Attributes:
         uri: Its directory.
-        record: None where it cannot be used.
-        problem: Why nothing, or not all, of it can be compared; None if all can.
+        record: Its record; None if it cannot be used.
+        problem: The reason why nothing or not all of it can be compared; None if all can.
     """
 
     uri: str
@@ -116,12 +116,12 @@ class ComparedRun:
 
     @property
     def job(self) -> str | None:
-        """Its kind; None where the record cannot be used."""
+        """Its kind; None if the record cannot be used."""
         return None if self.record is None else self.record.job
 
     @property
     def finished(self) -> str | None:
-        """Time when all of it was done; None before that."""
+        """Time when the whole run was done; None before that."""
         return None if self.record is None else self.record.finished
 
     @property
@@ -153,7 +153,7 @@ class Comparison:
 
     @property
     def figures(self) -> list[Figures]:
-        """All figures that there are, by kind."""
+        """All figures by kind."""
         found = [Figures("models", "Trained models", MODELS, self.models)]
         for metric, scores in self.scores.items():
             names = dict.fromkeys(name for row in scores.values() for name in row)
@@ -166,7 +166,7 @@ class Comparison:
 
     @property
     def differences(self) -> dict[str, Values]:
-        """By job of two runs or more: values by key and run, of the keys that differ."""
+        """Values of the keys that differ, by job, key and run; for jobs of two runs or more."""
         found: dict[str, Values] = {}
         for job, count in Counter(run.job for run in self.runs.values()).items():
             if job is not None and count > 1:
@@ -231,7 +231,7 @@ class Comparison:
 
 
 def _measured(figures: Figures) -> Figures:
-    """Leaves out the measures that nothing has."""
+    """Leaves out measures without any value."""
     has = {
         key
         for estimates in figures.values.values()
@@ -260,7 +260,7 @@ def _facts(record: RunRecord) -> Iterator[tuple[str, Any]]:
 
 
 def _differing(values: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Values by key and label, of the keys that do not have the same value everywhere."""
+    """Returns the values, by key and label, of the keys that differ."""
     found = {key: _by_run(values, key) for key in _keys(values)}
     return {
         key: of

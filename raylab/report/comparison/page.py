@@ -1,4 +1,4 @@
-"""The comparison of runs as people see it: tables on the terminal, and a page."""
+"""The comparison of runs for people: tables on the terminal, and a page."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -23,11 +23,11 @@ from raylab.runs.measures import Measure
 from raylab.runs.run import REPORT, Run
 
 COLUMNS = 6
-"""Columns of a table on the terminal; what is left goes into a table of its own."""
+"""Most columns of a table on the terminal; the rest continue in further tables."""
 LONGEST_VALUE = 60
-"""Characters of a value of a configuration that are shown."""
+"""Most characters shown of a configuration value."""
 LONGEST_FACT = 26
-"""Characters of a fact about a run that are shown: a time whole, of a commit the first."""
+"""Most characters shown of a fact about a run: a whole time, the start of a commit."""
 PLOTTED = {
     "benchmarks": tuple(QUALITY_METRICS),
     "annotations": (
@@ -45,7 +45,7 @@ def report_runs(config: ReportConfig) -> None:
     """Compares the runs of `config`, prints tables, and writes `report.html` and `report.json`.
 
     Raises:
-        RunError: There is no such run, or the name of this one is used.
+        RunError: There is no such run, or the name of this one is taken.
         DataError: A file of a run cannot be read.
     """
     comparison = compare(find_runs(config.runs, config.storage))
@@ -77,7 +77,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table whose longer side goes down, so that it can be read with any number of runs."""
+    """A table whose longer side runs down, readable with any number of runs."""
 
     title: str
     rows: Sequence[str]

@@ -1,6 +1,6 @@
-"""Finding runs and reading what they left, for their comparison.
+"""Finding runs and reading their records for a comparison.
 
-Only files that the runs left are read, so that a comparison needs neither Ray nor torch.
+Only files in the run directories are read, so a comparison needs neither Ray nor torch.
 """
 
 from collections import Counter
@@ -25,15 +25,15 @@ R = TypeVar("R", bound=Record)
 
 
 def find_runs(given: Sequence[str], storage: str) -> dict[str, Run]:
-    """Returns the runs that users name, by labels that tell them apart.
+    """Returns the named runs by distinct labels.
 
     Args:
         given: Names under `storage`, directories or URIs.
         storage: The directory of runs.
 
     Raises:
-        RunError: There is no such run, or one is given twice.
-        DataError: It cannot be told whether there is one.
+        RunError: There is no such run, or a run is given twice.
+        DataError: The storage cannot be read.
         ConfigError: No filesystem opens a URI.
     """
     runs = [_find(text, storage) for text in given]
@@ -50,10 +50,10 @@ def find_runs(given: Sequence[str], storage: str) -> dict[str, Run]:
 
 
 def compare(runs: Mapping[str, Run]) -> Comparison:
-    """Reads what runs left; a run with a file that cannot be used is listed with the reason.
+    """Reads the records of runs; a run with an unusable file is listed with the reason.
 
     Args:
-        runs: By label.
+        runs: Runs by label.
 
     Raises:
         DataError: A file cannot be read.
@@ -87,10 +87,10 @@ def _longer(run: Run) -> str:
 
 
 def _read_run(found: Comparison, label: str, run: Run, compared: ComparedRun) -> None:
-    """Adds what a run left to the comparison.
+    """Adds the records of a run to the comparison.
 
     Raises:
-        RunError: It left nothing, or a file that cannot be used.
+        RunError: It has no results, or a file that cannot be used.
     """
     if (read := READERS.get(compared.job or "")) is None:
         raise RunError(f"a run of {compared.job}, of which nothing can be compared")
@@ -101,7 +101,7 @@ def _read(run: Run, kind: type[R], absent: str) -> R:
     """Reads a record.
 
     Raises:
-        RunError: It is not there, which `absent` says, or cannot be used.
+        RunError: It is absent, with the message `absent`, or cannot be used.
     """
     if (record := run.read_record(kind)) is not None:
         return record
@@ -162,7 +162,7 @@ READERS: dict[str, Callable[[Comparison, str, Run, ComparedRun], None]] = {
     "quality": _read_quality,
     "annotate": _read_annotation,
 }
-"""Readers of what a run left, by its job."""
+"""Readers of the records of a run, by its job."""
 
 
 def _add_model(found: Comparison, label: str, metrics: TrainingMetrics) -> None:
@@ -186,5 +186,5 @@ def _add_scores(
 
 
 def _as_measured(value: Estimate | float | None) -> Measured:
-    """Returns an estimate as it is, a number without an interval."""
+    """Returns an estimate unchanged, or a number as a figure without an interval."""
     return value if isinstance(value, Estimate) else ComparedValue(value=value)
