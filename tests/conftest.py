@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
 from tests.object_storage import ObjectStorage, s3_server
 
 ROOT = Path(__file__).parents[1]
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("raylab", deadline=None)
+settings.load_profile("raylab")
 
 RunScript = Callable[..., "subprocess.CompletedProcess[str]"]
 

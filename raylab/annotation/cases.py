@@ -49,8 +49,6 @@ SHOWN = 60
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """Characters that UTF-8 cannot encode or a database cannot store."""
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Case:
@@ -70,7 +68,7 @@ class Case:
     description: str
     gold: str | None = None
     gold_label: Label | None = None
-    meta: Json = field(default_factory=dict[str, Any])
+    meta: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def description_hash(self) -> str:
@@ -161,7 +159,7 @@ def python_cases(names: Iterable[str]) -> Iterator[Case]:
         yield Case(name, _source(name), meta=_origin(name))
 
 
-def is_source(meta: Json) -> bool:
+def is_source(meta: dict[str, Any]) -> bool:
     """Returns True if the meta of a case is that of source code, as from `python_cases`."""
     return meta.keys() >= {"package", "version"}
 
@@ -213,7 +211,7 @@ class _Ids:
         return True
 
 
-def _rows(location: str) -> Iterator[tuple[str, Json]]:
+def _rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields each row with its place, as errors name it."""
     file = Place.at(location)
     bare = file.name.removesuffix(next(filter(file.name.endswith, COMPRESSIONS), ""))
@@ -233,7 +231,7 @@ def _rows(location: str) -> Iterator[tuple[str, Json]]:
         raise DataError(f"cases {location} cannot be read: {reason}") from error
 
 
-def _jsonl_rows(file: Place) -> Iterator[tuple[str, Json]]:
+def _jsonl_rows(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
     stream = cast(Any, file.filesystem.open_input_stream(file.path))
     with closing(io.BufferedReader(stream, REQUEST_BYTES)) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_ROW), b""), 1):
@@ -245,7 +243,7 @@ def _jsonl_rows(file: Place) -> Iterator[tuple[str, Json]]:
                 yield place, _json_row(place, line, torn)
 
 
-def _json_row(place: str, line: bytes, torn: bool) -> Json:
+def _json_row(place: str, line: bytes, torn: bool) -> dict[str, Any]:
     try:
         row: object = json.loads(
             line.decode("utf-8-sig"), object_pairs_hook=_distinct, parse_constant=_no_number
@@ -256,10 +254,10 @@ def _json_row(place: str, line: bytes, torn: bool) -> Json:
         raise DataError(f"{place}: {shown} is no JSON object: {cause}") from error
     if not isinstance(row, dict):
         raise DataError(f"{place}: {_shown(row)} is no JSON object {{id, description, gold, meta}}")
-    return cast(Json, row)
+    return cast(dict[str, Any], row)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> Json:
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -271,7 +269,7 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _parquet_rows(file: Place) -> Iterator[tuple[str, Json]]:
+def _parquet_rows(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
     with file.filesystem.open_input_file(file.path) as source, pq.ParquetFile(source) as table:
         for batch in table.iter_batches(BATCH_ROWS):
@@ -280,20 +278,22 @@ def _parquet_rows(file: Place) -> Iterator[tuple[str, Json]]:
                 yield f"cases {file}, row {number}", row
 
 
-def _table_rows(file: Place, batch: pa.RecordBatch) -> Iterator[Json]:
+def _table_rows(file: Place, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
     try:
-        rows = cast(list[Json], batch.to_pylist(maps_as_pydicts="strict"))
+        rows = cast(list[dict[str, Any]], batch.to_pylist(maps_as_pydicts="strict"))
     except (KeyError, ValueError) as error:
         raise DataError(f"cases {file}: meta has a key twice: {error}") from error
     for row in rows:
         if isinstance(meta := row.get("meta"), dict):
             # A column of structs has every key in every row.
-            given = {key: value for key, value in cast(Json, meta).items() if value is not None}
+            given = {
+                key: value for key, value in cast(dict[str, Any], meta).items() if value is not None
+            }
             row["meta"] = json.loads(json.dumps(given, default=str))
         yield row
 
 
-def _case(place: str, row: Json, codebook: Codebook) -> Case:
+def _case(place: str, row: dict[str, Any], codebook: Codebook) -> Case:
     for key in row.keys() - set(KEYS):
         _refuse(place, key, row[key], f"none of {', '.join(KEYS)}: move it into meta", "is")
     gold = row.get("gold")
@@ -333,7 +333,7 @@ def _gold_label(place: str, value: object, codebook: Codebook) -> Label | None:
         _refuse(place, "gold", value, f"{codebook.label_name}, or left out; {problem}")
 
 
-def _meta(place: str, value: object, codebook: Codebook) -> Json:
+def _meta(place: str, value: object, codebook: Codebook) -> dict[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value, object_pairs_hook=_distinct, parse_constant=_no_number)
@@ -343,7 +343,7 @@ def _meta(place: str, value: object, codebook: Codebook) -> Json:
         return {}
     if not isinstance(value, dict):
         _refuse(place, "meta", value, "an object")
-    meta = cast(Json, value)
+    meta = cast(dict[str, Any], value)
     for key in ("trap", "reviewed"):
         if not isinstance(meta.get(key, False), bool):
             _refuse(place, f"meta.{key}", meta[key], "true or false")
@@ -413,7 +413,7 @@ def _module_of(name: str) -> tuple[ModuleType, list[str]]:
     return module, []
 
 
-def _origin(name: str) -> Json:
+def _origin(name: str) -> dict[str, Any]:
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return {"package": "python", "version": platform.python_version()}

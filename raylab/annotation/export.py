@@ -19,7 +19,7 @@ from raylab.archive.tables import utc_text
 from raylab.codebook import Codebook
 from raylab.files import Place
 
-Json = dict[str, Any]
+Row = dict[str, Any]
 Format = Literal["parquet", "jsonl"]
 
 TEXT, WHOLE, REAL, TRUTH = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -120,7 +120,7 @@ def export_run(
         return _write_parquet(rows, file) if format == "parquet" else _write_lines(rows, file)
 
 
-def _row(current: CurrentCase, codebook: Codebook) -> Json:
+def _row(current: CurrentCase, codebook: Codebook) -> Row:
     case, last = current.case, current.decisions[-1] if current.decisions else None
     outcome = read_outcome(case.body, codebook)
     label = current_label(current, codebook)
@@ -143,11 +143,11 @@ def _row(current: CurrentCase, codebook: Codebook) -> Json:
     }
 
 
-def _outcome_columns(outcome: Outcome) -> Json:
+def _outcome_columns(outcome: Outcome) -> Row:
     adjudication, agreement = outcome.adjudication, outcome.agreement
     proposal = adjudication and adjudication.classification.label
     confirmation = adjudication and adjudication.confirmation
-    columns: Json = {
+    columns: Row = {
         "run_code": outcome.label and str(outcome.label),
         "choice": adjudication and adjudication.choice,
         "adjudicated_code": proposal and str(proposal),
@@ -161,11 +161,11 @@ def _outcome_columns(outcome: Outcome) -> Json:
     return columns
 
 
-def _side_columns(outcome: Outcome, side: Side) -> Json:
+def _side_columns(outcome: Outcome, side: Side) -> Row:
     label, evaluation = outcome.label_of(side), outcome.evaluation(side)
     classification = outcome.classification(side)
     calls = classification.calls if classification else ()
-    columns: Json = {
+    columns: Row = {
         "code": label and str(label),
         "format": classification and classification.format,
         "model": calls[-1].reply.response_model if calls else None,
@@ -176,11 +176,11 @@ def _side_columns(outcome: Outcome, side: Side) -> Json:
     return {f"{name}_{side.lower()}": value for name, value in columns.items()}
 
 
-def _decision(decision: StoredDecision) -> Json:
+def _decision(decision: StoredDecision) -> Row:
     return {**vars(decision), "created": utc_text(decision.created)}
 
 
-def _write_lines(rows: Iterator[Json], file: BinaryIO) -> int:
+def _write_lines(rows: Iterator[Row], file: BinaryIO) -> int:
     count = 0
     for row in rows:
         ordered = {name: _text_of_time(row[name]) for name in COLUMNS}
@@ -193,7 +193,7 @@ def _text_of_time(value: Any) -> Any:
     return utc_text(value) if isinstance(value, datetime) else value
 
 
-def _write_parquet(rows: Iterator[Json], file: BinaryIO) -> int:
+def _write_parquet(rows: Iterator[Row], file: BinaryIO) -> int:
     schema = pa.schema(list(COLUMNS.items()))
     count = 0
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
@@ -203,9 +203,9 @@ def _write_parquet(rows: Iterator[Json], file: BinaryIO) -> int:
     return count
 
 
-def _groups(rows: Iterator[Json]) -> Iterator[list[Json]]:
+def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
     """Yields rows in groups of about `ROW_GROUP_BYTES` of text, to bound memory."""
-    group: list[Json] = []
+    group: list[Row] = []
     size = 0
     for row in rows:
         group.append(row)
@@ -217,7 +217,7 @@ def _groups(rows: Iterator[Json]) -> Iterator[list[Json]]:
         yield group
 
 
-def _arrow_row(row: Json) -> Json:
+def _arrow_row(row: Row) -> Row:
     """Returns a row for Parquet, which stores no lone surrogates: they become U+FFFD."""
     texts = {name: canonical(row[name]) for name in JSON_COLUMNS}
     return {name: _sound(value) for name, value in (row | texts).items()}

@@ -261,7 +261,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 40), st.integers(400, 1_500), STEPS)
 def test_no_minute_passes_a_limit(calls: int, tokens: int, steps: list[tuple[str, float]]) -> None:
     clock = Clock()
@@ -281,7 +281,7 @@ def test_no_minute_passes_a_limit(calls: int, tokens: int, steps: list[tuple[str
         assert sum(call.tokens for call in minute) <= tokens
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.integers(1, 40),
     st.integers(1, 1_500),
@@ -300,7 +300,7 @@ def test_who_waits_as_told_is_soon_let_through(calls: int, tokens: int, sizes: l
         assert clock.time - asked <= MINUTE + 10 * ROUNDING
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 2_000), STEPS)
 def test_budget_is_never_passed(most: int, steps: list[tuple[str, float]]) -> None:
     clock = Clock()

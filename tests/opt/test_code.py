@@ -24,7 +24,7 @@ from raylab.opt.code import (
 )
 
 FULL_LINE = "OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; Data=sim; Time=gen; Human=low"
-FAST = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAST = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def is_strict(text: str) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
@@ -142,7 +142,6 @@ def test_the_assignment_is_the_optimal_transport():
         assert wasserstein(a, b, PACKAGED) == about(by_linear_program(a, b))
 
 
-@settings(deadline=None)
 @given(ROOT_SETS, ROOT_SETS, ROOT_SETS)
 def test_the_distance_of_sets_is_a_metric(a: Roots, b: Roots, c: Roots):
     def distance(one: Roots, other: Roots) -> float:

@@ -416,7 +416,7 @@ def test_measures_of_other_distances_are_computed_again():
 # Against plain computation
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(outcomes())
 def test_streaming_is_what_plain_loops_find(cases: list[Outcome]):
     found = quality(iter(cases))

@@ -133,7 +133,7 @@ def test_long_texts_are_excerpts():
     assert len(told.model_dump_json()) < 10_000
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(outcomes())
 def test_anything_can_be_told(cases: list[Outcome]):
     found = summary(cases)

@@ -227,7 +227,7 @@ def test_the_packaged_canary_is_the_gold_with_published_codes():
     assert ("pid", parse("Ctl")) in {(case, gold) for (case, _), gold in canary.items()}
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(outcomes(), outcomes(), st.floats(0.01, 0.5))
 def test_anything_can_be_compared(first: list[Outcome], second: list[Outcome], level: float):
     canary: Canary = {(one.case, one.description_hash): one.gold_label for one in (*first, *second)}
