@@ -6,6 +6,7 @@ from raylab.annotation.outcome import BODY_VERSION, HumanDecision, Outcome, Stat
 from raylab.annotation.roles import SIDES
 from raylab.archive.records import CurrentCase
 from raylab.codebook import Codebook, Label
+from raylab.errors import ArchiveError
 
 Body = dict[str, Any]
 
@@ -29,10 +30,11 @@ def read_outcome(body: Body, codebook: Codebook) -> Outcome:
     """Reads the body of an archived case.
 
     Raises:
+        ArchiveError: The body is of a newer version.
         LabelError: The codebook cannot read a label in it.
-        pydantic.ValidationError: The body has no known version or form.
+        pydantic.ValidationError: The body does not have the form of its version.
     """
-    if body.get("version") != BODY_VERSION:
+    if _version_of(body) != BODY_VERSION:
         body = _outcome_of_version_1(body, codebook)
     return Outcome.model_validate(body, context={"codebook": codebook})
 
@@ -41,10 +43,11 @@ def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
     """Reads the body of an archived decision.
 
     Raises:
+        ArchiveError: The body is of a newer version.
         LabelError: The codebook cannot read a label in it.
-        pydantic.ValidationError: The body has no known version or form.
+        pydantic.ValidationError: The body does not have the form of its version.
     """
-    if body.get("version") != BODY_VERSION:
+    if _version_of(body) != BODY_VERSION:
         body = {
             **body,
             "classification": _classification(body["classification"]),
@@ -62,6 +65,17 @@ def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
         if decision.classification is not None:
             return decision.classification.label
     return read_outcome(current.case.body, codebook).label
+
+
+def _version_of(body: Body) -> int:
+    """Returns the version of a body; those of version 1 do not say it."""
+    version: int = body.get("version", 1)
+    if version > BODY_VERSION:
+        raise ArchiveError(
+            f"an archived body is of version {version}, this raylab reads {BODY_VERSION} at most: "
+            "update raylab"
+        )
+    return version
 
 
 def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:

@@ -18,6 +18,7 @@ from raylab.annotation.outcome import (
     Verdict,
 )
 from raylab.codebook import Agreement
+from raylab.errors import ArchiveError
 from raylab.llm.chat import Reply
 from raylab.opt.code import parse
 from tests.annotation.outcomes import CODEBOOK
@@ -254,3 +255,9 @@ def test_what_was_read_is_written_in_the_present_version(body: dict[str, Any]) -
     written = outcome.model_dump(mode="json")
     assert (written["version"], written["gold"]) == (2, body["gold"])
     assert read_outcome(written, CODEBOOK) == outcome
+
+
+@pytest.mark.parametrize("read", [read_outcome, read_decision])
+def test_a_body_of_a_newer_version_is_refused(read: Any) -> None:
+    with pytest.raises(ArchiveError, match="version 3, this raylab reads 2 at most: update raylab"):
+        read({"version": 3}, CODEBOOK)
