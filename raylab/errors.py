@@ -16,7 +16,8 @@ RaylabError
 │   ├── BudgetError          the budget is used up
 │   └── StoppedError         the run is stopping
 └── ArchiveError         an archive that cannot be reached, read or trusted
-    └── LeaseError           a case that another reviewer has taken over
+    ├── LeaseError           a case that another reviewer has taken over
+    └── OwnerError           a run that another process works on
 
 Each message names the file and value at fault, and the ways out. Jobs print it without a traceback
 and exit with status 1 (2 for `ConfigError`).
@@ -89,3 +90,7 @@ class ArchiveError(RaylabError):
 
 class LeaseError(ArchiveError):
     """A case that another reviewer has taken over."""
+
+
+class OwnerError(ArchiveError):
+    """A run that another process works on, or has taken over."""
