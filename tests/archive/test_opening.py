@@ -16,8 +16,8 @@ from sqlalchemy import create_engine, text
 from raylab.archive.migrations import v0001_calls_cases_decisions as first
 from raylab.archive.records import RunCost
 from raylab.archive.store import Archive
-from raylab.archive.versions import latest_version
 from raylab.archive.tables import METADATA
+from raylab.archive.versions import latest_version
 from raylab.errors import ArchiveError
 from tests.archive.postgres import PostgresServer
 from tests.archive.rows import (
