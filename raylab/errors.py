@@ -3,6 +3,7 @@
 RaylabError
 ├── ConfigError          a configuration that cannot be used
 ├── DataError            an input file, task or pair that cannot be used
+│   └── LimitError           an input that is larger, deeper or longer than raylab reads
 ├── RunError             a run that exists, is missing, is not writable or has another configuration
 ├── CheckpointError      a checkpoint that is corrupt, truncated or of another model
 ├── TrainingError        a training run that cannot go on
@@ -34,6 +35,10 @@ class ConfigError(RaylabError):
 
 class DataError(RaylabError):
     """An input file, task or pair that cannot be used."""
+
+
+class LimitError(DataError):
+    """An input that is larger, deeper or longer than raylab reads."""
 
 
 class RunError(RaylabError):
