@@ -1,7 +1,7 @@
 """The import direction of the house.
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
--> {codebook, llm, archive, runs, entrypoint} -> config -> files
+-> {codebook, llm, archive, runs, entrypoint} -> config -> {files, compressed} -> bounded
 -> {errors, log, grid_metrics, object_storage}
 """
 
@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
     {"errors", "log", "grid_metrics", "object_storage"},
-    {"files"},
+    {"bounded"},
+    {"files", "compressed"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint"},
     {"codebook"},

@@ -32,6 +32,7 @@ IDENTITY_EXCLUDES = (
     "llm.budget",
     "llm.prices",
     "export",
+    "wait",
     "review",
     "review_file",
     "reviewer",
