@@ -314,7 +314,7 @@ def test_an_older_archive_is_brought_up_to_date_and_loses_nothing(archive_url: s
         assert [call.text for call in archive.calls_of([sha256("an old system")])] == ["reply"]
         assert archive.run("old").cost() == RunCost(1, 2, 0.0, 1)
         assert archive.run("old").verify() == []
-        archive.add_prompts({"h": ("maximal", "1", "text")})
+        archive.run("old").add_prompts({"h": ("maximal", "1", "text")})
         assert archive.start_run("old", {"a": 1}, {}, "0a1b").row().uid is None
         archive.run("old").add_cases([case_row("d")])
         assert archive.run("old").verify() == [] and archive.run("old").row().records == 3
