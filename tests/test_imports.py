@@ -1,7 +1,8 @@
 """The import direction of the house.
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
--> {codebook, llm, archive, runs, entrypoint} -> config -> {files, errors, log, grid_metrics}
+-> {codebook, llm, archive, runs, entrypoint} -> config
+-> {files, background, errors, log, grid_metrics}
 """
 
 import ast
@@ -18,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
-    {"errors", "log", "grid_metrics"},
+    {"errors", "log", "background", "grid_metrics"},
     {"files"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint"},
