@@ -41,7 +41,9 @@ def refuse_keys(directory: Path) -> None:
     """
     if not is_in_copy(directory):
         return
-    found = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if _is_key(path))
+    found = sorted(
+        str(path.relative_to(directory)) for path in directory.rglob("*") if _is_key(path)
+    )
     if found:
         raise ConfigError(
             f"the working directory of this job was uploaded with {', '.join(found)}, which everybody "

@@ -2,7 +2,7 @@
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
 -> {codebook, llm, archive, runs, entrypoint} -> config
--> {files, background, errors, log, grid_metrics}
+-> {files, compressed, working_directory} -> bounded -> {errors, log, background, grid_metrics}
 """
 
 import ast
@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
     {"errors", "log", "background", "grid_metrics"},
-    {"files"},
+    {"bounded"},
+    {"files", "compressed", "working_directory"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint"},
     {"codebook"},

@@ -51,7 +51,9 @@ def uploaded(directory: Path, target: Path, *, gitignore: bool) -> set[str]:
         return set(archive.namelist())
 
 
-@pytest.mark.parametrize("gitignore", [True, False], ids=["with .gitignore", "with .rayignore alone"])
+@pytest.mark.parametrize(
+    "gitignore", [True, False], ids=["with .gitignore", "with .rayignore alone"]
+)
 def test_keys_are_not_uploaded(
     gitignore: bool, checkout: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -84,7 +86,9 @@ def copy(tmp_path: Path) -> Path:
 def test_a_job_with_uploaded_keys_is_refused_and_shows_none_of_them(copy: Path) -> None:
     (copy / "jobs" / "KEYS.ENV").write_text("RAYLAB_LLM_KEY=0123456789")
     (copy / ".netrc").write_text("")
-    with pytest.raises(ConfigError, match=r"uploaded with \.netrc, jobs/KEYS\.ENV, .*rayignore") as e:
+    with pytest.raises(
+        ConfigError, match=r"uploaded with \.netrc, jobs/KEYS\.ENV, .*rayignore"
+    ) as e:
         refuse_keys(copy)
     assert "0123456789" not in str(e.value)
 
