@@ -46,9 +46,9 @@ def refuse_keys(directory: Path) -> None:
     )
     if found:
         raise ConfigError(
-            f"the working directory of this job was uploaded with {', '.join(found)}, which all who "
-            "can use the cluster may have read: replace the keys in them, remove the files or list "
-            "them in .rayignore, and submit again"
+            f"the working directory of this job was uploaded with {', '.join(found)}, which all "
+            "who can use the cluster may have read: replace the keys in them, remove the files or "
+            "list them in .rayignore, and submit again"
         )
 
 

@@ -2,7 +2,8 @@
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
 -> {codebook, llm, archive, runs, entrypoint} -> config
--> {files, compressed, working_directory} -> bounded -> {errors, log, background, grid_metrics}
+-> {files, compressed, working_directory} -> bounded
+-> {errors, log, background, grid_metrics, object_storage}
 """
 
 import ast
@@ -19,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
-    {"errors", "log", "background", "grid_metrics"},
+    {"errors", "log", "background", "grid_metrics", "object_storage"},
     {"bounded"},
     {"files", "compressed", "working_directory"},
     {"config"},
