@@ -18,6 +18,7 @@ from urllib.parse import quote
 from pyarrow import ArrowException, fs
 
 from raylab.errors import ConfigError, DataError, RunError
+from raylab.object_storage import put_new
 
 OPENED_URIS = 256
 REQUEST_BYTES = 1 << 20
@@ -171,6 +172,29 @@ class Place:
         with self.replaced(durable) as file:
             file.write(content)
 
+    def create(self, content: bytes) -> bool:
+        """Writes the file durably unless it exists; returns False if it does.
+
+        Of processes that create a file at once one gets True, on a local disk and on S3. Other
+        filesystems have no way to write on a condition, so they are only looked at before.
+
+        Args:
+            content: The whole content.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        with self._errors_as("written", RunError):
+            if self.is_local:
+                return _linked(Path(self.path), content)
+            if self.filesystem.type_name == "s3":
+                self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
+                return put_new(self.uri, self.filesystem, self.path, content)
+        if self.exists():
+            return False
+        self.write(content)
+        return True
+
     @contextmanager
     def replaced(self, durable: bool = True) -> Generator[BinaryIO]:
         """Opens a new file that replaces this one when the block ends without an error.
@@ -242,6 +266,50 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno:
         return ": ".join(filter(None, (os.strerror(error.errno), error.filename)))
     return str(error).partition("\n")[0]
+
+
+def is_temporary(name: str) -> bool:
+    """Returns True for the name of a file that is being written, or never was to its end."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _linked(final: Path, content: bytes) -> bool:
+    temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with _renamed(temporary, durable=True) as file:
+            file.write(content)
+        try:
+            os.link(temporary, final)
+        except FileExistsError:
+            return False
+        except OSError:
+            # Some filesystems have no links. There a crash may leave a torn file.
+            return _opened_new(final, content)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(final.parent)
+    return True
+
+
+def _opened_new(final: Path, content: bytes) -> bool:
+    try:
+        file = final.open("xb")
+    except FileExistsError:
+        return False
+    with file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(final.parent)
+    return True
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

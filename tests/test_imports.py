@@ -2,7 +2,7 @@
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
 -> {codebook, llm, archive, runs, entrypoint} -> config -> {files, compressed} -> bounded
--> {errors, log, grid_metrics}
+-> {errors, log, grid_metrics, object_storage}
 """
 
 import ast
@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
-    {"errors", "log", "grid_metrics"},
+    {"errors", "log", "grid_metrics", "object_storage"},
     {"bounded"},
     {"files", "compressed"},
     {"config"},
