@@ -94,7 +94,7 @@ def record_hash(
     return digest(previous + _object(parts))
 
 
-def call_content(columns: Mapping[str, Any]) -> str:
+def call_content(columns: Mapping[Any, Any]) -> str:
     """Returns a call as canonical JSON, from its columns; a change of the schema adds none."""
     content = {name: columns[name] for name in (*CALL_TEXTS, *CALL_NUMBERS)}
     for name in CALL_FLOATS:
@@ -102,7 +102,7 @@ def call_content(columns: Mapping[str, Any]) -> str:
     return canonical({**content, "created": utc_text(columns["created"])})
 
 
-def prompt_content(columns: Mapping[str, Any]) -> str:
+def prompt_content(columns: Mapping[Any, Any]) -> str:
     """Returns a prompt as canonical JSON, from its columns."""
     return canonical({name: columns[name] for name in PROMPT_TEXTS})
 

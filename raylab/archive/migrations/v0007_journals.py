@@ -1,6 +1,7 @@
 """Journals: the calls and prompts of each run in a hash chain, computed for existing calls."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -65,27 +66,38 @@ def _fill(connection: sa.Connection) -> None:
         sa.column("started", UtcTime),
         *(sa.column(name, AnyText) for name in RUN_TEXTS),
     )
-    heads = {
-        run.name: [run.id, 0, run_hash(run.name, run.config, run.versions, run.started, run.uid)]
+    journals = {
+        run.name: _Journal(
+            run.id, run_hash(run.name, run.config, run.versions, run.started, run.uid)
+        )
         for run in connection.execute(sa.select(runs)).all()
     }
     names = ("run_id", "sequence", "kind", "key", "hash")
     entries = sa.table("journal_entries", *map(sa.column, names))
     for page in _pages(connection):
-        new: list[dict[str, Any]] = []
         # A call of a run that is gone stays without an entry, which verification tells.
-        for call in (call for call in page if call["run"] in heads):
-            head = heads[call["run"]]
-            head[1] += 1
-            head[2] = entry_hash("call", head[2], head[1], call_content(call))
-            values = head[0], head[1], "call", call["key"], head[2]
-            new.append(dict(zip(names, values, strict=True)))
+        new = [journals[call["run"]].enter(call) for call in page if call["run"] in journals]
         if new:
-            connection.execute(entries.insert(), new)
-    journals = sa.table("journals", *map(sa.column, ("run_id", "entries", "calls", "hash")))
-    rows = [{"run_id": i, "entries": n, "calls": n, "hash": h} for i, n, h in heads.values()]
+            connection.execute(
+                entries.insert(), [dict(zip(names, one, strict=True)) for one in new]
+            )
+    names = ("run_id", "entries", "calls", "hash")
+    rows = [(one.run, one.entries, one.entries, one.hash) for one in journals.values()]
     if rows:
-        connection.execute(journals.insert(), rows)
+        table = sa.table("journals", *map(sa.column, names))
+        connection.execute(table.insert(), [dict(zip(names, row, strict=True)) for row in rows])
+
+
+@dataclass
+class _Journal:
+    run: int
+    hash: str
+    entries: int = 0
+
+    def enter(self, call: dict[str, Any]) -> tuple[Any, ...]:
+        self.entries += 1
+        self.hash = entry_hash("call", self.hash, self.entries, call_content(call))
+        return self.run, self.entries, "call", call["key"], self.hash
 
 
 def _pages(connection: sa.Connection) -> Iterator[list[dict[str, Any]]]:
