@@ -31,13 +31,15 @@ class BoundedClient(DefaultAioHttpClient):
         """Takes the limits of connections, and whether the environment sets proxies."""
         super().__init__(limits=limits, trust_env=trust_env, follow_redirects=False)
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    async def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
         """Sends a request and reads the answer.
 
         Raises:
             OversizeError: An answer with HTTP 200 has more than `LARGEST_ANSWER` bytes.
         """
-        response = await super().send(request, **{**options, "stream": True})
+        response = await super().send(request, stream=True, **options)
         try:
             content = await _read(response)
         finally:

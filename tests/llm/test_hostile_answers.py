@@ -12,7 +12,7 @@ from raylab.llm.client import Client
 from raylab.llm.connection import REFUSED_CALLS
 from raylab.llm.transport import LARGEST_ANSWER, LARGEST_ERROR
 from raylab.llm.wire import AttemptOutcome, Failure, read_completion, server_words
-from tests.llm.scripted_server import Answer, ScriptedServer, in_turn
+from tests.llm.scripted_server import Answer, Call, ScriptedServer, completion, in_turn
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config, error_of, says
 from tests.memory import MIB, memory
 
@@ -48,8 +48,9 @@ class EndlessServer(ScriptedServer):
 @pytest.mark.parametrize("status", [200, 307, 400])
 @awaited
 async def test_endless_answer_is_left_after_its_limit(status: int) -> None:
-    async with EndlessServer() as server:
-        server.status = status
+    server = EndlessServer()
+    server.status = status
+    async with server:
         llm = config(server.base_url, timeout=600)
         async with Client(llm, Notebook()) as client:
             with memory():
@@ -87,8 +88,8 @@ async def test_answer_of_the_largest_size_is_read() -> None:
 
 @awaited
 async def test_compressed_answer_is_read() -> None:
-    def packed(call: object) -> Answer:
-        plain = says("all of it")(call)  # type: ignore[arg-type]
+    def packed(call: Call) -> Answer:
+        plain = completion(call, "all of it")
         return Answer(gzip.compress(plain.body), headers={"Content-Encoding": "gzip"})
 
     async with ScriptedServer(packed) as server:
