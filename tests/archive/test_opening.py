@@ -166,7 +166,7 @@ def test_a_newer_schema_is_refused(archive_url: str):
     Archive.open(archive_url).close()
     execute(archive_url, "UPDATE archive_version SET version_num = '9999'")
     assert re.search(
-        "is of schema 9999, this raylab knows 0005 at most: update", refusal(archive_url)
+        "is of schema 9999, this raylab knows 0008 at most: update", refusal(archive_url)
     )
 
 
