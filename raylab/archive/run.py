@@ -1,13 +1,14 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, update
 
 from raylab.archive.chain import canonical, content_key, digest
 from raylab.archive.database import Database
+from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
     case_page,
     cases_named,
@@ -68,7 +69,8 @@ class RunArchive:
 
         def work(connection: Connection) -> None:
             unfinished = (RUNS.c.id == self._find(connection).id) & RUNS.c.finished.is_(None)
-            connection.execute(update(RUNS).where(unfinished).values(finished=datetime.now(UTC)))
+            finished = self._database.clock.now()
+            connection.execute(update(RUNS).where(unfinished).values(finished=finished))
 
         self._database.write(work)
 
@@ -83,7 +85,7 @@ class RunArchive:
                 written.
         """
         bodies = {row.case: canonical(row.body) for row in rows}
-        created = datetime.now(UTC)
+        created = self._database.clock.now()
 
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
@@ -133,7 +135,7 @@ class RunArchive:
         """
         body = canonical(row.body)
         key = content_key(texts_of(row), body)
-        created = datetime.now(UTC)
+        created = self._database.clock.now()
 
         def work(connection: Connection) -> bool:
             run = self._find(connection, lock=True)
@@ -293,6 +295,15 @@ class RunArchive:
             return [stored_decision(run.name, row) for row in rows]
 
         return self._database.read(work)
+
+    def own(self, wait: bool = False, token: str | None = None) -> Ownership:
+        """Returns the ownership of the run, a context manager that holds it while in use.
+
+        Args:
+            wait: Wait for another owner to end, instead of raising `OwnerError`.
+            token: Name of the ownership; None draws one.
+        """
+        return Ownership(self._database, self._found().id, self.name, wait, token)
 
     def leases(self) -> ReviewLeases:
         """Returns the leases and drafts of the run's reviewers."""

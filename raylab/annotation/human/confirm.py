@@ -1,11 +1,33 @@
-"""A person's decision on an open case: the evaluator's report on it, and its row in the archive."""
+"""A person's decision on an open case: its submission, the evaluator's report, its archived row."""
+
+import secrets
 
 from raylab.annotation.cases import Case
 from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.protocol import Settings, confirm
 from raylab.archive.records import DecisionRow
+from raylab.archive.review.pending import PendingDecision
 from raylab.archive.run import RunArchive
 from raylab.llm.chat import Chat
+
+
+def pending_decision(decision: HumanDecision, sequence: int) -> PendingDecision:
+    """Returns a new submission of a decision on the case of this sequence, due at once."""
+    return PendingDecision(
+        sequence=sequence,
+        token=secrets.token_hex(32),
+        reviewer=decision.reviewer,
+        submitted=decision.decided,
+        body=decision.model_dump(mode="json"),
+        tries=0,
+        problem="",
+        due=decision.decided,
+    )
+
+
+def are_same(one: PendingDecision, other: PendingDecision) -> bool:
+    """Returns whether two submissions say the same; the time of the decision does not count."""
+    return one.body | {"decided": None} == other.body | {"decided": None}
 
 
 async def confirmed(

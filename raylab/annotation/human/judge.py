@@ -109,6 +109,8 @@ class Judge:
     async def judge_due(self) -> None:
         """Judges the decisions that are due, and those that come meanwhile, until none is left.
 
+        The caller owns the run.
+
         Raises:
             ConfigError: The evaluator's key is missing.
             ArchiveError: The archive fails.
@@ -147,8 +149,9 @@ class Judge:
             wait = (min(one.due for one in waiting) - self._now()).total_seconds()
             if wait > 0:
                 return min(wait, IDLE_SECONDS)
-            await self.judge_due()
-            self.obstacle = ""
+            with self._run.own():
+                self.obstacle = ""
+                await self.judge_due()
         except RaylabError as error:
             self.obstacle = str(error)
             LOGGER.warning("decisions wait: %s", error)

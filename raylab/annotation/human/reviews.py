@@ -1,12 +1,11 @@
 """The work of reviewers on the open cases of a run: leases, drafts, decisions."""
 
-import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from raylab.annotation.archived import read_decision, read_outcome
-from raylab.annotation.human.confirm import decision_row
+from raylab.annotation.human.confirm import are_same, decision_row, pending_decision
 from raylab.annotation.human.judge import Judge
 from raylab.annotation.human.open_cases import (
     Decided,
@@ -176,18 +175,8 @@ class Reviews:
         name = opened.current.case.case
         choice, code, justification = check_typed(typed, opened.outcome, self.codebook)
         decision = human_decision(name, choice, code, justification, reviewer, self._now())
-        new = PendingDecision(
-            sequence=case,
-            token=secrets.token_hex(32),
-            reviewer=reviewer,
-            submitted=decision.decided,
-            body=decision.model_dump(mode="json"),
-            tries=0,
-            problem="",
-            due=decision.decided,
-        )
-        waits = self._pending.submit(new)
-        if waits.body | {"decided": None} != new.body | {"decided": None}:
+        new = pending_decision(decision, case)
+        if not are_same(self._pending.submit(new), new):
             raise self._lost(self.look(case, reviewer))
         self.judge.wake()
 

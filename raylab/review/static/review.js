@@ -162,7 +162,7 @@ function showSent(body) {
   const here = document.querySelector("[data-waiting]");
   // Nothing is typed on the page of a case that waits.
   if (here && !waits.includes(here.dataset.waiting)) location.reload();
-  else if (fresh.textContent !== sent.textContent) {
+  else if (fresh.textContent !== sent.firstElementChild.textContent) {
     const focused = sent.contains(document.activeElement);
     sent.replaceChildren(fresh);
     if (focused) sent.focus();
