@@ -7,7 +7,7 @@ evaluator answers. What cannot be judged now stays where it is, with the reason.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ from raylab.annotation.settings import Settings
 from raylab.archive.review.pending import PendingDecision
 from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
-from raylab.errors import ArchiveError, RaylabError, StoppedError
+from raylab.errors import ArchiveError, OwnerError, RaylabError, StoppedError
 from raylab.llm.chat import Chat
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded
@@ -74,8 +74,10 @@ class Judge:
         self._now = now
         self._embedded = embedded
         self._ending = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._woken = asyncio.Event()
+        self._woken = threading.Event()
+        self._lock = threading.Lock()
+        self._ring: Callable[[], object] | None = None
+        """Wakes the event loop in which decisions are being judged; None if none are."""
 
     async def check(self) -> None:
         """Checks that the evaluator's key is there.
@@ -88,59 +90,29 @@ class Judge:
     @contextmanager
     def at_work(self) -> Generator[None]:
         """Judges decisions in a thread of its own while in use."""
-        started = threading.Event()
-        thread = threading.Thread(
-            target=lambda: asyncio.run(self._work(started)), name="judge", daemon=True
-        )
+        thread = threading.Thread(target=self._work, name="judge", daemon=True)
         thread.start()
-        started.wait()
         try:
             yield
         finally:
             self._ending = True
             self.wake()
             thread.join()
+            self._ending = False
 
     def wake(self) -> None:
         """Has the judge look for decisions now; any thread may call this."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._woken.set)
+        with self._lock:
+            self._woken.set()
+            if self._ring is not None:
+                self._ring()
 
-    async def judge_due(self) -> None:
-        """Judges the decisions that are due, and those that come meanwhile, until none is left.
+    def look(self) -> float:
+        """Judges the decisions that are due, if this process can own the run for that time.
 
-        The caller owns the run.
-
-        Raises:
-            ConfigError: The evaluator's key is missing.
-            ArchiveError: The archive fails.
+        Returns:
+            The seconds until the next look.
         """
-        judging: dict[tuple[str, int], asyncio.Task[None]] = {}
-        async with self._client() as client:
-            while True:
-                for one in () if self._ending else self._due():
-                    if (one.token, one.tries) not in judging:
-                        task = asyncio.create_task(self._judge(one, client))
-                        judging[one.token, one.tries] = task
-                running = {task for task in judging.values() if not task.done()}
-                if not running:
-                    return
-                if self._ending:
-                    client.stop()
-                    await _finish(running)
-                    return
-                await self._wait(running)
-
-    async def _work(self, started: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        started.set()
-        while not self._ending:
-            self._woken.clear()
-            pause = await self._look()
-            await self._wait(timeout=pause)
-
-    async def _look(self) -> float:
-        """Judges what is due; returns the seconds until the next look."""
         try:
             waiting = self._run.pending().all()
             if not waiting:
@@ -151,26 +123,57 @@ class Judge:
                 return min(wait, IDLE_SECONDS)
             with self._run.own():
                 self.obstacle = ""
-                await self.judge_due()
+                asyncio.run(self._judge_due())
+        except OwnerError as error:
+            self._hold(str(error).rpartition(": ")[0])
         except RaylabError as error:
-            self.obstacle = str(error)
-            LOGGER.warning("decisions wait: %s", error)
+            self._hold(str(error))
         except Exception as error:
             # Whatever it is, decisions that come later must be judged.
-            self.obstacle = f"{type(error).__name__}: {error}"
-            LOGGER.exception("decisions wait")
+            LOGGER.exception("the judge failed")
+            self._hold(f"{type(error).__name__}: {error}")
         return BUSY_SECONDS
 
-    async def _wait(
-        self, running: set[asyncio.Task[None]] | None = None, timeout: float | None = None
-    ) -> None:
-        """Waits until the judge is woken, one of the tasks ends, or the time is over."""
-        woken = asyncio.create_task(self._woken.wait())
-        await asyncio.wait(
-            {woken, *(running or ())}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-        )
-        woken.cancel()
-        self._woken.clear()
+    def _hold(self, obstacle: str) -> None:
+        if obstacle != self.obstacle:
+            LOGGER.warning("decisions wait: %s", obstacle)
+        self.obstacle = obstacle
+
+    def _work(self) -> None:
+        while not self._ending:
+            self._woken.clear()
+            self._woken.wait(self.look())
+
+    async def _judge_due(self) -> None:
+        """Judges the decisions that are due, and those that come meanwhile, until none is left."""
+        judging: dict[tuple[str, int], asyncio.Task[None]] = {}
+        async with self._client() as client:
+            try:
+                with self._bell() as bell:
+                    while not self._ending:
+                        bell.clear()
+                        for one in self._due():
+                            if (one.token, one.tries) not in judging:
+                                task = asyncio.create_task(self._judge(one, client))
+                                judging[one.token, one.tries] = task
+                        if not await _first_of(bell, _running(judging.values())):
+                            return
+            finally:
+                client.stop()
+                await _finish(_running(judging.values()))
+
+    @contextmanager
+    def _bell(self) -> Generator[asyncio.Event]:
+        """Yields an event of this loop that is set whenever the judge is woken."""
+        bell = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._ring = lambda: loop.call_soon_threadsafe(bell.set)
+        try:
+            yield bell
+        finally:
+            with self._lock:
+                self._ring = None
 
     def _due(self) -> Iterator[PendingDecision]:
         now = self._now()
@@ -204,9 +207,22 @@ class Judge:
         return Client(self._llm, journal, embedded=self._embedded)
 
 
+def _running(tasks: Iterable[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    return {task for task in tasks if not task.done()}
+
+
+async def _first_of(bell: asyncio.Event, running: set[asyncio.Task[None]]) -> bool:
+    """Waits for the bell or the end of a task; returns False at once if there is no task."""
+    if running:
+        rung = asyncio.create_task(bell.wait())
+        await asyncio.wait({rung, *running}, return_when=asyncio.FIRST_COMPLETED)
+        rung.cancel()
+    return bool(running)
+
+
 async def _finish(running: set[asyncio.Task[None]]) -> None:
     """Gives calls in flight a moment to end; a decision whose call does not, goes on waiting."""
-    _, late = await asyncio.wait(running, timeout=SECONDS_TO_END)
+    _, late = await asyncio.wait(running, timeout=SECONDS_TO_END) if running else ((), ())
     for task in late:
         task.cancel()
     await asyncio.gather(*late, return_exceptions=True)

@@ -269,5 +269,6 @@ class Reviews:
 
     def _sent(self, one: PendingDecision) -> Sent:
         decision = read_decision(one.body, self.codebook)
-        problem = one.problem or self.judge.obstacle
-        return Sent(one.sequence, decision, problem, one.due if one.problem else None)
+        if self.judge.obstacle:
+            return Sent(one.sequence, decision, self.judge.obstacle)
+        return Sent(one.sequence, decision, one.problem, one.due if one.problem else None)
