@@ -36,10 +36,10 @@ CASES = {
     "checked": f"It is looked at. {UNCONFIRMED}",
     "hostile": f"{HOSTILE} {UNCONFIRMED}",
     "long": f"{'x' * 99_000} {ONE}",
+    "refused": f"The evaluator refuses it. {ONE}",
+    "slow": f"The evaluator takes its time. {ONE}",
     "plain": f"Without a script. {ONE}",
     "shared": f"Two look at it. {ONE}",
-    "slow": f"The evaluator takes its time. {ONE}",
-    "refused": f"The evaluator refuses it. {ONE}",
     "next for one": f"Where one goes on. {ONE}",
     "next for the other": f"Where the other goes on. {ONE}",
 }
