@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0008"
-down_revision = "0006"
+down_revision = "0007"
 
 TIME = sa.DateTime(timezone=True).with_variant(sa.String(32), "sqlite")
 
