@@ -4,6 +4,7 @@
 failure names the input's number, which makes the same input again.
 """
 
+import copy
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from tests.memory import MIB, memory
 
 T = TypeVar("T")
 
-FEW = 150
+FEW = 60
 COUNT = int(os.environ.get("RAYLAB_FUZZ", FEW))
 CPU_SECONDS = 30
 MEMORY = 512 * MIB
@@ -90,7 +91,7 @@ def altered_values(value: Any, draw: random.Random) -> Any:
 
 def _altered_once(value: Any, draw: random.Random) -> Any:
     if not value or not isinstance(value, dict | list) or draw.random() < 0.15:
-        return draw.choice(VALUES)
+        return copy.deepcopy(draw.choice(VALUES))
     key = draw.choice(list(value) if isinstance(value, dict) else range(len(value)))
     match draw.randrange(8):
         case 0:
@@ -98,7 +99,7 @@ def _altered_once(value: Any, draw: random.Random) -> Any:
         case 1 if isinstance(value, dict):
             value[draw.choice(("", "x", "\ud800", "0", "é", *value))] = value.pop(key)
         case 2 if isinstance(value, list):
-            value.extend(value * draw.choice((1, 40)))
+            value.extend(copy.deepcopy(value) * draw.choice((1, 40)))
         case _:
             value[key] = _altered_once(value[key], draw)
     return value
