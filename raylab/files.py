@@ -1,6 +1,7 @@
 """Files and directories on any filesystem that pyarrow opens, local ones included."""
 
 import contextlib
+import errno
 import io
 import os
 import platform
@@ -214,6 +215,23 @@ class Place:
         with self._errors_as("written", RunError), write as file:
             yield file
 
+    def sync(self, top: "Place") -> None:
+        """Waits until a local disk has stored the file, whoever wrote it; a missing one is skipped.
+
+        Args:
+            top: Directory above it; the names in it and below it are stored as well.
+
+        Raises:
+            RunError: The disk does not store it.
+        """
+        if not self.is_local:
+            return
+        file = Path(self.path)
+        above = [path for path in file.parents if path.is_relative_to(top.path)]
+        with self._errors_as("written", RunError), contextlib.suppress(FileNotFoundError):
+            for path in (file, *above):
+                _sync(path)
+
     @contextmanager
     def _uploaded(self) -> Generator[BinaryIO]:
         # Closing a stream to an object store early would leave a truncated object.
@@ -309,17 +327,9 @@ def _opened_new(final: Path, content: bytes) -> bool:
     return True
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def _renamed(final: Path, durable: bool) -> Generator[BinaryIO]:
-    final.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(final.parent, durable)
     temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -328,6 +338,38 @@ def _renamed(final: Path, durable: bool) -> Generator[BinaryIO]:
             if durable:
                 os.fsync(file.fileno())
         temporary.replace(final)
+        if durable:
+            _sync(final.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def make_directory(path: Path, durable: bool = True) -> None:
+    """Creates a local directory and those above it, unless they exist.
+
+    Args:
+        path: The directory.
+        durable: Wait until the disk has stored the new names.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    if durable:
+        for place in missing:
+            _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    """Waits until the disk has stored a file, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some filesystems have nothing to store for a directory, and refuse.
+        if not (path.is_dir() and error.errno in (errno.EBADF, errno.EINVAL)):
+            raise
+    finally:
+        os.close(descriptor)

@@ -21,6 +21,7 @@ from raylab.files import Place, is_temporary
 from raylab.log import bind_run
 from raylab.runs.records import VERSION_KEY, Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
+from raylab.working_directory import is_in_copy
 
 METRICS = "metrics.json"
 REPORT = "report.json"
@@ -28,8 +29,6 @@ SCORES = "scores"
 TRIALS = "trials"
 RECORD_BYTES = 1 << 25
 """Longest record that is read."""
-RAY_WORKING_DIRECTORY = "/working_dir_files/_ray_pkg_"
-"""Part of the path of each working directory that Ray unpacks for a submitted job."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class Run(Place):
     @property
     def in_working_directory(self) -> bool:
         """True if it lies in the copy of the working directory of a submitted job."""
-        return self.is_local and RAY_WORKING_DIRECTORY in self.path
+        return self.is_local and is_in_copy(self.path)
 
     @property
     def finished(self) -> bool:
