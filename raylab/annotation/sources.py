@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any, cast
 
 from pyarrow import ArrowException
 
@@ -75,7 +76,7 @@ def input_hash(files: Sequence[Place]) -> str:
     for place in files:
         with place.opened() as file:
             try:
-                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+                digests.append(hashlib.file_digest(cast(Any, file), "sha256").hexdigest())
             except (OSError, ArrowException) as error:
                 raise DataError(f"cases {place} cannot be read: {error}") from error
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
