@@ -124,7 +124,7 @@ WRONG_ROWS = [
     ("[]", r"line 2: \[\] is no JSON object"),
     ("3", "line 2: 3 is no JSON object"),
     ('{"id": "a", "id": "b", "description": "x"}', "line 2: .*the key 'id' occurs twice"),
-    ('{"id": NaN, "description": "x"}', "line 2: .*NaN is no JSON number"),
+    ('{"id": NaN, "description": "x"}', "line 2: .*NaN is no number"),
     ({"description": "x"}, "line 2: id is missing, should be text"),
     ({"id": None, "description": "x"}, "line 2: id is missing"),
     ({"id": True, "description": "x"}, "line 2: id is True, should be text"),
