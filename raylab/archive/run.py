@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, u
 
 from raylab.archive.chain import canonical, content_key, digest
 from raylab.archive.database import Database
+from raylab.archive.journal import Prompts, add_prompts
 from raylab.archive.leases import ReviewLeases, clear, require_lease
 from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
@@ -23,6 +24,7 @@ from raylab.archive.queries import (
 from raylab.archive.records import (
     HUMAN,
     CaseRow,
+    ChainHead,
     ChainProblem,
     CurrentCase,
     DecisionRow,
@@ -33,7 +35,7 @@ from raylab.archive.records import (
 )
 from raylab.archive.rows import AnyRow, NewRecord, new_record, run_row, texts_of
 from raylab.archive.tables import CASES, DECISIONS, RUNS
-from raylab.archive.verification import verify_chains
+from raylab.archive.verification import head_of, missing_heads, verify_chains
 from raylab.errors import ArchiveError
 
 BATCH = 100
@@ -67,6 +69,24 @@ class RunArchive:
             connection.execute(update(RUNS).where(unfinished).values(finished=finished))
 
         self._database.write(work)
+
+    def reopen(self) -> None:
+        """Marks the run as unfinished."""
+
+        def work(connection: Connection) -> None:
+            mine = RUNS.c.id == self._find(connection).id
+            connection.execute(update(RUNS).where(mine).values(finished=None))
+
+        self._database.write(work)
+
+    def add_prompts(self, prompts: Prompts) -> None:
+        """Stores prompts by their hash and enters them in the journal; old ones stay unchanged."""
+
+        def work(connection: Connection) -> None:
+            add_prompts(connection, self._database, self._find(connection).id, prompts)
+
+        if prompts:
+            self._database.write(work)
 
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """Appends cases to the chain of the run.
@@ -289,14 +309,25 @@ class RunArchive:
 
         return self._database.read(work)
 
-    def verify(self) -> list[ChainProblem]:
-        """Returns the problems in the chain; an empty list if it is intact.
+    def head(self) -> ChainHead:
+        """Returns the present ends of the run's chains, to be kept elsewhere."""
+        return self._database.read(lambda connection: head_of(connection, self._find(connection)))
 
-        The walk ends after 1,000 problems. Memory stays bounded, and writers may continue. Someone
-        who can write the database and recomputes all hashes up to the run's head is detected only
-        by comparison with a `RunRow.head_hash` that was kept elsewhere.
+    def verify(self, noted: Sequence[ChainHead] = ()) -> list[ChainProblem]:
+        """Returns the problems in the chains of the run; an empty list if they are intact.
+
+        The walks end after 1,000 problems each. Memory stays bounded, and writers may continue.
+        Someone who can write the database and recomputes all hashes up to the run's heads is
+        detected only by comparison with heads that were kept elsewhere.
+
+        Args:
+            noted: Heads of the run that were kept elsewhere.
         """
-        return verify_chains(self._database, self.name)
+        return verify_chains(self._database, self.name, noted)
+
+    def missing(self, noted: Sequence[ChainHead]) -> list[ChainProblem]:
+        """Returns a problem for each noted head that the chains do not hold; walks no chain."""
+        return missing_heads(self._database, self.name, noted)
 
     def _named(self, cases: Sequence[str]) -> list[AnyRow]:
         return self._database.read(

@@ -216,6 +216,30 @@ PROMPTS = Table(
     Column("version", AnyText, nullable=False),
     Column("text", AnyText, nullable=False),
 )
+JOURNALS = Table(
+    "journals",
+    METADATA,
+    Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
+    Column("entries", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Column("hash", DIGEST, nullable=False),
+)
+ENTRIES = Table(
+    "journal_entries",
+    METADATA,
+    *_place(),
+    Column("kind", String(8), nullable=False),
+    Column("key", DIGEST, nullable=False),
+    Column("hash", DIGEST, nullable=False),
+    Index(
+        "journal_prompts",
+        "run_id",
+        "key",
+        unique=True,
+        sqlite_where=text("kind = 'prompt'"),
+        postgresql_where=text("kind = 'prompt'"),
+    ),
+)
 OWNERS = Table(
     "run_owners",
     METADATA,
