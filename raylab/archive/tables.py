@@ -296,3 +296,23 @@ DRAFTS = Table(
     Column("page", AnyText, nullable=False),
     Column("edit", BigInteger, nullable=False),
 )
+PENDING = Table(
+    "pending_decisions",
+    METADATA,
+    *_place(),
+    Column("token", DIGEST, nullable=False, unique=True),
+    Column("reviewer", AnyText, nullable=False),
+    Column("submitted", UtcTime, nullable=False),
+    Column("body", AnyText, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("problem", AnyText, nullable=False),
+    Column("due", UtcTime, nullable=False),
+)
+SESSIONS = Table(
+    "review_sessions",
+    METADATA,
+    Column("key", DIGEST, primary_key=True),
+    Column("run_id", Integer, ForeignKey("runs.id"), nullable=False),
+    Column("reviewer", AnyText, nullable=False),
+    Column("expires", UtcTime, nullable=False),
+)
