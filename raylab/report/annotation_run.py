@@ -203,7 +203,8 @@ def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
     """Returns the report of a run in this storage, if it matches the records in the archive."""
     try:
         report = Run.at(Place.at(storage) / row.name).read_record(AnnotationReport)
-    except (DataError, RunError):
+    except (DataError, RunError) as error:
+        log_line(f"note: the report of run {row.name} is left out: {error}")
         return None
     return report if report is not None and report.archive.head_hash == row.head_hash else None
 
