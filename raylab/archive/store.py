@@ -11,15 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, select, update
 
+from raylab.archive.attempts import add_calls
 from raylab.archive.chain import canonical, run_hash
-from raylab.archive.clock import Clock
-from raylab.archive.database import Database
+from raylab.archive.database import Clock, Database
 from raylab.archive.opening import prepare
 from raylab.archive.queries import chunks
 from raylab.archive.records import CallRow, ChainProblem, RunRow
-from raylab.archive.rows import AnyRow, call_row, call_values, run_row
+from raylab.archive.rows import AnyRow, call_row, run_row
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import CALLS, PROMPTS, RUNS
 from raylab.archive.verification import verify_chains
@@ -156,7 +156,9 @@ class Archive:
             {"hash": key, "name": name, "version": version, "text": content}
             for key, (name, version, content) in sorted(prompts.items())
         ]
-        self._insert_new(PROMPTS, rows)
+        if rows:
+            statement = self._database.dialect.insert_new(PROMPTS)
+            self._database.write(lambda connection: connection.execute(statement, rows))
 
     def prompts(self) -> Prompts:
         """Returns all stored prompts."""
@@ -174,9 +176,8 @@ class Archive:
         Raises:
             ValueError: A time has no zone.
         """
-        # Writers that insert the same keys in different orders would deadlock.
-        ordered = sorted(rows, key=lambda row: row.key)
-        self._insert_new(CALLS, [call_values(row) for row in ordered])
+        if rows:
+            self._database.write(lambda connection: add_calls(connection, self._database, rows))
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all stored calls about descriptions with these SHA-256 hashes."""
@@ -210,11 +211,6 @@ class Archive:
             ArchiveError: The archive cannot be read at all.
         """
         return verify_chains(self._database, None)
-
-    def _insert_new(self, table: Table, rows: list[dict[str, Any]]) -> None:
-        if rows:
-            statement = self._database.dialect.insert_new(table)
-            self._database.write(lambda connection: connection.execute(statement, rows))
 
     def _refuse_other_work(self, row: AnyRow, config: str) -> None:
         if row.config == config:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from raylab.annotation.archived import read_decision, read_outcome
-from raylab.annotation.calls import ArchiveJournal
+from raylab.annotation.calls import client_of_run
 from raylab.annotation.human.confirm import settle
 from raylab.annotation.human.open_cases import (
     Decided,
@@ -30,8 +30,8 @@ from raylab.errors import DataError, LeaseError
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded
 
-RETRIES = 1
-"""Attempts after the first to reach the evaluator: a person waits for them, and can send again."""
+DEADLINE_SECONDS = 10.0
+"""Time to reach the evaluator: a person waits for it, and can send again."""
 TAKEN_BACK = "Taken back by its reviewer."
 LISTED = 100
 """Latest decisions of a reviewer that are listed."""
@@ -212,7 +212,7 @@ class Reviews:
         Raises:
             ConfigError: It is not in the environment.
         """
-        await self._client().close()
+        await self._client("").close()
 
     def _take(self, case: int, reviewer: str) -> bool:
         now = self._now()
@@ -235,25 +235,25 @@ class Reviews:
         )
 
     def _settle(self, decision: HumanDecision) -> HumanDecision:
-        async def confirmed() -> HumanDecision:
-            async with self._client() as client:
+        async def confirmed(owner: str) -> HumanDecision:
+            async with self._client(owner) as client:
                 return await settle(
                     decision, self.run, self._archive, client, self._settings, leased=True
                 )
 
-        return asyncio.run(confirmed())
+        with self._archive.run(self.run).own(wait=True) as owner:
+            return asyncio.run(confirmed(owner.token))
 
-    def _client(self) -> Client:
+    def _client(self, owner: str) -> Client:
         # One for each decision: a client that gave an endpoint up does not ask it again.
-        journal = ArchiveJournal(self._archive, self.run)
-        return Client(self._llm, journal, embedded=self._embedded)
+        return client_of_run(self._llm, self._archive, self.run, owner, self._embedded)
 
 
 def _impatient(llm: LlmConfig) -> LlmConfig:
-    """Returns the models with fewer attempts than a run makes."""
+    """Returns the models with a shorter deadline than that of a run."""
     endpoints = {
         name: endpoint.model_copy(
-            update={"limits": endpoint.limits.model_copy(update={"retries": RETRIES})}
+            update={"limits": endpoint.limits.model_copy(update={"deadline": DEADLINE_SECONDS})}
         )
         for name, endpoint in llm.endpoints.items()
     }
