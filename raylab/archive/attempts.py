@@ -5,7 +5,7 @@ archive, of this run or of another, is granted the same call. An attempt leaves 
 whenever it may have cost something that the kept calls do not show.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -112,9 +112,12 @@ class RunCalls:
             (one for one in operations if isinstance(one, ClaimRow)), key=lambda one: one.key
         )
 
+        columns = columns_of(answer.call for answer in answers)
+
         def work(connection: Connection) -> CallResults:
             if answers:
-                self._answer(connection, answers)
+                new = add_calls(connection, self._database, columns)
+                _settle(connection, answers, new)
             _end(connection, [end.claim for end in ends if not end.paid])
             _keep(connection, [end.claim for end in ends if end.paid])
             if not claims:
@@ -133,20 +136,6 @@ class RunCalls:
     def _is_owner(self, connection: Connection) -> bool:
         mine = (OWNERS.c.run_id == self._run_id) & (OWNERS.c.token == self._owner)
         return connection.execute(select(OWNERS.c.token).where(mine)).first() is not None
-
-    def _answer(self, connection: Connection, answers: Sequence[AnswerRow]) -> None:
-        new = add_calls(connection, self._database, [answer.call for answer in answers])
-        uncounted = [a for a in answers if not a.call.prompt_tokens + a.call.completion_tokens]
-        counted = [a for a in answers if a.call.prompt_tokens + a.call.completion_tokens]
-        _keep(connection, [answer.claim for answer in uncounted])
-        _end(connection, [answer.claim for answer in counted if answer.call.key in new])
-        for answer in counted:
-            if answer.call.key not in new:
-                names = ("prompt_tokens", "completion_tokens", "cost")
-                paid = {name: getattr(answer.call, name) for name in names}
-                paid["state"] = AttemptState.PAID
-                mine = ATTEMPTS.c.id == answer.claim
-                connection.execute(update(ATTEMPTS).where(mine).values(paid))
 
     def _claim(
         self, connection: Connection, claims: Sequence[ClaimRow], claimant: str
@@ -198,16 +187,38 @@ def void_claims(connection: Connection, *of_dead: ColumnElement[bool]) -> None:
     connection.execute(statement)
 
 
-def add_calls(connection: Connection, database: Database, rows: Sequence[CallRow]) -> set[str]:
-    """Stores completed calls; existing keys stay unchanged. Returns the keys that are new.
+def columns_of(rows: Iterable[CallRow]) -> list[dict[str, Any]]:
+    """Returns the columns of calls, in the order in which every writer inserts them.
+
+    Writers that insert the same keys in different orders would deadlock.
 
     Raises:
         ValueError: A time has no zone.
     """
-    # Writers that insert the same keys in different orders would deadlock.
-    ordered = sorted(rows, key=lambda row: row.key)
+    return [call_values(row) for row in sorted(rows, key=lambda row: row.key)]
+
+
+def add_calls(
+    connection: Connection, database: Database, columns: Sequence[dict[str, Any]]
+) -> set[str]:
+    """Stores completed calls; existing keys stay unchanged. Returns the keys that are new."""
     statement = database.dialect.insert_new(CALLS).returning(CALLS.c.key)
-    return set(connection.scalars(statement, [call_values(row) for row in ordered]))
+    return set(connection.scalars(statement, columns))
+
+
+def _settle(connection: Connection, answers: Sequence[AnswerRow], new: set[str]) -> None:
+    """Ends the claims of answers; keeps what is paid beyond the calls that are `new`."""
+    uncounted = [a.claim for a in answers if not a.call.prompt_tokens + a.call.completion_tokens]
+    _keep(connection, uncounted)
+    counted = [answer for answer in answers if answer.claim not in uncounted]
+    _end(connection, [answer.claim for answer in counted if answer.call.key in new])
+    for answer in counted:
+        if answer.call.key not in new:
+            names = ("prompt_tokens", "completion_tokens", "cost")
+            paid = {name: getattr(answer.call, name) for name in names}
+            paid["state"] = AttemptState.PAID
+            mine = ATTEMPTS.c.id == answer.claim
+            connection.execute(update(ATTEMPTS).where(mine).values(paid))
 
 
 def _is_dead(now: datetime) -> ColumnElement[bool]:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, select, update
 
-from raylab.archive.attempts import add_calls
+from raylab.archive.attempts import add_calls, columns_of
 from raylab.archive.chain import canonical, run_hash
 from raylab.archive.database import Clock, Database
 from raylab.archive.opening import prepare
@@ -176,8 +176,8 @@ class Archive:
         Raises:
             ValueError: A time has no zone.
         """
-        if rows:
-            self._database.write(lambda connection: add_calls(connection, self._database, rows))
+        if columns := columns_of(rows):
+            self._database.write(lambda connection: add_calls(connection, self._database, columns))
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all stored calls about descriptions with these SHA-256 hashes."""

@@ -127,7 +127,7 @@ class _Window:
         """Returns the seconds until the amount fits; above the limit, until no use is left."""
         self._forget(now)
         excess = self._total + amount - self._limit
-        if excess <= 0 or not self._uses:
+        if excess <= 0 or not self._total:
             return 0.0
         for use in self._uses:
             excess -= use.amount

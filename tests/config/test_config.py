@@ -214,9 +214,9 @@ def test_a_key_that_moved_is_refused_with_what_has_it_now(key: str) -> None:
 
 
 def test_keys_that_moved_are_left_out_of_recorded_configurations() -> None:
-    recorded = load_config(AnnotateConfig, ["llm=openai", "llm.annotator_a.model=a"]).model_dump(
-        mode="json"
-    )
+    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+    given = ["llm=openai", *(f"llm.{role}.model={role}" for role in roles)]
+    recorded = load_config(AnnotateConfig, given).model_dump(mode="json")
     recorded["llm"]["endpoints"]["default"]["limits"]["retries"] = 6
     recorded["drift"] = False
     read = AnnotateConfig.of_record(recorded, name="old")
