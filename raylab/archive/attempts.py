@@ -5,7 +5,7 @@ archive, of this run or of another, is granted the same call. An attempt leaves 
 whenever it may have cost something that the kept calls do not show.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from raylab.archive.database import Database
+from raylab.archive.journal import add_calls, columns_of
 from raylab.archive.queries import chunks
 from raylab.archive.records import AttemptState, CallRow
-from raylab.archive.rows import call_row, call_values
+from raylab.archive.rows import call_row
 from raylab.archive.tables import ATTEMPTS, CALLS, OWNERS
 
 
@@ -185,25 +186,6 @@ def void_claims(connection: Connection, *of_dead: ColumnElement[bool]) -> None:
     in_flight = ATTEMPTS.c.state == AttemptState.SENT
     statement = update(ATTEMPTS).where(in_flight, *of_dead).values(state=AttemptState.UNKNOWN)
     connection.execute(statement)
-
-
-def columns_of(rows: Iterable[CallRow]) -> list[dict[str, Any]]:
-    """Returns the columns of calls, in the order in which every writer inserts them.
-
-    Writers that insert the same keys in different orders would deadlock.
-
-    Raises:
-        ValueError: A time has no zone.
-    """
-    return [call_values(row) for row in sorted(rows, key=lambda row: row.key)]
-
-
-def add_calls(
-    connection: Connection, database: Database, columns: Sequence[dict[str, Any]]
-) -> set[str]:
-    """Stores completed calls; existing keys stay unchanged. Returns the keys that are new."""
-    statement = database.dialect.insert_new(CALLS).returning(CALLS.c.key)
-    return set(connection.scalars(statement, columns))
 
 
 def _settle(connection: Connection, answers: Sequence[AnswerRow], new: set[str]) -> None:

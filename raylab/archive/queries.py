@@ -6,7 +6,14 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
 from raylab.archive.chain import digest
-from raylab.archive.records import AttemptState, CurrentCase, RunCost, StoredCase, StoredDecision
+from raylab.archive.records import (
+    HUMAN,
+    AttemptState,
+    CurrentCase,
+    RunCost,
+    StoredCase,
+    StoredDecision,
+)
 from raylab.archive.rows import AnyRow, stored_case, stored_decision
 from raylab.archive.tables import ATTEMPTS, CALLS, CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
@@ -38,6 +45,11 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
         known = ", ".join(connection.scalars(latest)) or "none"
         raise ArchiveError(f"archive {place} has no run {name}; its latest runs: {known}")
     return row
+
+
+def lock_run(connection: Connection, run_id: int) -> None:
+    """Lets no other transaction append to a run, or take a case of it, until this one ends."""
+    connection.execute(select(RUNS.c.id).where(RUNS.c.id == run_id).with_for_update())
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -85,6 +97,26 @@ def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> It
     for some in chunks(keys):
         named = (CASES.c.run_id == run.id) & CASES.c.case_key.in_(some)
         yield from connection.execute(select(*columns).where(named))
+
+
+def last_decision(connection: Connection, run: AnyRow, case: str) -> int | None:
+    """Returns the sequence of the latest decision on a case; None if there is none."""
+    on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case_key == digest(case))
+    return connection.scalar(select(func.max(DECISIONS.c.sequence)).where(on_it))
+
+
+def refused_by(run: AnyRow, reviewer: str) -> Select[Any]:
+    """Returns a reviewer's decisions that left their case open and were followed by no other."""
+    later = DECISIONS.alias()
+    followed = select(later.c.sequence).where(
+        later.c.run_id == DECISIONS.c.run_id,
+        later.c.case_key == DECISIONS.c.case_key,
+        later.c.sequence > DECISIONS.c.sequence,
+    )
+    mine = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.reviewer == reviewer)
+    left_open = (DECISIONS.c.action == "decide") & (DECISIONS.c.status == HUMAN)
+    statement = select(DECISIONS).where(mine & left_open, ~followed.exists())
+    return statement.order_by(DECISIONS.c.sequence)
 
 
 def with_decisions(

@@ -165,6 +165,23 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class ChainHead:
+    """The ends of the two chains of a run; kept elsewhere, it proves all that the run held then.
+
+    Attributes:
+        records: number of cases and decisions.
+        records_hash: hash of the last of them, or of the run itself if there is none.
+        entries: number of calls and prompts; None if only the records are known.
+        entries_hash: hash of the last of them, or of the run itself if there is none.
+    """
+
+    records: int
+    records_hash: str
+    entries: int | None = None
+    entries_hash: str | None = None
+
+
+@dataclass(frozen=True)
 class Chained:
     """The place of a record in the chain of its run.
 

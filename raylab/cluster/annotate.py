@@ -68,7 +68,7 @@ def run_annotate(config: AnnotateConfig) -> None:
     with Archive.open(location) as archive:
         versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
         archive.start_run(run.name, identity_of(config), versions, run.id)
-        archive.add_prompts(
+        archive.run(run.name).add_prompts(
             {
                 prompt_hash: (prompt.name, prompt.version, prompt.text)
                 for prompt_hash, prompt in codebook.prompt_catalogue().items()

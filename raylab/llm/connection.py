@@ -14,7 +14,6 @@ from openai import (
     APIConnectionError,
     APIStatusError,
     AsyncOpenAI,
-    DefaultAioHttpClient,
     Omit,
     RequestOptions,
 )
@@ -23,6 +22,7 @@ from pydantic import SecretStr
 from raylab.config.llm import Endpoint
 from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
+from raylab.llm.transport import LARGEST_ANSWER, BoundedClient, OversizeError
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status, scrub
 
 CONNECT_TIMEOUT = 15.0
@@ -160,6 +160,12 @@ class Connection:
                 )
         except TimeoutError:
             return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.limits.timeout:g} s")
+        except OversizeError:
+            return Failure(
+                AttemptOutcome.OVERSIZED,
+                f"it has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check that "
+                "base_url is that of a chat endpoint",
+            )
         except APIStatusError as error:
             answer = error.response
             return read_status(
@@ -187,12 +193,14 @@ class Connection:
         """Counts a failed call; returns its error, which may end the endpoint."""
         where = f"endpoint {self.name} ({self.base_url}), model {model}"
         said = failure.message
-        if failure.outcome is AttemptOutcome.REFUSED:
+        if failure.outcome in (AttemptOutcome.REFUSED, AttemptOutcome.OVERSIZED):
+            refused = failure.outcome is AttemptOutcome.REFUSED
+            did = "refused" if refused else "gave no usable answer to"
             self._refused = self._refused + 1 if said == self._refusal else 1
             self._refusal = said
             if self._refused < REFUSED_CALLS:
-                return CallError(f"{where}: refused the call: {said}")
-            said = f"refused {self._refused} calls in a row: {said}"
+                return CallError(f"{where}: {did} the call: {said}")
+            said = f"{did} {self._refused} calls in a row: {said}"
         elif failure.outcome is not AttemptOutcome.UNUSABLE:
             self._silent += 1
             said = f"no answer in {attempts} attempts, the last: {said}"
@@ -239,7 +247,7 @@ def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
         max_retries=0,
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
         default_headers=bearer,
-        http_client=DefaultAioHttpClient(limits=limits, trust_env=endpoint.base_url is not None),
+        http_client=BoundedClient(limits, trust_env=endpoint.base_url is not None),
     )
 
 

@@ -44,6 +44,8 @@ class AttemptOutcome(StrEnum):
     CONNECTION = "connection"
     MALFORMED = "malformed"
     """HTTP 200 without a chat completion."""
+    OVERSIZED = "oversized"
+    """HTTP 200 with more than is read of any answer; another attempt would be paid too."""
     REFUSED = "refused"
     """This call would be refused again."""
     UNUSABLE = "unusable"
@@ -99,7 +101,11 @@ class Failure:
     @property
     def passing(self) -> bool:
         """True if another attempt may be answered."""
-        return self.outcome not in (AttemptOutcome.REFUSED, AttemptOutcome.UNUSABLE)
+        return self.outcome not in (
+            AttemptOutcome.OVERSIZED,
+            AttemptOutcome.REFUSED,
+            AttemptOutcome.UNUSABLE,
+        )
 
 
 class _Part(msgspec.Struct):
@@ -164,7 +170,7 @@ def read_completion(content: bytes) -> Completion | Failure:
     try:
         body = _BODY.decode(content)
         choice = body.choices[0]
-    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, RecursionError):
         said = server_words(content) or "an empty body"
         return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {said}")
     message = choice.message
@@ -267,6 +273,8 @@ def _advice(status: int, words: str, code: str, param: str) -> str | None:
         return "; give a key that the endpoint takes in the variable that api_key_env names"
     if code == "model_not_found" or (status in (400, 404) and UNKNOWN_MODEL.search(words)):
         return "; give a model that the endpoint serves"
+    if 300 <= status < 400:
+        return "; base_url should be the address that it redirects to"
     if status in (404, 405):
         return "; base_url should be the part before /chat/completions, often ending in /v1"
     names_format = param.startswith(FORMAT_WORDS) or any(word in words for word in FORMAT_WORDS)
@@ -288,7 +296,7 @@ def _error_field(content: bytes, field: str) -> str:
     """Returns a field of the error from any of its usual places; empty if absent."""
     try:
         body = msgspec.json.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
     if not isinstance(body, dict):
         return ""
