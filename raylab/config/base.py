@@ -19,6 +19,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from raylab.urls import secret_in
+
 
 class Strict(BaseModel):
     """A frozen model that refuses unknown keys, NaN and infinity."""
@@ -33,14 +35,6 @@ def _integer_as_text(value: object) -> object:
 
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-SECRETS = re.compile(
-    r"""://[^@]*:[^@]*@                                  # a password, which may hold slashes
-    | ^s3://[^/]*@                                       # an access key
-    | [?&][^=&]*(secret|password|token|_key)[^=&]*=      # a parameter that is a secret
-    | [?&]endpoint_override=[^&]*(@|%40)                 # an address with one in it
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 def _path_as_text(value: object) -> object:
@@ -48,7 +42,7 @@ def _path_as_text(value: object) -> object:
 
 
 def _without_secret(location: str) -> str:
-    if URI.match(location) and SECRETS.search(location):
+    if URI.match(location) and secret_in(location):
         raise ValueError(
             "a URI must carry no password or key, because the run record shows it: give it "
             "in the environment or the credentials file of the service"

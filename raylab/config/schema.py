@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from raylab.config.base import moved_key
+from raylab.urls import redacted
 
 LONGEST_VALUE = 200
 """Most characters of a wrong value that an error shows."""
@@ -223,7 +224,7 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value)
+    text = redacted(json.dumps(value))
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 

@@ -198,6 +198,10 @@ def everything_told(location: str, caplog: pytest.LogCaptureFixture) -> str:
         f"postgresql://user:{SECRET}/x@127.0.0.1:1/db",
         f"postgresql://user:1/{SECRET}@127.0.0.1/db",
         f"postgresql://user:{SECRET}",
+        f"postgresql://user%3A{SECRET}@127.0.0.1:1/db",
+        f"postgresql://user@127.0.0.1:1/db?pass%77ord={SECRET}",
+        f"postgresql://user@127.0.0.1:1/db?pass%2577ord={SECRET}",
+        f"postgresql://user@127.0.0.1:1/db?scram_client_key={SECRET}",
         f"://user:{SECRET}@127.0.0.1",
     ],
 )
