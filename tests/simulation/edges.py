@@ -1,0 +1,94 @@
+"""The edges of raylab that the simulation replaces: network, disk, clocks and the list of cases."""
+
+import asyncio
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from sqlalchemy import Engine
+
+from raylab.annotation import worker as worker_module
+from raylab.annotation.cases import Case
+from raylab.archive.database import Database
+from raylab.archive.dialects import SqliteDialect
+from raylab.config.base import AS_PUBLISHED
+from raylab.llm import client as client_module
+from raylab.llm import connection as connection_module
+from raylab.llm.chat import ChatRequest, Reply
+from raylab.llm.client import Client
+from raylab.llm.connection import Timing
+from tests.simulation.scheduler import PROCESS
+from tests.simulation.server import CALL, Call, Fate
+from tests.simulation.world import World, transaction_of
+
+_engines: dict[str, Engine] = {}
+
+
+@contextmanager
+def simulated() -> Generator[None]:
+    """Replaces the edges; inside, raylab works in `World.current` only."""
+    with ExitStack() as stack:
+        for target, name, stand_in in _replacements():
+            stack.enter_context(patch.object(target, name, stand_in))
+        yield
+    for engine in _engines.values():
+        engine.dispose()
+    _engines.clear()
+
+
+def _replacements() -> Iterator[tuple[Any, str, Any]]:
+    yield SqliteDialect, "create_engine", _engine_of(SqliteDialect.create_engine)
+    yield Database, "_once", transaction_of(Database._once)
+    yield Database, "close", lambda database: None
+    yield connection_module, "_open_sdk", lambda *given: World.current.server
+    yield Client, "complete", _watched(Client.complete)
+    yield client_module, "Timing", _timing
+    yield worker_module, "select_cases", _cases
+
+
+def _engine_of(real: Any) -> Callable[..., Engine]:
+    """Returns `create_engine` that keeps one engine a file, because it compiles every statement."""
+
+    def create_engine(dialect: SqliteDialect, lock_seconds: float) -> Engine:
+        if dialect.place not in _engines:
+            _engines[dialect.place] = real(dialect, lock_seconds)
+        World.current.engine = _engines[dialect.place]
+        return _engines[dialect.place]
+
+    return create_engine
+
+
+def _watched(real: Any) -> Callable[..., Any]:
+    """Returns `Client.complete` that tells the world what became of each call."""
+
+    async def complete(
+        client: Client, request: ChatRequest, description_hash: str, role: str
+    ) -> Reply:
+        call = Call(request.key, PROCESS.get().name.partition(".")[0])
+        CALL.set(call)
+        reply = await real(client, request, description_hash, role)
+        for attempt in call.attempts:
+            if attempt.fate in (Fate.ANSWERED, Fate.LOST):
+                attempt.fate = Fate.SETTLED
+        World.current.settled.add(request.key)
+        return reply
+
+    return complete
+
+
+def _timing() -> Timing:
+    world = World.current
+    return Timing(
+        clock=world.loop.time,
+        now=lambda: world.now().timestamp(),
+        sleep=asyncio.sleep,
+        draw=world.random.random,
+    )
+
+
+def _cases(*_: Any) -> Iterator[tuple[str, Case]]:
+    plan = World.current.plans[PROCESS.get().name.partition(".")[0]]
+    for case in plan.cases:
+        yield AS_PUBLISHED, replace(case)

@@ -1,0 +1,128 @@
+"""One schedule: a world drawn from a seed, its runs made to their end, and the invariants."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from raylab.annotation.cases import Case
+from raylab.errors import BudgetError, RaylabError
+from tests.simulation.actors import ActorDied
+from tests.simulation.scheduler import Stuck
+from tests.simulation.server import FAULTS, Weather
+from tests.simulation.session import Session
+from tests.simulation.world import RunPlan, Violation, World
+
+KINDS = ("machine", "machine", "driver", "actor", "actor", "freeze")
+MOST_SESSIONS = 6
+"""Sessions of a run after which all faults end."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A schedule whose invariants do not hold.
+
+    Attributes:
+        seed: the seed that replays it.
+        problem: the first invariant that fails.
+        trace: what happened, one line an event.
+    """
+
+    seed: int
+    problem: str
+    trace: tuple[str, ...]
+
+
+def run_schedule(seed: int, directory: Path, template: bytes) -> Failure | None:
+    """Runs the schedule of a seed; returns its failure, or None."""
+    world = draw_world(seed, directory, template)
+    problem = None
+    try:
+        world.loop.run(_live(world))
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    finally:
+        world.close()
+    if world.loop.errors:
+        error = world.loop.errors[0]
+        problem = f"{type(error).__name__}: {error}"
+    if problem is None:
+        return None
+    trace = tuple(f"{at:9.3f} {process:20} {what}" for at, process, what in world.trace)
+    return Failure(seed, problem, trace)
+
+
+def draw_world(seed: int, directory: Path, template: bytes) -> World:
+    """Draws a world."""
+    random = Random(seed)
+    faults = [random.choice(KINDS) for _ in range(random.choice((0, 1, 1, 1, 2, 3)))]
+    world = World(random, faults, random.choice((20, 100, 300)), directory, template)
+    for number in range(random.choice((1, 1, 1, 2))):
+        plan = _draw_plan(random, f"r{number}")
+        world.plans[plan.name] = plan
+    world.server.weather = _draw_weather(random)
+    return world
+
+
+def _draw_plan(random: Random, name: str) -> RunPlan:
+    texts = random.choice((("a",), ("a", "b"), ("a", "a"), ("a", "a", "b")))
+    return RunPlan(
+        name,
+        tuple(Case(f"c{number}", text) for number, text in enumerate(texts)),
+        workers=random.choice((1, 2)),
+        budget=random.choice((None, None, random.randrange(200, 1500))),
+        concurrency=random.choice((2, 4)),
+        requests_per_minute=random.choice((None, None, None, 30)),
+    )
+
+
+def _draw_weather(random: Random) -> Weather:
+    if random.random() < 0.4:
+        return Weather()
+    some = random.sample(FAULTS, random.choice((1, 2, 4)))
+    return Weather(tuple(some), random.choice((0.1, 0.3, 0.6)))
+
+
+async def _live(world: World) -> None:
+    await asyncio.gather(*(_operate(world, plan) for plan in world.plans.values()))
+    world.calm_down()
+    _check(world)
+
+
+async def _operate(world: World, plan: RunPlan) -> None:
+    """Starts a run and resumes it until it ends, as its user does."""
+    for number in range(2 * MOST_SESSIONS):
+        if number >= MOST_SESSIONS:
+            world.calm_down()
+            world.server.weather = Weather()
+        final = world.calm and not world.server.weather.faults
+        try:
+            await Session(world, plan, f"{plan.name}.{number}").run()
+        except ActorDied:
+            world.note(f"session {plan.name}.{number} died")
+        except BudgetError as error:
+            world.note(f"session {plan.name}.{number}: {error}")
+            if final:
+                return
+        except RaylabError as error:
+            world.note(f"session {plan.name}.{number}: {type(error).__name__}: {error}")
+        else:
+            return
+        await asyncio.sleep(world.random.random() * 10)
+    raise Violation(f"run {plan.name} does not end")
+
+
+def _check(world: World) -> None:
+    archive = world.open_archive()
+    problems = archive.verify()
+    if problems:
+        raise Violation(f"the chain is broken: {problems[0]}")
+    for plan in world.plans.values():
+        rows = [row.case for row in archive.run(plan.name).cases()]
+        twice = [case for case, count in Counter(rows).items() if count > 1]
+        if twice:
+            raise Violation(f"run {plan.name} has cases twice: {twice}")
+        lost = {case for run, case in world.archived if run == plan.name} - set(rows)
+        if lost:
+            raise Violation(f"run {plan.name} lost acknowledged cases: {lost}")

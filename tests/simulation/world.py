@@ -1,0 +1,292 @@
+"""One simulated world: a machine with an archive, runs, their sessions, and what befalls them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from raylab.annotation.cases import Case
+from raylab.archive.database import Database
+from raylab.archive.store import Archive
+from tests.simulation.disk import Disk
+from tests.simulation.scheduler import PROCESS, Crashed, Process, Scheduler, running_as
+from tests.simulation.server import Attempt, Fate, Server
+
+T = TypeVar("T")
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+LINGER = 3.0
+"""Most seconds for which the actors of a dead driver live on."""
+
+
+class Violation(Exception):
+    """An invariant that does not hold."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run to be made.
+
+    Attributes:
+        name: its name.
+        cases: its cases.
+        workers: its workers.
+        budget: its budget in tokens; None for none.
+        concurrency: its calls in flight.
+        requests_per_minute: limit of its endpoint; None for none.
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    workers: int
+    budget: int | None
+    concurrency: int
+    requests_per_minute: int | None
+
+
+@dataclass
+class Faults:
+    """The faults still to come.
+
+    Attributes:
+        kinds: their kinds, the next last.
+        countdown: steps until the next.
+    """
+
+    kinds: list[str]
+    spacing: int
+    countdown: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.countdown = -1
+
+
+@dataclass(eq=False)
+class Group:
+    """The processes of a session, which depend on its driver."""
+
+    driver: Process
+    actors: list[Process] = field(default_factory=list[Process])
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.driver, *self.actors]
+
+
+class World:
+    """The world; exactly one exists at a time, as `World.current`."""
+
+    current: ClassVar["World"]
+
+    def __init__(
+        self, random: Random, faults: list[str], spacing: int, directory: Path, template: bytes
+    ) -> None:
+        self.random = random
+        self.loop = Scheduler(random, self._stepped)
+        self.server = Server(random, self._check_purchase)
+        self.disk = Disk(directory / "archive.db", template)
+        self.engine: Engine | None = None
+        self.trace: list[tuple[float, str, str]] = []
+        self.plans: dict[str, RunPlan] = {}
+        self.excused: dict[str, int] = {}
+        """Tokens of a run that were in flight at crashes."""
+        self.archived: set[tuple[str, str]] = set()
+        """Cases, with their run, whose row was acknowledged."""
+        self.settled: set[str] = set()
+        """Keys of calls whose reply was returned."""
+        self._groups: list[Group] = []
+        self._kinds = faults
+        self._spacing = spacing
+        self._countdown = self._draw_countdown()
+        World.current = self
+
+    def note(self, what: str) -> None:
+        """Adds an event to the trace."""
+        process = PROCESS.get(self.loop.observer)
+        self.trace.append((self.loop.time(), process.name, what))
+
+    def close(self) -> None:
+        """Removes the archive."""
+        if self.engine is not None:
+            self.engine.dispose()
+        self.disk.remove()
+
+    # Time
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.loop.time())
+
+    async def pass_time(self) -> None:
+        """Takes the time of a message between processes."""
+        drawn = self.random.random()
+        await asyncio.sleep(0 if drawn < 0.5 else drawn * 0.1 if drawn < 0.95 else drawn * 5)
+
+    # Archive
+
+    def open_archive(self) -> Archive:
+        """Opens the archive in this process; see `edges` for what is simulated of it."""
+        return Archive(Database(self.disk.file, 60.0))
+
+    def transact(self, database: Database, writes: bool, work: Callable[[], T]) -> T:
+        """Does a transaction of the process that runs, which may die at it."""
+        process = PROCESS.get()
+        if not process.alive:
+            raise Crashed
+        kind = self._due() if writes and process is not self.loop.observer else None
+        if kind is not None and self.random.random() < 0.3:
+            self.note(f"{kind} before a write")
+            self.strike(kind, process)
+            if not process.alive:
+                raise Crashed
+            kind = None
+        result = work()
+        if kind == "machine":
+            # The crash happens while this is written: it may be whole, torn or absent.
+            self.note("machine in a write")
+            self.strike(kind, process)
+            raise Crashed
+        if writes:
+            self.disk.note_sync()
+        if kind is not None:
+            self.note(f"{kind} after a write")
+            self.strike(kind, process)
+            if not process.alive:
+                raise Crashed
+        return result
+
+    # Faults
+
+    @property
+    def calm(self) -> bool:
+        """True if no further fault will come."""
+        return not self._kinds
+
+    def calm_down(self) -> None:
+        """Ends all faults."""
+        self._kinds.clear()
+
+    def start_group(self, name: str) -> Group:
+        """Starts the driver of a session."""
+        group = Group(self._start(name))
+        self._groups.append(group)
+        return group
+
+    def start_actor(self, group: Group, name: str) -> Process:
+        """Starts a process that a driver depends on."""
+        process = self._start(f"{group.driver.name}/{name}")
+        group.actors.append(process)
+        return process
+
+    def _start(self, name: str) -> Process:
+        process = self.loop.process(name)
+        process.watchers.append(lambda: self._lose_attempts(process))
+        return process
+
+    def strike(self, kind: str, process: Process) -> None:
+        """Lets a fault of a kind befall the process that runs."""
+        group = next(group for group in self._groups if process in group.processes)
+        match kind:
+            case "machine":
+                self.crash_machine()
+            case "driver":
+                self._kill_driver(group)
+            case "actor":
+                actors = [actor for actor in group.actors if actor.alive]
+                victim = process if process in actors else self._choose(actors)
+                if victim is not None:
+                    self.note(f"{victim} is killed")
+                    self.loop.kill(victim)
+            case "freeze":
+                frozen = group.processes if self.random.random() < 0.6 else [process]
+                seconds = self.random.choice((3.0, 20.0, 70.0, 200.0))
+                self.note(f"{frozen} frozen for {seconds:g} s")
+                for one in frozen:
+                    self.loop.freeze(one, seconds)
+                    self._lose_attempts(one)
+            case _:
+                raise ValueError(kind)
+
+    def crash_machine(self) -> None:
+        """Kills every process and loses what was not synced."""
+        for group in self._groups:
+            for process in group.processes:
+                self.loop.kill(process)
+        self.note(f"the machine crashed: {self.disk.crash(self.random, self.engine)}")
+
+    def _kill_driver(self, group: Group) -> None:
+        """Kills a driver at once, and its actors soon."""
+        self.note(f"{group.driver} is killed")
+        self.loop.kill(group.driver)
+        for actor in group.actors:
+            delay = self.random.choice((0.0, self.random.random() * LINGER))
+            if delay == 0.0:
+                self.loop.kill(actor)
+            else:
+                self.loop.call_in(
+                    self.loop.observer, delay, lambda actor=actor: self.loop.kill(actor)
+                )
+
+    def _choose(self, processes: list[Process]) -> Process | None:
+        return self.random.choice(processes) if processes else None
+
+    def _stepped(self, process: Process) -> None:
+        if process is not self.loop.observer and (kind := self._due()) is not None:
+            self.note(f"{kind} at {process}")
+            with running_as(self.loop.observer):
+                self.strike(kind, process)
+
+    def _due(self) -> str | None:
+        """Returns the kind of the fault that is due at this step."""
+        self._countdown -= 1
+        if self._countdown != 0 or not self._kinds:
+            return None
+        self._countdown = self._draw_countdown()
+        return self._kinds.pop()
+
+    def _draw_countdown(self) -> int:
+        return self.random.randrange(1, self._spacing)
+
+    # Invariants at a purchase
+
+    def _lose_attempts(self, process: Process) -> None:
+        for attempt in self.server.attempts:
+            if attempt.process is process and attempt.fate in (Fate.IN_FLIGHT, Fate.ANSWERED):
+                attempt.fate = Fate.LOST
+                self.excused[attempt.run] = self.excused.get(attempt.run, 0) + attempt.estimate
+
+    def _check_purchase(self, attempt: Attempt) -> None:
+        self.note(f"sends {attempt}")
+        for earlier in self.server.attempts[:-1]:
+            if earlier.key == attempt.key and earlier.fate not in (Fate.FAILED, Fate.LOST):
+                raise_later(self, f"{attempt} buys what {earlier} bought")
+        budget = self.plans[attempt.run].budget
+        if budget is not None:
+            spent = self.billed(attempt.run)
+            most = budget + self.excused.get(attempt.run, 0)
+            if spent > most:
+                raise_later(self, f"{attempt}: run {attempt.run} spent {spent} of {most}")
+
+    def billed(self, run: str) -> int:
+        """Returns the tokens that the server billed to a run."""
+        return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
+
+
+def raise_later(world: World, problem: str) -> None:
+    """Notes a violation; raylab may catch what is raised where it was found."""
+    world.note(f"VIOLATION {problem}")
+    world.loop.errors.append(Violation(problem))
+
+
+def transaction_of(real: Any) -> Callable[..., Any]:
+    """Returns `Database._once` with the crashes of the world around it."""
+
+    def once(database: Database, work: Callable[[Connection], Any], options: Any) -> Any:
+        writes = options is database.dialect.writing
+        return World.current.transact(database, writes, lambda: real(database, work, options))
+
+    return once
