@@ -3,6 +3,7 @@
 RaylabError
 ├── ConfigError          a configuration that cannot be used
 ├── DataError            an input file, task or pair that cannot be used
+│   └── LimitError           an input that is larger, deeper or longer than raylab reads
 ├── RunError             a run that exists, is missing, is not writable or has another configuration
 ├── CheckpointError      a checkpoint that is corrupt, truncated or of another model
 ├── TrainingError        a training run that cannot go on
@@ -16,7 +17,8 @@ RaylabError
 │   ├── BudgetError          the budget is used up
 │   └── StoppedError         the run is stopping
 └── ArchiveError         an archive that cannot be reached, read or trusted
-    └── LeaseError           a case that another reviewer has taken over
+    ├── LeaseError           a case that another reviewer has taken over
+    └── OwnerError           a run that another process works on
 
 Each message names the file and value at fault, and the ways out. Jobs print it without a traceback
 and exit with status 1 (2 for `ConfigError`).
@@ -33,6 +35,10 @@ class ConfigError(RaylabError):
 
 class DataError(RaylabError):
     """An input file, task or pair that cannot be used."""
+
+
+class LimitError(DataError):
+    """An input that is larger, deeper or longer than raylab reads."""
 
 
 class RunError(RaylabError):
@@ -89,3 +95,7 @@ class ArchiveError(RaylabError):
 
 class LeaseError(ArchiveError):
     """A case that another reviewer has taken over."""
+
+
+class OwnerError(ArchiveError):
+    """A run that another process works on, or has taken over."""

@@ -1,7 +1,8 @@
 """The import direction of the house.
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
--> {codebook, llm, archive, runs, entrypoint} -> config -> {files, errors, log, grid_metrics}
+-> {codebook, llm, archive, runs, entrypoint} -> config -> {files, compressed} -> bounded
+-> {errors, log, grid_metrics}
 """
 
 import ast
@@ -19,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
     {"errors", "log", "grid_metrics"},
-    {"files"},
+    {"bounded"},
+    {"files", "compressed"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint"},
     {"codebook"},

@@ -6,8 +6,6 @@ the commit and before its acknowledgement.
 """
 
 import logging
-import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +13,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from raylab.archive.clock import Clock
 from raylab.archive.dialects import Options, dialect_of, first_line
 from raylab.errors import ArchiveError
 
@@ -34,20 +33,23 @@ class Database:
     Attributes:
         dialect: Kind and location of the database.
         place: The file or URL, without secrets.
+        clock: Its clocks.
     """
 
-    def __init__(self, location: str | Path, patience: float) -> None:
+    def __init__(self, location: str | Path, patience: float, clock: Clock | None = None) -> None:
         """Reads the location; nothing is opened.
 
         Args:
             location: Path of a file, or URL; `~` is the home directory.
             patience: Longest time in seconds for which a transaction is retried.
+            clock: Clocks; None takes the system's.
 
         Raises:
             ArchiveError: The location is invalid or carries a password.
         """
         self.dialect = dialect_of(str(location))
         self.place = self.dialect.place
+        self.clock = clock or Clock()
         self._patience = patience
         self._engine = self.dialect.create_engine(min(LOCK_SECONDS, patience))
         self._was_reached = False
@@ -98,7 +100,7 @@ class Database:
         self, work: Callable[[Connection], T], options: Options, patience: float | None
     ) -> T:
         limit = self._patience if patience is None else patience
-        deadline = time.monotonic() + limit
+        deadline = self.clock.monotonic() + limit
         pause = FIRST_PAUSE_SECONDS
         while True:
             if self._closed:
@@ -113,7 +115,7 @@ class Database:
             except ValueError as error:
                 raise self.dialect.unreadable(str(error)) from error
             except DBAPIError as error:
-                left = deadline - time.monotonic()
+                left = deadline - self.clock.monotonic()
                 if not self.dialect.is_transient(error, self._was_reached):
                     raise self.dialect.failure(error, "") from error
                 if left <= 0:
@@ -121,7 +123,8 @@ class Database:
                 if pause == FIRST_PAUSE_SECONDS:
                     reason = first_line(error)
                     LOGGER.warning("archive %s: %s; trying again", self.place, reason)
-            time.sleep(min(pause * random.uniform(0.5, 1.0), left))
+            jitter = 0.5 + 0.5 * self.clock.draw()
+            self.clock.sleep(min(pause * jitter, left))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     def _once(self, work: Callable[[Connection], T], options: Options) -> T:

@@ -1,7 +1,6 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, update
@@ -9,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, u
 from raylab.archive.chain import canonical, content_key, digest
 from raylab.archive.database import Database
 from raylab.archive.leases import ReviewLeases, clear, require_lease
+from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
     case_page,
     cases_named,
@@ -63,7 +63,8 @@ class RunArchive:
 
         def work(connection: Connection) -> None:
             unfinished = (RUNS.c.id == self._find(connection).id) & RUNS.c.finished.is_(None)
-            connection.execute(update(RUNS).where(unfinished).values(finished=datetime.now(UTC)))
+            finished = self._database.clock.now()
+            connection.execute(update(RUNS).where(unfinished).values(finished=finished))
 
         self._database.write(work)
 
@@ -78,7 +79,7 @@ class RunArchive:
                 written.
         """
         bodies = {row.case: canonical(row.body) for row in rows}
-        created = datetime.now(UTC)
+        created = self._database.clock.now()
 
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
@@ -115,7 +116,7 @@ class RunArchive:
         """
         body = canonical(row.body)
         key = content_key(texts_of(row), body)
-        created = datetime.now(UTC)
+        created = self._database.clock.now()
 
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
@@ -259,6 +260,15 @@ class RunArchive:
             )
 
         return stream(page)
+
+    def own(self, wait: bool = False, token: str | None = None) -> Ownership:
+        """Returns the ownership of the run, a context manager that holds it while in use.
+
+        Args:
+            wait: Wait for another owner to end, instead of raising `OwnerError`.
+            token: Name of the ownership; None draws one.
+        """
+        return Ownership(self._database, self._found().id, self.name, wait, token)
 
     def leases(self) -> ReviewLeases:
         """Returns the leases and drafts of the run's reviewers."""

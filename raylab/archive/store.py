@@ -7,7 +7,6 @@ the answer may repeat it. If two writers disagree, the first one wins.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +14,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, Table, select, update
 
 from raylab.archive.chain import canonical, run_hash
+from raylab.archive.clock import Clock
 from raylab.archive.database import Database
 from raylab.archive.opening import prepare
 from raylab.archive.queries import chunks
@@ -50,6 +50,7 @@ class Archive:
         create: bool = True,
         patience: float = PATIENCE_SECONDS,
         wait: float = OPENING_SECONDS,
+        clock: Clock | None = None,
     ) -> Self:
         """Opens an archive, creates it if necessary, and upgrades it to the latest schema.
 
@@ -61,12 +62,13 @@ class Archive:
             patience: Longest time in seconds for which an operation is retried while the database
                 is locked, restarting or not reachable.
             wait: Longest wait in seconds for the first connection to a server.
+            clock: Clocks; None takes the system's.
 
         Raises:
             ArchiveError: The place holds something else, a newer schema or a damaged file, cannot
                 be reached or written, or is empty and `create` is false.
         """
-        database = Database(location, patience)
+        database = Database(location, patience, clock)
         try:
             prepare(database, create, wait)
         except BaseException:
@@ -132,7 +134,7 @@ class Archive:
         """
         texts = {"config": canonical(dict(config)), "versions": canonical(dict(versions))}
         columns = {key: str(versions.get(key) or "") for key in ("protocol", "taxonomy")}
-        started = datetime.now(UTC)
+        started = self._database.clock.now()
         head = run_hash(name, **texts, started=started, uid=uid)
         new = {**texts, **columns, "name": name, "uid": uid, "started": started}
         new |= {"head_sequence": 0, "head_hash": head}

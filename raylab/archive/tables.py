@@ -18,6 +18,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.types import DateTime, TypeEngine
 
@@ -214,6 +215,43 @@ PROMPTS = Table(
     Column("name", AnyText, nullable=False),
     Column("version", AnyText, nullable=False),
     Column("text", AnyText, nullable=False),
+)
+OWNERS = Table(
+    "run_owners",
+    METADATA,
+    Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
+    Column("token", String(32), nullable=False),
+    Column("host", AnyText, nullable=False),
+    Column("machine", AnyText, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("started", Double, nullable=False),
+    Column("command", AnyText, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("expires", UtcTime, nullable=False),
+)
+ATTEMPTS = Table(
+    "attempts",
+    METADATA,
+    Column("id", String(64), primary_key=True),
+    Column("key", DIGEST, nullable=False),
+    Column("run_id", Integer, ForeignKey("runs.id"), nullable=False),
+    Column("owner", String(32), nullable=False),
+    Column("claimant", AnyText, nullable=False),
+    Column("endpoint", AnyText, nullable=False),
+    Column("model", AnyText, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("cost", Double),
+    Column("started", UtcTime, nullable=False),
+    Column("expires", UtcTime, nullable=False),
+    Column("state", String(16), nullable=False),
+    Index(
+        "attempts_in_flight",
+        "key",
+        unique=True,
+        sqlite_where=text("state = 'sent'"),
+        postgresql_where=text("state = 'sent'"),
+    ),
 )
 LEASES = Table(
     "review_leases",

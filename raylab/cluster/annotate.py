@@ -58,6 +58,7 @@ def run_annotate(config: AnnotateConfig) -> None:
     """Annotates every case that the archive does not have yet, and reports.
 
     Raises:
+        OwnerError: another process works on the run.
         RaylabError: the run failed for a reason that the user can act on.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
@@ -73,9 +74,10 @@ def run_annotate(config: AnnotateConfig) -> None:
             }
         )
         if not run.finished:
-            _annotate(config, codebook, run, archive, location)
-            archive.run(run.name).finish()
-            run.finish()
+            with archive.run(run.name).own(config.wait):
+                _annotate(config, codebook, run, archive, location)
+                archive.run(run.name).finish()
+                run.finish()
         conclude(config, run, archive)
 
 

@@ -158,6 +158,8 @@ class AnnotateConfig(JobConfig):
     """File, or SQLAlchemy URL without password (PGPASSWORD); null is `<storage>/archive.db`."""
     actors: PositiveInt | None = None
     """Processes that send calls; null takes one per CPU."""
+    wait: bool = False
+    """If another process works on this run, go on after it instead of stopping."""
     export: Literal["parquet", "jsonl"] | None = None
     """Also write the archived cases of the run to `<run>/cases.parquet` or `.jsonl`."""
     cluster: ClusterConfig = ClusterConfig()
@@ -198,6 +200,8 @@ class ReviewConfig(JobConfig):
     """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
+    wait: bool = False
+    """With import=: if another process works on the run, go on after it instead of stopping."""
     archive: Location | None = None
     """Present location of the archive, like `archive` of the annotation; null if unchanged."""
     host: Text = "127.0.0.1"

@@ -47,11 +47,12 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
         DataError: The file cannot be read, or has rows that cannot be used; none is imported.
         ConfigError: The evaluator's key is missing.
         LlmError: The evaluator could not be asked, or cases of the run failed.
+        OwnerError: Another process works on the run.
         ArchiveError: The run's archive cannot be opened, read or written.
     """
     with open_run(config) as (made, run, archive):
         bind_run(run.name, run.id)
-        _import(made, run, archive, path, config.reviewer)
+        _import(made, run, archive, path, config)
 
 
 def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
@@ -84,7 +85,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _import(
-    config: AnnotateConfig, run: Run, archive: Archive, path: Path, reviewer: str | None
+    config: AnnotateConfig, run: Run, archive: Archive, path: Path, asked: ReviewConfig
 ) -> None:
     settings = protocol_settings(config, run.name, choose_codebook(config.protocol))
 
@@ -92,11 +93,13 @@ def _import(
         stored = archive.run(run.name).case(case)
         return None if stored is None else read_outcome(stored.body, settings.codebook)
 
-    read = read_decisions(path, find, settings.codebook, reviewer)
-    new = [
-        decision for decision in read if not _is_archived(archive, run, decision, settings.codebook)
-    ]
-    with embedded_if_used(config.llm) as embedded:
+    read = read_decisions(path, find, settings.codebook, asked.reviewer)
+    with archive.run(run.name).own(asked.wait), embedded_if_used(config.llm) as embedded:
+        new = [
+            decision
+            for decision in read
+            if not _is_archived(archive, run, decision, settings.codebook)
+        ]
         statuses = asyncio.run(_settle(config, settings, run, archive, new, embedded))
     settled = statuses.count(Status.ACCEPTED)
     message = f"{len(new)} new decisions of {len(read)}: {settled} settle their case"

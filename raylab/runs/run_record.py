@@ -32,6 +32,7 @@ IDENTITY_EXCLUDES = {
     "budget",
     "prices",
     "export",
+    "wait",
     "review",
     "review_file",
     "reviewer",

@@ -1,0 +1,230 @@
+"""Limits on what is read from outside: bytes, depth, members and lines, held while reading.
+
+A small file may stand for a huge one: compressed zeros, a zip that lies about its sizes, YAML whose
+aliases multiply, JSON nested a million deep. Readers take their input through this module, which
+counts what really arrives, also where a size is declared, and holds no more than the limit in
+memory.
+
+Every function takes `where`, which names the input in errors, and raises `DataError` for an input
+that is broken and its subclass `LimitError` for one beyond a limit.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import BinaryIO, NoReturn
+
+import yaml
+
+from raylab.errors import DataError, LimitError
+
+CHUNK = 1 << 16
+"""Bytes that are asked for at once."""
+JSON_BYTES = 1 << 28
+JSON_DEPTH = 100
+JSON_DIGITS = 300
+"""Most digits of a number, so that any fits a float."""
+LINE_BYTES = 1 << 24
+BLANK_LINES = 1000
+"""Most blank lines in a row."""
+YAML_BYTES = 1 << 18
+YAML_NODES = 1 << 15
+"""Most nodes of a YAML document, those of aliases counted at each use."""
+YAML_DEPTH = 50
+
+# A string without an end counts too: else each quote in it would be tried anew.
+_STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_LONG_NUMBER = re.compile(rf"(?<![0-9])[0-9]{{{JSON_DIGITS + 1}}}")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def over(where: str, what: str, most: int, way_out: str = "") -> LimitError:
+    """Returns the error for an input that has more than `most` of something."""
+    return LimitError(f"{where}: more than {most:,} {what}{way_out and f': {way_out}'}")
+
+
+class Bound:
+    """Counts what arrives of an input, and refuses it beyond a limit."""
+
+    def __init__(self, where: str, most: int, what: str = "bytes", way_out: str = "") -> None:
+        """Starts at 0; `what` and `way_out` are words of the error."""
+        self.count = 0
+        self._where, self._most, self._what, self._way_out = where, most, what, way_out
+
+    def add(self, count: int) -> None:
+        """Counts more.
+
+        Raises:
+            LimitError: That is more than the limit in all.
+        """
+        self.count += count
+        if self.count > self._most:
+            raise over(self._where, self._what, self._most, self._way_out)
+
+
+# Bytes
+
+
+def chunks(stream: BinaryIO, where: str, most: int) -> Iterator[bytes]:
+    """Yields the rest of a stream in chunks of at most `CHUNK` bytes.
+
+    Raises:
+        LimitError: It has more than `most` bytes.
+    """
+    bound = Bound(where, most)
+    while chunk := stream.read(CHUNK):
+        bound.add(len(chunk))
+        yield chunk
+
+
+def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
+    """Returns the rest of a stream.
+
+    Raises:
+        LimitError: It has more than `most` bytes.
+    """
+    return b"".join(chunks(stream, where, most))
+
+
+def lines(stream: BinaryIO, where: str, longest: int = LINE_BYTES) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines that are not blank, with their numbers from 1 and their ends.
+
+    Raises:
+        LimitError: A line has `longest` bytes or more, or more than `BLANK_LINES` in a row are
+            blank.
+    """
+    blank = 0
+    for number, line in enumerate(iter(lambda: stream.readline(longest), b""), 1):
+        place = f"{where}, line {number}"
+        if len(line) == longest and not line.endswith(b"\n"):
+            raise over(place, "bytes", longest - 1, "write a shorter line")
+        if line.strip():
+            blank = 0
+            yield number, line
+        elif (blank := blank + 1) > BLANK_LINES:
+            raise over(place, "blank lines in a row", BLANK_LINES, "remove them")
+
+
+# JSON
+
+
+def parse_json(
+    content: bytes | str, where: str, most: int = JSON_BYTES, depth: int = JSON_DEPTH
+) -> object:
+    """Returns the value of JSON text in UTF-8, with or without a byte order mark.
+
+    Args:
+        content: The text.
+        where: Its name in errors.
+        most: Most bytes, or characters.
+        depth: Most lists and objects within each other.
+
+    Raises:
+        DataError: It is no JSON (the error has line and column), holds NaN, infinity or a lone
+            surrogate, or an object in it holds a key twice.
+        LimitError: It is too large, too deep, or holds a number of over `JSON_DIGITS` digits.
+    """
+    if len(content) > most:
+        raise over(where, "bytes of JSON", most)
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        check_json(text, where, depth)
+        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_number)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except json.JSONDecodeError as error:
+        position = f"line {error.lineno} column {error.colno}"
+        raise DataError(f"{where}: not valid JSON: {error.msg} at {position}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{where}: not valid JSON: not UTF-8 text") from None
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: a text in it holds a lone surrogate: remove it") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def check_json(text: str, where: str, depth: int = JSON_DEPTH) -> None:
+    """Checks depth and numbers of JSON text, which need not be valid, without parsing it.
+
+    Raises:
+        LimitError: It nests deeper than `depth`, or holds a number of over `JSON_DIGITS` digits.
+    """
+    bare = _STRINGS.sub("", text)
+    if _LONG_NUMBER.search(bare):
+        raise over(where, "digits in one number", JSON_DIGITS)
+    if json_depth(bare) > depth:
+        raise over(where, "lists and objects within each other", depth)
+
+
+def json_depth(bare: str) -> int:
+    """Returns the number of lists and objects within each other, of JSON without its strings."""
+    ascii_only = bare.encode("ascii", "ignore")
+    steps = ascii_only.translate(_BRACKET_STEPS, _OTHER_BYTES)
+    return max(accumulate(memoryview(steps).cast("b")), default=0)
+
+
+_BRACKET_STEPS = bytes({91: 1, 123: 1, 93: 255, 125: 255}.get(byte, 0) for byte in range(256))
+_OTHER_BYTES = bytes(byte for byte in range(256) if not _BRACKET_STEPS[byte])
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    distinct = dict(pairs)
+    if len(distinct) < len(pairs):
+        key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {key!r:.60} occurs twice in one object")
+    return distinct
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+# YAML
+
+
+def check_yaml(content: bytes, where: str) -> str:
+    """Returns the text of a YAML document that any parser may safely build.
+
+    Raises:
+        DataError: It is no UTF-8 or no YAML, or an alias stands within its own anchor.
+        LimitError: It has more than `YAML_BYTES`, `YAML_NODES` or `YAML_DEPTH`.
+    """
+    if len(content) > YAML_BYTES:
+        raise over(where, "bytes of YAML", YAML_BYTES)
+    try:
+        text = content.decode("utf-8-sig")
+        _check_nodes(text, where)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8 text: {error.reason} at byte {error.start}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not valid YAML: {error}") from error
+    return text
+
+
+def _check_nodes(text: str, where: str) -> None:
+    """Counts the nodes of a document, those of aliases at each use."""
+    sizes: dict[str, int] = {}
+    open_: list[tuple[str | None, int]] = []
+    nodes = Bound(where, YAML_NODES, "YAML nodes, those of aliases counted at each use")
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        anchor: str | None = getattr(event, "anchor", None)
+        if isinstance(event, yaml.AliasEvent):
+            if anchor not in sizes:
+                raise DataError(f"{where}: alias *{anchor} has no finished anchor before it")
+            nodes.add(sizes[anchor])
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_.append((anchor, nodes.count))
+            nodes.add(1)
+            if len(open_) > YAML_DEPTH:
+                raise over(where, "lists and mappings within each other", YAML_DEPTH)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            name, before = open_.pop()
+            if name:
+                sizes[name] = nodes.count - before
+        elif isinstance(event, yaml.ScalarEvent):
+            nodes.add(1)
+            if anchor:
+                sizes[anchor] = 1
