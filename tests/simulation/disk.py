@@ -5,7 +5,6 @@ A crash of the machine leaves any part of what was written since, and the page a
 """
 
 import os
-import shutil
 from pathlib import Path
 from random import Random
 
@@ -82,16 +81,3 @@ def _part(random: Random, length: int) -> int:
     if drawn < 0.5:
         return length
     return random.randint(0, length)
-
-
-def scratch_directory() -> Path:
-    """Returns a new directory, in memory where the system has such a filesystem."""
-    import tempfile
-
-    memory = Path("/dev/shm")
-    within = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="raylab-simulation-", dir=within))
-
-
-def remove_directory(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)

@@ -13,6 +13,7 @@ from raylab.annotation import worker as worker_module
 from raylab.annotation.cases import Case
 from raylab.archive.database import Database
 from raylab.archive.dialects import SqliteDialect
+from raylab.archive.processes import ProcessName
 from raylab.config.base import AS_PUBLISHED
 from raylab.llm import client as client_module
 from raylab.llm import connection as connection_module
@@ -44,6 +45,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield Database, "close", lambda database: None
     yield connection_module, "_open_sdk", lambda *given: World.current.server
     yield Client, "complete", _watched(Client.complete)
+    yield ProcessName, "current", lambda: World.current.process_name()
     yield client_module, "Timing", _timing
     yield worker_module, "select_cases", _cases
 

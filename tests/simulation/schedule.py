@@ -7,7 +7,8 @@ from pathlib import Path
 from random import Random
 
 from raylab.annotation.cases import Case
-from raylab.errors import BudgetError, RaylabError
+from raylab.errors import BudgetError, EndpointError, LlmError, OwnerError, StoppedError
+from raylab.archive.ownership import LEASE
 from tests.simulation.actors import ActorDied
 from tests.simulation.scheduler import Stuck
 from tests.simulation.server import FAULTS, Weather
@@ -17,6 +18,7 @@ from tests.simulation.world import RunPlan, Violation, World
 KINDS = ("machine", "machine", "driver", "actor", "actor", "freeze")
 MOST_SESSIONS = 6
 """Sessions of a run after which all faults end."""
+MOST_STARTS = 60
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,9 @@ class Failure:
     seed: int
     problem: str
     trace: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.problem}\n    python -m tests.simulation --seed {self.seed}"
 
 
 def run_schedule(seed: int, directory: Path, template: bytes) -> Failure | None:
@@ -58,7 +63,7 @@ def draw_world(seed: int, directory: Path, template: bytes) -> World:
     random = Random(seed)
     faults = [random.choice(KINDS) for _ in range(random.choice((0, 1, 1, 1, 2, 3)))]
     world = World(random, faults, random.choice((20, 100, 300)), directory, template)
-    for number in range(random.choice((1, 1, 1, 2))):
+    for number in range(1 + (random.random() < 0.2)):
         plan = _draw_plan(random, f"r{number}")
         world.plans[plan.name] = plan
     world.server.weather = _draw_weather(random)
@@ -66,7 +71,7 @@ def draw_world(seed: int, directory: Path, template: bytes) -> World:
 
 
 def _draw_plan(random: Random, name: str) -> RunPlan:
-    texts = random.choice((("a",), ("a", "b"), ("a", "a"), ("a", "a", "b")))
+    texts = random.choice((("a",), ("a",), ("a", "b"), ("a", "a")))
     return RunPlan(
         name,
         tuple(Case(f"c{number}", text) for number, text in enumerate(texts)),
@@ -85,30 +90,44 @@ def _draw_weather(random: Random) -> Weather:
 
 
 async def _live(world: World) -> None:
-    await asyncio.gather(*(_operate(world, plan) for plan in world.plans.values()))
+    plans = list(world.plans.values())
+    rivals = [plan for plan in plans if world.random.random() < 0.2]
+    users = [_operate(world, plan) for plan in plans] + [_rival(world, plan) for plan in rivals]
+    await asyncio.gather(*users)
     world.calm_down()
     _check(world)
 
 
+async def _rival(world: World, plan: RunPlan) -> None:
+    """Starts a session of a run beside the others, once."""
+    await asyncio.sleep(world.random.random() * 20)
+    try:
+        await Session(world, plan, f"{plan.name}.r", wait=world.random.random() < 0.5).run()
+    except (ActorDied, LlmError, OwnerError) as error:
+        world.note(f"session {plan.name}.r: {type(error).__name__}")
+
+
 async def _operate(world: World, plan: RunPlan) -> None:
     """Starts a run and resumes it until it ends, as its user does."""
-    for number in range(2 * MOST_SESSIONS):
-        if number >= MOST_SESSIONS:
+    sessions = 0
+    for start in range(MOST_STARTS):
+        if sessions >= MOST_SESSIONS:
             world.calm_down()
-            world.server.weather = Weather()
-        final = world.calm and not world.server.weather.faults
+        final, name = world.calm, f"{plan.name}.{start}"
         try:
-            await Session(world, plan, f"{plan.name}.{number}").run()
-        except ActorDied:
-            world.note(f"session {plan.name}.{number} died")
+            await Session(world, plan, name).run()
+        except OwnerError:
+            await asyncio.sleep(LEASE.total_seconds())
+            continue
         except BudgetError as error:
-            world.note(f"session {plan.name}.{number}: {error}")
+            world.note(f"session {name}: {error}")
             if final:
                 return
-        except RaylabError as error:
-            world.note(f"session {plan.name}.{number}: {type(error).__name__}: {error}")
+        except (ActorDied, EndpointError, StoppedError) as error:
+            world.note(f"session {name}: {type(error).__name__}: {error}")
         else:
             return
+        sessions += 1
         await asyncio.sleep(world.random.random() * 10)
     raise Violation(f"run {plan.name} does not end")
 

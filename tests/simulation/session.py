@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Any
 
 from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
+from raylab.archive.ownership import RENEWAL_SECONDS, Ownership
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import RaylabError, StoppedError
+from raylab.errors import OwnerError, RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.rate_limits import (
     Permit,
@@ -26,6 +27,7 @@ from tests.simulation.server import MAX_TOKENS, TIMEOUT
 from tests.simulation.world import Group, RunPlan, World
 
 CHUNK = 2
+POLL_SECONDS = 10.0
 
 
 @lru_cache
@@ -117,8 +119,8 @@ class Meter:
 class Session:
     """A session of a run, from the command to its end."""
 
-    def __init__(self, world: World, plan: RunPlan, name: str) -> None:
-        self._world, self._plan = world, plan
+    def __init__(self, world: World, plan: RunPlan, name: str, wait: bool = False) -> None:
+        self._world, self._plan, self._wait = world, plan, wait
         self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute)
         self._group = world.start_group(name)
         self._writer = Actor(world, self._group, "writer", lambda: Writer(world))
@@ -127,10 +129,12 @@ class Session:
         self._workers: dict[int, tuple[Process, Worker]] = {}
         self._halt: RaylabError | None = None
 
-    async def run(self) -> str:
-        """Runs the session from outside; returns how it ended: done, died, or its error.
+    async def run(self) -> None:
+        """Runs the session from outside.
 
         Raises:
+            ActorDied: it was killed.
+            OwnerError: another session has the run.
             RaylabError: the run stopped.
         """
         await run_in(self._world, self._group.driver, self._main)
@@ -141,11 +145,37 @@ class Session:
         await world.pass_time()
         archive.start_run(plan.name, {}, {})
         await world.pass_time()
-        await self._annotate(archive)
+        ownership = archive.run(plan.name).own(self._wait, world.draw_token())
+        ownership._is_dead = world.is_dead
+        await self._take(ownership)
+        heart = asyncio.create_task(self._beat(ownership))
+        try:
+            await self._annotate(archive)
+            if self._halt is None:
+                archive.run(plan.name).finish()
+        finally:
+            heart.cancel()
+            self._end()
+            ownership.end()
         if self._halt is not None:
             raise self._halt
-        archive.run(plan.name).finish()
-        self._end()
+
+    async def _take(self, ownership: Ownership) -> None:
+        """Takes the run; see `Ownership.__enter__`, which would block the simulation."""
+        while (holder := ownership.take()) is not None:
+            if not self._wait:
+                raise OwnerError(str(holder))
+            await asyncio.sleep(POLL_SECONDS)
+        self._world.note("owns the run")
+
+    async def _beat(self, ownership: Ownership) -> None:
+        """Renews the lease; see `Ownership._keep`, which is a thread."""
+        while True:
+            await asyncio.sleep(RENEWAL_SECONDS)
+            try:
+                ownership.renew()
+            except OwnerError:
+                return
 
     def _end(self) -> None:
         for actor in self._group.actors:
@@ -194,6 +224,3 @@ class Session:
         spent = self._world.open_archive().run(self._plan.name).cost()
         tokens = spent.prompt_tokens + spent.completion_tokens
         return RateLimiter(limits, llm.budget, Spend(tokens, spent.cost), self._world.loop.time)
-
-
-__all__ = ["Session", "StoppedError"]

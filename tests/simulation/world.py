@@ -11,11 +11,14 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection, Engine
 
 from raylab.annotation.cases import Case
+from raylab.archive.clock import Clock
 from raylab.archive.database import Database
+from raylab.archive.processes import ProcessName
+from raylab.archive.ownership import LEASE
 from raylab.archive.store import Archive
 from tests.simulation.disk import Disk
 from tests.simulation.scheduler import PROCESS, Crashed, Process, Scheduler, running_as
-from tests.simulation.server import Attempt, Fate, Server
+from tests.simulation.server import Attempt, Fate, Server, Weather
 
 T = TypeVar("T")
 
@@ -100,6 +103,9 @@ class World:
         self.settled: set[str] = set()
         """Keys of calls whose reply was returned."""
         self._groups: list[Group] = []
+        self._drivers: list[Process] = []
+        self._boots = 0
+        self._one_host = random.random() < 0.7
         self._kinds = faults
         self._spacing = spacing
         self._countdown = self._draw_countdown()
@@ -130,7 +136,23 @@ class World:
 
     def open_archive(self) -> Archive:
         """Opens the archive in this process; see `edges` for what is simulated of it."""
-        return Archive(Database(self.disk.file, 60.0))
+        clock = Clock(self.now, self.loop.time, _no_sleep, self.random.random)
+        return Archive(Database(self.disk.file, 60.0, clock))
+
+    def draw_token(self) -> str:
+        return f"{self.random.getrandbits(128):032x}"
+
+    def process_name(self) -> ProcessName:
+        """Returns the name of the process that runs, for others to find it."""
+        process = PROCESS.get()
+        self._drivers.append(process)
+        machine = f"boot {self._boots}" if self._one_host else process.name
+        return ProcessName("host", machine, len(self._drivers) - 1, 0.0, process.name)
+
+    def is_dead(self, name: ProcessName) -> bool:
+        """Returns True if a process of this boot of the same machine is dead."""
+        there = f"boot {self._boots}" if self._one_host else PROCESS.get().name
+        return name.machine == there and not self._drivers[name.pid].alive
 
     def transact(self, database: Database, writes: bool, work: Callable[[], T]) -> T:
         """Does a transaction of the process that runs, which may die at it."""
@@ -163,12 +185,13 @@ class World:
 
     @property
     def calm(self) -> bool:
-        """True if no further fault will come."""
-        return not self._kinds
+        """True if no further fault will come, neither of processes nor of the server."""
+        return not self._kinds and not self.server.weather.faults
 
     def calm_down(self) -> None:
         """Ends all faults."""
         self._kinds.clear()
+        self.server.weather = Weather()
 
     def start_group(self, name: str) -> Group:
         """Starts the driver of a session."""
@@ -207,12 +230,16 @@ class World:
                 self.note(f"{frozen} frozen for {seconds:g} s")
                 for one in frozen:
                     self.loop.freeze(one, seconds)
-                    self._lose_attempts(one)
+                if group.driver in frozen and seconds > LEASE.total_seconds() / 2:
+                    # Another session may take the run over in the meantime.
+                    for one in group.processes:
+                        self._lose_attempts(one)
             case _:
                 raise ValueError(kind)
 
     def crash_machine(self) -> None:
         """Kills every process and loses what was not synced."""
+        self._boots += 1
         for group in self._groups:
             for process in group.processes:
                 self.loop.kill(process)
@@ -274,6 +301,10 @@ class World:
     def billed(self, run: str) -> int:
         """Returns the tokens that the server billed to a run."""
         return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
+
+
+def _no_sleep(seconds: float) -> None:
+    raise AssertionError("no transaction has to wait for another in the simulation")
 
 
 def raise_later(world: World, problem: str) -> None:
