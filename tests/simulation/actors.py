@@ -24,7 +24,9 @@ class Actor:
         make: makes the object in the actor's process.
     """
 
-    def __init__(self, world: World, group: Group, name: str, make: Callable[[], Any]) -> None:
+    def __init__(
+        self, world: World, group: Group, name: str, make: Callable[[], Any]
+    ) -> None:
         self._world, self._group, self._name, self._make = world, group, name, make
         self._process: Process | None = None
         self._object: Any = None

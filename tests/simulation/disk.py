@@ -53,7 +53,9 @@ class Disk:
             engine.dispose()
         self._write(database, kept)
         self._synced = min(self._synced, len(kept))
-        return f"log of {len(log)} cut at {cut}, synced to {self._synced}{', torn' * torn}"
+        return (
+            f"log of {len(log)} cut at {cut}, synced to {self._synced}{', torn' * torn}"
+        )
 
     def remove(self) -> None:
         """Removes the file and its log."""

@@ -1,25 +1,25 @@
 """The edges of raylab that the simulation replaces: network, disk, clocks and the list of cases."""
 
-import asyncio
+import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from sqlalchemy import Engine
 
+from raylab.annotation import calls as calls_module
 from raylab.annotation import worker as worker_module
 from raylab.annotation.cases import Case
 from raylab.archive.database import Database
 from raylab.archive.dialects import SqliteDialect
-from raylab.archive.processes import ProcessName
+from raylab.archive.ownership import ProcessName
 from raylab.config.base import AS_PUBLISHED
-from raylab.llm import client as client_module
 from raylab.llm import connection as connection_module
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.client import Client
-from raylab.llm.connection import Timing
 from tests.simulation.scheduler import PROCESS
 from tests.simulation.server import CALL, Call, Fate
 from tests.simulation.world import World, transaction_of
@@ -30,10 +30,12 @@ _engines: dict[str, Engine] = {}
 @contextmanager
 def simulated() -> Generator[None]:
     """Replaces the edges; inside, raylab works in `World.current` only."""
+    logging.disable()
     with ExitStack() as stack:
         for target, name, stand_in in _replacements():
             stack.enter_context(patch.object(target, name, stand_in))
         yield
+    logging.disable(logging.NOTSET)
     for engine in _engines.values():
         engine.dispose()
     _engines.clear()
@@ -46,7 +48,11 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield connection_module, "_open_sdk", lambda *given: World.current.server
     yield Client, "complete", _watched(Client.complete)
     yield ProcessName, "current", lambda: World.current.process_name()
-    yield client_module, "Timing", _timing
+    yield (
+        calls_module,
+        "secrets",
+        SimpleNamespace(token_hex=lambda _: World.current.draw_token()),
+    )
     yield worker_module, "select_cases", _cases
 
 
@@ -78,16 +84,6 @@ def _watched(real: Any) -> Callable[..., Any]:
         return reply
 
     return complete
-
-
-def _timing() -> Timing:
-    world = World.current
-    return Timing(
-        clock=world.loop.time,
-        now=lambda: world.now().timestamp(),
-        sleep=asyncio.sleep,
-        draw=world.random.random,
-    )
 
 
 def _cases(*_: Any) -> Iterator[tuple[str, Case]]:

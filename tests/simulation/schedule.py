@@ -7,11 +7,18 @@ from pathlib import Path
 from random import Random
 
 from raylab.annotation.cases import Case
-from raylab.errors import BudgetError, EndpointError, LlmError, OwnerError, StoppedError
 from raylab.archive.ownership import LEASE
+from raylab.errors import (
+    BudgetError,
+    DeadlineError,
+    EndpointError,
+    LlmError,
+    OwnerError,
+    StoppedError,
+)
+from raylab.archive.records import RunCost
 from tests.simulation.actors import ActorDied
-from tests.simulation.scheduler import Stuck
-from tests.simulation.server import FAULTS, Weather
+from tests.simulation.server import FAULTS, REFUSED, Weather
 from tests.simulation.session import Session
 from tests.simulation.world import RunPlan, Violation, World
 
@@ -92,7 +99,9 @@ def _draw_weather(random: Random) -> Weather:
 async def _live(world: World) -> None:
     plans = list(world.plans.values())
     rivals = [plan for plan in plans if world.random.random() < 0.2]
-    users = [_operate(world, plan) for plan in plans] + [_rival(world, plan) for plan in rivals]
+    users = [_operate(world, plan) for plan in plans] + [
+        _rival(world, plan) for plan in rivals
+    ]
     await asyncio.gather(*users)
     world.calm_down()
     _check(world)
@@ -102,7 +111,9 @@ async def _rival(world: World, plan: RunPlan) -> None:
     """Starts a session of a run beside the others, once."""
     await asyncio.sleep(world.random.random() * 20)
     try:
-        await Session(world, plan, f"{plan.name}.r", wait=world.random.random() < 0.5).run()
+        await Session(
+            world, plan, f"{plan.name}.r", wait=world.random.random() < 0.5
+        ).run()
     except (ActorDied, LlmError, OwnerError) as error:
         world.note(f"session {plan.name}.r: {type(error).__name__}")
 
@@ -113,7 +124,7 @@ async def _operate(world: World, plan: RunPlan) -> None:
     for start in range(MOST_STARTS):
         if sessions >= MOST_SESSIONS:
             world.calm_down()
-        final, name = world.calm, f"{plan.name}.{start}"
+        name = f"{plan.name}.{start}"
         try:
             await Session(world, plan, name).run()
         except OwnerError:
@@ -121,11 +132,13 @@ async def _operate(world: World, plan: RunPlan) -> None:
             continue
         except BudgetError as error:
             world.note(f"session {name}: {error}")
-            if final:
+            if plan.name in world.poor:
                 return
-        except (ActorDied, EndpointError, StoppedError) as error:
+            world.poor.add(plan.name)
+        except (ActorDied, DeadlineError, EndpointError, StoppedError) as error:
             world.note(f"session {name}: {type(error).__name__}: {error}")
         else:
+            world.done.add(plan.name)
             return
         sessions += 1
         await asyncio.sleep(world.random.random() * 10)
@@ -134,14 +147,35 @@ async def _operate(world: World, plan: RunPlan) -> None:
 
 def _check(world: World) -> None:
     archive = world.open_archive()
-    problems = archive.verify()
-    if problems:
+    if problems := archive.verify():
         raise Violation(f"the chain is broken: {problems[0]}")
+    hashes = {case.description_hash for plan in world.plans.values() for case in plan.cases}
+    if lost := world.settled - {row.key for row in archive.calls_of(sorted(hashes))}:
+        raise Violation(f"replies that were used are not archived: {lost}")
     for plan in world.plans.values():
-        rows = [row.case for row in archive.run(plan.name).cases()]
-        twice = [case for case, count in Counter(rows).items() if count > 1]
-        if twice:
-            raise Violation(f"run {plan.name} has cases twice: {twice}")
-        lost = {case for run, case in world.archived if run == plan.name} - set(rows)
-        if lost:
-            raise Violation(f"run {plan.name} lost acknowledged cases: {lost}")
+        _check_cases(world, plan, [row.case for row in archive.run(plan.name).cases()])
+        _check_cost(world, plan, archive.run(plan.name).cost())
+
+
+def _check_cases(world: World, plan: RunPlan, rows: list[str]) -> None:
+    if twice := [case for case, count in Counter(rows).items() if count > 1]:
+        raise Violation(f"run {plan.name} has cases twice: {twice}")
+    if lost := {case for run, case in world.archived if run == plan.name} - set(rows):
+        raise Violation(f"run {plan.name} lost acknowledged cases: {lost}")
+    if plan.name in world.done and len(rows) < len(plan.cases):
+        raise Violation(f"run {plan.name} ended with {len(rows)} of {len(plan.cases)} cases")
+
+
+def _check_cost(world: World, plan: RunPlan, cost: RunCost) -> None:
+    attempts = [attempt for attempt in world.server.attempts if attempt.run == plan.name]
+    counted, billed = cost.prompt_tokens + cost.completion_tokens, world.billed(plan.name)
+    if counted < billed:
+        raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens paid")
+    # A claim that was not ended at a crash counts, whether it was sent and answered or not.
+    longest = max((attempt.estimate for attempt in world.server.attempts), default=0)
+    most = sum(one.estimate for one in attempts if one.answer not in REFUSED)
+    if counted > most + world.strikes * plan.concurrency * longest:
+        raise Violation(f"run {plan.name} counts {counted:,} tokens, paid at most {most:,}")
+    if plan.name in world.poor and plan.budget is not None:
+        if attempts and counted + longest < plan.budget:
+            raise Violation(f"run {plan.name} ended with {counted:,} of {plan.budget:,} tokens")

@@ -42,6 +42,7 @@ class Answer(StrEnum):
 
 
 WITH_COMPLETION = (Answer.OK, Answer.NO_USAGE, Answer.ABSURD_USAGE, Answer.GARBAGE)
+REFUSED = (Answer.BUSY, Answer.BUSY_UNTIL, Answer.ERROR)
 UNPAID = (Answer.BUSY, Answer.BUSY_UNTIL, Answer.ERROR, Answer.BROKEN_BEFORE)
 FAULTS = tuple(answer for answer in Answer if answer is not Answer.OK)
 ABSURD = (10**19, -(10**6), 10**300, 1e19, -1, 2**63, 10**12)
@@ -153,7 +154,10 @@ class Server:
         call = CALL.get()
         answer = self.weather.draw(self._random)
         prompt = math.ceil(len(content) / BYTES_PER_TOKEN)
-        used = prompt - self._random.randrange(3), self._random.randrange(1, MAX_TOKENS + 1)
+        used = (
+            prompt - self._random.randrange(3),
+            self._random.randrange(1, MAX_TOKENS + 1),
+        )
         attempt = Attempt(
             call.key,
             call.run,
@@ -188,25 +192,37 @@ class Server:
             case Answer.NO_COMPLETION:
                 return _response(200, {}, b"<html>")
             case answer:
-                body = _completion(_text(random, content, answer), _usage(random, answer, usage))
+                body = _completion(
+                    _text(random, content, answer), _usage(random, answer, usage)
+                )
                 return _response(200, {}, body)
 
 
 def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:
-    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    choice = {
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": "stop",
+    }
     body: dict[str, Any] = {"model": "simulated", "choices": [choice]}
     if usage is not None:
         body["usage"] = usage
     return json.dumps(body).encode()
 
 
-def _usage(random: Random, answer: Answer, used: tuple[int, int]) -> Mapping[str, Any] | None:
+def _usage(
+    random: Random, answer: Answer, used: tuple[int, int]
+) -> Mapping[str, Any] | None:
+    prompt, reply = used
     if answer is Answer.NO_USAGE:
-        return random.choice((None, {}, {"prompt_tokens": None, "completion_tokens": None}))
+        return random.choice(
+            (None, {}, {"prompt_tokens": None, "completion_tokens": None})
+        )
     prompt, reply = used
     if answer is Answer.ABSURD_USAGE:
         absurd = random.choice(ABSURD)
-        prompt, reply = random.choice(((absurd, reply), (prompt, absurd), (absurd, absurd)))
+        prompt, reply = random.choice(
+            ((absurd, reply), (prompt, absurd), (absurd, absurd))
+        )
     return {"prompt_tokens": prompt, "completion_tokens": reply}
 
 
@@ -217,14 +233,20 @@ def _text(random: Random, content: bytes, answer: Answer) -> str:
     match json.loads(content)["model"]:
         case "gamma":
             score, verdict = random.choice(((90, "PASS"), (90, "PASS"), (20, "FAIL")))
-            return json.dumps({"summary": "s", "issues": [], "score": score, "verdict": verdict})
+            return json.dumps(
+                {"summary": "s", "issues": [], "score": score, "verdict": verdict}
+            )
         case "delta":
             return json.dumps({"why": "w", "choice": "synthesis", "fruit": "nut"})
         case _:
-            return json.dumps({"why": "w", "fruit": random.choice(("stone", "stone", "berry"))})
+            return json.dumps(
+                {"why": "w", "fruit": random.choice(("stone", "stone", "berry"))}
+            )
 
 
-def _response(status: int, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
+def _response(
+    status: int, headers: Mapping[str, str], content: bytes
+) -> httpx2.Response:
     return httpx2.Response(status, headers=headers, content=content, request=REQUEST)
 
 

@@ -3,20 +3,21 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from raylab.annotation.calls import spent_by
 from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
+from raylab.archive.attempts import CallOperation, CallResults
 from raylab.archive.ownership import RENEWAL_SECONDS, Ownership
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import OwnerError, RaylabError
+from raylab.errors import DeadlineError, OwnerError, RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.rate_limits import (
     Permit,
     RateLimiter,
-    Spend,
     limited_endpoints,
     share_concurrency,
 )
@@ -24,10 +25,11 @@ from tests.annotation.fruits import FRUITS
 from tests.simulation.actors import Actor, ActorDied, run_in
 from tests.simulation.scheduler import Process
 from tests.simulation.server import MAX_TOKENS, TIMEOUT
-from tests.simulation.world import Group, RunPlan, World
+from tests.simulation.world import RunPlan, World
 
 CHUNK = 2
 POLL_SECONDS = 10.0
+DEADLINE = 90.0
 
 
 @lru_cache
@@ -39,6 +41,7 @@ def config_of(
         "concurrency": concurrency,
         "requests_per_minute": requests_per_minute,
         "timeout": TIMEOUT,
+        "deadline": DEADLINE,
     }
     roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
     models = ("alpha", "beta", "gamma", "delta")
@@ -53,41 +56,53 @@ def config_of(
 
 def share_of(config: AnnotateConfig, number: int, count: int) -> AnnotateConfig:
     """Returns the configuration of one of the workers."""
-    return config.model_copy(update={"llm": share_concurrency(config.llm, number, count)})
+    return config.model_copy(
+        update={"llm": share_concurrency(config.llm, number, count)}
+    )
 
 
 class Writer:
     """The writer of the archive; see `raylab.cluster.annotators.ArchiveWriter`."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, run: str, owner: str) -> None:
         self._world = world
         self._archive = world.open_archive()
+        self._run = self._archive.run(run)
+        self._calls = self._run.calls(owner)
 
-    def add_calls(self, rows: Sequence[CallRow]) -> None:
-        self._archive.add_calls(rows)
+    def write_calls(
+        self, operations: Sequence[CallOperation], claimant: str
+    ) -> CallResults:
+        return self._calls.write(operations, claimant)
+
+    def void_claims(self, claimant: str) -> None:
+        self._calls.void(claimant)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         return self._archive.calls_of(description_hashes)
 
-    def add_cases(self, run: str, rows: Sequence[CaseRow]) -> None:
-        self._archive.run(run).add_cases(rows)
-        self._world.archived |= {(run, row.case) for row in rows}
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        self._run.add_cases(rows)
+        self._world.archived |= {(self._run.name, row.case) for row in rows}
 
 
 class ArchiveOf:
     """A worker's client of the writer; see `raylab.cluster.annotators._RemoteArchive`."""
 
-    def __init__(self, writer: Actor, run: str) -> None:
-        self._writer, self._run = writer, run
+    def __init__(self, writer: Actor, claimant: str) -> None:
+        self._writer, self._claimant = writer, claimant
 
-    async def add_calls(self, rows: Sequence[CallRow]) -> None:
-        await self._writer.call("add_calls", rows)
+    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
+        return await self._writer.call("write_calls", operations, self._claimant)
+
+    async def void_claims(self) -> None:
+        await self._writer.call("void_claims", self._claimant)
 
     async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         return await self._writer.call("calls_of", description_hashes)
 
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        await self._writer.call("add_cases", self._run, rows)
+        await self._writer.call("add_cases", rows)
 
 
 class LimiterOf:
@@ -101,6 +116,9 @@ class LimiterOf:
 
     async def settle(self, number: int, tokens: int | None, cost: float) -> None:
         await self._limiter.call("settle", number, tokens, cost)
+
+    async def cancel(self, number: int) -> None:
+        await self._limiter.call("cancel", number)
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         await self._limiter.call("penalise", endpoint, seconds)
@@ -119,15 +137,21 @@ class Meter:
 class Session:
     """A session of a run, from the command to its end."""
 
-    def __init__(self, world: World, plan: RunPlan, name: str, wait: bool = False) -> None:
+    def __init__(
+        self, world: World, plan: RunPlan, name: str, wait: bool = False
+    ) -> None:
         self._world, self._plan, self._wait = world, plan, wait
-        self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute)
+        self._config = config_of(
+            plan.budget, plan.concurrency, plan.requests_per_minute
+        )
         self._group = world.start_group(name)
-        self._writer = Actor(world, self._group, "writer", lambda: Writer(world))
+        self._token = world.draw_token()
+        self._writer = Actor(world, self._group, "writer", self._make_writer)
         self._limiter = Actor(world, self._group, "limiter", self._make_limiter)
         self._chunks: deque[Chunk] = deque()
         self._workers: dict[int, tuple[Process, Worker]] = {}
         self._halt: RaylabError | None = None
+        self._left = 0
 
     async def run(self) -> None:
         """Runs the session from outside.
@@ -145,13 +169,13 @@ class Session:
         await world.pass_time()
         archive.start_run(plan.name, {}, {})
         await world.pass_time()
-        ownership = archive.run(plan.name).own(self._wait, world.draw_token())
+        ownership = archive.run(plan.name).own(self._wait, self._token)
         ownership._is_dead = world.is_dead
         await self._take(ownership)
         heart = asyncio.create_task(self._beat(ownership))
         try:
             await self._annotate(archive)
-            if self._halt is None:
+            if self._halt is None and not self._left:
                 archive.run(plan.name).finish()
         finally:
             heart.cancel()
@@ -159,6 +183,8 @@ class Session:
             ownership.end()
         if self._halt is not None:
             raise self._halt
+        if self._left:
+            raise DeadlineError(f"{self._left} cases stay open")
 
     async def _take(self, ownership: Ownership) -> None:
         """Takes the run; see `Ownership.__enter__`, which would block the simulation."""
@@ -166,7 +192,7 @@ class Session:
             if not self._wait:
                 raise OwnerError(str(holder))
             await asyncio.sleep(POLL_SECONDS)
-        self._world.note("owns the run")
+        self._world.note_owner(self._plan.name, self._group)
 
     async def _beat(self, ownership: Ownership) -> None:
         """Renews the lease; see `Ownership._keep`, which is a thread."""
@@ -184,7 +210,9 @@ class Session:
     async def _annotate(self, archive: Archive) -> None:
         cases = open_cases(self._config, FRUITS, self._plan.name, archive)
         self._chunks.extend(chunks_of(cases, CHUNK))
-        await asyncio.gather(*(self._keep_busy(number) for number in range(self._plan.workers)))
+        await asyncio.gather(
+            *(self._keep_busy(number) for number in range(self._plan.workers))
+        )
 
     async def _keep_busy(self, number: int) -> None:
         """Gives chunks to a worker, which is started again when it dies."""
@@ -192,10 +220,13 @@ class Session:
             chunk = self._chunks.popleft()
             process, worker = self._worker(number)
             try:
-                tally: Tally = await run_in(self._world, process, lambda: worker.annotate(chunk))
+                tally: Tally = await run_in(
+                    self._world, process, lambda: worker.annotate(chunk)
+                )
             except ActorDied:
                 self._chunks.append(chunk)
                 continue
+            self._left += tally.open_cases.count if tally.open_cases else 0
             if tally.halt is not None and self._halt is None:
                 self._halt = tally.halt
                 for _, other in self._workers.values():
@@ -211,16 +242,19 @@ class Session:
                 share,
                 FRUITS,
                 plan.name,
-                ArchiveOf(self._writer, plan.name),
+                ArchiveOf(self._writer, f"annotator-{number}"),
                 Meter(),
                 LimiterOf(self._limiter) if limited else None,
+                timing=world.timing(),
             )
             self._workers[number] = process, worker
         return self._workers[number]
 
+    def _make_writer(self) -> Writer:
+        return Writer(self._world, self._plan.name, self._token)
+
     def _make_limiter(self) -> RateLimiter:
         llm = self._config.llm
         limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
-        spent = self._world.open_archive().run(self._plan.name).cost()
-        tokens = spent.prompt_tokens + spent.completion_tokens
-        return RateLimiter(limits, llm.budget, Spend(tokens, spent.cost), self._world.loop.time)
+        spent = spent_by(self._world.open_archive().run(self._plan.name))
+        return RateLimiter(limits, llm.budget, spent, self._world.loop.time)

@@ -84,4 +84,6 @@ def _start(directory: Path, template: bytes) -> None:
 
 
 def _run(seeds: range) -> list[Failure]:
-    return [failure for seed in seeds if (failure := _of_this_process.run(seed)) is not None]
+    return [
+        failure for seed in seeds if (failure := _of_this_process.run(seed)) is not None
+    ]

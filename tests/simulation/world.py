@@ -11,11 +11,10 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection, Engine
 
 from raylab.annotation.cases import Case
-from raylab.archive.clock import Clock
-from raylab.archive.database import Database
-from raylab.archive.processes import ProcessName
-from raylab.archive.ownership import LEASE
+from raylab.archive.database import Clock, Database
+from raylab.archive.ownership import LEASE, ProcessName
 from raylab.archive.store import Archive
+from raylab.llm.connection import Timing
 from tests.simulation.disk import Disk
 from tests.simulation.scheduler import PROCESS, Crashed, Process, Scheduler, running_as
 from tests.simulation.server import Attempt, Fate, Server, Weather
@@ -25,6 +24,9 @@ T = TypeVar("T")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 LINGER = 3.0
 """Most seconds for which the actors of a dead driver live on."""
+ON_THE_WAY = 15.0
+"""Most seconds from the claim of a call to its sending."""
+UNDER_WAY = (Fate.IN_FLIGHT, Fate.ANSWERED)
 
 
 class Violation(Exception):
@@ -52,29 +54,14 @@ class RunPlan:
     requests_per_minute: int | None
 
 
-@dataclass
-class Faults:
-    """The faults still to come.
-
-    Attributes:
-        kinds: their kinds, the next last.
-        countdown: steps until the next.
-    """
-
-    kinds: list[str]
-    spacing: int
-    countdown: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.countdown = -1
-
-
 @dataclass(eq=False)
 class Group:
     """The processes of a session, which depend on its driver."""
 
     driver: Process
     actors: list[Process] = field(default_factory=list[Process])
+    excused_until: float = 0.0
+    """Time until which it may send a call that it claimed before it lost its run."""
 
     @property
     def processes(self) -> list[Process]:
@@ -87,7 +74,12 @@ class World:
     current: ClassVar["World"]
 
     def __init__(
-        self, random: Random, faults: list[str], spacing: int, directory: Path, template: bytes
+        self,
+        random: Random,
+        faults: list[str],
+        spacing: int,
+        directory: Path,
+        template: bytes,
     ) -> None:
         self.random = random
         self.loop = Scheduler(random, self._stepped)
@@ -97,13 +89,20 @@ class World:
         self.trace: list[tuple[float, str, str]] = []
         self.plans: dict[str, RunPlan] = {}
         self.excused: dict[str, int] = {}
-        """Tokens of a run that were in flight at crashes."""
+        """Tokens of a run that were in flight when its limiter died, and its reservations."""
         self.archived: set[tuple[str, str]] = set()
         """Cases, with their run, whose row was acknowledged."""
         self.settled: set[str] = set()
         """Keys of calls whose reply was returned."""
+        self.strikes = 0
+        """Faults that befell processes."""
+        self.done: set[str] = set()
+        """Runs that ended well."""
+        self.poor: set[str] = set()
+        """Runs that ended because their budget is used up."""
         self._groups: list[Group] = []
         self._drivers: list[Process] = []
+        self._owners: dict[str, Group] = {}
         self._boots = 0
         self._one_host = random.random() < 0.7
         self._kinds = faults
@@ -127,10 +126,21 @@ class World:
     def now(self) -> datetime:
         return EPOCH + timedelta(seconds=self.loop.time())
 
+    def timing(self) -> Timing:
+        """Returns the clocks of a client."""
+        return Timing(
+            self.loop.time,
+            lambda: self.now().timestamp(),
+            asyncio.sleep,
+            self.random.random,
+        )
+
     async def pass_time(self) -> None:
         """Takes the time of a message between processes."""
         drawn = self.random.random()
-        await asyncio.sleep(0 if drawn < 0.5 else drawn * 0.1 if drawn < 0.95 else drawn * 5)
+        await asyncio.sleep(
+            0 if drawn < 0.5 else drawn * 0.1 if drawn < 0.95 else drawn * 5
+        )
 
     # Archive
 
@@ -183,11 +193,6 @@ class World:
 
     # Faults
 
-    @property
-    def calm(self) -> bool:
-        """True if no further fault will come, neither of processes nor of the server."""
-        return not self._kinds and not self.server.weather.faults
-
     def calm_down(self) -> None:
         """Ends all faults."""
         self._kinds.clear()
@@ -207,12 +212,13 @@ class World:
 
     def _start(self, name: str) -> Process:
         process = self.loop.process(name)
-        process.watchers.append(lambda: self._lose_attempts(process))
+        process.watchers.append(lambda: self._die(process))
         return process
 
     def strike(self, kind: str, process: Process) -> None:
         """Lets a fault of a kind befall the process that runs."""
-        group = next(group for group in self._groups if process in group.processes)
+        group = self._group_of(process)
+        self.strikes += 1
         match kind:
             case "machine":
                 self.crash_machine()
@@ -230,6 +236,7 @@ class World:
                 self.note(f"{frozen} frozen for {seconds:g} s")
                 for one in frozen:
                     self.loop.freeze(one, seconds)
+                group.excused_until = self.loop.time() + seconds + ON_THE_WAY
                 if group.driver in frozen and seconds > LEASE.total_seconds() / 2:
                     # Another session may take the run over in the meantime.
                     for one in group.processes:
@@ -258,6 +265,9 @@ class World:
                     self.loop.observer, delay, lambda actor=actor: self.loop.kill(actor)
                 )
 
+    def _group_of(self, process: Process) -> Group:
+        return next(group for group in self._groups if process in group.processes)
+
     def _choose(self, processes: list[Process]) -> Process | None:
         return self.random.choice(processes) if processes else None
 
@@ -280,44 +290,68 @@ class World:
 
     # Invariants at a purchase
 
+    def _die(self, process: Process) -> None:
+        """Notes what was in flight at the death of a process."""
+        self._lose_attempts(process)
+        group = self._group_of(process)
+        if process.name.endswith("/limiter") and group.driver.alive:
+            # The next limiter of the session does not know what was reserved.
+            for attempt in self.server.attempts:
+                if attempt.process in group.actors and attempt.fate in UNDER_WAY:
+                    self.excused[attempt.run] = self.excused.get(attempt.run, 0) + attempt.estimate
+
     def _lose_attempts(self, process: Process) -> None:
         for attempt in self.server.attempts:
-            if attempt.process is process and attempt.fate in (Fate.IN_FLIGHT, Fate.ANSWERED):
+            if attempt.process is process and attempt.fate in UNDER_WAY:
                 attempt.fate = Fate.LOST
-                self.excused[attempt.run] = self.excused.get(attempt.run, 0) + attempt.estimate
 
     def _check_purchase(self, attempt: Attempt) -> None:
         self.note(f"sends {attempt}")
         for earlier in self.server.attempts[:-1]:
             if earlier.key == attempt.key and earlier.fate not in (Fate.FAILED, Fate.LOST):
-                raise_later(self, f"{attempt} buys what {earlier} bought")
+                self.blame(f"{attempt} buys what {earlier} bought")
+        group = self._group_of(attempt.process)
+        if group is not self._owners.get(attempt.run) and self.loop.time() > group.excused_until:
+            self.blame(f"{attempt} is sent by a session that does not own the run")
         budget = self.plans[attempt.run].budget
         if budget is not None:
-            spent = self.billed(attempt.run)
-            most = budget + self.excused.get(attempt.run, 0)
+            spent, most = self.billed(attempt.run), budget + self.excused.get(attempt.run, 0)
             if spent > most:
-                raise_later(self, f"{attempt}: run {attempt.run} spent {spent} of {most}")
+                self.blame(f"{attempt}: run {attempt.run} spent {spent:,} of {most:,} tokens")
+
+    def note_owner(self, run: str, group: Group) -> None:
+        """Notes that a session took a run."""
+        before = self._owners.get(run)
+        if before is not None:
+            before.excused_until = max(before.excused_until, self.loop.time() + ON_THE_WAY)
+        self._owners[run] = group
+        self.note("owns the run")
+
+    def blame(self, problem: str) -> None:
+        """Notes a violation; raylab may catch what is raised where it was found."""
+        self.note(f"VIOLATION {problem}")
+        self.loop.errors.append(Violation(problem))
 
     def billed(self, run: str) -> int:
         """Returns the tokens that the server billed to a run."""
-        return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
+        return sum(
+            attempt.billed for attempt in self.server.attempts if attempt.run == run
+        )
 
 
 def _no_sleep(seconds: float) -> None:
     raise AssertionError("no transaction has to wait for another in the simulation")
 
 
-def raise_later(world: World, problem: str) -> None:
-    """Notes a violation; raylab may catch what is raised where it was found."""
-    world.note(f"VIOLATION {problem}")
-    world.loop.errors.append(Violation(problem))
-
-
 def transaction_of(real: Any) -> Callable[..., Any]:
     """Returns `Database._once` with the crashes of the world around it."""
 
-    def once(database: Database, work: Callable[[Connection], Any], options: Any) -> Any:
+    def once(
+        database: Database, work: Callable[[Connection], Any], options: Any
+    ) -> Any:
         writes = options is database.dialect.writing
-        return World.current.transact(database, writes, lambda: real(database, work, options))
+        return World.current.transact(
+            database, writes, lambda: real(database, work, options)
+        )
 
     return once
