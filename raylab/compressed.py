@@ -46,21 +46,61 @@ BROKEN = (
 NotImplementedError for an unknown feature."""
 
 
-@contextmanager
-def named_errors(where: str) -> Generator[None]:
-    """Turns errors of broken input into a `DataError` that names it.
+class _SourceError(Exception):
+    """Carries an error of the disk or network through decompressors; never leaves this module."""
 
-    An `OSError` with a number is left alone: it is about the disk, not the content.
-    """
+
+@contextmanager
+def _named_errors(where: str) -> Generator[None]:
+    """Turns errors of broken content into a `DataError`, and leaves those of the source alone."""
     try:
         yield
+    except _SourceError as error:
+        raise cast(OSError, error.__cause__) from None
     except DataError:
         raise
     except (*BROKEN, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(f"{where}: broken: {reason}") from error
+
+
+class _Source(io.RawIOBase):
+    """A file that counts what is read of it, and tells its own errors from those of its content.
+
+    Attributes:
+        count: Bytes read.
+        most: Most bytes to read at once; None for any number.
+    """
+
+    def __init__(self, file: BinaryIO, where: str, most: int | None = None) -> None:
+        super().__init__()
+        self.count = 0
+        self.most = most
+        self._file, self._where = file, where
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        if whence == io.SEEK_SET and offset < 0:
+            raise ValueError("a position before its start")
+        return self._file.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        if self.most is not None and size > self.most:
+            raise over(self._where, "bytes in its table of contents", self.most)
+        try:
+            chunk = self._file.read(size)
+        except OSError as error:
+            raise _SourceError from error
+        self.count += len(chunk)
+        return chunk
 
 
 def unpacked(stream: BinaryIO, compression: Compression, where: str) -> BinaryIO:
@@ -83,27 +123,10 @@ def check_ratio(where: str, packed: int, size: int) -> None:
         raise over(where, f"bytes from {packed:,} compressed ones", most)
 
 
-class _Counted(io.RawIOBase):
-    """A stream that counts the bytes read from it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__()
-        self.count = 0
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        chunk = self._stream.read(size)
-        self.count += len(chunk)
-        return chunk
-
-
 class _Unpacked(io.RawIOBase):
     def __init__(self, stream: BinaryIO, compression: Compression, where: str) -> None:
         super().__init__()
-        self._packed = _Counted(stream)
+        self._packed = _Source(stream, where)
         self._stream: Any = pa.CompressedInputStream(self._packed, compression)
         self._where = where
         self._size = 0
@@ -112,7 +135,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with named_errors(self._where):
+        with _named_errors(self._where):
             chunk: bytes = self._stream.read(min(len(buffer), CHUNK))
         self._size += len(chunk)
         check_ratio(self._where, self._packed.count, self._size)
@@ -130,38 +153,15 @@ def opened_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
     Raises:
         DataError: It is no zip, or broken.
         LimitError: Its table of contents has more than `DIRECTORY_BYTES`.
+        OSError: It cannot be read.
     """
-    with named_errors(where):
-        archive = zipfile.ZipFile(cast(BinaryIO, _Directory(file, where)))
-    # From here on, members are read, which have limits of their own.
-    archive.fp = cast(Any, file)
+    # zipfile reads the table of contents at once; members have limits of their own.
+    source = _Source(file, where, DIRECTORY_BYTES)
+    with _named_errors(where):
+        archive = zipfile.ZipFile(cast(BinaryIO, source))
+    source.most = None
     with archive:
         yield archive
-
-
-class _Directory(io.RawIOBase):
-    """A zip while its table of contents is read, which zipfile reads at once."""
-
-    def __init__(self, file: BinaryIO, where: str) -> None:
-        super().__init__()
-        self._file, self._where = file, where
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def read(self, size: int = -1) -> bytes:
-        if size > DIRECTORY_BYTES:
-            raise over(self._where, "bytes in its table of contents", DIRECTORY_BYTES)
-        return self._file.read(size)
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int) -> bytes:
@@ -171,11 +171,12 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, m
         DataError: It is broken, encrypted, fails its checksum or has another size than declared,
             or its method is none of stored, deflate, bzip2 and Zstandard.
         LimitError: It has more than `most` bytes, declared or real, or expands too much.
+        OSError: It cannot be read.
     """
     if max(member.file_size, member.compress_size) > most:
         raise over(where, "bytes", most)
     check_ratio(where, member.compress_size, member.file_size)
-    with named_errors(where):
+    with _named_errors(where):
         content = read_all(_opened_member(archive, member, where), where, most)
     if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
         raise DataError(f"{where}: broken: it fails its checksum")

@@ -20,6 +20,7 @@ from raylab.config.compose import as_yaml, composed_values, config_groups, load_
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
 from raylab.log import JsonLines, log_line, structured
+from raylab.working_directory import refuse_keys
 
 Config = TypeVar("Config", bound=JobConfig)
 
@@ -129,6 +130,7 @@ def _run(
     if arguments.cfg:
         print(as_yaml(config), end="")
         return
+    refuse_keys(Path.cwd())
     run(config)
 
 

@@ -1,6 +1,7 @@
 """Files and directories on any filesystem that pyarrow opens, local ones included."""
 
 import contextlib
+import errno
 import io
 import os
 import platform
@@ -18,6 +19,7 @@ from urllib.parse import quote
 from pyarrow import ArrowException, fs
 
 from raylab.errors import ConfigError, DataError, RunError
+from raylab.object_storage import put_new
 
 OPENED_URIS = 256
 REQUEST_BYTES = 1 << 20
@@ -171,6 +173,29 @@ class Place:
         with self.replaced(durable) as file:
             file.write(content)
 
+    def create(self, content: bytes) -> bool:
+        """Writes the file durably unless it exists; returns False if it does.
+
+        Of processes that create a file at once one gets True, on a local disk and on S3. Other
+        filesystems have no way to write on a condition, so they are only looked at before.
+
+        Args:
+            content: The whole content.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        with self._errors_as("written", RunError):
+            if self.is_local:
+                return _linked(Path(self.path), content)
+            if self.filesystem.type_name == "s3":
+                self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
+                return put_new(self.uri, self.filesystem, self.path, content)
+        if self.exists():
+            return False
+        self.write(content)
+        return True
+
     @contextmanager
     def replaced(self, durable: bool = True) -> Generator[BinaryIO]:
         """Opens a new file that replaces this one when the block ends without an error.
@@ -184,6 +209,23 @@ class Place:
         write = _renamed(Path(self.path), durable) if self.is_local else self._uploaded()
         with self._errors_as("written", RunError), write as file:
             yield file
+
+    def sync(self, top: "Place") -> None:
+        """Waits until a local disk has stored the file, whoever wrote it; a missing one is skipped.
+
+        Args:
+            top: Directory above it; the names in it and below it are stored as well.
+
+        Raises:
+            RunError: The disk does not store it.
+        """
+        if not self.is_local:
+            return
+        file = Path(self.path)
+        above = [path for path in file.parents if path.is_relative_to(top.path)]
+        with self._errors_as("written", RunError), contextlib.suppress(FileNotFoundError):
+            for path in (file, *above):
+                _sync(path)
 
     @contextmanager
     def _uploaded(self) -> Generator[BinaryIO]:
@@ -244,9 +286,45 @@ def _reason(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+def is_temporary(name: str) -> bool:
+    """Returns True for the name of a file that is being written, or never was to its end."""
+    return name.startswith(".") and name.endswith(".tmp")
+
+
+def _linked(final: Path, content: bytes) -> bool:
+    temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with _renamed(temporary, durable=True) as file:
+            file.write(content)
+        try:
+            os.link(temporary, final)
+        except FileExistsError:
+            return False
+        except OSError:
+            # Some filesystems have no links. There a crash may leave a torn file.
+            return _opened_new(final, content)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync(final.parent)
+    return True
+
+
+def _opened_new(final: Path, content: bytes) -> bool:
+    try:
+        file = final.open("xb")
+    except FileExistsError:
+        return False
+    with file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(final.parent)
+    return True
+
+
 @contextmanager
 def _renamed(final: Path, durable: bool) -> Generator[BinaryIO]:
-    final.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(final.parent, durable)
     temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
@@ -255,6 +333,38 @@ def _renamed(final: Path, durable: bool) -> Generator[BinaryIO]:
             if durable:
                 os.fsync(file.fileno())
         temporary.replace(final)
+        if durable:
+            _sync(final.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def make_directory(path: Path, durable: bool = True) -> None:
+    """Creates a local directory and those above it, unless they exist.
+
+    Args:
+        path: The directory.
+        durable: Wait until the disk has stored the new names.
+
+    Raises:
+        OSError: It cannot be created.
+    """
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    if durable:
+        for place in missing:
+            _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    """Waits until the disk has stored a file, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some filesystems have nothing to store for a directory, and refuse.
+        if not (path.is_dir() and error.errno in (errno.EBADF, errno.EINVAL)):
+            raise
+    finally:
+        os.close(descriptor)

@@ -3,6 +3,7 @@
 All output goes through `log_line` and `log_tables`, except warnings of Python's logging.
 """
 
+import errno
 import io
 import json
 import logging
@@ -16,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 NO_TERMINAL_WIDTH = 120
+PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Failures to write that may pass."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -31,7 +34,7 @@ def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
     if structured():
         LOGGER.log(level, message, extra={"fields": fields})
     else:
-        print(message, file=sys.stderr if level >= logging.ERROR else None, flush=True)
+        _print(message, sys.stderr if level >= logging.ERROR else sys.stdout)
 
 
 def log_tables(*tables: Table, **fields: Any) -> None:
@@ -117,7 +120,7 @@ class JsonLines(logging.Handler):
             entry["exception"] = logging.Formatter().formatException(record.exc_info)
         stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
         own = stream.behind if isinstance(stream, _Strays) else stream
-        print(_json(entry), file=own, flush=True)
+        _print(_json(entry), own)
 
 
 class _Strays(io.TextIOBase):
@@ -144,6 +147,16 @@ class _Strays(io.TextIOBase):
 
     def fileno(self) -> int:
         return self.behind.fileno()
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """Prints a line at once, or on a full disk with a later one; the end of the process tells."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError as error:
+        # Python keeps what it could not write, and writes it before all else.
+        if error.errno not in PASSING:
+            raise
 
 
 def _active() -> list[JsonLines]:

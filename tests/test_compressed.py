@@ -1,11 +1,7 @@
 import io
 import struct
 import zipfile
-import zlib
-from collections.abc import Callable
-from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from raylab.compressed import (
@@ -19,6 +15,7 @@ from raylab.compressed import (
 )
 from raylab.errors import DataError, LimitError
 from tests.memory import MIB, memory
+from tests.zips import PACK, member_zip, packed, zip_of
 
 TEXT = b"some text, " * 1000
 
@@ -29,49 +26,9 @@ COMPRESSIONS: tuple[Compression, ...] = ("gzip", "bz2", "zstd", "lz4")
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, ZSTANDARD)
 
 
-def packed(compression: Compression, content: bytes) -> bytes:
-    with pa.BufferOutputStream() as sink:
-        with pa.CompressedOutputStream(sink, compression) as stream:
-            stream.write(content)
-        return sink.getvalue().to_pybytes()
-
-
 def bomb(compression: Compression) -> bytes:
     """2 GiB of zeros."""
     return packed(compression, bytes(16 * MIB)) * 128
-
-
-def deflated(content: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
-    return packer.compress(content) + packer.flush()
-
-
-PACK: dict[int, Callable[[bytes], bytes]] = {
-    zipfile.ZIP_STORED: bytes,
-    zipfile.ZIP_DEFLATED: deflated,
-    zipfile.ZIP_BZIP2: partial(packed, "bz2"),
-    ZSTANDARD: partial(packed, "zstd"),
-}
-
-
-def zipped(method: int, content: bytes, **declared: int) -> io.BytesIO:
-    """A zip of one member, whose declared sizes may be wrong."""
-    return member_zip(method, PACK[method](content), content, **declared)
-
-
-def member_zip(method: int, data: bytes, content: bytes, **declared: int) -> io.BytesIO:
-    sizes = {"size": len(content), "crc": zlib.crc32(content), "packed": len(data)} | declared
-    fields = (method, 0, 0, sizes["crc"], sizes["packed"], sizes["size"], 1, 0)
-    local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 63, sizes.get("flags", 0), *fields)
-    central = struct.pack(
-        "<4sHHHHHHIIIHHHHHII",
-        *(b"PK\1\2", 63, 63, sizes.get("flags", 0)),
-        *fields,
-        *(0, 0, 0, 0, 0),
-    )
-    start = len(local) + 1 + len(data)
-    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, 1, 1, len(central) + 1, start, 0)
-    return io.BytesIO(local + b"a" + data + central + b"a" + end)
 
 
 def read_zip(file: io.BytesIO, most: int = MIB) -> bytes:
@@ -114,45 +71,45 @@ def test_a_stream_that_expands_too_much_ends_within_little_memory(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_members_are_read_by_every_method(method: int) -> None:
-    assert read_zip(zipped(method, TEXT)) == TEXT
+    assert read_zip(zip_of(method, TEXT)) == TEXT
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("declared", [{"size": 9}, {"size": 1 << 19}, {"crc": 1}])
 def test_a_member_that_lies_is_refused(method: int, declared: dict[str, int]) -> None:
     with pytest.raises(DataError, match=r"^x\.zip:a: broken: "):
-        read_zip(zipped(method, TEXT, **declared))
+        read_zip(zip_of(method, TEXT, **declared))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_large_member_is_refused_by_its_declared_size(method: int) -> None:
     with pytest.raises(LimitError, match="more than 1,048,576 bytes"):
-        read_zip(zipped(method, b"", size=MIB + 1))
+        read_zip(zip_of(method, b"", size=MIB + 1))
 
 
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_a_bomb_that_declares_little_is_refused_within_little_memory(method: int) -> None:
-    file = member_zip(method, PACK[method](bytes(64 * MIB)), b"", size=1000)
+    file = member_zip(method, PACK[method](bytes(64 * MIB)), size=1000)
     with memory(32 * MIB), pytest.raises(DataError, match=r"x\.zip:a: "):
         read_zip(file)
 
 
 @pytest.mark.parametrize("method", METHODS[1:])
 def test_a_bomb_that_declares_its_size_is_refused_by_its_ratio(method: int) -> None:
-    file = member_zip(method, b"0" * 1000, b"", size=RATIO_FREE + 1)
+    file = member_zip(method, b"0" * 1000, size=RATIO_FREE + 1)
     with pytest.raises(LimitError, match="bytes from 1,000 compressed ones"):
         read_zip(file, most=1 << 40)
 
 
 def test_a_method_that_is_not_read_is_named() -> None:
     with pytest.raises(DataError, match="zip method 14 is not read: write it with deflate"):
-        read_zip(member_zip(zipfile.ZIP_LZMA, TEXT, TEXT))
+        read_zip(member_zip(zipfile.ZIP_LZMA, TEXT))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_encrypted_member_is_refused(method: int) -> None:
     with pytest.raises(DataError, match="encrypted"):
-        read_zip(zipped(method, TEXT, flags=1))
+        read_zip(zip_of(method, TEXT, flags=1))
 
 
 def test_a_long_table_of_contents_is_refused_before_it_is_read() -> None:

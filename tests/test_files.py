@@ -4,8 +4,10 @@ What a loader reads from object storage is compared with what it reads from disk
 """
 
 import bz2
+import errno
 import json
 import os
+import stat
 import zipfile
 from collections.abc import Callable
 from importlib import resources
@@ -76,6 +78,87 @@ def test_a_link_to_a_directory_above_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "tasks" / "up").symlink_to(tmp_path)
     found = Place.at(tmp_path).files("**/tasks/*.json")
     assert [file.path for file in found] == [f"{tmp_path}/tasks/a.json"]
+
+
+# Stored by the disk
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that the disk was waited for, in order."""
+    paths: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded(descriptor: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def renamed(source: Path, target: Path) -> None:
+        replace(source, target)
+        # A descriptor of the new file had the old name when it was stored.
+        paths[:] = [str(target) if path == str(source) else path for path in paths]
+        paths.append("renamed")
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    monkeypatch.setattr(Path, "replace", renamed)
+    return paths
+
+
+def test_a_durable_write_stores_the_file_then_its_name(tmp_path: Path, stored: list[str]) -> None:
+    (Place.at(tmp_path) / "a").write(b"x")
+    assert stored == [f"{tmp_path}/a", "renamed", str(tmp_path)]
+
+
+def test_the_names_of_new_directories_are_stored(tmp_path: Path, stored: list[str]) -> None:
+    (Place.at(tmp_path) / "runs/r/scores/a").write(b"x")
+    directories = {str(tmp_path), f"{tmp_path}/runs", f"{tmp_path}/runs/r"}
+    assert set(stored[:3]) == directories
+    assert stored[3:] == [f"{tmp_path}/runs/r/scores/a", "renamed", f"{tmp_path}/runs/r/scores"]
+
+
+def test_a_write_that_is_not_durable_waits_for_nothing(tmp_path: Path, stored: list[str]) -> None:
+    (Place.at(tmp_path) / "cache/a").write(b"x", durable=False)
+    assert stored == ["renamed"]
+
+
+def test_files_of_others_are_stored_with_their_directories(
+    tmp_path: Path, stored: list[str]
+) -> None:
+    run = Place.at(tmp_path) / "run"
+    file = run / "checkpoints/epoch-0001/checkpoint.ckpt"
+    os.makedirs(file.parent.path)
+    Path(file.path).write_bytes(b"x")
+    file.sync(top=run)
+    (run / "checkpoints/removed").sync(top=run)
+    assert stored == [file.path, file.parent.path, file.parent.parent.path, run.path]
+
+
+@pytest.mark.parametrize("refused", [errno.EINVAL, errno.EBADF])
+def test_a_filesystem_that_cannot_store_directories_is_used_all_the_same(
+    refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(refused, os.strerror(refused))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    (Place.at(tmp_path) / "new/a").write(b"x")
+    assert (tmp_path / "new/a").read_bytes() == b"x"
+
+
+def test_a_directory_that_is_not_stored_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(RunError, match=f"^{tmp_path}/a cannot be written: Input/output error"):
+        (Place.at(tmp_path) / "a").write(b"x")
 
 
 # On object storage

@@ -1,8 +1,9 @@
 """The import direction of the house.
 
 jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
--> {codebook, llm, archive, runs, entrypoint} -> config -> {files, compressed} -> bounded
--> {errors, log, grid_metrics}
+-> {codebook, llm, archive, runs, entrypoint} -> config
+-> {files, compressed, working_directory} -> bounded
+-> {errors, log, background, grid_metrics, object_storage}
 """
 
 import ast
@@ -19,9 +20,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
-    {"errors", "log", "grid_metrics"},
+    {"errors", "log", "background", "grid_metrics", "object_storage"},
     {"bounded"},
-    {"files", "compressed"},
+    {"files", "compressed", "working_directory"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint"},
     {"codebook"},

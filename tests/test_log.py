@@ -1,15 +1,19 @@
 """What is told, as text and as JSON lines."""
 
 import contextlib
+import errno
 import io
 import json
 import logging
+import os
 import sys
 import threading
 import warnings
 from datetime import UTC, datetime, timedelta
 from logging.handlers import QueueHandler
+from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 from rich.table import Table
@@ -133,3 +137,46 @@ def test_what_is_no_text_for_utf_8_is_escaped(capsys: pytest.CaptureFixture[str]
     assert text.isascii()
     line = json.loads(text)
     assert (line["message"], line["when"]) == ("half \ud800", "2026-01-02 00:00:00+00:00")
+
+
+@pytest.mark.parametrize("log", ["text", "json"])
+def test_a_line_that_a_full_disk_refuses_ends_nothing(
+    log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # /dev/full refuses every write as a full disk does.
+    full = open("/dev/full", "w")
+    monkeypatch.setattr(sys, "stdout", full)
+    with told_in_json("train") if log == "json" else contextlib.nullcontext():
+        log_line("epoch 1")
+        log_line("epoch 2")
+    # What is still not written is an error when the process flushes its output at the end.
+    with pytest.raises(OSError, match="No space left"):
+        full.close()
+
+
+def test_a_line_waits_for_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Disk(io.FileIO):
+        full = True
+
+        def write(self, data: Any, /) -> int:
+            if self.full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(data)
+
+    disk = Disk(tmp_path / "log", "w")
+    with io.TextIOWrapper(io.BufferedWriter(disk)) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        log_line("epoch 1")
+        disk.full = False
+        log_line("epoch 2")
+    assert (tmp_path / "log").read_text() == "epoch 1\nepoch 2\n"
+
+
+def test_a_reader_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    monkeypatch.setattr(sys, "stdout", open(write, "w", buffering=1))
+    with pytest.raises(BrokenPipeError):
+        log_line("epoch 1")
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.close()

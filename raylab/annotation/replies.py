@@ -36,8 +36,8 @@ LABELLED_SCORE = re.compile(r"\bscore\b[^\w.\-]{0,12}(?:is |of )?(-?\d[\d.]*)", 
 LISTED_ISSUES = re.compile(
     r"\bissues?\b[\"'*\s]{0,8}:[*\s]{0,8}\[?([^\].;\n]{0,200})", re.IGNORECASE
 )
-SCORE = re.compile(r"\s*([0-9]{1,3})(?:\.0*)?\s*(?:/\s*100|%)?\s*")
-SCORE_OF_100 = re.compile(r"(-?\d[\d.]*)\s*/\s*100\b")
+SCORE = re.compile(r"([0-9]{1,3})(?:\.0*+)?\s*+(?:/\s*+100|%)?")
+SCORE_OF_100 = re.compile(r"(-?(?<!\d)\d[\d.]{0,20})\s{0,8}/\s{0,8}100\b")
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def _score_of(value: object, repairs: list[str]) -> int:
     """Returns an integer from 0 to 100; not clamped, because 850 may mean 8.5 or 85."""
     if isinstance(value, int) and not isinstance(value, bool):
         number = value
-    elif found := SCORE.fullmatch(value if isinstance(value, str) else dump(value)):
+    elif found := SCORE.fullmatch(value.strip() if isinstance(value, str) else dump(value)):
         number = int(found[1])
         repairs.append(f"score {quoted(value)} read as {number}")
     else:

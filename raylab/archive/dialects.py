@@ -16,6 +16,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from raylab.errors import ArchiveError
+from raylab.files import make_directory
 
 SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 OTHER_FILE = "give archive= a file in a directory that you may write"
@@ -212,7 +213,7 @@ class SqliteDialect(DatabaseDialect):
                     raise ArchiveError(
                         f"there is no archive {file}: check the path, or make one first"
                     )
-                file.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(file.parent)
             elif not file.is_file():
                 raise ArchiveError(f"archive {file} is no regular file: {OTHER_FILE}")
         except OSError as error:
@@ -259,6 +260,9 @@ class PostgresDialect(DatabaseDialect):
         "SET statement_timeout = '300s'",
         # A hanging writer loses its locks after this time.
         "SET idle_in_transaction_session_timeout = '30s'",
+        # A database may let a commit return before it is on disk; stronger settings stay.
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'",
     )
     LOCK_TIMEOUT = "55P03"
     TRANSIENT = frozenset({"25P03", "53300", LOCK_TIMEOUT, "57P01", "57P02", "57P03"})

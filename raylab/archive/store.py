@@ -21,9 +21,9 @@ from raylab.archive.queries import chunks
 from raylab.archive.records import CallRow, ChainProblem, RunRow
 from raylab.archive.rows import AnyRow, call_row, call_values, run_row
 from raylab.archive.run import RunArchive
-from raylab.archive.tables import CALLS, PROMPTS, RUNS
+from raylab.archive.tables import CALLS, PROMPTS, RUNS, utc_text
 from raylab.archive.verification import verify_chains
-from raylab.config.schema import differences
+from raylab.config.schema import conflicts
 from raylab.errors import ArchiveError
 
 PATIENCE_SECONDS = 60.0
@@ -127,10 +127,10 @@ class Archive:
             config: Configuration as JSON values, without its placement and speed.
             versions: Versions of what it runs with; `protocol` and `taxonomy` are also columns.
                 Those of the first start are kept.
-            uid: Id of the run in its record; that of the first start is kept.
+            uid: Id of the run in its record; None if it has none.
 
         Raises:
-            ArchiveError: The name is taken by a run of another configuration.
+            ArchiveError: The name is taken by another run, or by one of another configuration.
         """
         texts = {"config": canonical(dict(config)), "versions": canonical(dict(versions))}
         columns = {key: str(versions.get(key) or "") for key in ("protocol", "taxonomy")}
@@ -142,7 +142,7 @@ class Archive:
         def work(connection: Connection) -> None:
             connection.execute(self._database.dialect.insert_new(RUNS), new)
             row = connection.execute(select(RUNS).where(RUNS.c.name == name)).one()
-            self._refuse_other_work(row, texts["config"])
+            self._refuse_other_work(row, texts["config"], uid)
             if row.versions != texts["versions"]:
                 LOGGER.info("run %s continues with other versions than it started with", name)
             connection.execute(update(RUNS).where(RUNS.c.id == row.id).values(finished=None))
@@ -216,11 +216,15 @@ class Archive:
             statement = self._database.dialect.insert_new(table)
             self._database.write(lambda connection: connection.execute(statement, rows))
 
-    def _refuse_other_work(self, row: AnyRow, config: str) -> None:
-        if row.config == config:
-            return
-        differing = differences(json.loads(row.config), json.loads(config))
-        raise ArchiveError(
-            f"archive {self.place} has a run {row.name} of another configuration:"
-            f"{differing}\nset these as the run has them, or choose another name="
-        )
+    def _refuse_other_work(self, row: AnyRow, config: str, uid: str | None) -> None:
+        if None not in (row.uid, uid) and row.uid != uid:
+            raise ArchiveError(
+                f"archive {self.place} has another run of the name {row.name}, started "
+                f"{utc_text(row.started)}: choose another name= or another archive="
+            )
+        # Earlier raylabs kept fewer values, so what the archive lacks is no difference.
+        if differing := conflicts(json.loads(row.config), json.loads(config)):
+            raise ArchiveError(
+                f"archive {self.place} has a run {row.name} of another configuration:"
+                f"{differing}\nset these as the run has them, or choose another name="
+            )

@@ -4,8 +4,8 @@ import contextlib
 import os
 import statistics
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from raylab.annotation.cases import read_cases
 from raylab.annotation.sources import select_cases
 from raylab.annotation.worker import chunks_of
 from raylab.archive.store import Archive
+from raylab.background import running
 from raylab.benchmarks.bare_calls import bare_seconds, protocol_calls
 from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, chat_server, write_cases
 from raylab.benchmarks.figures import local_directory, timed, told
@@ -128,7 +129,7 @@ def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
         pool = stack.enter_context(Pool(annotation, name, location, None))
         warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
         drive(pool, warm_up, AnnotationProgress(WARM_UP_CASES))
-        memory = stack.enter_context(_Memory())
+        memory = stack.enter_context(_Memory().sampled())
         progress = AnnotationProgress(total)
         seconds, _ = timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
         statuses = archive.run(name).counts()
@@ -151,15 +152,11 @@ class _Memory:
     def __init__(self) -> None:
         self.most = 0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> "_Memory":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
+    @contextmanager
+    def sampled(self) -> Generator["_Memory"]:
+        with running(self._watch, stop=self._over.set):
+            yield self
 
     def _watch(self) -> None:
         while not self._over.wait(1.0):
@@ -171,9 +168,9 @@ def _resident_bytes() -> int:
     total = 0
     for process in (own := psutil.Process(), *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process == own or process.cmdline()[0].startswith(
-                ("ray::Annotator", "ray::ArchiveWriter")
-            ):
+            # A process that ends has no command line any more.
+            command = "".join(process.cmdline()[:1])
+            if process == own or command.startswith(("ray::Annotator", "ray::ArchiveWriter")):
                 total += process.memory_full_info().uss
     return total
 

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import ray
@@ -14,6 +15,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raylab.background import Listeners, running
 from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
@@ -82,30 +84,34 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
 @contextmanager
 def _watched_nodes() -> Generator[None]:
     over = threading.Event()
-    thread = threading.Thread(target=_tell_losses, args=(over,), daemon=True)
-    thread.start()
-    try:
+    with running(partial(_tell_losses, over), stop=over.set):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _tell_losses(over: threading.Event) -> None:
-    alive: set[str] = set()
-    while True:
+    watch = Listeners({"nodes of the cluster": _NodeWatch().look})
+    watch.tell(None)
+    while not over.wait(WATCH_SECONDS):
+        watch.tell(None)
+
+
+class _NodeWatch:
+    """Log of the nodes that are lost between two looks."""
+
+    def __init__(self) -> None:
+        self._alive: set[str] = set()
+
+    def look(self, _: None) -> None:
         nodes = _all_nodes()
         for node in nodes:
-            if node.id in alive and not node.alive and node.death_reason != REMOVED_IDLE:
+            if node.id in self._alive and not node.alive and node.death_reason != REMOVED_IDLE:
                 log_line(
                     f"node {node.address} is lost ({node.death_message}): its work continues "
                     "elsewhere from what is stored",
                     logging.WARNING,
                     node=node.address,
                 )
-        alive = {node.id for node in nodes if node.alive}
-        if over.wait(WATCH_SECONDS):
-            return
+        self._alive = {node.id for node in nodes if node.alive}
 
 
 def require_kept(run: Run) -> None:

@@ -2,22 +2,23 @@
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import ray
 import ray.train
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.queue import Empty, Queue
 
-from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, load_weights
+from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, checkpoint_path, load_weights
 from raylab.arc.models.base import build_model
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.trained_models import fetch_checkpoint
+from raylab.background import Listeners, running
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
 from raylab.cluster.train_entry import SETTINGS, work
@@ -36,7 +37,7 @@ from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
 from raylab.report.tables import comparison_table, group_table
-from raylab.report.tensorboard import TensorBoard
+from raylab.report.tensorboard import TENSORBOARD_DIRECTORY, TensorBoard
 from raylab.runs.run import Run
 
 try:
@@ -84,7 +85,7 @@ def train(config: TrainConfig) -> None:
     )
 
 
-EpochListener = Callable[[TrainingMetrics], None]
+EpochListener = Callable[[TrainingMetrics], object]
 """Callback that gets a run's metrics after each epoch that is safely stored."""
 
 
@@ -102,7 +103,8 @@ def fit(
     Args:
         config: configuration of the training.
         run: run of the training.
-        on_epoch: callback, called on a separate thread.
+        on_epoch: callback, called on a separate thread; if it fails, it is called again after the
+            next epoch or at the end.
         within: run of the job, if the training is a part of one; it labels Ray's metrics.
 
     Raises:
@@ -177,24 +179,25 @@ def _start(config: TrainConfig) -> Checkpoint | None:
 def _listener(
     config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> Generator[Queue]:
-    """Yields a queue whose messages the driver logs, records and writes into the run."""
+    """Yields a queue whose messages the driver logs, records and writes into the run.
+
+    Raises:
+        RunError: a file of the run could not be written after any epoch, nor at the end.
+    """
     queue = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": this_node()})
-    arguments = (queue, config, run, on_epoch, meters)
-    thread = threading.Thread(target=_listen, args=arguments, daemon=True)
-    thread.start()
     try:
-        yield queue
+        listen = partial(_listen, queue, config, run, on_epoch, meters)
+        with running(listen, stop=partial(queue.put, None)):
+            yield queue
     finally:
-        queue.put(None)
-        thread.join()
         queue.shutdown()
 
 
 def _listen(
     queue: Queue, config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> None:
-    curves = TensorBoard(run)
-    training, epochs = run.name, config.training.epochs
+    training = run.name
+    listeners = _epoch_listeners(config, run, on_epoch, meters)
     while (message := _next(queue)) is not None:
         match message:
             case logging.LogRecord():
@@ -206,19 +209,41 @@ def _listen(
                 text = f"worker {rank} failed ({reason})"
                 log_line(text, logging.WARNING, training=training, worker=rank)
             case TrainingMetrics():
-                last = message.last
-                row = last.row()
-                run.write_record(message)
-                curves.add(last)
-                log_line(epoch_line(last, epochs), training=training, epochs=epochs, **row)
-                meters.set(EPOCH, last.epoch, training=training)
-                meters.set(OBJECTIVE, row[config.training.monitor], training=training)
-                meters.set(SAMPLES, last.samples_per_second, training=training)
-                if on_epoch is not None:
-                    on_epoch(message)
+                listeners.tell(message)
             case _:
                 raise TypeError(f"no message of a training: {message}")
-    curves.close()
+    listeners.finish()
+
+
+def _epoch_listeners(
+    config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
+) -> Listeners[TrainingMetrics]:
+    """Returns what is done after each epoch, in order."""
+    curves, training = TensorBoard(run), run.name
+
+    def store_checkpoints(metrics: TrainingMetrics) -> None:
+        # Ray leaves it to the system when the disk stores what it has written.
+        for checkpoint in {metrics.best.checkpoint, checkpoint_path(metrics.last.epoch)}:
+            (run / checkpoint).sync(top=run)
+
+    def tell(metrics: TrainingMetrics) -> None:
+        last = metrics.last
+        row = last.row()
+        line = epoch_line(last, config.training.epochs)
+        log_line(line, training=training, epochs=config.training.epochs, **row)
+        meters.set(EPOCH, last.epoch, training=training)
+        meters.set(OBJECTIVE, row[config.training.monitor], training=training)
+        meters.set(SAMPLES, last.samples_per_second, training=training)
+
+    listeners: dict[str, EpochListener] = {
+        CHECKPOINTS: store_checkpoints,
+        TrainingMetrics.file: run.write_record,
+        TENSORBOARD_DIRECTORY: lambda metrics: curves.write(metrics.last),
+        "progress": tell,
+    }
+    if on_epoch is not None:
+        listeners["report"] = on_epoch
+    return Listeners(listeners)
 
 
 def _next(queue: Queue) -> Any:
@@ -227,8 +252,15 @@ def _next(queue: Queue) -> Any:
         try:
             return queue.get(timeout=SILENT_SECONDS)
         except Empty:
-            free, total = ray.available_resources(), ray.cluster_resources()
             log_line(
                 f"no sign of the workers for {SILENT_SECONDS:g} s: they start, validate, or wait "
-                f"for a place ({free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free)"
+                f"for a place ({_free_cpus()})"
             )
+
+
+def _free_cpus() -> str:
+    try:
+        free, total = ray.available_resources(), ray.cluster_resources()
+    except RayError as error:
+        return f"Ray does not tell which CPUs are free: {error}"
+    return f"{free.get('CPU', 0):g} of {total.get('CPU', 0):g} CPUs are free"

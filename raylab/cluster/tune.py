@@ -181,13 +181,13 @@ def _trial(values: dict[str, Any], *, config: TuneConfig, uri: str) -> None:
     """Runs one trial, in its own process, as a training run below the sweep's.
 
     A trial that cannot be trained reports the reason as its result and is not retried. A trial that
-    lost its workers is retried, and goes on from its last checkpoint.
+    lost its workers or could not write its run is retried, and goes on from its last checkpoint.
     """
     drawn = cast("Drawn", values[DRAWN])
     name, origin = segment(ray.tune.get_context().get_trial_id(), drawn, _pointer())
     try:
         _train_trial(config, drawn, uri, name, origin)
-    except WorkersLostError:
+    except (WorkersLostError, RunError):
         raise
     except (RaylabError, ValidationError) as error:
         failure = TrialFailure(kind=type(error).__name__, message=str(error))

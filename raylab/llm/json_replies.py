@@ -9,11 +9,16 @@ from typing import Any, cast
 JsonObject = dict[str, Any]
 
 OBJECTS_TRIED = 200
-"""Places in a reply that are tried as the start of a JSON object."""
+"""Places in a text that are tried as the start of a JSON object."""
+PASSES = 4
+"""How often a text is read in all these tries together; most of them end after a few characters."""
+DEEPEST = 64
+"""Deepest nesting of a JSON object that is read."""
 QUOTED = 60
 """Longest quotation of a value, in characters."""
-ASIDE = re.compile(r"<(?P<name>think|thinking|reasoning)>|<(?P<fence>\w+ id=[0-9a-f]{8})>")
-"""The start of text that is no part of an answer: thoughts, or a copy of fenced material."""
+ASIDE = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning|(?P<fence>\w+ id=[0-9a-f]{8}))>")
+"""Start or end of text that is no part of an answer: thoughts, or a copy of fenced material."""
+JSON_OBJECT = re.compile(r'\{\s*"')
 LONE_OR_NUL = re.compile("[\ud800-\udfff\0]")
 
 
@@ -43,7 +48,8 @@ def find_object(
         answer = _drop_asides(text)
         if answer != text:
             repairs.append("thoughts or quoted material ignored")
-        found = [one for one in _objects(decoder, answer) if set(keys) & one.keys()]
+        objects = (one for _, _, one in json_objects(answer, decoder))
+        found = [one for one in objects if set(keys) & one.keys()]
         if any(one != found[0] for one in found):
             raise UnreadableError(f"it holds {len(found)} JSON objects that differ")
         if found:
@@ -60,21 +66,44 @@ def _decode(decoder: json.JSONDecoder, text: str) -> JsonObject | None:
         whole = decoder.decode(text)
     except (ValueError, RecursionError):
         return None
-    return cast(JsonObject, whole) if isinstance(whole, dict) else None
+    return cast(JsonObject, whole) if isinstance(whole, dict) and not _is_deep(whole) else None
 
 
-def _objects(decoder: json.JSONDecoder, text: str) -> Iterator[JsonObject]:
-    start = text.find("{")
-    for _ in range(OBJECTS_TRIED):
-        if start < 0:
+def json_objects(text: str, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, JsonObject]]:
+    """Yields the JSON objects in a text with their starts and ends, in time linear in its length.
+
+    Objects that nest deeper than `DEEPEST` are left out.
+    """
+    left, tries, end = PASSES * len(text), OBJECTS_TRIED, 0
+    for opening in JSON_OBJECT.finditer(text):
+        start = opening.start()
+        if start < end:
+            continue
+        if left <= 0 or tries == 0:
             return
+        tries -= 1
         try:
             found, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = start + 1
-        else:
-            yield cast(JsonObject, found)
-        start = text.find("{", end)
+        except RecursionError:
+            return
+        except ValueError as error:
+            left -= getattr(error, "pos", len(text)) - start
+            continue
+        if not _is_deep(found):
+            yield start, end, cast(JsonObject, found)
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inner(outer)]
+    return bool(level)
+
+
+def _inner(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast(JsonObject, value).values()
+    return cast(list[object], value) if isinstance(value, list) else ()
 
 
 def _without_doubles(pairs: list[tuple[str, Any]], twice: set[str]) -> JsonObject:
@@ -88,18 +117,17 @@ def _without_doubles(pairs: list[tuple[str, Any]], twice: set[str]) -> JsonObjec
 
 def _drop_asides(text: str) -> str:
     """Returns the text without thoughts, finished or not, and copies of fenced material."""
-    kept, place, unclosed = list[str](), 0, set[str]()
-    for opening in ASIDE.finditer(text):
-        closing = f"</{opening['name'] or opening['fence']}>"
-        if opening.start() < place or closing in unclosed:
-            continue
-        end = text.find(closing, opening.end())
-        if end < 0 and opening["fence"]:
-            unclosed.add(closing)
-            continue
-        kept.append(text[place : opening.start()])
-        place = end + len(closing) if end >= 0 else len(text)
-    return "".join([*kept, text[place:]])
+    tags = list(ASIDE.finditer(text))
+    closed = {tag["name"]: tag.start() for tag in tags if tag["end"]}
+    kept, place, inside = list[str](), 0, None
+    for tag in tags:
+        if tag["end"]:
+            if tag["name"] == inside:
+                place, inside = tag.end(), None
+        elif inside is None and (not tag["fence"] or closed.get(tag["name"], -1) > tag.start()):
+            kept.append(text[place : tag.start()])
+            inside = tag["name"]
+    return "".join(kept if inside else [*kept, text[place:]])
 
 
 def quoted(value: object) -> str:

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 
 import msgspec
 
+from raylab.bounded import read_all
 from raylab.errors import DataError, RunError
 from raylab.files import Place
 from raylab.quality.trees import Unit
 
 CACHE_DIRECTORY = ".score-cache"
-CACHE_FORMAT = 1
+CACHE_FORMAT = 2
 """Format in the name of a cache file, so that no other version reads it."""
+CACHE_BYTES = 1 << 28
+"""Longest file of the cache that is read: two million entries."""
+DIGEST_BYTES = 32
 SHARDS = 64
 """Number of files of the score cache; units that share one are read by one task."""
 
@@ -38,8 +42,22 @@ def by_shard(units: Sequence[Unit]) -> dict[int, list[Unit]]:
     return shards
 
 
+def known_outcome(entry: Entry | None, size: int, changed: int) -> float | str | None:
+    """Returns the outcome that an entry keeps for a file of this size and time of change.
+
+    None if there is no entry, it is of another size or time, or its accuracy is not in [0, 1].
+    """
+    if entry is None or entry[:2] != (size, changed):
+        return None
+    outcome = entry[2]
+    return outcome if isinstance(outcome, str) or 0.0 <= outcome <= 1.0 else None
+
+
 class CacheFile:
-    """A file of the score cache. Failing to read or write it is not an error."""
+    """A file of the score cache: a hash, and the entries that it is of.
+
+    Failing to read or write it is not an error: the scores are read again.
+    """
 
     def __init__(self, storage: str, shard: int) -> None:
         """Locates the file with this number in the storage."""
@@ -47,16 +65,25 @@ class CacheFile:
         self._file = Place.at(storage) / CACHE_DIRECTORY / name
 
     def read(self) -> dict[str, Entries]:
-        """Reads the entries by unit; none if the file is absent or unusable."""
+        """Reads the entries by unit; none if the file is absent, damaged or too large."""
         try:
-            return msgspec.msgpack.decode(self._file.read(), type=dict[str, Entries])
-        except (DataError, msgspec.MsgspecError):
+            with self._file.opened() as stream:
+                content = read_all(stream, str(self._file), CACHE_BYTES)
+            if _digest(content[DIGEST_BYTES:]) != content[:DIGEST_BYTES]:
+                return {}
+            return msgspec.msgpack.decode(content[DIGEST_BYTES:], type=dict[str, Entries])
+        except (DataError, OSError, msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             return {}
 
     def write(self, entries: dict[str, Entries]) -> None:
         """Writes the entries by unit; a failure only causes a warning."""
         try:
+            content = msgspec.msgpack.encode(entries)
             # Atomic, because another run may be reading it. Not durable: a torn file is ignored.
-            self._file.write(msgspec.msgpack.encode(entries), durable=False)
+            self._file.write(_digest(content) + content, durable=False)
         except (RunError, UnicodeEncodeError) as error:
             LOGGER.warning("score cache: %s", error)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()

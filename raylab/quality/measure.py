@@ -1,5 +1,6 @@
 """The metrics of a benchmark with their intervals, from the sums of its score tree."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -147,11 +148,7 @@ def _table(scores: TreeScores, config: QualityConfig) -> _Table:
             found[unit.unit.generation] = unit
     for model, found in usable.items():
         if not found:
-            reasons = [f for unit in scores.units if unit.unit.model == model for f in unit.listed]
-            raise DataError(
-                f"model {model} of {location} has no usable score file{_named(reasons)}; add its "
-                "scores or remove the directory"
-            )
+            raise _unusable(model, [unit for unit in scores.units if unit.unit.model == model])
     models = tuple(usable)
     generations = _common_generations(usable, location, config)
     rows = [[usable[m][g] for g in generations] for m in models]
@@ -161,6 +158,19 @@ def _table(scores: TreeScores, config: QualityConfig) -> _Table:
         np.array([[unit.total / unit.count for unit in row] for row in rows]),
         _replicates_first([[unit.weighted for unit in row] for row in rows]),
         _replicates_first([[unit.weights for unit in row] for row in rows]),
+    )
+
+
+def _unusable(model: str, units: Sequence[UnitScores]) -> DataError:
+    """Returns the error for a model without a usable file: what there is, and why not used."""
+    reasons = sum((unit.reasons for unit in units), Counter[str]())
+    counts = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    hidden = sum(unit.hidden for unit in units)
+    return DataError(
+        f"model {model} of {units[0].unit.location} has no usable score file: "
+        f"{reasons.total()} left out{counts and f' ({counts})'}, {hidden} hidden by a name that "
+        f"starts with a dot{_named([file for unit in units for file in unit.listed])}; add its "
+        "scores or remove the directory"
     )
 
 

@@ -3,23 +3,26 @@
 The files of a unit are listed by the task that reads them, which returns only sums.
 """
 
+import errno
 import io
 import math
 import os
 import platform
 import posixpath
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from pyarrow import fs
 
+from raylab.bounded import Bound
 from raylab.errors import DataError
 from raylab.files import Place
-from raylab.quality.cache import CacheFile, Entry, by_shard, cache_key
+from raylab.quality.cache import CacheFile, Entry, by_shard, cache_key, known_outcome
 from raylab.quality.record import SkippedFile
 from raylab.quality.trees import Unit, is_visible
 from raylab.quality.weights import chunk_weights
@@ -36,9 +39,45 @@ TASKS_PER_CPU = 4
 UNITS_PER_TASK = 64
 """Most units per task, so that large trees show progress."""
 
+LISTED_REASONS = 20
+"""Most kinds of reasons of a unit that are counted apart."""
+MOST_ENTRIES = 2_000_000
+"""Most entries of a unit's directories; links can multiply a few of them without end."""
+MOST_DEPTH = 100
+"""Most directories within each other."""
+OF_THE_FILE = frozenset(
+    {
+        errno.EACCES,
+        errno.EINVAL,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENODEV,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.ENXIO,
+        errno.EPERM,
+    }
+)
+"""Errors that are about one file and stay; others may pass, and end the reading."""
+
 Array = NDArray[np.float64]
-File = tuple[str, int, int]
-"""Path below the unit's directory, size, and time of change in ns."""
+
+
+class _File(NamedTuple):
+    """A score file, or something in its place.
+
+    Attributes:
+        name: Path below the unit's directory.
+        size: Bytes.
+        changed: Time of change in ns.
+        fault: The reason why it cannot even be opened; empty if it can.
+    """
+
+    name: str
+    size: int
+    changed: int
+    fault: str = ""
 
 
 @dataclass
@@ -52,7 +91,9 @@ class UnitScores:
         read: Number of files opened.
         cached: Number of files known from the cache.
         skipped: Number of files that cannot be used.
-        listed: The first of these by path.
+        hidden: Number of score files and directories whose names hide them.
+        reasons: Number of the skipped files by kind of reason.
+        listed: The first of the skipped files by path.
         weighted: (replicates,) sums of weight times accuracy.
         weights: (replicates,) sums of the weights.
     """
@@ -63,9 +104,22 @@ class UnitScores:
     read: int = 0
     cached: int = 0
     skipped: int = 0
+    hidden: int = 0
+    reasons: Counter[str] = field(default_factory=Counter[str])
     listed: list[SkippedFile] = field(default_factory=list[SkippedFile])
     weighted: Array = field(default_factory=lambda: np.zeros(0))
     weights: Array = field(default_factory=lambda: np.zeros(0))
+
+    def skip(self, path: str, reason: str) -> None:
+        """Counts a file that cannot be used."""
+        self.skipped += 1
+        kind = reason.partition(":")[0]
+        known = kind in self.reasons or len(self.reasons) < LISTED_REASONS
+        self.reasons[kind if known else "other reasons"] += 1
+        if self.skipped <= LISTED_FILES:
+            # A name may hold bytes that are no text.
+            shown = os.fsencode(path).decode(errors="backslashreplace")
+            self.listed.append(SkippedFile(path=shown, reason=reason))
 
 
 def read_units(
@@ -82,8 +136,8 @@ def read_units(
         replicates: Number of bootstrap replicates; see `raylab.quality.weights`.
 
     Raises:
-        DataError: A directory is missing on the machine where this runs.
-        OSError: A file or directory cannot be read, perhaps only for the moment.
+        DataError: A directory is missing on the machine where this runs, or holds too many entries.
+        OSError: A file or directory cannot be read for the moment.
     """
     if cache is None:
         return [_read_unit(unit, {}, replicates)[0] for unit in units]
@@ -124,24 +178,21 @@ def _read_unit(
     names: list[str] = []
     accuracies: list[float] = []
     entries: dict[str, Entry] = {}
-    for name, size, changed in _files(root.filesystem, unit):
-        path = f"{unit.path}/{name}"
-        entry = known.get(name)
-        if entry is not None and entry[0] == size and entry[1] == changed:
+    for file in _files(root, scores):
+        path = f"{unit.path}/{file.name}"
+        outcome = known_outcome(known.get(file.name), file.size, file.changed)
+        if outcome is not None:
             scores.cached += 1
-            outcome = entry[2]
-            entries[name] = entry
+            entries[file.name] = (file.size, file.changed, outcome)
         else:
             scores.read += 1
-            outcome = _read_local(path) if root.is_local else _read_remote(root.filesystem, path)
-            if changed < settled:
-                entries[name] = (size, changed, outcome)
+            outcome, readable = _read_file(root, path, file.fault)
+            if readable and file.changed < settled:
+                entries[file.name] = (file.size, file.changed, outcome)
         if isinstance(outcome, str):
-            scores.skipped += 1
-            if scores.skipped <= LISTED_FILES:
-                scores.listed.append(SkippedFile(path=path, reason=outcome))
+            scores.skip(path, outcome)
         else:
-            names.append(name)
+            names.append(file.name)
             accuracies.append(outcome)
     scores.count, scores.total = len(accuracies), math.fsum(accuracies)
     if replicates:
@@ -149,58 +200,98 @@ def _read_unit(
     return scores, entries
 
 
-def _read_local(path: str) -> float | str:
+def _read_file(root: Place, path: str, fault: str) -> tuple[float | str, bool]:
+    """Returns the accuracy or the reason why there is none, and True if the file could be read."""
+    if fault:
+        return fault, False
     try:
-        with io.FileIO(path) as file:
-            return read_score(file, path)
-    except (FileNotFoundError, PermissionError) as error:
-        return f"cannot be read: {error.strerror}"
+        if root.is_local:
+            with io.FileIO(path) as file:
+                return read_score(file, path), True
+        with root.filesystem.open_input_file(path) as remote:
+            return read_score(cast(BinaryIO, remote), path), True
+    except OSError as error:
+        return _fault(error), False
 
 
-def _read_remote(filesystem: fs.FileSystem, path: str) -> float | str:
+def _fault(error: OSError) -> str:
+    """Returns the reason why a file cannot be read.
+
+    Raises:
+        OSError: The error may pass.
+    """
+    if error.errno not in OF_THE_FILE and not isinstance(
+        error, FileNotFoundError | PermissionError
+    ):
+        raise error
+    return f"cannot be read ({error.strerror or error})"
+
+
+def _files(root: Place, scores: UnitScores) -> list[_File]:
+    """Returns the score files of a unit by path, and counts the hidden ones."""
+    unit = scores.unit
     try:
-        with filesystem.open_input_file(path) as file:
-            return read_score(cast(BinaryIO, file), path)
-    except (FileNotFoundError, PermissionError) as error:
-        return f"cannot be read: {error}"
-
-
-def _files(filesystem: fs.FileSystem, unit: Unit) -> list[File]:
-    """Returns the score files of a unit, by path."""
-    try:
-        if isinstance(filesystem, fs.LocalFileSystem):
-            return sorted(_walk(unit.path, "", set()))
+        if root.is_local:
+            return sorted(_Walk(scores).files(unit.path, ""))
         selector = fs.FileSelector(unit.path, recursive=True)
-        infos = filesystem.get_file_info(selector)
+        infos = root.filesystem.get_file_info(selector)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
             f"{unit.path} is not there on {platform.node()}: with several machines the scores must "
             "lie on storage that all of them see, and must not be moved during the run"
         ) from error
-    names = {posixpath.relpath(info.path, unit.path): info for info in infos if info.is_file}
-    return sorted(
-        (name, info.size, info.mtime_ns or 0)
-        for name, info in names.items()
-        if name.endswith(SUFFIXES) and all(map(is_visible, name.split("/")))
-    )
+    except OSError as error:
+        return [_File("", 0, 0, _fault(error))]
+    found: list[_File] = []
+    for info in infos:
+        name = posixpath.relpath(info.path, unit.path)
+        if info.is_file and name.endswith(SUFFIXES):
+            if all(map(is_visible, name.split("/"))):
+                found.append(_File(name, info.size, info.mtime_ns or 0))
+            else:
+                scores.hidden += 1
+    return sorted(found)
 
 
-def _walk(directory: str, prefix: str, above: set[tuple[int, int]]) -> Iterator[File]:
-    """Yields score files at any depth; does not follow a link to a directory above itself."""
-    status = os.stat(directory)
-    identity = (status.st_dev, status.st_ino)
-    if identity in above:
-        return
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            name = entry.name
-            if name.startswith("."):
-                continue
-            if name.endswith(SUFFIXES) and entry.is_file():
+class _Walk:
+    """The way through the directories of a unit on this machine."""
+
+    def __init__(self, scores: UnitScores) -> None:
+        self._scores = scores
+        self._above: set[tuple[int, int]] = set()
+        self._entries = Bound(scores.unit.path, MOST_ENTRIES, "files and directories")
+
+    def files(self, directory: str, prefix: str) -> Iterator[_File]:
+        """Yields score files at any depth; does not follow a link to a directory above itself."""
+        status = os.stat(directory)
+        identity = (status.st_dev, status.st_ino)
+        if identity in self._above:
+            return
+        if len(self._above) > MOST_DEPTH:
+            yield _File(prefix, 0, 0, f"more than {MOST_DEPTH} directories within each other")
+            return
+        self._above.add(identity)
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                self._entries.add(1)
+                yield from self._of_entry(entry, prefix + entry.name)
+        self._above.remove(identity)
+
+    def _of_entry(self, entry: "os.DirEntry[str]", name: str) -> Iterator[_File]:
+        is_score = entry.name.endswith(SUFFIXES)
+        try:
+            if entry.name.startswith("."):
+                self._scores.hidden += is_score or entry.is_dir()
+            elif is_score and entry.is_file():
                 status = entry.stat()
-                yield prefix + name, status.st_size, status.st_mtime_ns
+                yield _File(name, status.st_size, status.st_mtime_ns)
             elif entry.is_dir():
-                yield from _walk(entry.path, f"{prefix}{name}/", above | {identity})
+                yield from self.files(entry.path, f"{name}/")
+            elif is_score:
+                link = entry.is_symlink()
+                yield _File(name, 0, 0, "a link to nothing" if link else "not a regular file")
+        except OSError as error:
+            yield _File(name, 0, 0, _fault(error))
 
 
 def _add_weights(scores: UnitScores, keys: Sequence[str], accuracies: Sequence[float]) -> None:

@@ -184,7 +184,7 @@ def _list(filesystem: fs.FileSystem, path: str, location: str) -> tuple[tuple[st
     try:
         if isinstance(filesystem, fs.LocalFileSystem):
             with os.scandir(path) as entries:
-                seen = [(entry.name, entry.is_dir()) for entry in entries]
+                seen = [(entry.name, _is_directory(entry)) for entry in entries]
         else:
             infos = filesystem.get_file_info(fs.FileSelector(path))
             seen = [(info.base_name, info.type == fs.FileType.Directory) for info in infos]
@@ -198,6 +198,14 @@ def _list(filesystem: fs.FileSystem, path: str, location: str) -> tuple[tuple[st
     directories = sorted(name for name, is_directory in seen if is_directory and is_visible(name))
     files = [n for n, is_directory in seen if not is_directory and is_visible(n)]
     return tuple(directories), sum(name.endswith(SUFFIXES) for name in files)
+
+
+def _is_directory(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # Such as a link to itself, which is left out with its reason when the unit is read.
+        return False
 
 
 def is_visible(name: str) -> bool:

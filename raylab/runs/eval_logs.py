@@ -2,23 +2,25 @@
 
 A JSON log holds `status`, `results` and `error` before its samples, and an `.eval` log is a zip
 with everything but the samples in `header.json`. So samples are not read and cost nothing.
+
+A log comes from anywhere. Its size is limited, also when it is compressed, and only the results are
+built as objects.
 """
 
+import contextlib
 import hashlib
-import io
 import json
 import math
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, BinaryIO, Self
 
 import msgspec
-import zstandard
 from pydantic import model_validator
 
+from raylab.bounded import check_json, over, read_all
+from raylab.compressed import opened_zip, read_member
+from raylab.errors import DataError
 from raylab.runs.records import Record
 
 PREFIX = 1 << 13
@@ -31,10 +33,13 @@ LONGEST_GAP = 16
 ATTEMPTS = 8
 """Most keys of a prefix to try before more of the file is read."""
 HEADER = "header.json"
-ZSTANDARD = 93
-"""The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
-LOCAL_HEADER = struct.Struct("<26xHH")
-"""The header of a zip member; only the lengths of name and extra field are used."""
+LOG_BYTES = 1 << 27
+"""Longest JSON log whose results do not come before its samples."""
+HEADER_BYTES = 1 << 26
+RESULTS_BYTES = 1 << 22
+LENIENT_BYTES = 1 << 23
+"""Longest log with NaN or infinity, because Python's objects take 30 times its size."""
+LONGEST_REASON = 200
 SUFFIXES = (".json", ".eval")
 
 
@@ -54,13 +59,20 @@ class _Results(msgspec.Struct):
     scores: list[_Score] = []
 
 
+class _RawLog(msgspec.Struct):
+    status: str | None = None
+    results: msgspec.Raw = msgspec.Raw(b"null")
+    error: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class _Log(msgspec.Struct):
     status: str | None = None
     results: _Results | None = None
     error: Any = None
 
 
-_DECODER = msgspec.json.Decoder(_Log)
+_RAW_LOG = msgspec.json.Decoder(_RawLog)
+_RESULTS = msgspec.json.Decoder(_Results | None)
 
 
 def read_score(file: BinaryIO, name: str) -> float | str:
@@ -76,7 +88,11 @@ def read_score(file: BinaryIO, name: str) -> float | str:
     Raises:
         OSError: The file cannot be read.
     """
-    return _score(_read_eval(file) if name.endswith(".eval") else _read_json(file))
+    try:
+        outcome = _score(_read_eval(file) if name.endswith(".eval") else _read_json(file))
+    except DataError as error:
+        outcome = str(error)
+    return _shown(outcome, LONGEST_REASON) if isinstance(outcome, str) else outcome
 
 
 class EvalLog(Record):
@@ -166,11 +182,9 @@ def _identifier(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
 
 
-def _score(log: _Log | str) -> float | str:
-    if isinstance(log, str):
-        return log
+def _score(log: _Log) -> float | str:
     if log.status not in (None, "success"):
-        return f"status is {log.status}, not success"
+        return f"status is {_shown(log.status)}, not success"
     if log.error is not None:
         return "the log carries an error"
     if log.results is None or not log.results.scores:
@@ -179,34 +193,34 @@ def _score(log: _Log | str) -> float | str:
     if accuracy is None or accuracy.value is None:
         return "the first score has no accuracy"
     if not 0.0 <= accuracy.value <= 1.0:
-        return f"accuracy is {_shown(accuracy.value)}, not in [0, 1]"
+        value = "NaN" if math.isnan(accuracy.value) else accuracy.value
+        return f"accuracy is {value}, not in [0, 1]"
     return accuracy.value
 
 
-def _shown(value: float) -> str:
-    return "NaN" if math.isnan(value) else str(value)
+def _shown(text: str, most: int = 40) -> str:
+    shown = text if text.isprintable() else ascii(text)
+    return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
-def _read_json(file: BinaryIO) -> _Log | str:
+def _read_json(file: BinaryIO) -> _Log:
     content, length = b"", PREFIX
     while length <= LONGEST_PREFIX:
         content += file.read(length - len(content))
         if len(content) < length:
-            log = _decode(content)
-            if isinstance(log, _Log):
-                return _checked(log)
-            break
+            return _checked(_decode(content))
         for header in islice(_headers(content), ATTEMPTS):
-            log = _decode(header)
-            if isinstance(log, _Log) and log.status is not None and log.results is not None:
-                return log
+            with contextlib.suppress(DataError):
+                log = _decode(header)
+                if log.status is not None and log.results is not None:
+                    return log
         length *= GROWTH
-    return _checked(_decode(content + file.read()))
+    return _checked(_decode(content + read_all(file, "the log", LOG_BYTES)))
 
 
-def _checked(log: _Log | str) -> _Log | str:
-    if isinstance(log, _Log) and log.status is None and log.results is None:
-        return "not an Inspect eval log: it has neither status nor results"
+def _checked(log: _Log) -> _Log:
+    if log.status is None and log.results is None:
+        raise DataError("not an Inspect eval log: it has neither status nor results")
     return log
 
 
@@ -225,47 +239,36 @@ def _headers(content: bytes) -> Iterator[bytes]:
         end = content.find(SAMPLES, end + 1)
 
 
-def _decode(content: bytes) -> _Log | str:
+def _decode(content: bytes) -> _Log:
     try:
-        return _DECODER.decode(content)
+        raw = _RAW_LOG.decode(content)
+        if len(raw.results) > RESULTS_BYTES:
+            raise over("results", "bytes", RESULTS_BYTES)
+        return _Log(raw.status, _RESULTS.decode(raw.results), bytes(raw.error) != b"null" or None)
     except msgspec.ValidationError as error:
-        return f"not an Inspect eval log: {error}"
-    except (msgspec.DecodeError, RecursionError):
+        raise DataError(f"not an Inspect eval log: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_leniently(content)
 
 
-def _decode_leniently(content: bytes) -> _Log | str:
+def _decode_leniently(content: bytes) -> _Log:
     """Decodes NaN and infinity too, which Inspect writes although JSON lacks them."""
+    if len(content) > LENIENT_BYTES:
+        raise DataError(f"not JSON, or NaN in more than {LENIENT_BYTES:,} bytes")
     try:
-        return msgspec.convert(json.loads(content), _Log)
+        text = content.decode()
+        check_json(text, "not JSON")
+        return msgspec.convert(json.loads(text), _Log)
     except msgspec.ValidationError as error:
-        return f"not an Inspect eval log: {error}"
+        raise DataError(f"not an Inspect eval log: {error}") from error
     except (ValueError, RecursionError) as error:
-        return f"not JSON: {error}"
+        raise DataError(f"not JSON: {error}") from error
 
 
-def _read_eval(file: BinaryIO) -> _Log | str:
-    try:
-        with zipfile.ZipFile(file) as archive:
+def _read_eval(file: BinaryIO) -> _Log:
+    with opened_zip(file, "not an Inspect eval log") as archive:
+        try:
             member = archive.getinfo(HEADER)
-            if member.compress_type == ZSTANDARD:
-                return _decode(_read_zstandard(file, member))
-            return _decode(archive.read(member))
-    except KeyError:
-        return f"unfinished: the log has no {HEADER}"
-    except (zipfile.BadZipFile, zlib.error, struct.error, zstandard.ZstdError) as error:
-        return f"not an Inspect eval log: {error}"
-    except (NotImplementedError, RuntimeError) as error:
-        return f"{HEADER} cannot be read: {error}"
-
-
-def _read_zstandard(file: BinaryIO, member: zipfile.ZipInfo) -> bytes:
-    file.seek(member.header_offset)
-    name, extra = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
-    file.seek(name + extra, io.SEEK_CUR)
-    packed = io.BytesIO(file.read(member.compress_size))
-    with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as stream:
-        content = stream.read()
-    if zlib.crc32(content) != member.CRC:
-        raise zipfile.BadZipFile(f"{HEADER} fails its checksum")
-    return content
+        except KeyError:
+            raise DataError(f"unfinished: the log has no {HEADER}") from None
+        return _decode(read_member(archive, member, HEADER, HEADER_BYTES))

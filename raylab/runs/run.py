@@ -11,20 +11,21 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
+from pydantic import ValidationError
+
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
 from raylab.errors import RunError
-from raylab.files import Place
+from raylab.files import Place, is_temporary
 from raylab.log import bind_run
 from raylab.runs.records import VERSION_KEY, Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
+from raylab.working_directory import is_in_copy
 
 METRICS = "metrics.json"
 REPORT = "report.json"
 SCORES = "scores"
 TRIALS = "trials"
-RAY_WORKING_DIRECTORY = "/working_dir_files/_ray_pkg_"
-"""Part of the path of each working directory that Ray unpacks for a submitted job."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -56,17 +57,14 @@ class Run(Place):
                 "storage= an absolute path or a URI",
                 run,
             )
-        record = run.read_record(RunRecord)
-        if record is None:
-            run._refuse_strange_content()
-            run.write_record(RunRecord.of(config, job, name))
-        elif config.resume:
-            run._resume(record, config, job)
-        else:
+        record = run._claim(config, job)
+        if record is not None and not config.resume:
             raise RunError(
                 f"run {run} exists, started {record.started}: go on with it by "
                 "resume=true, choose another name=, or remove the directory"
             )
+        if record is not None:
+            run._resume(record, config, job)
         bind_run(run.name, run.id)
         return run
 
@@ -92,7 +90,7 @@ class Run(Place):
     @property
     def in_working_directory(self) -> bool:
         """True if it lies in the copy of the working directory of a submitted job."""
-        return self.is_local and RAY_WORKING_DIRECTORY in self.path
+        return self.is_local and is_in_copy(self.path)
 
     @property
     def finished(self) -> bool:
@@ -147,8 +145,7 @@ class Run(Place):
         Raises:
             RunError: The file cannot be written.
         """
-        text = json.dumps(_without_non_finite(record.content()), indent=2, allow_nan=False)
-        self.write_bytes(name or record.file, text.encode() + b"\n")
+        self.write_bytes(name or record.file, _json(record))
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Writes a file whole or not at all, and creates the directories in its name.
@@ -170,14 +167,28 @@ class Run(Place):
             raise RunError(_corrupt(file, "it holds no object"))
         return cast("dict[str, Any]", value)
 
-    def _refuse_strange_content(self) -> None:
-        names = self.names()
-        if RECORD in names:
+    def _claim(self, config: JobConfig, job: str) -> RunRecord | None:
+        """Starts the run, or returns the record of the run that has its name already."""
+        record = self.read_record(RunRecord)
+        if record is not None:
+            return record
+        self._refuse_strange_content()
+        new = RunRecord.of(config, job, self.name)
+        if (self / RECORD).create(_json(new)):
+            return None
+        record = self.read_record(RunRecord)
+        if record is None:
             raise RunError(
                 f"run {self} has a {RECORD} of another schema version than this raylab reads: go "
                 "on with the raylab that wrote it, choose another name=, or remove the directory"
             )
-        if names:
+        # An object store may repeat a request whose answer was lost.
+        return None if record.id == new.id else record
+
+    def _refuse_strange_content(self) -> None:
+        # A process that died while it wrote has left a hidden file.
+        names = [name for name in self.names() if not is_temporary(name)]
+        if names and RECORD not in names:
             listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
             raise RunError(
                 f"run {self} has no {RECORD} but holds {listed}, so it cannot be told what "
@@ -187,12 +198,25 @@ class Run(Place):
     def _resume(self, record: RunRecord, config: JobConfig, job: str) -> None:
         if record.job != job:
             raise RunError(f"run {self} is of job {record.job}, not {job}: choose another name=")
-        if differing := differences(record.identity, identity_of(config)):
+        if differing := differences(_identity_as(record, type(config)), identity_of(config)):
             raise RunError(
                 f"run {self} is of another configuration:{differing}\n"
                 "set these as the run has them, or choose another name="
             )
         self.write_record(record.resume())
+
+
+def _identity_as(record: RunRecord, kind: type[JobConfig]) -> dict[str, Any]:
+    """Returns the identity of a run, with today's defaults for keys that were added since."""
+    try:
+        return identity_of(kind.of_record(record.config))
+    except ValidationError:
+        return record.identity
+
+
+def _json(record: Record) -> bytes:
+    text = json.dumps(_without_non_finite(record.content()), indent=2, allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def _corrupt(file: Place, reason: str) -> str:

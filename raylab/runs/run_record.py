@@ -19,7 +19,7 @@ from raylab.config.base import JobConfig
 from raylab.runs.records import Part, Record
 
 RECORD = "record.json"
-IDENTITY_EXCLUDES = {
+IDENTITY_EXCLUDES = (
     "storage",
     "name",
     "resume",
@@ -28,17 +28,17 @@ IDENTITY_EXCLUDES = {
     "concurrent",
     "archive",
     "actors",
-    "limits",
-    "budget",
-    "prices",
+    "llm.endpoints.*.limits",
+    "llm.budget",
+    "llm.prices",
     "export",
     "wait",
     "review",
     "review_file",
     "reviewer",
     "drift",
-}
-"""Keys, at any depth, that may change without making a different run.
+)
+"""Paths of the keys that may change without making a different run; `*` is any name.
 
 They set where it runs, how fast and at what price, not what it does. Some are keys of older runs.
 """
@@ -171,12 +171,23 @@ def _dump(config: JobConfig) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
-def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(config: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
-        key: _identity(cast("dict[str, Any]", value)) if isinstance(value, dict) else value
+        key: _identity(cast("dict[str, Any]", value), (*above, key))
+        if isinstance(value, dict)
+        else value
         for key, value in config.items()
-        if key not in IDENTITY_EXCLUDES
+        if not _excluded((*above, key))
     }
+
+
+def _excluded(path: tuple[str, ...]) -> bool:
+    """Returns True if `IDENTITY_EXCLUDES` has this path, given as its keys, which may hold dots."""
+    return any(
+        len(names) == len(path)
+        and all(name in ("*", key) for name, key in zip(names, path, strict=True))
+        for names in (excluded.split(".") for excluded in IDENTITY_EXCLUDES)
+    )
 
 
 def _now() -> str:

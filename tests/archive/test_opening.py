@@ -357,6 +357,23 @@ def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
     starting.join()
 
 
+@pytest.mark.parametrize(
+    ("configured", "used"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+)
+def test_a_commit_waits_for_the_disk_whatever_the_server_says(
+    configured: str, used: str, postgres: PostgresServer
+):
+    name = f"commits_{configured}"
+    url = postgres.create_database(name)
+    postgres.execute("postgres", f"ALTER DATABASE {name} SET synchronous_commit = {configured}")
+    setting = text("SHOW synchronous_commit")
+    with Archive.open(url) as archive:
+        for connected in (archive._database.write, archive._database.read):
+            assert connected(lambda connection: connection.scalar(setting)) == used
+        postgres.disconnect()
+        assert archive._database.write(lambda connection: connection.scalar(setting)) == used
+
+
 def test_rows_are_readable_by_plain_sql(archive_url: str):
     with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {"taxonomy": "opt-1"})

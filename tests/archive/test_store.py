@@ -34,7 +34,7 @@ def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
     assert (first.config, first.versions["taxonomy"]) == ({"prompt": "maximal"}, "opt-1")
     assert first.finished is None and first.records == 0
     assert timedelta(0) <= datetime.now(UTC) - first.started < timedelta(minutes=1)
-    again = archive.start_run("r", {"prompt": "maximal"}, {"protocol": "2"}, "02")
+    again = archive.start_run("r", {"prompt": "maximal"}, {"protocol": "2"})
     assert again.row() == first
     archive.run("r").finish()
     finished = archive.run("r").row().finished
@@ -45,12 +45,22 @@ def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
 
 
 def test_a_run_of_another_configuration_is_refused_with_what_differs(archive: Archive):
+    archive.start_run("s", {"llm": {"a": {"seed": 1}}, "fresh": False}, {})
     with pytest.raises(ArchiveError) as raised:
-        archive.start_run("r", {"prompt": "maximal", "llm": {"a": {"seed": 1}}}, {})
-    assert "a run r of another configuration:\n  llm.a.seed: the run has nothing, now 1\nset" in (
-        str(raised.value)
-    )
-    assert archive.run("r").row().config == {"prompt": "maximal"}
+        archive.start_run("s", {"llm": {"a": {"seed": 2}}, "fresh": False}, {})
+    told = "a run s of another configuration:\n  llm.a.seed: the run has 1, now 2\nset"
+    assert told in str(raised.value)
+    assert archive.run("s").row().config == {"llm": {"a": {"seed": 1}}, "fresh": False}
+
+
+def test_a_run_that_an_earlier_raylab_archived_with_fewer_values_goes_on(archive: Archive):
+    before = {"llm": {"endpoints": {"default": {"base_url": "http://host/v1"}}}}
+    endpoints = {**before["llm"]["endpoints"], "limits": {"base_url": "http://other/v1"}}
+    archive.start_run("s", before, {}, "01")
+    run = archive.start_run("s", {"llm": {"endpoints": endpoints}}, {}, "01")
+    assert run.row().config == before and run.verify() == []
+    with pytest.raises(ArchiveError, match=r"endpoints\.default\.base_url: the run has http"):
+        archive.start_run("s", {"llm": {"endpoints": {"default": {"base_url": "x"}}}}, {}, "01")
 
 
 def test_runs_are_listed_in_the_order_of_their_start(archive: Archive):
@@ -177,8 +187,17 @@ def test_the_id_of_a_run_is_kept_and_hashed(archive: Archive):
     started = run.started.isoformat(timespec="microseconds")
     head = {"name": "s", "config": {}, "versions": {}, "started": started, "uid": "0a1b"}
     assert run.head_hash == sha256(canonical(head))
-    assert archive.start_run("s", {}, {}, "other").row().uid == "0a1b"
+    assert archive.start_run("s", {}, {}, "0a1b").row() == run
     assert archive.run("s").verify() == []
+
+
+def test_another_run_of_the_same_name_is_refused_and_changes_nothing(archive: Archive):
+    run = archive.start_run("s", {}, {}, "0a1b")
+    run.finish()
+    before = run.row()
+    with pytest.raises(ArchiveError, match=r"another run of the name s, started 20.*archive="):
+        archive.start_run("s", {}, {}, "0c2d")
+    assert run.row() == before
 
 
 def test_every_text_comes_back_as_it_was(archive: Archive):

@@ -135,7 +135,9 @@ class Train(Work):
     def _history(self, run: Path) -> list[tuple[int, float, float]]:
         rows = json_of(run / "metrics.json")["history"]
         assert [row["epoch"] for row in rows] == list(range(1, self.epochs + 1))
-        return [(row["epoch"], row["train_loss"], row["val_cell_accuracy"]) for row in rows]
+        return [
+            (row["epoch"], row["train_loss"], row["validation"]["cell_accuracy"]) for row in rows
+        ]
 
     def done_again(self, tasks: int) -> str:
         repeated = self.stored_again()

@@ -127,10 +127,11 @@ def test_files_at_any_depth_are_summed_and_unusable_ones_listed(tmp_path: Path):
     (directory / "loop").symlink_to(directory)
     (directory / "gone.json").symlink_to(tmp_path / "nowhere")
     (scores,) = read(tmp_path)
-    assert (scores.count, scores.skipped, scores.read) == (2, 1, 3)
+    assert (scores.count, scores.skipped, scores.read, scores.hidden) == (2, 2, 4, 2)
     assert scores.total == math.fsum([0.1, 0.2])
     assert [(f.path, f.reason) for f in scores.listed] == [
-        (f"{directory}/c.json", "status is error, not success")
+        (f"{directory}/c.json", "status is error, not success"),
+        (f"{directory}/gone.json", "a link to nothing"),
     ]
 
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from raylab.compressed import ZSTANDARD
 from raylab.runs.eval_logs import PREFIX, EvalLog, read_score
+from tests.memory import MIB, memory
+from tests.zips import PACK, member_zip
 
 CREATED = "2026-01-02T03:04:05+00:00"
 
@@ -194,3 +197,40 @@ def test_nan_beside_the_accuracy_does_not_matter():
 def test_unusable_archives_give_a_reason(content: bytes, reason: str):
     outcome = read(content, "x.eval")
     assert isinstance(outcome, str) and reason in outcome
+
+
+def zeros(method: int) -> io.BytesIO:
+    """A log whose header is 2 GiB of zeros, as it says."""
+    parts = 2048 if method == ZSTANDARD else 1
+    data = PACK[method](bytes(MIB)) * parts
+    return member_zip(method, data, b"header.json", size=2048 * MIB)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, ZSTANDARD])
+def test_a_header_that_expands_is_refused_within_little_memory(method: int):
+    file = zeros(method)
+    with memory(64 * MIB):
+        outcome = read_score(file, "x.eval")
+    assert isinstance(outcome, str) and "header.json: more than" in outcome
+
+
+def test_results_that_grow_as_objects_are_refused_within_little_memory():
+    # 7 million empty scores would be 600 MB of objects.
+    text = b'{"status":"success","results":{"scores":[' + b"{}," * 7_000_000 + b"{}]}}"
+    with memory(128 * MIB):
+        outcome = read_score(io.BytesIO(text), "x.json")
+    assert outcome == "results: more than 4,194,304 bytes"
+
+
+def test_an_error_that_grows_as_objects_is_never_built():
+    text = b'{"status":"success","error":[' + b"[]," * 7_000_000 + b"[]]}"
+    with memory(128 * MIB):
+        assert read_score(io.BytesIO(text), "x.json") == "the log carries an error"
+
+
+def test_a_sparse_file_is_read_up_to_its_limit(tmp_path: Path):
+    path = tmp_path / "x.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with path.open("rb") as file, memory(1024 * MIB):
+        assert "more than" in str(read_score(file, "x.json"))

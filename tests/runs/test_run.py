@@ -13,6 +13,7 @@ import pytest
 
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, TrainConfig
+from raylab.config.llm import Endpoint, Limits
 from raylab.errors import ConfigError, RunError
 from raylab.runs.records import Record
 from raylab.runs.run import Run
@@ -178,6 +179,51 @@ def test_limits_budget_and_prices_may_change_but_models_may_not(tmp_path: Path) 
     assert before != annotate("llm.evaluator.seed=9")
     assert before != annotate("llm.endpoints.default.base_url='http://host/v1'")
     assert before != annotate("fresh=true")
+
+
+NAMES_OF_KEYS = ("cluster", "limits", "archive", "budget", "prices", "name", "llm.budget")
+
+
+@pytest.mark.parametrize("name", NAMES_OF_KEYS)
+def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
+    tmp_path: Path, name: str
+) -> None:
+    def annotate(host: str, calls: int = 8) -> AnnotateConfig:
+        config = load_config(AnnotateConfig, [f"storage='{tmp_path}'", "name=night", "resume=true"])
+        endpoint = Endpoint(base_url=f"http://{host}/v1", limits=Limits(concurrency=calls))
+        endpoints = {**config.llm.endpoints, name: endpoint}
+        return config.model_copy(
+            update={"llm": config.llm.model_copy(update={"endpoints": endpoints})}
+        )
+
+    assert config_hash(annotate("a")) != config_hash(annotate("b"))
+    assert config_hash(annotate("a")) == config_hash(annotate("a", calls=9))
+    run = Run.open(annotate("a"), "annotate")
+    with pytest.raises(
+        RunError, match=rf"endpoints\.{name}\.base_url: the run has http://a/v1, now"
+    ):
+        Run.open(annotate("b"), "annotate")
+    # The record of an earlier raylab, whose hash left such endpoints out, is resumed.
+    change_record(run, config_hash=config_hash(annotate("b")))
+    assert Run.open(annotate("a", calls=9), "annotate").id == run.id
+
+
+def test_further_fields_of_a_request_may_be_called_like_keys_too(tmp_path: Path) -> None:
+    def annotate(value: int) -> str:
+        extra = f"llm.evaluator.extra={{budget: {value}, limits: {value}}}"
+        return config_hash(load_config(AnnotateConfig, [f"storage='{tmp_path}'", extra]))
+
+    assert annotate(1) != annotate(2)
+
+
+def test_a_run_from_before_a_key_was_added_is_resumed_with_its_default(tmp_path: Path) -> None:
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    config = dict(run.record.config)
+    del config["init_from"], config["training"]["patience"]
+    change_record(run, config=config)
+    assert Run.open(train(tmp_path, "name=night", "resume=true"), "train").id == run.id
+    with pytest.raises(RunError, match=r"training\.patience: the run has 7, now 8"):
+        Run.open(train(tmp_path, "name=night", "resume=true", "training.patience=8"), "train")
 
 
 def test_directory_without_a_record_is_refused_with_the_reason(tmp_path: Path) -> None:

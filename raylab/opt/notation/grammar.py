@@ -150,20 +150,24 @@ def steps(expression: Expression) -> list[Step]:
         case Root():
             return [("+", expression)]
         case Sum(operands):
-            return _join_steps("+", sorted(operands, key=_rank))
+            return _join_steps("+", map(steps, sorted(operands, key=_rank)))
         case Nesting(levels):
-            return _join_steps("/", levels)
+            return _join_steps("/", map(steps, levels))
         case Pipeline(stages):
-            return _join_steps("/", stages)
+            return _join_steps("/", map(steps, stages))
         case Ensemble(root, branches):
-            parallel = _join_steps("+", sorted(branches, key=_places))
+            parallel = _join_steps("+", sorted(map(steps, branches), key=_places))
             return [("+", root), *_lead_with("/", parallel)]
 
 
 def canonical_steps(expression: Expression) -> list[Step]:
     """Returns each root at its first place, neighbouring operands of `+` in the order of `Root`."""
+    return _in_order(steps(expression))
+
+
+def _in_order(found: list[Step]) -> list[Step]:
     distinct: dict[Root, Operator] = {}
-    for operator, root in steps(expression):
+    for operator, root in found:
         distinct.setdefault(root, operator)
     ordered: list[Step] = []
     operands: list[Step] = []
@@ -234,12 +238,12 @@ def _place(step: Step) -> int:
     return ORDER[step[1]]
 
 
-def _places(expression: Expression) -> list[int]:
-    return [_place(step) for step in canonical_steps(expression)]
+def _places(part: list[Step]) -> list[int]:
+    return [_place(step) for step in _in_order(part)]
 
 
-def _join_steps(operator: Operator, parts: Iterable[Expression]) -> list[Step]:
-    first, *others = (steps(part) for part in parts)
+def _join_steps(operator: Operator, parts: Iterable[list[Step]]) -> list[Step]:
+    first, *others = parts
     return [*first, *chain.from_iterable(_lead_with(operator, part) for part in others)]
 
 

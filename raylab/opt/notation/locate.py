@@ -14,7 +14,8 @@ from typing import cast
 import yaml
 
 from raylab.errors import OptCodeError
-from raylab.opt.notation.grammar import LONGEST_LINE, printable
+from raylab.llm.json_replies import json_objects
+from raylab.opt.notation.grammar import printable
 from raylab.opt.notation.repair import (
     ARROWS,
     HTML_TAG,
@@ -33,8 +34,6 @@ from raylab.opt.notation.repair import (
 
 LONGEST_TEXT = 200_000
 """Longest text that is searched, in characters."""
-JSON_TRIES = 64
-"""Places that are tried as the start of a JSON object."""
 YAML_TRIES = 8
 """Fenced blocks that are read as YAML, counted from the end."""
 LONGEST_YAML = 4000
@@ -45,6 +44,8 @@ DEEPEST_MAPPING = 4
 """Deepest nesting of mappings that is searched."""
 BARE_TRIES = 64
 """Lines without `OPT=` that are read as codes."""
+MOST_LINES = 32
+"""Lines after the first that one code may take."""
 LONGEST_LABEL = 100
 SHOWN = 60
 
@@ -91,12 +92,14 @@ MARKER = re.compile(
 BULLET = re.compile(rf"[\s>•‣{MARK_CLASS}-]*(?:\(?\d{{1,3}}[.):])?[\s>•{MARK_CLASS}{{(\[,-]*")
 LABEL = re.compile(rf"[^.!?;:=]{{1,60}}:[ \t{MARK_CLASS}]*")
 FENCE = re.compile(r"[ \t]*(?:```|~~~)")
+ALPHANUMERIC = re.compile(r"[^\W_]")
 FENCED = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)```", re.DOTALL)
-JSON_OBJECT = re.compile(r'\{\s*"')
 CONTINUATION = re.compile(
     rf"[\s>•{MARK_CLASS}-]*(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}})[ \t{MARK_CLASS}]*[=:]"
 )
 WRAPPED = re.compile(rf"(?:[+/&]|{ARROWS})$")
+LONGEST_SIGN = 4
+"""Characters of the longest sign that `WRAPPED` finds, `--->`."""
 LEAD = re.compile(
     rf"[\s>•{MARK_CLASS}-]*(?:(?!(?:{ROOT_NAMES})\b)[^.!?;:=]{{1,60}}:[ \t{MARK_CLASS}]+)?",
     re.IGNORECASE,
@@ -192,7 +195,11 @@ def _found(text: str) -> Located | None:
         shown = printable(places[-1].content.strip()[:SHOWN])
         raise OptCodeError(f"expected roots behind OPT=, found only the placeholder {shown!r}")
     last = genuine[-1]
-    chosen = last if isinstance(last, Located) else page.region(last)
+    if isinstance(last, Located):
+        chosen = last
+        chosen.repairs.update(_repairs_around(rest))
+    else:
+        chosen = page.region(last)
     if len(genuine) > 1:
         chosen.repairs.add(Repair.SEVERAL)
     if len(genuine) < len(places):
@@ -241,7 +248,8 @@ class _Page:
     def marked(self) -> list[_Place]:
         """Returns the codes at the start of a line; only a label may precede them."""
         found: list[_Place] = []
-        for number, line in enumerate(self._lines):
+        for number in self._filled:
+            line = self._lines[number]
             markers = _leading_markers(line) if "opt" in line.casefold() else []
             if not markers:
                 continue
@@ -260,7 +268,8 @@ class _Page:
     def mentioned(self) -> list[_Place]:
         """Returns the codes with `OPT=` within a sentence."""
         found: list[_Place] = []
-        for number, line in enumerate(self._lines):
+        for number in self._filled:
+            line = self._lines[number]
             markers = list(MARKER.finditer(line))
             ends = [marker.start() for marker in markers[1:]]
             for marker, end in zip(markers, [*ends, len(line)], strict=False):
@@ -334,13 +343,13 @@ class _Page:
 
     def _continuing(self, number: int, content: str) -> int | None:
         following = next((n for n in (number + 1, number + 2) if self._has_text(n)), None)
-        if following is None or len(content) > LONGEST_LINE:
+        if following is None or content.count("\n") == MOST_LINES:
             return None
         line = self._lines[following]
         head = CONTINUATION.match(line)
         known = head is not None and head["key"].casefold() in KEYS | KEY_NAMES
         goes_on = content.endswith(";") and head is not None and head[0].endswith("=")
-        wrapped = WRAPPED.search(content) is not None and begins_with_root(line)
+        wrapped = WRAPPED.search(content[-LONGEST_SIGN:]) is not None and begins_with_root(line)
         return following if (known or goes_on or wrapped) and not MARKER.search(line) else None
 
     def _has_text(self, number: int) -> bool:
@@ -381,37 +390,26 @@ def _whole(content: str) -> str | None:
 def _documents(text: str) -> tuple[list[Located], str]:
     """Returns the codes in JSON objects and YAML blocks, and the text with these blanked out."""
     found: list[Located] = []
-    for start, end, document in [*_json_objects(text), *_yaml_blocks(text)]:
+    objects = json_objects(text, json.JSONDecoder(strict=False))
+    for start, end, document in [*objects, *_yaml_blocks(text)]:
         content = _content_of(document)
         if content is None or not text[start:end].strip():
             continue
-        outside = text[:start] + text[end:]
         repairs = {Repair.DOCUMENT} | character_repairs(content)
-        if _has_prose(outside):
-            repairs.add(Repair.PROSE)
-        if any(FENCE.match(line) for line in outside.splitlines()):
-            repairs.add(Repair.MARKUP)
         found.append(Located(plain(content), True, repairs, start))
         text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
     return found, text
 
 
-def _has_prose(text: str) -> bool:
-    lines = (line for line in text.splitlines() if not FENCE.match(line))
-    return any(character.isalnum() for line in lines for character in line)
-
-
-def _json_objects(text: str) -> Iterator[tuple[int, int, Mapping[str, object]]]:
-    decoder = json.JSONDecoder(strict=False)
-    end = 0
-    for match, _ in zip(JSON_OBJECT.finditer(text), range(JSON_TRIES), strict=False):
-        if match.start() < end:
-            continue
-        try:
-            document, end = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
-            continue
-        yield match.start(), end, cast(Mapping[str, object], document)
+def _repairs_around(rest: str) -> set[Repair]:
+    """Returns the repairs that the text around documents needs."""
+    lines = rest.splitlines()
+    prose = [line for line in lines if not FENCE.match(line)]
+    noted = {
+        Repair.MARKUP: len(prose) < len(lines),
+        Repair.PROSE: any(ALPHANUMERIC.search(line) for line in prose),
+    }
+    return {repair for repair, holds in noted.items() if holds}
 
 
 def _yaml_blocks(text: str) -> Iterator[tuple[int, int, Mapping[str, object]]]:
@@ -423,11 +421,20 @@ def _yaml_blocks(text: str) -> Iterator[tuple[int, int, Mapping[str, object]]]:
         if block.count("[") + block.count("{") > DEEPEST_YAML:
             continue
         try:
-            document: object = yaml.load(block, Loader=yaml.BaseLoader)
+            document: object = yaml.load(block, Loader=_PlainLoader)
         except (yaml.YAMLError, RecursionError, ValueError):
             continue
         if isinstance(document, dict) and _is_structured(cast(Mapping[str, object], document)):
             yield start, end, cast(Mapping[str, object], document)
+
+
+class _PlainLoader(yaml.BaseLoader):
+    """A loader without aliases, by which a few lines name a value a billion times over."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)
 
 
 def _is_structured(document: Mapping[str, object]) -> bool:

@@ -120,10 +120,10 @@ CLOSERS = {"[": "]", "(": ")", "<": ">", "{": "}"}
 
 TOKEN = re.compile(rf"[\s{MARK_CLASS}]*(?:(?P<arrow>{ARROWS})|(?P<word>[A-Za-z]+)|(?P<sign>\S))")
 HEAD = re.compile(
-    rf"(?P<separator>[;,|\s])[\s{MARK_CLASS}>•-]*(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}})"
-    rf"[ \t{MARK_CLASS}]*(?P<sign>[=:])"
+    rf"(?P<separator>[;,|\s])[\s{MARK_CLASS}>•-]*+"
+    rf"(?:(?P<key>[A-Za-z][A-Za-z0-9_-]{{0,31}}+)[ \t{MARK_CLASS}]*+(?P<sign>[=:]))?"
 )
-"""Start of a field."""
+"""Start of a field, or without a key a gap in text, which is passed over as a whole."""
 BROKEN = re.compile(
     rf"[^\s,.;:!?()<>\]}}{MARK_CLASS}]|_[A-Za-z0-9]"
     rf"|[\s{MARK_CLASS}]*(?:[+/&{{\[]|{ARROWS}|(?:{ROOT_NAMES})(?![A-Za-z]))",
@@ -196,9 +196,12 @@ def rewrite(content: str, repairs: set[Repair], english: bool = True) -> str:
 def expression_of(content: str, repairs: set[Repair], english: bool = True) -> tuple[str, int]:
     """Returns the expression at the start of a content, in the published notation, and its end.
 
+    At most `LONGEST_LINE` characters are read.
+
     Raises:
         OptCodeError: There is no expression, or it continues unreadably.
     """
+    content = content[:LONGEST_LINE]
     scanner = _Scanner(content, repairs, english)
     expression = scanner.read()
     tail = content[scanner.position :].partition("\n")[0]
@@ -348,7 +351,7 @@ class _Scanner:
 
 def _fields(text: str, repairs: set[Repair]) -> list[tuple[str, str]]:
     """Returns the keys and values after an expression."""
-    heads = [head for head in HEAD.finditer(text) if _is_field(head)]
+    heads = [head for head in HEAD.finditer(text) if head["key"] and _is_field(head)]
     starts = [head.start() for head in heads] + [len(text)]
     _note_leftover(text[: starts[0]], repairs)
     fields: list[tuple[str, str]] = []

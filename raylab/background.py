@@ -1,0 +1,92 @@
+"""Work beside the main thread: it outlives a failure that passes, and ends in no silence."""
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+LOGGER = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@contextmanager
+def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator[None]:
+    """Runs `work` in a thread while the block runs, and waits for its end.
+
+    Args:
+        work: Function of the thread; returns soon after `stop` is called.
+        stop: Tells `work` to return.
+
+    Raises:
+        Exception: The error of `work`; only a warning if the block has an error of its own.
+    """
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            ended.set_exception(error)
+        finally:
+            if not ended.done():
+                ended.set_result(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        stop()
+        if error := ended.exception():
+            LOGGER.warning("%s", error)
+        raise
+    stop()
+    ended.result()
+
+
+class Listeners(Generic[T]):
+    """Named functions that are all told the state of some work, whichever of them fail.
+
+    A state tells all that earlier ones told, so a later state makes good what a failure left out.
+    """
+
+    def __init__(self, listeners: Mapping[str, Callable[[T], object]]) -> None:
+        """Takes the functions in the order of their calls, by their names in warnings."""
+        self._listeners = listeners
+        self._failed: dict[str, T] = {}
+        self._warned: set[str] = set()
+
+    def tell(self, state: T) -> None:
+        """Calls every function; the first failure of each is a warning."""
+        for name, listen in self._listeners.items():
+            try:
+                listen(state)
+            except Exception as error:
+                self._failed[name] = state
+                self._warn_once(name, error)
+            else:
+                self._failed.pop(name, None)
+
+    def finish(self) -> None:
+        """Calls those again whose last call failed.
+
+        Raises:
+            Exception: The error of the first that fails again; those of others are warnings.
+        """
+        errors: list[Exception] = []
+        for name, state in self._failed.items():
+            try:
+                self._listeners[name](state)
+            except Exception as error:
+                errors.append(error)
+        for error in errors[1:]:
+            LOGGER.warning("%s", error)
+        if errors:
+            raise errors[0]
+
+    def _warn_once(self, name: str, error: Exception) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            LOGGER.warning("%s: %s; it is tried again", name, error)

@@ -1,0 +1,57 @@
+"""Ray's copies of the working directory, which it uploads for a submitted job and then deletes."""
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from raylab.errors import ConfigError
+
+COPIES = "/working_dir_files/_ray_pkg_"
+"""Part of the path of each copy."""
+KEY_FILES = (
+    "*.env*",
+    "*.key",
+    "*key*.pem",
+    "*.p12",
+    "*.pfx",
+    "id_rsa*",
+    "id_ecdsa*",
+    "id_ed25519*",
+    "auth_token*",
+    "credentials*.json",
+    "kubeconfig*",
+    "secrets.json",
+    "secrets.yaml",
+    ".netrc",
+    ".pgpass",
+    ".pypirc",
+)
+"""Names of files that usually hold keys; `.gitignore` and `.rayignore` have the same."""
+
+
+def is_in_copy(path: str | Path) -> bool:
+    """Returns True if a local path lies in a copy."""
+    return COPIES in str(path)
+
+
+def refuse_keys(directory: Path) -> None:
+    """Refuses to run in a copy with files that usually hold keys; other directories may have them.
+
+    Raises:
+        ConfigError: The directory is a copy and has such files.
+    """
+    if not is_in_copy(directory):
+        return
+    found = sorted(
+        str(path.relative_to(directory)) for path in directory.rglob("*") if _is_key(path)
+    )
+    if found:
+        raise ConfigError(
+            f"the working directory of this job was uploaded with {', '.join(found)}, which all "
+            "who can use the cluster may have read: replace the keys in them, remove the files or "
+            "list them in .rayignore, and submit again"
+        )
+
+
+def _is_key(path: Path) -> bool:
+    name = path.name.lower()
+    return path.is_file() and any(fnmatchcase(name, pattern) for pattern in KEY_FILES)

@@ -1,0 +1,158 @@
+"""Replies made to hang or break their readers: each is read or refused, in time linear in its size.
+
+No test measures time. Algorithms of quadratic or exponential time would need minutes or years for
+these sizes, and end at the limit that pytest sets.
+"""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from raylab.annotation.replies import LONGEST_REPLY, ReplyReader
+from raylab.errors import OptCodeError
+from raylab.llm.json_replies import DEEPEST, PASSES, UnreadableError, json_objects
+from raylab.opt.answers import CODE_ANSWERS, WORD_ANSWERS
+from raylab.opt.code import parse, parse_intent
+from raylab.opt.criteria import CRITERIA
+from tests.memory import memory
+
+SIZE = LONGEST_REPLY - 1000
+
+CODES, WORDS = ReplyReader(CODE_ANSWERS, CRITERIA), ReplyReader(WORD_ANSWERS, CRITERIA)
+SHOWN = {"first": parse("OPT=Ctl"), "second": parse("OPT=Lrn")}
+READERS: dict[str, Callable[[str], object]] = {
+    "code": CODES.read_label,
+    "report": CODES.read_report,
+    "choice": lambda text: CODES.read_choice(text, SHOWN),
+    "word": WORDS.read_label,
+    "grade": WORDS.read_report,
+    "line": parse,
+    "intent": parse_intent,
+}
+
+
+def filled(start: str, piece: str, end: str = "") -> str:
+    """A text of `SIZE` characters, made of one piece."""
+    return start + piece * ((SIZE - len(start) - len(end)) // len(piece)) + end
+
+
+def report(score: str) -> str:
+    return json.dumps({"summary": "", "issues": [], "score": score, "verdict": "PASS"})
+
+
+def objects(depth: int) -> str:
+    return f'{{"opt": {"[" * depth}{"]" * depth}, "rationale": ""}}'
+
+
+ALIASES = "\n".join(f"l{n + 1}: &l{n + 1}\n" + f"- *l{n}\n" * 9 for n in range(8))
+HOSTILE = {
+    "digits": filled("", "9"),
+    "numbers": filled("", "1."),
+    "score of blanks": report(filled("5", " ", "x" * 100)),
+    "score of slashes": report(filled("5 /", " ", "x" * 100)),
+    "blanks": filled("OPT=Lrn;", " ", "="),
+    "lines of blanks": filled("", "Lrn;" + " " * 2900 + "!\n"),
+    "lines of marks": filled("", "Lrn;" + "|" * 2900 + "!\n"),
+    "line breaks": filled("", "\n", "x"),
+    "expression on many lines": filled("", "Lrn+\n"),
+    "fields on many lines": filled("", "Lrn;\n" + "Rep=a;\n" * 700),
+    "branches within branches": f"OPT={'Lrn{' * 15}{'Lrn,' * 900}Lrn{'}' * 15}",
+    "explanations": filled("OPT=Lrn", " (Lrn)+Evo"),
+    "explained intent": filled("INTENT-OPT=Lrn", " (Lrn)+Evo"),
+    "braces": filled("", "{"),
+    "brackets": filled("", "["),
+    "open objects": filled("", '{"a":'),
+    "thoughts": filled("", "<think>"),
+    "open material": filled("", "<x id=0a1b2c3d>"),
+    "markers": filled("", "OPT="),
+    "verdicts": filled("", "verdict "),
+    "words": filled("", "evolution "),
+    "members": filled("{", '"a": 1, ', '"b": 2}'),
+    "escapes": filled('{"rationale": "', "\\u0000", '", "opt": "OPT=Lrn"}'),
+    "objects around a list": filled('{"a":' * 200 + "[", "1,"),
+    "documents in lines": filled('{"opt": "Lrn"}' * 64, "\n"),
+    "quoted material without end": "".join(f"<x id={n:08x}></x " for n in range(SIZE // 19)),
+    "aliases": f"```\nl0: &l0\n- x\n{ALIASES}\nroots:\n- *l8\nfields: {{}}\n```",
+    "deep": objects(SIZE // 2 - 20),
+    "two deep": objects(900) + objects(901),
+    "headings": filled("", "issues: "),
+    "issues": json.dumps({"verdict": "FAIL", "score": 1, "issues": ["x"] * (SIZE // 6)}),
+}
+
+
+def is_read_or_refused(reader: Callable[[str], object], text: str) -> None:
+    try:
+        assert reader(text) is not None
+    except (UnreadableError, OptCodeError) as error:
+        assert 0 < len(str(error)) < 1000
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_reply_is_read_or_refused(text: str) -> None:
+    with memory():
+        for reader in READERS.values():
+            is_read_or_refused(reader, text)
+
+
+class CountingDecoder(json.JSONDecoder):
+    """Counts the characters that it reads."""
+
+    count = 0
+
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[object, int]:
+        try:
+            found, end = super().raw_decode(s, idx)
+        except json.JSONDecodeError as error:
+            self.count += error.pos - idx
+            raise
+        self.count += end - idx
+        return found, end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HOSTILE["objects around a list"],
+        '{"a":' * 100 + "[" + "1," * 5_000,
+        '{"a": 1} ' * 500,
+        '{"a": {"b": 1}} {"a" ' * 500,
+    ],
+    ids=lambda text: text[-12:],
+)
+def test_objects_are_found_in_a_few_passes(text: str) -> None:
+    decoder = CountingDecoder()
+    list(json_objects(text, decoder))
+    # The try that uses up the passes may read all the rest.
+    assert decoder.count <= (PASSES + 1) * len(text)
+
+
+def test_an_object_is_found_behind_braces_that_begin_none() -> None:
+    found = list(json_objects('{"a": 1 {"b"} {"c": 3} {', json.JSONDecoder()))
+    assert found == [(14, 22, {"c": 3})]
+
+
+@pytest.mark.parametrize(("depth", "count"), [(DEEPEST - 1, 1), (DEEPEST, 0)])
+def test_depth_of_objects_is_limited(depth: int, count: int) -> None:
+    assert len(list(json_objects(f"see {objects(depth)}", json.JSONDecoder()))) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("PASS, 91/100", 91),
+        ("PASS, 91 / 100", 91),
+        ("FAIL 8/100, not 80", 8),
+        ("PASS, 0091.000/100", None),
+        ("PASS, from 80-91/100", None),
+        ("PASS, 1234567890123456789012345691/100", None),
+        ("PASS, 1.91/100", None),
+    ],
+)
+def test_score_in_prose_is_a_whole_number(text: str, score: int | None) -> None:
+    if score is None:
+        with pytest.raises(UnreadableError):
+            CODES.read_report(text)
+    else:
+        assert CODES.read_report(text).score == score

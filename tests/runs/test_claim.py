@@ -1,0 +1,123 @@
+"""Processes that start a run of one name at once: one of them gets it."""
+
+import multiprocessing
+import uuid
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+
+from raylab.config.jobs import TrainConfig
+from raylab.errors import RunError
+from raylab.files import Place
+from raylab.object_storage import put_new
+from raylab.runs.run import Run
+from raylab.runs.run_record import RECORD, RunRecord
+from tests.object_storage import ObjectStorage
+from tests.runs.test_run import train
+
+SPAWN = multiprocessing.get_context("spawn")
+SECONDS = 120.0
+
+
+def race(storage: str, races: int, start: Barrier, told: "Queue[list[str]]") -> None:
+    """Starts runs as soon as the other process does; tells the id of each, or its error."""
+    ends: list[str] = []
+    for number in range(races):
+        config = TrainConfig(storage=storage, name=f"run{number}")
+        start.wait(SECONDS)
+        try:
+            ends.append(Run.open(config, "train").id or "")
+        except RunError as error:
+            ends.append(str(error))
+    told.put(ends)
+
+
+def assert_one_wins_each(storage: str, races: int) -> None:
+    start, told = SPAWN.Barrier(2), SPAWN.Queue()
+    processes = [SPAWN.Process(target=race, args=(storage, races, start, told)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    ends = [told.get(timeout=SECONDS) for _ in processes]
+    for process in processes:
+        process.join(SECONDS)
+    for number, both in enumerate(zip(*ends, strict=True)):
+        run = Run.at(f"{storage}/run{number}")
+        refused = [end for end in both if "exists, started" in end and "resume=true" in end]
+        assert len(refused) == 1 and run.id in both, both
+        assert run.names() == [RECORD]
+
+
+def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
+    assert_one_wins_each(str(tmp_path), 20)
+
+
+def test_of_two_processes_one_gets_a_name_on_object_storage(s3: ObjectStorage) -> None:
+    assert_one_wins_each(f"{s3.uri}/{uuid.uuid4().hex}", 5)
+
+
+@pytest.fixture(params=["path", "path without links", "object storage"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A file that is not there, in a directory that is not there."""
+    if request.param == "object storage":
+        s3: ObjectStorage = request.getfixturevalue("s3")
+        return Place.at(f"{s3.uri}/{uuid.uuid4().hex}/file")
+
+    def no_links(*names: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    if request.param == "path without links":
+        monkeypatch.setattr("os.link", no_links)
+    return Place.at(tmp_path / "new" / "file")
+
+
+def test_a_file_is_created_once_and_leaves_nothing_beside_it(place: Place) -> None:
+    assert [place.create(b"first"), place.create(b"second")] == [True, False]
+    assert place.read() == b"first" and place.parent.names() == ["file"]
+
+
+def test_a_server_named_in_the_uri_is_asked(
+    s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    host = s3.endpoint.partition("://")[2]
+    query = f"scheme=http&endpoint_override={host}&region=us-east-1"
+    place = Place.at(f"{s3.uri}/{uuid.uuid4().hex}/file?{query}")
+    assert [place.create(b"first"), place.create(b"second")] == [True, False]
+    assert place.read() == b"first"
+
+
+def test_a_bucket_that_cannot_be_written_is_told(
+    s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place.at(f"{s3.uri}/file")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(RunError, match=r"file cannot be written: .*HeadBucket"):
+        place.create(b"first")
+    with pytest.raises(OSError, match=r"SignatureDoesNotMatch.* PutObject"):
+        put_new(place.uri, place.filesystem, place.path, b"first")
+
+
+def test_a_process_that_died_before_its_record_was_there_leaves_the_name_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "night").mkdir()
+    (tmp_path / "night" / f".{RECORD}.0123.tmp").write_text('{"job": "tra')
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    assert run.record.name == "night"
+
+
+def test_a_claim_whose_answer_was_lost_is_known_by_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Place.create
+
+    def repeat(place: Place, content: bytes) -> bool:
+        assert create(place, content)
+        return create(place, content)
+
+    monkeypatch.setattr(Place, "create", repeat)
+    run = Run.open(train(tmp_path, "name=night"), "train")
+    record = run.read_record(RunRecord)
+    assert record is not None and record.id == run.id and record.resumed == ()

@@ -1,0 +1,51 @@
+"""Zips of one member that may lie about it."""
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from raylab.compressed import ZSTANDARD, Compression
+
+
+def packed(compression: Compression, content: bytes) -> bytes:
+    with pa.BufferOutputStream() as sink:
+        with pa.CompressedOutputStream(sink, compression) as stream:
+            stream.write(content)
+        return sink.getvalue().to_pybytes()
+
+
+def deflated(content: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(content) + packer.flush()
+
+
+PACK: dict[int, Callable[[bytes], bytes]] = {
+    zipfile.ZIP_STORED: bytes,
+    zipfile.ZIP_DEFLATED: deflated,
+    zipfile.ZIP_BZIP2: partial(packed, "bz2"),
+    ZSTANDARD: partial(packed, "zstd"),
+}
+"""Compressors by zip method."""
+
+
+def zip_of(method: int, content: bytes, **declared: int) -> io.BytesIO:
+    """A zip of one member `a`, with other sizes, checksum or flags than its own if given."""
+    right = {"size": len(content), "crc": zlib.crc32(content)}
+    return member_zip(method, PACK[method](content), **right | declared)
+
+
+def member_zip(
+    method: int, data: bytes, name: bytes = b"a", size: int = 0, crc: int = 0, flags: int = 0
+) -> io.BytesIO:
+    """A zip of one member with this compressed data."""
+    fields = (flags, method, 0, 0, crc, len(data), size, len(name), 0)
+    local = struct.pack("<4sHHHHHIIIHH", b"PK\3\4", 63, *fields) + name
+    central = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\1\2", 63, 63, *fields, 0, 0, 0, 0, 0) + name
+    places = (1, 1, len(central), len(local) + len(data), 0)
+    end = struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, *places)
+    return io.BytesIO(local + data + central + end)
