@@ -22,21 +22,23 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument(
-        "--seed", type=int, help="replay this schedule and print what happens"
-    )
+    parser.add_argument("--seed", type=int, help="replay this schedule and print what happens")
     given = parser.parse_args()
     return _replay(given.seed) if given.seed is not None else _run(given)
 
 
+def say(line: object) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def _replay(seed: int) -> int:
     with simulator() as one:
-        failure = one.run(seed)
-    if failure is None:
-        print(f"schedule {seed} passes")
-        return 0
-    print(*failure.trace, failure.problem, sep="\n")
-    return 1
+        ended = one.run(seed)
+    for at, process, event in ended.events:
+        say(f"{at:9.3f}  {process:14}  {event}")
+    say(ended.problem or "all invariants hold")
+    return int(ended.problem is not None)
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -45,9 +47,9 @@ def _run(given: argparse.Namespace) -> int:
     for failure in failures_of(seeds, given.jobs):
         count += 1
         if count <= SHOWN:
-            print(failure, flush=True)
+            say(failure)
     seconds = time.perf_counter() - start
-    print(f"{len(seeds):,} schedules in {seconds:.0f} s: {count:,} failed")
+    say(f"{len(seeds):,} schedules in {seconds:.0f} s: {count:,} failed")
     return int(count > 0)
 
 

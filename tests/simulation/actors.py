@@ -1,4 +1,4 @@
-"""Objects in processes of their own, called as Ray's actors are: they die, restart, and answer late."""
+"""Objects in processes of their own, called as Ray's actors are: late, and over their deaths."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,9 +24,7 @@ class Actor:
         make: makes the object in the actor's process.
     """
 
-    def __init__(
-        self, world: World, group: Group, name: str, make: Callable[[], Any]
-    ) -> None:
+    def __init__(self, world: World, group: Group, name: str, make: Callable[[], Any]) -> None:
         self._world, self._group, self._name, self._make = world, group, name, make
         self._process: Process | None = None
         self._object: Any = None

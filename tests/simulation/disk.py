@@ -1,7 +1,7 @@
 """The archive's file on a disk that may lose what was not synced, and what a crash leaves of it.
 
-SQLite appends to the write-ahead log: a transaction is durable when the log is synced up to its end.
-A crash of the machine leaves any part of what was written since, and the page at the end torn.
+SQLite appends to the write-ahead log: a transaction is durable when the log is synced up to its
+end. A crash of the machine leaves any part of what was written since, and the page at the end torn.
 """
 
 import os
@@ -53,9 +53,7 @@ class Disk:
             engine.dispose()
         self._write(database, kept)
         self._synced = min(self._synced, len(kept))
-        return (
-            f"log of {len(log)} cut at {cut}, synced to {self._synced}{', torn' * torn}"
-        )
+        return f"log of {len(log)} cut at {cut}, synced to {self._synced}{', torn' * torn}"
 
     def remove(self) -> None:
         """Removes the file and its log."""

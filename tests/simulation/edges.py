@@ -1,20 +1,21 @@
 """The edges of raylab that the simulation replaces: network, disk, clocks and the list of cases."""
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from raylab.annotation import calls as calls_module
 from raylab.annotation import worker as worker_module
 from raylab.annotation.cases import Case
+from raylab.archive.attempts import CallOperation, CallResults, ClaimRow, RunCalls
 from raylab.archive.database import Database
-from raylab.archive.dialects import SqliteDialect
+from raylab.archive.dialects import Options, SqliteDialect
 from raylab.archive.ownership import ProcessName
 from raylab.config.base import AS_PUBLISHED
 from raylab.llm import connection as connection_module
@@ -22,7 +23,12 @@ from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.client import Client
 from tests.simulation.scheduler import PROCESS
 from tests.simulation.server import CALL, Call, Fate
-from tests.simulation.world import World, transaction_of
+from tests.simulation.world import World
+
+FULL = 2
+"""Value of SQLite's `PRAGMA synchronous` with which a transaction is durable when it returns."""
+
+T = TypeVar("T")
 
 _engines: dict[str, Engine] = {}
 
@@ -43,9 +49,10 @@ def simulated() -> Generator[None]:
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield SqliteDialect, "create_engine", _engine_of(SqliteDialect.create_engine)
-    yield Database, "_once", transaction_of(Database._once)
+    yield Database, "_once", _transaction_of(Database._once)
     yield Database, "close", lambda database: None
     yield connection_module, "_open_sdk", lambda *given: World.current.server
+    yield RunCalls, "write", _claims_of(RunCalls.write)
     yield Client, "complete", _watched(Client.complete)
     yield ProcessName, "current", lambda: World.current.process_name()
     yield (
@@ -54,6 +61,28 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         SimpleNamespace(token_hex=lambda _: World.current.draw_token()),
     )
     yield worker_module, "select_cases", _cases
+
+
+def _transaction_of(real: Any) -> Callable[..., Any]:
+    """Returns `Database._once` with the crashes of the world around it."""
+
+    def once(database: Database, work: Callable[[Connection], T], options: Options) -> T:
+        results: list[T] = []
+
+        def whole() -> bool:
+            results.append(real(database, watched, options))
+            return synchronous == [FULL]
+
+        def watched(connection: Connection) -> T:
+            driver: Any = connection.connection.driver_connection
+            synchronous[:] = driver.execute("PRAGMA synchronous").fetchone()
+            return work(connection)
+
+        synchronous: list[int] = []
+        World.current.transact(options is database.dialect.writing, whole)
+        return results[0]
+
+    return once
 
 
 def _engine_of(real: Any) -> Callable[..., Engine]:
@@ -66,6 +95,21 @@ def _engine_of(real: Any) -> Callable[..., Engine]:
         return _engines[dialect.place]
 
     return create_engine
+
+
+def _claims_of(real: Any) -> Callable[..., Any]:
+    """Returns `RunCalls.write` that tells the world which claims were granted."""
+
+    def write(
+        calls: RunCalls, operations: Sequence[CallOperation], claimant: str = ""
+    ) -> CallResults:
+        results: CallResults = real(calls, operations, claimant)
+        claims = [one for one in operations if isinstance(one, ClaimRow) and not results.lost]
+        granted = [claim.key for claim in claims if claim.id not in results.refused]
+        World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)
+        return results
+
+    return write
 
 
 def _watched(real: Any) -> Callable[..., Any]:

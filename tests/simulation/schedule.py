@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from raylab.annotation.cases import Case
 from raylab.archive.ownership import LEASE
+from raylab.archive.records import RunCost
 from raylab.errors import (
     BudgetError,
     DeadlineError,
@@ -16,9 +17,8 @@ from raylab.errors import (
     OwnerError,
     StoppedError,
 )
-from raylab.archive.records import RunCost
 from tests.simulation.actors import ActorDied
-from tests.simulation.server import FAULTS, REFUSED, Weather
+from tests.simulation.server import FAULTS, Weather
 from tests.simulation.session import Session
 from tests.simulation.world import RunPlan, Violation, World
 
@@ -26,28 +26,30 @@ KINDS = ("machine", "machine", "driver", "actor", "actor", "freeze")
 MOST_SESSIONS = 6
 """Sessions of a run after which all faults end."""
 MOST_STARTS = 60
+RIVALS = 0.15
+"""Share of runs that two users start at once."""
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A schedule whose invariants do not hold.
+class Outcome:
+    """The end of a schedule.
 
     Attributes:
         seed: the seed that replays it.
-        problem: the first invariant that fails.
-        trace: what happened, one line an event.
+        problem: the first invariant that does not hold; None if all do.
+        events: what happened: virtual time, process, event.
     """
 
     seed: int
-    problem: str
-    trace: tuple[str, ...]
+    problem: str | None
+    events: tuple[tuple[float, str, str], ...] = field(repr=False)
 
     def __str__(self) -> str:
         return f"{self.problem}\n    python -m tests.simulation --seed {self.seed}"
 
 
-def run_schedule(seed: int, directory: Path, template: bytes) -> Failure | None:
-    """Runs the schedule of a seed; returns its failure, or None."""
+def run_schedule(seed: int, directory: Path, template: bytes) -> Outcome:
+    """Runs the schedule of a seed."""
     world = draw_world(seed, directory, template)
     problem = None
     try:
@@ -59,10 +61,7 @@ def run_schedule(seed: int, directory: Path, template: bytes) -> Failure | None:
     if world.loop.errors:
         error = world.loop.errors[0]
         problem = f"{type(error).__name__}: {error}"
-    if problem is None:
-        return None
-    trace = tuple(f"{at:9.3f} {process:20} {what}" for at, process, what in world.trace)
-    return Failure(seed, problem, trace)
+    return Outcome(seed, problem, tuple(world.trace))
 
 
 def draw_world(seed: int, directory: Path, template: bytes) -> World:
@@ -85,7 +84,7 @@ def _draw_plan(random: Random, name: str) -> RunPlan:
         workers=random.choice((1, 2)),
         budget=random.choice((None, None, random.randrange(200, 1500))),
         concurrency=random.choice((2, 4)),
-        requests_per_minute=random.choice((None, None, None, 30)),
+        requests_per_minute=random.choice((None, None, None, 5)),
     )
 
 
@@ -97,25 +96,29 @@ def _draw_weather(random: Random) -> Weather:
 
 
 async def _live(world: World) -> None:
-    plans = list(world.plans.values())
-    rivals = [plan for plan in plans if world.random.random() < 0.2]
-    users = [_operate(world, plan) for plan in plans] + [
-        _rival(world, plan) for plan in rivals
-    ]
-    await asyncio.gather(*users)
+    """Lets the users make their runs, and checks what is left."""
+    rivals: list[asyncio.Task[None]] = []
+
+    def start_rival(run: str) -> None:
+        name = f"{run}.r{len(rivals)}"
+        rivals.append(asyncio.create_task(_rival(world, world.plans[run], name)))
+
+    world.start_rival = start_rival
+    for run in world.plans:
+        if world.random.random() < RIVALS:
+            world.loop.call_later(world.random.random() * 60, start_rival, run)
+    await asyncio.gather(*(_operate(world, plan) for plan in world.plans.values()))
     world.calm_down()
+    await asyncio.gather(*rivals)
     _check(world)
 
 
-async def _rival(world: World, plan: RunPlan) -> None:
-    """Starts a session of a run beside the others, once."""
-    await asyncio.sleep(world.random.random() * 20)
+async def _rival(world: World, plan: RunPlan, name: str) -> None:
+    """Starts one session of a run beside that of its user."""
     try:
-        await Session(
-            world, plan, f"{plan.name}.r", wait=world.random.random() < 0.5
-        ).run()
+        await Session(world, plan, name, wait=world.random.random() < 0.7).run()
     except (ActorDied, LlmError, OwnerError) as error:
-        world.note(f"session {plan.name}.r: {type(error).__name__}")
+        world.note(f"session {name}: {type(error).__name__}")
 
 
 async def _operate(world: World, plan: RunPlan) -> None:
@@ -173,9 +176,9 @@ def _check_cost(world: World, plan: RunPlan, cost: RunCost) -> None:
         raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens paid")
     # A claim that was not ended at a crash counts, whether it was sent and answered or not.
     longest = max((attempt.estimate for attempt in world.server.attempts), default=0)
-    most = sum(one.estimate for one in attempts if one.answer not in REFUSED)
+    most = sum(one.estimate for one in attempts if not one.refused)
     if counted > most + world.strikes * plan.concurrency * longest:
         raise Violation(f"run {plan.name} counts {counted:,} tokens, paid at most {most:,}")
     if plan.name in world.poor and plan.budget is not None:
-        if attempts and counted + longest < plan.budget:
+        if attempts and counted + 2 * longest < plan.budget:
             raise Violation(f"run {plan.name} ended with {counted:,} of {plan.budget:,} tokens")

@@ -145,9 +145,7 @@ class Scheduler(asyncio.AbstractEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(
-            when, callback, args, self, context or copy_context()
-        )
+        handle = asyncio.TimerHandle(when, callback, args, self, context or copy_context())
         heapq.heappush(self._timers, (when, next(self._numbers), handle))
         return handle
 
@@ -166,17 +164,13 @@ class Scheduler(asyncio.AbstractEventLoop):
         self._processes.append(process)
         return process
 
-    def spawn(
-        self, process: Process, coro: Coroutine[Any, Any, T]
-    ) -> "asyncio.Task[T]":
+    def spawn(self, process: Process, coro: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Starts a task in a process."""
         context = copy_context()
         context.run(PROCESS.set, process)
         return self.create_task(coro, context=context)
 
-    def call_in(
-        self, process: Process, delay: float, callback: Callable[..., object]
-    ) -> None:
+    def call_in(self, process: Process, delay: float, callback: Callable[..., object]) -> None:
         """Calls a function in a process after some seconds."""
         context = copy_context()
         context.run(PROCESS.set, process)
@@ -255,9 +249,7 @@ class Scheduler(asyncio.AbstractEventLoop):
         process.ready.append(handle)
 
     def _delay(self, handle: asyncio.Handle, process: Process) -> None:
-        heapq.heappush(
-            self._timers, (process.frozen_until, next(self._numbers), handle)
-        )
+        heapq.heappush(self._timers, (process.frozen_until, next(self._numbers), handle))
 
     def _end(self) -> None:
         """Closes what still waits; by now all processes are dead, so it has no effect."""

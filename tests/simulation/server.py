@@ -42,7 +42,6 @@ class Answer(StrEnum):
 
 
 WITH_COMPLETION = (Answer.OK, Answer.NO_USAGE, Answer.ABSURD_USAGE, Answer.GARBAGE)
-REFUSED = (Answer.BUSY, Answer.BUSY_UNTIL, Answer.ERROR)
 UNPAID = (Answer.BUSY, Answer.BUSY_UNTIL, Answer.ERROR, Answer.BROKEN_BEFORE)
 FAULTS = tuple(answer for answer in Answer if answer is not Answer.OK)
 ABSURD = (10**19, -(10**6), 10**300, 1e19, -1, 2**63, 10**12)
@@ -74,6 +73,7 @@ class Attempt:
         estimate: the most tokens that it may cost.
         billed: the tokens that it costs.
         fate: what became of it.
+        refused: True if the client was told that it costs nothing.
     """
 
     key: str
@@ -84,6 +84,7 @@ class Attempt:
     estimate: int
     billed: int
     fate: Fate = Fate.IN_FLIGHT
+    refused: bool = False
 
     def __str__(self) -> str:
         return f"#{self.number} {self.key[:6]} of {self.process}: {self.answer}, {self.fate}"
@@ -138,6 +139,9 @@ class Server:
         attempt = self._receive(content)
         try:
             response = await self._answer(attempt, content)
+        except APIStatusError:
+            attempt.fate, attempt.refused = Fate.FAILED, True
+            raise
         except BaseException:
             if attempt.fate is Fate.IN_FLIGHT:
                 attempt.fate = Fate.FAILED
@@ -192,9 +196,7 @@ class Server:
             case Answer.NO_COMPLETION:
                 return _response(200, {}, b"<html>")
             case answer:
-                body = _completion(
-                    _text(random, content, answer), _usage(random, answer, usage)
-                )
+                body = _completion(_text(random, content, answer), _usage(random, answer, usage))
                 return _response(200, {}, body)
 
 
@@ -209,20 +211,14 @@ def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:
     return json.dumps(body).encode()
 
 
-def _usage(
-    random: Random, answer: Answer, used: tuple[int, int]
-) -> Mapping[str, Any] | None:
+def _usage(random: Random, answer: Answer, used: tuple[int, int]) -> Mapping[str, Any] | None:
+    prompt, reply = used
     prompt, reply = used
     if answer is Answer.NO_USAGE:
-        return random.choice(
-            (None, {}, {"prompt_tokens": None, "completion_tokens": None})
-        )
-    prompt, reply = used
+        return random.choice((None, {}, {"completion_tokens": reply}, {"prompt_tokens": prompt}))
     if answer is Answer.ABSURD_USAGE:
         absurd = random.choice(ABSURD)
-        prompt, reply = random.choice(
-            ((absurd, reply), (prompt, absurd), (absurd, absurd))
-        )
+        prompt, reply = random.choice(((absurd, reply), (prompt, absurd), (absurd, absurd)))
     return {"prompt_tokens": prompt, "completion_tokens": reply}
 
 
@@ -233,20 +229,14 @@ def _text(random: Random, content: bytes, answer: Answer) -> str:
     match json.loads(content)["model"]:
         case "gamma":
             score, verdict = random.choice(((90, "PASS"), (90, "PASS"), (20, "FAIL")))
-            return json.dumps(
-                {"summary": "s", "issues": [], "score": score, "verdict": verdict}
-            )
+            return json.dumps({"summary": "s", "issues": [], "score": score, "verdict": verdict})
         case "delta":
             return json.dumps({"why": "w", "choice": "synthesis", "fruit": "nut"})
         case _:
-            return json.dumps(
-                {"why": "w", "fruit": random.choice(("stone", "stone", "berry"))}
-            )
+            return json.dumps({"why": "w", "fruit": random.choice(("stone", "stone", "berry"))})
 
 
-def _response(
-    status: int, headers: Mapping[str, str], content: bytes
-) -> httpx2.Response:
+def _response(status: int, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
     return httpx2.Response(status, headers=headers, content=content, request=REQUEST)
 
 

@@ -56,9 +56,7 @@ def config_of(
 
 def share_of(config: AnnotateConfig, number: int, count: int) -> AnnotateConfig:
     """Returns the configuration of one of the workers."""
-    return config.model_copy(
-        update={"llm": share_concurrency(config.llm, number, count)}
-    )
+    return config.model_copy(update={"llm": share_concurrency(config.llm, number, count)})
 
 
 class Writer:
@@ -70,9 +68,7 @@ class Writer:
         self._run = self._archive.run(run)
         self._calls = self._run.calls(owner)
 
-    def write_calls(
-        self, operations: Sequence[CallOperation], claimant: str
-    ) -> CallResults:
+    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
         return self._calls.write(operations, claimant)
 
     def void_claims(self, claimant: str) -> None:
@@ -137,13 +133,9 @@ class Meter:
 class Session:
     """A session of a run, from the command to its end."""
 
-    def __init__(
-        self, world: World, plan: RunPlan, name: str, wait: bool = False
-    ) -> None:
+    def __init__(self, world: World, plan: RunPlan, name: str, wait: bool = False) -> None:
         self._world, self._plan, self._wait = world, plan, wait
-        self._config = config_of(
-            plan.budget, plan.concurrency, plan.requests_per_minute
-        )
+        self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute)
         self._group = world.start_group(name)
         self._token = world.draw_token()
         self._writer = Actor(world, self._group, "writer", self._make_writer)
@@ -181,6 +173,7 @@ class Session:
             heart.cancel()
             self._end()
             ownership.end()
+            self._group.ended = True
         if self._halt is not None:
             raise self._halt
         if self._left:
@@ -210,19 +203,16 @@ class Session:
     async def _annotate(self, archive: Archive) -> None:
         cases = open_cases(self._config, FRUITS, self._plan.name, archive)
         self._chunks.extend(chunks_of(cases, CHUNK))
-        await asyncio.gather(
-            *(self._keep_busy(number) for number in range(self._plan.workers))
-        )
+        await asyncio.gather(*(self._keep_busy(number) for number in range(self._plan.workers)))
 
     async def _keep_busy(self, number: int) -> None:
         """Gives chunks to a worker, which is started again when it dies."""
         while self._chunks and self._halt is None:
             chunk = self._chunks.popleft()
             process, worker = self._worker(number)
+            annotating = partial(worker.annotate, chunk)
             try:
-                tally: Tally = await run_in(
-                    self._world, process, lambda: worker.annotate(chunk)
-                )
+                tally: Tally = await run_in(self._world, process, annotating)
             except ActorDied:
                 self._chunks.append(chunk)
                 continue

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raylab.archive.store import Archive
 from tests.simulation.edges import simulated
-from tests.simulation.schedule import Failure, run_schedule
+from tests.simulation.schedule import Outcome, run_schedule
 
 BATCH = 25
 MEMORY = Path("/dev/shm")
@@ -25,8 +25,8 @@ class Simulator:
         """Keeps the archive in a directory, which should be in memory."""
         self._directory, self._template = directory, template
 
-    def run(self, seed: int) -> Failure | None:
-        """Runs the schedule of a seed; returns its failure, or None."""
+    def run(self, seed: int) -> Outcome:
+        """Runs the schedule of a seed."""
         return run_schedule(seed, self._directory, self._template)
 
 
@@ -38,8 +38,8 @@ def simulator() -> Generator[Simulator]:
         yield Simulator(directory, template)
 
 
-def failures_of(seeds: range, jobs: int) -> Iterator[Failure]:
-    """Runs the schedules of some seeds in several processes; yields the failures."""
+def failures_of(seeds: range, jobs: int) -> Iterator[Outcome]:
+    """Runs the schedules of some seeds in several processes; yields those that fail."""
     template = make_template()
     batches = [seeds[first : first + BATCH] for first in range(0, len(seeds), BATCH)]
     gc.freeze()
@@ -83,7 +83,5 @@ def _start(directory: Path, template: bytes) -> None:
     _of_this_process = Simulator(own, template)
 
 
-def _run(seeds: range) -> list[Failure]:
-    return [
-        failure for seed in seeds if (failure := _of_this_process.run(seed)) is not None
-    ]
+def _run(seeds: range) -> list[Outcome]:
+    return [ended for ended in map(_of_this_process.run, seeds) if ended.problem is not None]

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from raylab.annotation.cases import Case
 from raylab.archive.database import Clock, Database
-from raylab.archive.ownership import LEASE, ProcessName
+from raylab.archive.ownership import LEASE, RENEWAL_SECONDS, ProcessName
 from raylab.archive.store import Archive
 from raylab.llm.connection import Timing
 from tests.simulation.disk import Disk
@@ -25,7 +25,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 LINGER = 3.0
 """Most seconds for which the actors of a dead driver live on."""
 ON_THE_WAY = 15.0
-"""Most seconds from the claim of a call to its sending."""
+"""Most seconds that a renewal takes."""
 UNDER_WAY = (Fate.IN_FLIGHT, Fate.ANSWERED)
 
 
@@ -60,12 +60,19 @@ class Group:
 
     driver: Process
     actors: list[Process] = field(default_factory=list[Process])
-    excused_until: float = 0.0
-    """Time until which it may send a call that it claimed before it lost its run."""
+    hangs_until: float = 0.0
+    """Time until which its lease may not be renewed, because it is frozen."""
+    ended: bool = False
+    """True once it gave the run back."""
 
     @property
     def processes(self) -> list[Process]:
         return [self.driver, *self.actors]
+
+    @property
+    def works(self) -> bool:
+        """True until it ends or dies."""
+        return self.driver.alive and not self.ended
 
 
 class World:
@@ -100,6 +107,8 @@ class World:
         """Runs that ended well."""
         self.poor: set[str] = set()
         """Runs that ended because their budget is used up."""
+        self.start_rival: Callable[[str], object] = lambda run: None
+        """Starts a session of a run beside the one that hangs."""
         self._groups: list[Group] = []
         self._drivers: list[Process] = []
         self._owners: dict[str, Group] = {}
@@ -138,9 +147,7 @@ class World:
     async def pass_time(self) -> None:
         """Takes the time of a message between processes."""
         drawn = self.random.random()
-        await asyncio.sleep(
-            0 if drawn < 0.5 else drawn * 0.1 if drawn < 0.95 else drawn * 5
-        )
+        await asyncio.sleep(0 if drawn < 0.5 else drawn * 0.1 if drawn < 0.95 else drawn * 5)
 
     # Archive
 
@@ -164,34 +171,42 @@ class World:
         there = f"boot {self._boots}" if self._one_host else PROCESS.get().name
         return name.machine == there and not self._drivers[name.pid].alive
 
-    def transact(self, database: Database, writes: bool, work: Callable[[], T]) -> T:
-        """Does a transaction of the process that runs, which may die at it."""
+    def transact(self, writes: bool, work: Callable[[], bool]) -> None:
+        """Does a transaction of the process that runs, which may die at it.
+
+        Args:
+            writes: It writes.
+            work: Does it; returns True if it is durable then.
+        """
         process = PROCESS.get()
         if not process.alive:
             raise Crashed
         kind = self._due() if writes and process is not self.loop.observer else None
         if kind is not None and self.random.random() < 0.3:
-            self.note(f"{kind} before a write")
-            self.strike(kind, process)
-            if not process.alive:
-                raise Crashed
+            self._strike_at(kind, process, "before a write")
             kind = None
-        result = work()
+        durable = work()
+        # A machine crashes while this is written, so that it is whole, torn or absent.
         if kind == "machine":
-            # The crash happens while this is written: it may be whole, torn or absent.
-            self.note("machine in a write")
-            self.strike(kind, process)
-            raise Crashed
-        if writes:
+            self._strike_at(kind, process, "in a write")
+        if writes and durable:
             self.disk.note_sync()
         if kind is not None:
-            self.note(f"{kind} after a write")
-            self.strike(kind, process)
-            if not process.alive:
-                raise Crashed
-        return result
+            self._strike_at(kind, process, "after a write")
+
+    def _strike_at(self, kind: str, process: Process, where: str) -> None:
+        self.note(f"{kind} {where}")
+        self.strike(kind, process)
+        if not process.alive:
+            raise Crashed
 
     # Faults
+
+    def hang(self, group: Group, seconds: float) -> None:
+        """Lets the user of a session that hangs start another one."""
+        run = group.driver.name.partition(".")[0]
+        delay = seconds * self.random.random()
+        self.loop.call_in(self.loop.observer, delay, lambda: self.start_rival(run))
 
     def calm_down(self) -> None:
         """Ends all faults."""
@@ -236,9 +251,11 @@ class World:
                 self.note(f"{frozen} frozen for {seconds:g} s")
                 for one in frozen:
                     self.loop.freeze(one, seconds)
-                group.excused_until = self.loop.time() + seconds + ON_THE_WAY
+                if group.driver in frozen:
+                    group.hangs_until = self.loop.time() + seconds + RENEWAL_SECONDS + ON_THE_WAY
                 if group.driver in frozen and seconds > LEASE.total_seconds() / 2:
                     # Another session may take the run over in the meantime.
+                    self.hang(group, seconds)
                     for one in group.processes:
                         self._lose_attempts(one)
             case _:
@@ -310,9 +327,6 @@ class World:
         for earlier in self.server.attempts[:-1]:
             if earlier.key == attempt.key and earlier.fate not in (Fate.FAILED, Fate.LOST):
                 self.blame(f"{attempt} buys what {earlier} bought")
-        group = self._group_of(attempt.process)
-        if group is not self._owners.get(attempt.run) and self.loop.time() > group.excused_until:
-            self.blame(f"{attempt} is sent by a session that does not own the run")
         budget = self.plans[attempt.run].budget
         if budget is not None:
             spent, most = self.billed(attempt.run), budget + self.excused.get(attempt.run, 0)
@@ -320,12 +334,18 @@ class World:
                 self.blame(f"{attempt}: run {attempt.run} spent {spent:,} of {most:,} tokens")
 
     def note_owner(self, run: str, group: Group) -> None:
-        """Notes that a session took a run."""
+        """Notes that a session took a run; its owner must be dead, ended, or have hung."""
         before = self._owners.get(run)
-        if before is not None:
-            before.excused_until = max(before.excused_until, self.loop.time() + ON_THE_WAY)
+        if before is not None and before.works and self.loop.time() > before.hangs_until:
+            self.blame(f"{group.driver} takes the run that {before.driver} works on")
         self._owners[run] = group
         self.note("owns the run")
+
+    def note_claims(self, run: str, keys: list[str]) -> None:
+        """Notes that calls were claimed; only the owner of the run may do so."""
+        group = self._group_of(PROCESS.get())
+        if keys and group is not self._owners.get(run):
+            self.blame(f"{group.driver} claims calls of a run that it does not own")
 
     def blame(self, problem: str) -> None:
         """Notes a violation; raylab may catch what is raised where it was found."""
@@ -334,24 +354,8 @@ class World:
 
     def billed(self, run: str) -> int:
         """Returns the tokens that the server billed to a run."""
-        return sum(
-            attempt.billed for attempt in self.server.attempts if attempt.run == run
-        )
+        return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
 
 
 def _no_sleep(seconds: float) -> None:
     raise AssertionError("no transaction has to wait for another in the simulation")
-
-
-def transaction_of(real: Any) -> Callable[..., Any]:
-    """Returns `Database._once` with the crashes of the world around it."""
-
-    def once(
-        database: Database, work: Callable[[Connection], Any], options: Any
-    ) -> Any:
-        writes = options is database.dialect.writing
-        return World.current.transact(
-            database, writes, lambda: real(database, work, options)
-        )
-
-    return once
