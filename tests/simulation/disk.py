@@ -5,10 +5,9 @@ end. A crash of the machine leaves any part of what was written since, and the p
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-
-from sqlalchemy import Engine
 
 PAGE = 4096
 
@@ -38,22 +37,20 @@ class Disk:
         except FileNotFoundError:
             return 0
 
-    def crash(self, random: Random, engine: Engine | None) -> str:
-        """Replaces the file by what a power failure could have left; returns that in words."""
-        log = self._read_log()
+    def crash(self, random: Random, disconnect: Callable[[], None]) -> str:
+        """Leaves what a power failure could; returns the loss in words.
+
+        Args:
+            random: source of its choices.
+            disconnect: closes all connections, which would complete the file.
+        """
+        database, log = self.file.read_bytes(), self._read_log()
         cut = self._synced + _part(random, len(log) - self._synced)
-        kept = log[:cut]
-        torn = random.random() < 0.5
-        if torn:
-            # The end of the last page holds anything, but nothing synced is harmed.
-            harmed = min(cut - self._synced, random.randrange(1, PAGE))
-            kept = kept[: cut - harmed] + random.randbytes(harmed)
-        database = self.file.read_bytes()
-        if engine is not None:
-            engine.dispose()
-        self._write(database, kept)
-        self._synced = min(self._synced, len(kept))
-        return f"log of {len(log)} cut at {cut}, synced to {self._synced}{', torn' * torn}"
+        # The end of the last page holds anything, but nothing synced is harmed.
+        torn = min(cut - self._synced, random.choice((0, random.randrange(1, PAGE))))
+        disconnect()
+        self._write(database, log[: cut - torn] + random.randbytes(torn))
+        return f"{len(log) - cut} bytes are lost and {torn} torn"
 
     def remove(self) -> None:
         """Removes the file and its log."""

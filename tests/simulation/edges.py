@@ -49,7 +49,7 @@ def simulated() -> Generator[None]:
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield SqliteDialect, "create_engine", _engine_of(SqliteDialect.create_engine)
-    yield Database, "_once", _transaction_of(Database._once)
+    yield Database, "_once", _once
     yield Database, "close", lambda database: None
     yield connection_module, "_open_sdk", lambda *given: World.current.server
     yield RunCalls, "write", _claims_of(RunCalls.write)
@@ -63,26 +63,29 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield worker_module, "select_cases", _cases
 
 
-def _transaction_of(real: Any) -> Callable[..., Any]:
-    """Returns `Database._once` with the crashes of the world around it."""
+def _once(database: Database, work: Callable[[Connection], T], options: Options) -> T:
+    """Does what `Database._once` does, with the crashes of the world around it.
 
-    def once(database: Database, work: Callable[[Connection], T], options: Options) -> T:
-        results: list[T] = []
+    The connection stays open and reads begin no transaction, which is a third faster; nothing else
+    runs meanwhile.
+    """
+    results: list[T] = []
+    writes = options is database.dialect.writing
 
-        def whole() -> bool:
-            results.append(real(database, watched, options))
-            return synchronous == [FULL]
+    def whole() -> bool:
+        connection = World.current.connect(database._engine)
+        chosen = options if writes else {"begin": ""}
+        with connection.execution_options(**chosen).begin():
+            results.append(work(connection))
+        return writes and _is_durable(connection)
 
-        def watched(connection: Connection) -> T:
-            driver: Any = connection.connection.driver_connection
-            synchronous[:] = driver.execute("PRAGMA synchronous").fetchone()
-            return work(connection)
+    World.current.transact(writes, whole)
+    return results[0]
 
-        synchronous: list[int] = []
-        World.current.transact(options is database.dialect.writing, whole)
-        return results[0]
 
-    return once
+def _is_durable(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
 
 
 def _engine_of(real: Any) -> Callable[..., Engine]:
@@ -91,7 +94,6 @@ def _engine_of(real: Any) -> Callable[..., Engine]:
     def create_engine(dialect: SqliteDialect, lock_seconds: float) -> Engine:
         if dialect.place not in _engines:
             _engines[dialect.place] = real(dialect, lock_seconds)
-        World.current.engine = _engines[dialect.place]
         return _engines[dialect.place]
 
     return create_engine

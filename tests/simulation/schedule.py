@@ -77,7 +77,7 @@ def draw_world(seed: int, directory: Path, template: bytes) -> World:
 
 
 def _draw_plan(random: Random, name: str) -> RunPlan:
-    texts = random.choice((("a",), ("a",), ("a", "b"), ("a", "a")))
+    texts = random.choice((("a",), ("a",), ("a",), ("a", "b"), ("a", "a")))
     return RunPlan(
         name,
         tuple(Case(f"c{number}", text) for number, text in enumerate(texts)),

@@ -233,7 +233,9 @@ def _text(random: Random, content: bytes, answer: Answer) -> str:
         case "delta":
             return json.dumps({"why": "w", "choice": "synthesis", "fruit": "nut"})
         case _:
-            return json.dumps({"why": "w", "fruit": random.choice(("stone", "stone", "berry"))})
+            return json.dumps(
+                {"why": "w", "fruit": random.choice(("stone", "stone", "stone", "stone", "berry"))}
+            )
 
 
 def _response(status: int, headers: Mapping[str, str], content: bytes) -> httpx2.Response:

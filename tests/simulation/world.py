@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from raylab.annotation.cases import Case
 from raylab.archive.database import Clock, Database
@@ -92,7 +92,7 @@ class World:
         self.loop = Scheduler(random, self._stepped)
         self.server = Server(random, self._check_purchase)
         self.disk = Disk(directory / "archive.db", template)
-        self.engine: Engine | None = None
+        self._connection: Connection | None = None
         self.trace: list[tuple[float, str, str]] = []
         self.plans: dict[str, RunPlan] = {}
         self.excused: dict[str, int] = {}
@@ -126,8 +126,7 @@ class World:
 
     def close(self) -> None:
         """Removes the archive."""
-        if self.engine is not None:
-            self.engine.dispose()
+        self._disconnect()
         self.disk.remove()
 
     # Time
@@ -155,6 +154,18 @@ class World:
         """Opens the archive in this process; see `edges` for what is simulated of it."""
         clock = Clock(self.now, self.loop.time, _no_sleep, self.random.random)
         return Archive(Database(self.disk.file, 60.0, clock))
+
+    def connect(self, engine: Engine) -> Connection:
+        """Returns the one connection to the archive, as only one transaction is open at a time."""
+        if self._connection is None:
+            self._connection = engine.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection.engine.dispose()
+            self._connection = None
 
     def draw_token(self) -> str:
         return f"{self.random.getrandbits(128):032x}"
@@ -267,7 +278,7 @@ class World:
         for group in self._groups:
             for process in group.processes:
                 self.loop.kill(process)
-        self.note(f"the machine crashed: {self.disk.crash(self.random, self.engine)}")
+        self.note(f"the machine crashes: {self.disk.crash(self.random, self._disconnect)}")
 
     def _kill_driver(self, group: Group) -> None:
         """Kills a driver at once, and its actors soon."""
