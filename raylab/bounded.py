@@ -10,6 +10,7 @@ that is broken and its subclass `LimitError` for one beyond a limit.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -22,8 +23,10 @@ from raylab.errors import DataError, LimitError
 
 CHUNK = 1 << 16
 """Bytes that are asked for at once."""
-JSON_BYTES = 1 << 28
+JSON_BYTES = 1 << 26
 JSON_DEPTH = 100
+JSON_CONTAINERS = 1 << 22
+"""Most lists and objects: each takes some 60 bytes, and two in the text."""
 JSON_DIGITS = 300
 """Most digits of a number, so that any fits a float."""
 LINE_BYTES = 1 << 24
@@ -122,16 +125,22 @@ def parse_json(
         depth: Most lists and objects within each other.
 
     Raises:
-        DataError: It is no JSON (the error has line and column), holds NaN, infinity or a lone
-            surrogate, or an object in it holds a key twice.
-        LimitError: It is too large, too deep, or holds a number of over `JSON_DIGITS` digits.
+        DataError: It is no JSON (the error has line and column), holds NaN, a number beyond a
+            float or a lone surrogate, or an object in it holds a key twice.
+        LimitError: It is too large, too deep, or holds a number of over `JSON_DIGITS` digits or
+            over `JSON_CONTAINERS` lists and objects.
     """
     if len(content) > most:
         raise over(where, "bytes of JSON", most)
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
         check_json(text, where, depth)
-        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_number)
+        value = json.loads(
+            text,
+            object_pairs_hook=_distinct,
+            parse_constant=_no_number,
+            parse_float=_finite,
+        )
         if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -150,9 +159,12 @@ def check_json(text: str, where: str, depth: int = JSON_DEPTH) -> None:
     """Checks depth and numbers of JSON text, which need not be valid, without parsing it.
 
     Raises:
-        LimitError: It nests deeper than `depth`, or holds a number of over `JSON_DIGITS` digits.
+        LimitError: It nests deeper than `depth`, or holds a number of over `JSON_DIGITS` digits or
+            over `JSON_CONTAINERS` lists and objects.
     """
     bare = _STRINGS.sub("", text)
+    if bare.count("[") + bare.count("{") > JSON_CONTAINERS:
+        raise over(where, "lists and objects", JSON_CONTAINERS)
     if _LONG_NUMBER.search(bare):
         raise over(where, "digits in one number", JSON_DIGITS)
     if json_depth(bare) > depth:
@@ -178,8 +190,13 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return distinct
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name:.60} is no number")
 
 
 # YAML

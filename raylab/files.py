@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from pyarrow import ArrowException, fs
 
+from raylab.bounded import read_all
 from raylab.errors import ConfigError, DataError, RunError
 from raylab.object_storage import put_new
 
@@ -139,14 +140,18 @@ class Place:
         names = (posixpath.relpath(path, self.path) for path in sorted(paths))
         return [self / name for name in names if not posixpath.basename(name).startswith(".")]
 
-    def read(self) -> bytes:
+    def read(self, most: int | None = None) -> bytes:
         """Returns the content of the file.
+
+        Args:
+            most: Most bytes to read; None for any number.
 
         Raises:
             DataError: It is missing or cannot be read.
+            LimitError: It has more than `most` bytes.
         """
         with self._errors_as("read", DataError), self.filesystem.open_input_file(self.path) as file:
-            return file.readall()
+            return file.readall() if most is None else read_all(file, str(self), most)
 
     @contextmanager
     def opened(self) -> Generator[BinaryIO]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from raylab.bounded import (
     BLANK_LINES,
+    JSON_CONTAINERS,
     JSON_DEPTH,
     JSON_DIGITS,
     YAML_DEPTH,
@@ -22,6 +23,7 @@ from raylab.bounded import (
     read_all,
 )
 from raylab.errors import DataError, LimitError
+from tests.memory import MIB, memory
 
 MANY = 1 << 20
 """Far more than an algorithm of quadratic time could handle."""
@@ -93,6 +95,11 @@ def test_json_is_as_deep_as_allowed(bracket: str) -> None:
         parse_json(bracket * MANY, "x")
 
 
+def test_many_empty_lists_are_refused_before_they_are_built() -> None:
+    with memory(64 * MIB), refused("lists and objects"):
+        parse_json(b"[" + b"[]," * JSON_CONTAINERS + b"[]]", "x")
+
+
 def test_brackets_in_strings_are_not_depth() -> None:
     text = json.dumps({'[[["': ["\\", "[" * MANY, '"[']})
     assert parse_json(text, "x", depth=2) == json.loads(text)
@@ -124,8 +131,9 @@ def test_a_long_number_is_refused_before_it_is_read() -> None:
         (b'{\n"a" 1}', "not valid JSON: Expecting ':' delimiter at line 2 column 5"),
         (b"\xff[]", "not UTF-8"),
         ("[]".encode("utf-16"), "not UTF-8"),
-        (b"[NaN]", "NaN is no JSON number"),
-        (b"[-Infinity]", "-Infinity is no JSON number"),
+        (b"[NaN]", "NaN is no number"),
+        (b"[-Infinity]", "-Infinity is no number"),
+        (b"[1e309]", "1e309 is no number"),
         (rb'["\ud800"]', "lone surrogate"),
     ],
 )
@@ -140,7 +148,11 @@ def test_json_may_have_a_byte_order_mark_and_pairs_of_surrogates() -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 

@@ -22,6 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
+from math import isfinite
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
@@ -30,17 +31,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from raylab.bounded import lines, over, parse_json
 from raylab.codebook import Codebook, Label
-from raylab.errors import ConfigError, DataError, LabelError
+from raylab.compressed import Compression, check_ratio, unpacked
+from raylab.errors import ConfigError, DataError, LabelError, LimitError
 from raylab.files import REQUEST_BYTES, Place
 
 KEYS = ("id", "description", "gold", "meta")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
-COMPRESSIONS = (".gz", ".bz2", ".zst", ".lz4")
-LONGEST_ROW = 1 << 24
-"""Longest line in bytes."""
+COMPRESSIONS: dict[str, Compression] = {
+    ".gz": "gzip",
+    ".bz2": "bz2",
+    ".zst": "zstd",
+    ".lz4": "lz4",
+}
+LONGEST_ID = 500
+"""Longest id in characters, with its generation: databases index no longer text."""
 BATCH_ROWS = 256
+ROW_BYTES = 1 << 28
+"""Most bytes of a batch of Parquet rows as it is declared."""
 RECENT_IDS = 1 << 16
 """Ids held in a set before they are sorted into the array."""
 MERGE_SHARE = 16
@@ -48,6 +58,16 @@ MERGE_SHARE = 16
 SHOWN = 60
 UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """Characters that UTF-8 cannot encode or a database cannot store."""
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    ArithmeticError,
+    LookupError,
+    RuntimeError,
+    pa.ArrowException,
+)
+"""What pyarrow raises for files that are broken or hold values that Python has no type for."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +111,12 @@ class Case:
         return self.meta.get("reviewed") is not False
 
 
-def read_cases(location: str, codebook: Codebook) -> Iterator[Case]:
+def read_cases(
+    location: str,
+    codebook: Codebook,
+    generation: str | None = None,
+    taken: "CaseIds | None" = None,
+) -> Iterator[Case]:
     """Streams the cases of a file.
 
     Args:
@@ -99,20 +124,23 @@ def read_cases(location: str, codebook: Codebook) -> Iterator[Case]:
             and other compressions) or a `.parquet` file, whose meta may be a struct, a map or JSON
             text. Blank lines of JSONL are ignored; numbers as ids are read as text.
         codebook: Codebook that reads gold.
+        generation: Generation that the cases are; ids are prefixed with it and a slash.
+        taken: Ids of earlier cases, to which those of the file are added.
 
     Yields:
         The cases in order. An error is raised when its row is reached.
 
     Raises:
         DataError: The file cannot be read, holds no row, or a row cannot be used: no JSON object,
-            an id or description missing or empty, a duplicate id, gold that cannot be read, a
+            an id or description missing or empty, an id that is taken, too long or holds
+            characters that cannot be seen, gold that cannot be read, a
             value of a wrong type or an unknown key.
     """
-    seen = _Ids()
+    taken = CaseIds() if taken is None else taken
     count = 0
     for place, row in _rows(location):
-        case = _case(place, row, codebook)
-        if not seen.add(case.id):
+        case = _case(place, row, codebook, generation)
+        if not taken.add(case.id):
             _refuse(place, "id", case.id, "unique, but an earlier row has it: rename one")
         count += 1
         yield case
@@ -187,8 +215,8 @@ def in_generation(case_id: str, seed: int, fraction: float = 0.5) -> bool:
 # Rows
 
 
-class _Ids:
-    """A set of texts by hashes of eight bytes.
+class CaseIds:
+    """A set of ids by hashes of eight bytes.
 
     Of a million ids, two share a hash with a probability of 3e-8.
     """
@@ -198,7 +226,7 @@ class _Ids:
         self._recent: set[int] = set()
 
     def add(self, text: str) -> bool:
-        """Adds a text; returns False if it is there already."""
+        """Adds an id; returns False if it is there already."""
         key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
         place = int(np.searchsorted(self._sorted, np.uint64(key)))
         if key in self._recent or (place < len(self._sorted) and self._sorted[place] == key):
@@ -214,91 +242,102 @@ class _Ids:
 def _rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields each row with its place, as errors name it."""
     file = Place.at(location)
-    bare = file.name.removesuffix(next(filter(file.name.endswith, COMPRESSIONS), ""))
+    suffix = next(filter(file.name.endswith, COMPRESSIONS), "")
     if file.name.endswith(PARQUET_SUFFIXES):
-        read = _parquet_rows
-    elif bare.endswith(JSONL_SUFFIXES):
-        read = _jsonl_rows
+        rows = _parquet_rows(file)
+    elif file.name.removesuffix(suffix).endswith(JSONL_SUFFIXES):
+        rows = _jsonl_rows(file, COMPRESSIONS.get(suffix))
     else:
         raise DataError(
             f"cases {location}: the name should end in .jsonl, .jsonl.gz or .parquet; turn a JSON "
             "list into lines with one object each"
         )
     try:
-        yield from read(file)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        reason = str(error).partition("\n")[0]
+        yield from rows
+    except UNREADABLE as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise DataError(f"cases {location} cannot be read: {reason}") from error
 
 
-def _jsonl_rows(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
-    stream = cast(Any, file.filesystem.open_input_stream(file.path))
-    with closing(io.BufferedReader(stream, REQUEST_BYTES)) as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_ROW), b""), 1):
-            place = f"cases {file}, line {number}"
-            torn = not line.endswith(b"\n")
-            if torn and len(line) == LONGEST_ROW:
-                raise DataError(f"{place}: a row should have less than {LONGEST_ROW:,} bytes")
-            if line.strip():
-                yield place, _json_row(place, line, torn)
+def _jsonl_rows(
+    file: Place, compression: Compression | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    where = f"cases {file}"
+    raw = cast(Any, file.filesystem.open_input_stream(file.path, compression=None))
+    with closing(raw):
+        stream = unpacked(raw, compression, where) if compression else raw
+        with closing(io.BufferedReader(cast(Any, stream), REQUEST_BYTES)) as rows:
+            for number, line in lines(rows, where):
+                place = f"{where}, line {number}"
+                yield place, _json_row(place, line)
 
 
-def _json_row(place: str, line: bytes, torn: bool) -> dict[str, Any]:
+def _json_row(place: str, line: bytes) -> dict[str, Any]:
     try:
-        row: object = json.loads(
-            line.decode("utf-8-sig"), object_pairs_hook=_distinct, parse_constant=_no_number
-        )
-    except (ValueError, RecursionError) as error:
+        row = parse_json(line, place)
+    except LimitError:
+        raise
+    except DataError as error:
         shown = ascii(line[:SHOWN].decode(errors="replace").strip())
-        cause = "the last line is torn: write the file again, or remove the line" if torn else error
+        cause = str(error).removeprefix(f"{place}: ")
+        if not line.endswith(b"\n"):
+            cause = "the last line is torn: write the file again, or remove the line"
         raise DataError(f"{place}: {shown} is no JSON object: {cause}") from error
     if not isinstance(row, dict):
         raise DataError(f"{place}: {_shown(row)} is no JSON object {{id, description, gold, meta}}")
     return cast(dict[str, Any], row)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {max(names, key=names.count)} stands twice")
-    return row
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
 def _parquet_rows(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
     with file.filesystem.open_input_file(file.path) as source, pq.ParquetFile(source) as table:
+        _check_sizes(file, table.metadata)
         for batch in table.iter_batches(BATCH_ROWS):
             for row in _table_rows(file, batch):
                 number += 1
-                yield f"cases {file}, row {number}", row
+                place = f"cases {file}, row {number}"
+                yield place, _with_plain_meta(place, row)
 
 
-def _table_rows(file: Place, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+def _check_sizes(file: Place, metadata: pq.FileMetaData) -> None:
+    """Checks the sizes that a Parquet file declares before any of it is decompressed."""
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            where = f"cases {file}, column {column.path_in_schema}"
+            packed, size = column.total_compressed_size, column.total_uncompressed_size
+            check_ratio(where, packed, size)
+            if size > ROW_BYTES:
+                raise over(where, "bytes in a row group", ROW_BYTES, "write smaller row groups")
+
+
+def _table_rows(file: Place, batch: pa.RecordBatch) -> list[dict[str, Any]]:
     try:
-        rows = cast(list[dict[str, Any]], batch.to_pylist(maps_as_pydicts="strict"))
+        return cast(list[dict[str, Any]], batch.to_pylist(maps_as_pydicts="strict"))
     except (KeyError, ValueError) as error:
         raise DataError(f"cases {file}: meta has a key twice: {error}") from error
-    for row in rows:
-        if isinstance(meta := row.get("meta"), dict):
-            # A column of structs has every key in every row.
-            given = {
-                key: value for key, value in cast(dict[str, Any], meta).items() if value is not None
-            }
-            row["meta"] = json.loads(json.dumps(given, default=str))
-        yield row
 
 
-def _case(place: str, row: dict[str, Any], codebook: Codebook) -> Case:
+def _with_plain_meta(place: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Returns a Parquet row with JSON values in its meta."""
+    if isinstance(meta := row.get("meta"), dict):
+        # A column of structs has every key in every row.
+        given = {
+            key: value for key, value in cast(dict[str, Any], meta).items() if value is not None
+        }
+        try:
+            text = json.dumps(given, default=str, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DataError(f"{place}: meta cannot be written as JSON: {error}") from error
+        row["meta"] = parse_json(text, f"{place}: meta")
+    return row
+
+
+def _case(place: str, row: dict[str, Any], codebook: Codebook, generation: str | None) -> Case:
     for key in row.keys() - set(KEYS):
         _refuse(place, key, row[key], f"none of {', '.join(KEYS)}: move it into meta", "is")
     gold = row.get("gold")
     return Case(
-        _identifier(place, row.get("id")),
+        _identifier(place, row.get("id"), generation),
         _text(place, "description", row.get("description")),
         gold,
         _gold_label(place, gold, codebook),
@@ -306,9 +345,15 @@ def _case(place: str, row: dict[str, Any], codebook: Codebook) -> Case:
     )
 
 
-def _identifier(place: str, value: object) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return _text(place, "id", str(value) if number else value)
+def _identifier(place: str, value: object, generation: str | None) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    text = _text(place, "id", str(value) if number else value)
+    if not text.isprintable() or text != text.strip():
+        _refuse(place, "id", value, "text without line breaks, control characters and outer blanks")
+    whole = text if generation is None else f"{generation}/{text}"
+    if len(whole) > LONGEST_ID:
+        _refuse(place, "id", whole, f"text of at most {LONGEST_ID} characters")
+    return whole
 
 
 def _text(place: str, key: str, value: object) -> str:
@@ -336,8 +381,8 @@ def _gold_label(place: str, value: object, codebook: Codebook) -> Label | None:
 def _meta(place: str, value: object, codebook: Codebook) -> dict[str, Any]:
     if isinstance(value, str):
         try:
-            value = json.loads(value, object_pairs_hook=_distinct, parse_constant=_no_number)
-        except (ValueError, RecursionError):
+            value = parse_json(value, place)
+        except DataError:
             _refuse(place, "meta", value, "an object, or JSON text of one")
     if value is None:
         return {}
@@ -363,7 +408,10 @@ def _refuse(
 def _shown(value: object) -> str:
     if value is None:
         return "missing"
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except RecursionError:
+        return "nested too deep to show"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
+
+from pydantic import model_validator
 
 from raylab.annotation.outcome import Status
 from raylab.annotation.roles import SIDES
@@ -48,6 +50,13 @@ class AnnotationReport(BatchReport, Record):
     archive: ArchiveHead
     score_tree: ScoreTreeReport
     disagreements: DisagreementReport
+
+    @model_validator(mode="after")
+    def _check_givers(self) -> Self:
+        lacking = [*(set(SIDES) - self.annotators.keys()), *(set(GIVERS) - self.sensitivity.keys())]
+        if lacking:
+            raise ValueError(f"it lacks the figures of {', '.join(sorted(lacking))}")
+        return self
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:

@@ -1,10 +1,9 @@
 """The cases that a configuration names, streamed."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
-from raylab.annotation.cases import Case, packaged_cases, python_cases, read_cases
+from raylab.annotation.cases import Case, CaseIds, packaged_cases, python_cases, read_cases
 from raylab.codebook import Codebook
 from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED
@@ -27,12 +26,14 @@ def select_cases(
         ConfigError: Two generations would have the same name.
         DataError: A source cannot be used.
     """
+    taken = CaseIds()
     chosen = islice(_source(config, codebook), 0, None, config.every)
     for case in islice(chosen, config.take):
+        taken.add(case.id)
         yield AS_PUBLISHED, case
     for name, location in generation_files(generations).items():
-        for case in read_cases(location, codebook):
-            yield name, replace(case, id=f"{name}/{case.id}")
+        for case in read_cases(location, codebook, name, taken):
+            yield name, case
 
 
 def generation_files(generations: Sequence[int | str]) -> dict[str, str]:

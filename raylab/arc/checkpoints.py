@@ -4,15 +4,15 @@ import io
 import os
 import pickle
 import zipfile
-import zlib
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from raylab.arc.models.base import GridModel
+from raylab.arc.models.base import GridModel, build_model
+from raylab.compressed import opened_zip
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, DataError
 from raylab.files import Place
@@ -21,16 +21,8 @@ CHECKPOINTS = "checkpoints"
 """Directory of a run that holds one directory per checkpoint."""
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
-READ_ERRORS = (
-    RuntimeError,
-    EOFError,
-    ValueError,
-    KeyError,
-    IndexError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""Errors that zipfile and torch raise for damaged files and files that are no checkpoints."""
+CHECKPOINT_BYTES = 1 << 32
+LONGEST_REASON = 300
 
 
 def checkpoint_name(epoch: int) -> str:
@@ -68,26 +60,39 @@ def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
     """
     file = Place.at(location)
     try:
-        stream = io.BytesIO(file.read())
-        damaged = zipfile.ZipFile(stream).testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
-        stream.seek(0)
-        content = torch.load(stream, map_location="cpu", weights_only=True)
+        content = _loaded(file.read(CHECKPOINT_BYTES), str(file))
     except DataError as error:
-        raise CheckpointError(f"checkpoint {error}") from error
+        raise CheckpointError(f"checkpoint {error}: take another checkpoint of the run") from error
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{file} is corrupt or holds objects that are not plain tensors and values, and "
             "loading it could run foreign code: use a checkpoint written by raylab"
         ) from error
-    except READ_ERRORS as error:
-        reason = str(error).partition("\n")[0]
+    # What torch raises for a damaged or crafted file has no common type.
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:LONGEST_REASON]
         raise CheckpointError(
             f"{file} cannot be read, it is truncated or no checkpoint ({reason}): "
             "take another checkpoint of the run"
         ) from error
     return _parse(str(file), content)
+
+
+def _loaded(content: bytes, where: str) -> object:
+    """Returns what torch reads from a file of which every byte is checked first."""
+    stream = io.BytesIO(content)
+    with opened_zip(stream, where) as archive:
+        members = archive.infolist()
+        # As torch writes them. So what is read is no larger than the file.
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members) or (
+            sum(member.file_size for member in members) > len(content)
+        ):
+            raise zipfile.BadZipFile("its members are compressed or overlap")
+        damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
+    stream.seek(0)
+    return torch.load(stream, map_location="cpu", weights_only=True)
 
 
 def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) -> None:
@@ -116,27 +121,73 @@ def load_weights(model: GridModel, config: ModelConfig, checkpoint: Checkpoint) 
         ) from error
 
 
+def restored(checkpoint: Checkpoint) -> GridModel:
+    """Returns the model of a checkpoint with its weights.
+
+    Raises:
+        CheckpointError: The weights are not those of the model that the checkpoint names.
+    """
+    layers = [size for key, size in checkpoint.model.sizes().items() if key.endswith("layers")]
+    # Without its memory the model is built in no time, unless it has too many layers.
+    if sum(layers) > len(checkpoint.weights):
+        raise _of_another_model(checkpoint, f"{sum(layers)} layers")
+    with torch.device("meta"):
+        outline = build_model(checkpoint.model).state_dict()
+    for name in sorted(outline.keys() | checkpoint.weights.keys()):
+        wanted, given = outline.get(name), checkpoint.weights.get(name)
+        if wanted is None or given is None or wanted.shape != given.shape:
+            raise _of_another_model(checkpoint, name)
+    model = build_model(checkpoint.model)
+    load_weights(model, checkpoint.model, checkpoint)
+    return model
+
+
+def _of_another_model(checkpoint: Checkpoint, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.uri} does not hold the weights of the model it names: {what}"
+    )
+
+
 def _parse(uri: str, content: object) -> Checkpoint:
     foreign = CheckpointError(f"{uri} was not written by raylab: it names no raylab model")
-    fields = cast("dict[str, Any]", content)
-    if not isinstance(content, dict) or not isinstance(fields.get("state_dict"), dict):
+    fields = cast("dict[object, object]", content) if isinstance(content, dict) else {}
+    own, state = fields.get("raylab"), fields.get("state_dict")
+    if not isinstance(own, dict) or not isinstance(state, dict) or "model" not in own:
         raise foreign
+    own = cast("dict[object, object]", own)
     try:
-        model = TypeAdapter[ModelConfig](ModelConfig).validate_python(fields["raylab"]["model"])
-        state = cast("dict[str, Tensor]", fields["state_dict"])
-    except (KeyError, TypeError) as error:
-        raise foreign from error
+        model = TypeAdapter[ModelConfig](ModelConfig).validate_python(own["model"])
     except ValidationError as error:
         raise CheckpointError(
-            f"{uri} holds a model that this version of raylab does not know: {error}"
+            f"{uri} holds a model that this version of raylab does not know: "
+            f"{str(error)[:LONGEST_REASON]}"
         ) from error
     weights = {
-        name.removeprefix(PREFIX): tensor
-        for name, tensor in state.items()
-        if name.startswith(PREFIX)
+        name.removeprefix(PREFIX): _tensor(uri, name, tensor)
+        for name, tensor in cast("dict[object, object]", state).items()
+        if isinstance(name, str) and name.startswith(PREFIX)
     }
-    tasks, run_id = (fields["raylab"].get(key) for key in ("trained_on", "run_id"))
-    return Checkpoint(uri, model, weights, _task_ids(tasks), run_id)
+    run_id = own.get("run_id")
+    return Checkpoint(
+        uri,
+        model,
+        weights,
+        _task_ids(own.get("trained_on")),
+        run_id if isinstance(run_id, str) else None,
+    )
+
+
+def _tensor(uri: str, name: str, value: object) -> Tensor:
+    """Checks that a weight is plain numbers, each of them in the file."""
+    if (
+        not isinstance(value, Tensor)
+        or value.layout != torch.strided
+        or value.device.type != "cpu"
+        or value.is_quantized
+        or value.nbytes > value.untyped_storage().nbytes()
+    ):
+        raise CheckpointError(f"{uri} was not written by raylab: {name[:60]!r} is no plain tensor")
+    return value
 
 
 def _task_ids(listed: object) -> frozenset[str] | None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from raylab.arc.checkpoints import Checkpoint, load_weights
+from raylab.arc.checkpoints import Checkpoint, restored
 from raylab.arc.data.batching import (
     BatchDataset,
     BatchPlan,
@@ -21,7 +21,7 @@ from raylab.arc.data.batching import (
 from raylab.arc.data.tasks import Task
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
-from raylab.arc.models.base import GridModel, build_model
+from raylab.arc.models.base import GridModel
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring import count_batch
@@ -170,8 +170,7 @@ def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:
 
 
 def _model_of(checkpoint: Checkpoint, device: torch.device) -> GridModel:
-    model = build_model(checkpoint.model)
-    load_weights(model, checkpoint.model, checkpoint)
+    model = restored(checkpoint)
     return model.eval().to(device)
 
 

@@ -1,10 +1,12 @@
-"""Canonical JSON, and the hashes that chain the records of a run.
+"""Canonical JSON, and the hashes that chain the records and the journal of a run.
 
 A record's hash is the SHA-256 of the previous hash and the canonical JSON of the record, so no
 record can be altered, removed or inserted without breaking the chain. The first record follows the
 hash of the run itself: its name, configuration, versions, start and id. The run's row holds the
 last hash. A copy of it kept elsewhere proves the whole run, even against someone who can recompute
-every hash of the database.
+every hash of the database. The calls and prompts of a run form a second chain after the same hash.
+
+These functions never change, or no archive could be verified any more.
 """
 
 import hashlib
@@ -18,6 +20,21 @@ from raylab.archive.tables import utc_text
 
 HASHED_AS = {"description_hash": "subject"}
 """Columns that are hashed under their name in the first archives."""
+CALL_TEXTS = (
+    "key",
+    "description_hash",
+    "run",
+    "role",
+    "endpoint",
+    "model",
+    "response_model",
+    "finish_reason",
+    "parameters",
+    "text",
+)
+CALL_NUMBERS = ("seed", "prompt_tokens", "completion_tokens", "attempts")
+CALL_FLOATS = ("cost", "seconds")
+PROMPT_TEXTS = ("hash", "name", "version", "text")
 
 
 def canonical(value: Any) -> str:
@@ -74,6 +91,32 @@ def record_hash(
     parts = {HASHED_AS.get(name, name): _dumps(text) for name, text in texts.items()}
     parts |= {"kind": _dumps(kind), "sequence": _dumps(sequence)}
     parts |= {"created": _dumps(utc_text(created)), "body": body}
+    return digest(previous + _object(parts))
+
+
+def call_content(columns: Mapping[Any, Any]) -> str:
+    """Returns a call as canonical JSON, from its columns; a change of the schema adds none."""
+    content = {name: columns[name] for name in (*CALL_TEXTS, *CALL_NUMBERS)}
+    for name in CALL_FLOATS:
+        content[name] = None if columns[name] is None else float(columns[name])
+    return canonical({**content, "created": utc_text(columns["created"])})
+
+
+def prompt_content(columns: Mapping[Any, Any]) -> str:
+    """Returns a prompt as canonical JSON, from its columns."""
+    return canonical({name: columns[name] for name in PROMPT_TEXTS})
+
+
+def entry_hash(kind: str, previous: str, sequence: int, content: str) -> str:
+    """Returns the hash of an entry of a journal.
+
+    Args:
+        kind: call or prompt.
+        previous: Hash of the entry before it, or of the run.
+        sequence: Place of the entry in the journal.
+        content: Canonical JSON.
+    """
+    parts = {"kind": _dumps(kind), "sequence": _dumps(sequence), "content": content}
     return digest(previous + _object(parts))
 
 

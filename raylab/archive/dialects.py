@@ -17,8 +17,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
 from raylab.errors import ArchiveError
 from raylab.files import make_directory
+from raylab.urls import secret_in
 
-SECRETS = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 OTHER_FILE = "give archive= a file in a directory that you may write"
 LOCKED = "is locked by another process: free it, and go on with resume=true"
 OTHER_REASON = "refuses this: check the rights of its user, and that only raylab changes its tables"
@@ -275,12 +275,7 @@ class PostgresDialect(DatabaseDialect):
     """Number of the advisory lock that upgrades hold."""
 
     def __init__(self, url: URL) -> None:
-        """Takes a URL without a password; the driver reads it from PGPASSWORD or ~/.pgpass."""
-        if url.password or any(name.lower() in SECRETS for name in url.query):
-            raise ArchiveError(
-                f"the archive's URL {url.drivername}://... carries a password, which would be "
-                "recorded: leave it out and set PGPASSWORD, or write it into ~/.pgpass"
-            )
+        """Takes a URL that holds no secret; the driver reads PGPASSWORD or ~/.pgpass."""
         # With an empty password the driver would ignore PGPASSWORD.
         self._url = URL.create(
             "postgresql+psycopg", url.username, None, url.host, url.port, url.database, url.query
@@ -376,6 +371,12 @@ def dialect_of(location: str) -> DatabaseDialect:
     Raises:
         ArchiveError: The location is invalid or carries a password.
     """
+    if "://" in location and (secret := secret_in(location)):
+        scheme = location.partition("://")[0]
+        raise ArchiveError(
+            f"the archive's URL {scheme}://... carries {secret}, which would be recorded: leave "
+            "it out and set PGPASSWORD, or write it into ~/.pgpass"
+        )
     url = _parse(location)
     for kind in DIALECTS:
         if url.drivername in kind.schemes:

@@ -6,9 +6,16 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
 from raylab.archive.chain import digest
-from raylab.archive.records import CurrentCase, StoredCase, StoredDecision
+from raylab.archive.records import (
+    HUMAN,
+    AttemptState,
+    CurrentCase,
+    RunCost,
+    StoredCase,
+    StoredDecision,
+)
 from raylab.archive.rows import AnyRow, stored_case, stored_decision
-from raylab.archive.tables import CALLS, CASES, DECISIONS, RUNS
+from raylab.archive.tables import ATTEMPTS, CALLS, CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
 
 LOOKED_UP = 500
@@ -38,6 +45,11 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
         known = ", ".join(connection.scalars(latest)) or "none"
         raise ArchiveError(f"archive {place} has no run {name}; its latest runs: {known}")
     return row
+
+
+def lock_run(connection: Connection, run_id: int) -> None:
+    """Lets no other transaction append to a run, or take a case of it, until this one ends."""
+    connection.execute(select(RUNS.c.id).where(RUNS.c.id == run_id).with_for_update())
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -87,6 +99,26 @@ def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> It
         yield from connection.execute(select(*columns).where(named))
 
 
+def last_decision(connection: Connection, run: AnyRow, case: str) -> int | None:
+    """Returns the sequence of the latest decision on a case; None if there is none."""
+    on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case_key == digest(case))
+    return connection.scalar(select(func.max(DECISIONS.c.sequence)).where(on_it))
+
+
+def refused_by(run: AnyRow, reviewer: str) -> Select[Any]:
+    """Returns a reviewer's decisions that left their case open and were followed by no other."""
+    later = DECISIONS.alias()
+    followed = select(later.c.sequence).where(
+        later.c.run_id == DECISIONS.c.run_id,
+        later.c.case_key == DECISIONS.c.case_key,
+        later.c.sequence > DECISIONS.c.sequence,
+    )
+    mine = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.reviewer == reviewer)
+    left_open = (DECISIONS.c.action == "decide") & (DECISIONS.c.status == HUMAN)
+    statement = select(DECISIONS).where(mine & left_open, ~followed.exists())
+    return statement.order_by(DECISIONS.c.sequence)
+
+
 def with_decisions(
     connection: Connection, run: AnyRow, cases: Sequence[StoredCase], until: int | None = None
 ) -> list[CurrentCase]:
@@ -118,14 +150,27 @@ def current_status(until: int | None = None) -> ColumnElement[str]:
     return func.coalesce(decided, CASES.c.status)
 
 
-def cost_of(run: str) -> Select[Any]:
-    """Returns the sums of tokens and cost of a run's calls, and the number without a price."""
+def cost_of(connection: Connection, run: AnyRow, in_flight: bool) -> RunCost:
+    """Returns the cost of a run: of the calls it keeps, and of other attempts that may be paid."""
+    attempts = ATTEMPTS.c.run_id == run.id
+    if not in_flight:
+        attempts &= ATTEMPTS.c.state != AttemptState.SENT
+    kept = connection.execute(_sums(CALLS).where(CALLS.c.run == run.name)).one()
+    more = connection.execute(_sums(ATTEMPTS).where(attempts)).one()
+    prompt, completion, cost, unpriced = (a + b for a, b in zip(kept, more, strict=True))
+    uncertain = select(func.count()).where(attempts, ATTEMPTS.c.state != AttemptState.PAID)
+    return RunCost(
+        int(prompt), int(completion), float(cost), unpriced, connection.scalar(uncertain) or 0
+    )
+
+
+def _sums(table: Table) -> Select[Any]:
+    """Returns the sums of tokens and cost of a table, and the number of rows without a price."""
     sums = [
         func.coalesce(func.sum(column), 0)
-        for column in (CALLS.c.prompt_tokens, CALLS.c.completion_tokens, CALLS.c.cost)
+        for column in (table.c.prompt_tokens, table.c.completion_tokens, table.c.cost)
     ]
-    unpriced = func.count() - func.count(CALLS.c.cost)
-    return select(*sums, unpriced).where(CALLS.c.run == run)
+    return select(*sums, func.count() - func.count(table.c.cost))
 
 
 def _page(

@@ -1,13 +1,15 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, update
 
+from raylab.archive.attempts import RunCalls
 from raylab.archive.chain import canonical, content_key, digest
 from raylab.archive.database import Database
-from raylab.archive.leases import ReviewLeases, clear, require_lease
+from raylab.archive.journal import Prompts, add_prompts
 from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
     case_page,
@@ -17,24 +19,31 @@ from raylab.archive.queries import (
     current_status,
     decision_page,
     find_run,
+    last_decision,
+    refused_by,
     stream,
     with_decisions,
 )
 from raylab.archive.records import (
     HUMAN,
     CaseRow,
+    ChainHead,
     ChainProblem,
     CurrentCase,
     DecisionRow,
+    Lease,
     RunCost,
     RunRow,
     StoredCase,
     StoredDecision,
 )
-from raylab.archive.rows import AnyRow, NewRecord, new_record, run_row, texts_of
+from raylab.archive.review.leases import ReviewLeases, drop_draft, set_lease
+from raylab.archive.review.pending import PendingDecisions, take_pending
+from raylab.archive.review.sessions import ReviewSessions
+from raylab.archive.rows import AnyRow, NewRecord, new_record, run_row, stored_decision, texts_of
 from raylab.archive.tables import CASES, DECISIONS, RUNS
-from raylab.archive.verification import verify_chains
-from raylab.errors import ArchiveError
+from raylab.archive.verification import head_of, missing_heads, verify_chains
+from raylab.errors import ArchiveError, LeaseError
 
 BATCH = 100
 
@@ -68,6 +77,24 @@ class RunArchive:
 
         self._database.write(work)
 
+    def reopen(self) -> None:
+        """Marks the run as unfinished."""
+
+        def work(connection: Connection) -> None:
+            mine = RUNS.c.id == self._find(connection).id
+            connection.execute(update(RUNS).where(mine).values(finished=None))
+
+        self._database.write(work)
+
+    def add_prompts(self, prompts: Prompts) -> None:
+        """Stores prompts by their hash and enters them in the journal; old ones stay unchanged."""
+
+        def work(connection: Connection) -> None:
+            add_prompts(connection, self._database, self._find(connection).id, prompts)
+
+        if prompts:
+            self._database.write(work)
+
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """Appends cases to the chain of the run.
 
@@ -100,25 +127,38 @@ class RunArchive:
         if rows:
             self._database.write(work)
 
-    def add_decision(self, row: DecisionRow, leased: bool = False) -> None:
+    def add_decision(
+        self,
+        row: DecisionRow,
+        *,
+        judged: str | None = None,
+        lease_until: datetime | None = None,
+        after: int | None = None,
+    ) -> bool:
         """Appends a decision to the chain of the run.
 
-        A decision that equals an existing one, including its body and time, changes nothing.
+        A decision that equals an existing one, including its body and time, changes nothing. One
+        that settles the case drops the reviewer's draft.
 
         Args:
             row: The decision.
-            leased: Require that the reviewer holds the case's lease. A decision that settles the
-                case ends the lease and drops the draft.
+            judged: Token of the pending decision that this one was; it waits no more.
+            lease_until: Leave the case to the reviewer until then if the decision does not settle
+                it.
+            after: Require that the latest decision on the case is the one at this sequence.
+
+        Returns:
+            False if the pending decision was taken back before; nothing is written then.
 
         Raises:
             ArchiveError: The run has no such case.
-            LeaseError: The reviewer does not hold the lease. Nothing is written.
+            LeaseError: A later decision followed. Nothing is written.
         """
         body = canonical(row.body)
         key = content_key(texts_of(row), body)
         created = self._database.clock.now()
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> bool:
             run = self._find(connection, lock=True)
             case = next(cases_named(connection, run, [row.case]), None)
             if case is None:
@@ -128,16 +168,22 @@ class RunArchive:
                 )
             same = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.key == key)
             if connection.execute(select(DECISIONS.c.sequence).where(same)).first() is not None:
-                return
-            if leased:
-                require_lease(connection, run.id, case.sequence, row.reviewer)
-                if row.status != HUMAN:
-                    clear(connection, run.id, case.sequence, row.reviewer)
+                return True
+            if after is not None and after != last_decision(connection, run, row.case):
+                raise LeaseError(f"a later decision on case {row.case} followed: reload the page")
+            if judged is not None and not take_pending(connection, run.id, judged):
+                return False
+            if row.status != HUMAN:
+                drop_draft(connection, run.id, case.sequence, row.reviewer)
+            elif lease_until is not None:
+                lease = Lease(row.reviewer, lease_until)
+                set_lease(connection, self._database.dialect, run.id, case.sequence, lease)
             place = run.head_hash, run.head_sequence + 1
             record = new_record("decision", row, body, *place, created)
             _append(connection, DECISIONS, run.id, [record], key=key)
+            return True
 
-        self._database.write(work)
+        return self._database.write(work)
 
     def statuses(self, cases: Sequence[str]) -> dict[str, str]:
         """Returns the statuses at the end of the run, of the given cases that it has."""
@@ -261,6 +307,16 @@ class RunArchive:
 
         return stream(page)
 
+    def refused(self, reviewer: str) -> list[StoredDecision]:
+        """Returns the decisions of a reviewer that left their case open, and stand."""
+
+        def work(connection: Connection) -> list[StoredDecision]:
+            run = self._find(connection)
+            rows = connection.execute(refused_by(run, reviewer))
+            return [stored_decision(run.name, row) for row in rows]
+
+        return self._database.read(work)
+
     def own(self, wait: bool = False, token: str | None = None) -> Ownership:
         """Returns the ownership of the run, a context manager that holds it while in use.
 
@@ -270,33 +326,53 @@ class RunArchive:
         """
         return Ownership(self._database, self._found().id, self.name, wait, token)
 
+    def calls(self, owner: str) -> RunCalls:
+        """Returns the calls of the run as the owner of this token makes them."""
+        return RunCalls(self._database, self._found().id, owner)
+
     def leases(self) -> ReviewLeases:
         """Returns the leases and drafts of the run's reviewers."""
         return ReviewLeases(self._database, self._found().id)
 
-    def cost(self) -> RunCost:
-        """Returns the cost of the calls that the run sent, including those of unfinished cases.
+    def pending(self) -> PendingDecisions:
+        """Returns the decisions of the run that wait for the evaluator."""
+        return PendingDecisions(self._database, self.name)
 
-        Calls answered from the journal were paid by the run that sent them. Equal calls that two
-        processes sent at once are stored and counted once.
+    def sessions(self) -> ReviewSessions:
+        """Returns the sessions of the run's reviewers."""
+        return ReviewSessions(self._database, self._found().id)
+
+    def cost(self, in_flight: bool = True) -> RunCost:
+        """Returns what the run has paid or may have paid, also for calls that it did not keep.
+
+        Calls answered from the journal were paid by the run that sent them.
+
+        Args:
+            in_flight: Include the attempts in flight, at the most that they may cost.
         """
+        return self._database.read(
+            lambda connection: cost_of(connection, self._find(connection), in_flight)
+        )
 
-        def work(connection: Connection) -> RunCost:
-            self._find(connection)
-            sums = tuple(connection.execute(cost_of(self.name)).one())
-            prompt, completion, cost, unpriced = sums
-            return RunCost(int(prompt), int(completion), float(cost), unpriced)
+    def head(self) -> ChainHead:
+        """Returns the present ends of the run's chains, to be kept elsewhere."""
+        return self._database.read(lambda connection: head_of(connection, self._find(connection)))
 
-        return self._database.read(work)
+    def verify(self, noted: Sequence[ChainHead] = ()) -> list[ChainProblem]:
+        """Returns the problems in the chains of the run; an empty list if they are intact.
 
-    def verify(self) -> list[ChainProblem]:
-        """Returns the problems in the chain; an empty list if it is intact.
+        The walks end after 1,000 problems each. Memory stays bounded, and writers may continue.
+        Someone who can write the database and recomputes all hashes up to the run's heads is
+        detected only by comparison with heads that were kept elsewhere.
 
-        The walk ends after 1,000 problems. Memory stays bounded, and writers may continue. Someone
-        who can write the database and recomputes all hashes up to the run's head is detected only
-        by comparison with a `RunRow.head_hash` that was kept elsewhere.
+        Args:
+            noted: Heads of the run that were kept elsewhere.
         """
-        return verify_chains(self._database, self.name)
+        return verify_chains(self._database, self.name, noted)
+
+    def missing(self, noted: Sequence[ChainHead]) -> list[ChainProblem]:
+        """Returns a problem for each noted head that the chains do not hold; walks no chain."""
+        return missing_heads(self._database, self.name, noted)
 
     def _named(self, cases: Sequence[str]) -> list[AnyRow]:
         return self._database.read(

@@ -11,18 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, Table, select, update
+from sqlalchemy import Connection, select
 
 from raylab.archive.chain import canonical, run_hash
-from raylab.archive.clock import Clock
-from raylab.archive.database import Database
-from raylab.archive.opening import prepare
+from raylab.archive.database import Clock, Database
+from raylab.archive.journal import Prompts, add_calls, columns_of, start_journal
 from raylab.archive.queries import chunks
 from raylab.archive.records import CallRow, ChainProblem, RunRow
-from raylab.archive.rows import AnyRow, call_row, call_values, run_row
+from raylab.archive.rows import AnyRow, call_row, run_row
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import CALLS, PROMPTS, RUNS, utc_text
 from raylab.archive.verification import verify_chains
+from raylab.archive.versions import prepare
 from raylab.config.schema import conflicts
 from raylab.errors import ArchiveError
 
@@ -30,9 +30,6 @@ PATIENCE_SECONDS = 60.0
 OPENING_SECONDS = 5.0
 
 LOGGER = logging.getLogger(__name__)
-
-Prompts = Mapping[str, tuple[str, str, str]]
-"""Prompts by hash: name, version, text."""
 
 
 class Archive:
@@ -120,7 +117,7 @@ class Archive:
         versions: Mapping[str, Any],
         uid: str | None = None,
     ) -> RunArchive:
-        """Starts a run, or resumes it, which clears its finish.
+        """Starts a run, or goes on with it.
 
         Args:
             name: Name of the run; unique in an archive.
@@ -145,18 +142,10 @@ class Archive:
             self._refuse_other_work(row, texts["config"], uid)
             if row.versions != texts["versions"]:
                 LOGGER.info("run %s continues with other versions than it started with", name)
-            connection.execute(update(RUNS).where(RUNS.c.id == row.id).values(finished=None))
+            start_journal(connection, self._database, row.id, head)
 
         self._database.write(work)
         return self.run(name)
-
-    def add_prompts(self, prompts: Prompts) -> None:
-        """Stores prompts by their hash; existing ones stay unchanged."""
-        rows = [
-            {"hash": key, "name": name, "version": version, "text": content}
-            for key, (name, version, content) in sorted(prompts.items())
-        ]
-        self._insert_new(PROMPTS, rows)
 
     def prompts(self) -> Prompts:
         """Returns all stored prompts."""
@@ -174,9 +163,8 @@ class Archive:
         Raises:
             ValueError: A time has no zone.
         """
-        # Writers that insert the same keys in different orders would deadlock.
-        ordered = sorted(rows, key=lambda row: row.key)
-        self._insert_new(CALLS, [call_values(row) for row in ordered])
+        if columns := columns_of(rows):
+            self._database.write(lambda connection: add_calls(connection, self._database, columns))
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all stored calls about descriptions with these SHA-256 hashes."""
@@ -210,11 +198,6 @@ class Archive:
             ArchiveError: The archive cannot be read at all.
         """
         return verify_chains(self._database, None)
-
-    def _insert_new(self, table: Table, rows: list[dict[str, Any]]) -> None:
-        if rows:
-            statement = self._database.dialect.insert_new(table)
-            self._database.write(lambda connection: connection.execute(statement, rows))
 
     def _refuse_other_work(self, row: AnyRow, config: str, uid: str | None) -> None:
         if None not in (row.uid, uid) and row.uid != uid:

@@ -216,6 +216,30 @@ PROMPTS = Table(
     Column("version", AnyText, nullable=False),
     Column("text", AnyText, nullable=False),
 )
+JOURNALS = Table(
+    "journals",
+    METADATA,
+    Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
+    Column("entries", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Column("hash", DIGEST, nullable=False),
+)
+ENTRIES = Table(
+    "journal_entries",
+    METADATA,
+    *_place(),
+    Column("kind", String(8), nullable=False),
+    Column("key", DIGEST, nullable=False),
+    Column("hash", DIGEST, nullable=False),
+    Index(
+        "journal_prompts",
+        "run_id",
+        "key",
+        unique=True,
+        sqlite_where=text("kind = 'prompt'"),
+        postgresql_where=text("kind = 'prompt'"),
+    ),
+)
 OWNERS = Table(
     "run_owners",
     METADATA,
@@ -271,4 +295,24 @@ DRAFTS = Table(
     Column("saved", UtcTime, nullable=False),
     Column("page", AnyText, nullable=False),
     Column("edit", BigInteger, nullable=False),
+)
+PENDING = Table(
+    "pending_decisions",
+    METADATA,
+    *_place(),
+    Column("token", DIGEST, nullable=False, unique=True),
+    Column("reviewer", AnyText, nullable=False),
+    Column("submitted", UtcTime, nullable=False),
+    Column("body", AnyText, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("problem", AnyText, nullable=False),
+    Column("due", UtcTime, nullable=False),
+)
+SESSIONS = Table(
+    "review_sessions",
+    METADATA,
+    Column("key", DIGEST, primary_key=True),
+    Column("run_id", Integer, ForeignKey("runs.id"), nullable=False),
+    Column("reviewer", AnyText, nullable=False),
+    Column("expires", UtcTime, nullable=False),
 )

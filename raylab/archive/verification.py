@@ -2,7 +2,7 @@
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,11 @@ from sqlalchemy import Connection, RowMapping, Table, func, select
 from raylab.archive.chain import content_key, digest, record_hash, run_hash
 from raylab.archive.database import Database
 from raylab.archive.dialects import ContentError
-from raylab.archive.records import ChainProblem, Fault
-from raylab.archive.tables import CASES, DECISIONS, RUNS
+from raylab.archive.journal import journal_problems, strange_calls
+from raylab.archive.queries import find_run
+from raylab.archive.records import ChainHead, ChainProblem, Fault
+from raylab.archive.rows import AnyRow
+from raylab.archive.tables import CASES, DECISIONS, ENTRIES, JOURNALS, RUNS
 from raylab.errors import ArchiveError
 
 PAGE = 200
@@ -122,8 +125,15 @@ class _Walk:
         self.before = own
 
 
-def verify_chains(database: Database, run: str | None) -> list[ChainProblem]:
+def verify_chains(
+    database: Database, run: str | None, noted: Sequence[ChainHead] = ()
+) -> list[ChainProblem]:
     """Returns the problems of a run, or of all runs; see `RunArchive.verify`.
+
+    Args:
+        database: Database of the archive.
+        run: Name of the run; None for all.
+        noted: Heads of the one run that were kept elsewhere.
 
     Raises:
         ArchiveError: There is no such run, or the archive cannot be read at all.
@@ -135,7 +145,62 @@ def verify_chains(database: Database, run: str | None) -> list[ChainProblem]:
     if run is not None and not runs:
         raise ArchiveError(f"archive {database.place} has no run {run}")
     found = [problem for row in runs for problem in _run_problems(database, row.id, row.name)]
-    return found if run is not None else found + _without_run(database)
+    found += strange_calls(database, run)
+    if run is None:
+        return found + _without_run(database)
+    return found + missing_heads(database, run, noted)
+
+
+def head_of(connection: Connection, run: AnyRow) -> ChainHead:
+    """Returns the present ends of the chains of a run."""
+    journal = connection.execute(select(JOURNALS).where(JOURNALS.c.run_id == run.id)).one()
+    return ChainHead(run.head_sequence, run.head_hash, journal.entries, journal.hash)
+
+
+def missing_heads(database: Database, name: str, noted: Sequence[ChainHead]) -> list[ChainProblem]:
+    """Returns a problem for each noted head that the chains of a run do not hold."""
+
+    def work(connection: Connection) -> list[ChainProblem]:
+        run = find_run(connection, database.place, name)
+        return [
+            ChainProblem(name, count, record, Fault.MISSING, f"{detail}, as noted beside the run")
+            for head in dict.fromkeys(noted)
+            for count, record, detail in _missing(connection, run, head)
+        ]
+
+    return database.read(work)
+
+
+def _missing(
+    connection: Connection, run: AnyRow, head: ChainHead
+) -> Iterator[tuple[int, str, str]]:
+    """Yields place, name and fault of each end of a noted head that is not in the archive."""
+    detail = "it is no longer as it was"
+    if head.records_hash not in _hashes_at(connection, run, head.records, CASES, DECISIONS):
+        yield head.records, f"the end of {head.records} records", detail
+    if head.entries is None:
+        return
+    if head.entries_hash not in _hashes_at(connection, run, head.entries, ENTRIES):
+        yield head.entries, f"journal: the end of {head.entries} entries", detail
+
+
+def _hashes_at(
+    connection: Connection, run: AnyRow, sequence: int, *tables: Table
+) -> list[str | None]:
+    """Returns the hashes at a place of a chain; at 0 that of the run itself."""
+    if not sequence:
+        return [_start_of(run)]
+    return [
+        found
+        for table in tables
+        for found in connection.scalars(
+            select(table.c.hash).where(table.c.run_id == run.id, table.c.sequence == sequence)
+        )
+    ]
+
+
+def _start_of(run: AnyRow) -> str:
+    return run_hash(run.name, run.config, run.versions, run.started, run.uid)
 
 
 def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProblem]:
@@ -144,8 +209,7 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProbl
         row = database.read(lambda connection: connection.execute(statement).one())
     except ContentError as error:
         return [ChainProblem(name, 0, "the run itself", Fault.ALTERED, f"unreadable: {error}")]
-    own_hash = run_hash(row.name, row.config, row.versions, row.started, row.uid)
-    walk = _Walk(row.name, own_hash)
+    walk = _Walk(row.name, _start_of(row))
     links = _links(database, run_id, row.head_sequence)
     for _, group in itertools.groupby(links, key=lambda link: link.sequence):
         rivals = list(group)
@@ -165,7 +229,7 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProbl
             detail = "name, configuration, versions, start or id are not as archived"
             walk.note(0, "the run itself", Fault.ALTERED, detail)
     walk.problems += database.read(lambda connection: _beyond(connection, run_id))
-    return walk.problems
+    return walk.problems + journal_problems(database, row, _start_of(row))
 
 
 def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:
@@ -194,7 +258,7 @@ def _without_run(database: Database) -> list[ChainProblem]:
 
     def work(connection: Connection) -> dict[int, int]:
         found: dict[int, int] = {}
-        for table in (CASES, DECISIONS):
+        for table in (CASES, DECISIONS, ENTRIES):
             counted = select(table.c.run_id, func.count()).group_by(table.c.run_id)
             strange = table.c.run_id.not_in(select(RUNS.c.id))
             for run_id, count in connection.execute(counted.where(strange)):

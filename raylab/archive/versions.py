@@ -1,4 +1,4 @@
-"""The versions of the schema, and the upgrade to the latest one."""
+"""The versions of the schema, and the opening of an archive, which upgrades it to the latest."""
 
 import functools
 import threading
@@ -11,6 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect
 
 from raylab.archive import migrations
+from raylab.archive.database import Database
 from raylab.archive.dialects import DatabaseDialect
 from raylab.archive.tables import METADATA
 from raylab.errors import ArchiveError
@@ -19,6 +20,28 @@ VERSION_TABLE = "archive_version"
 DIRECTORY = Path(migrations.__file__).parent
 ONE_AT_A_TIME = threading.Lock()
 """A lock, because Alembic's operations are global to the process."""
+
+
+def prepare(database: Database, create: bool, wait: float) -> None:
+    """Makes sure that a database is an archive of the latest schema.
+
+    Args:
+        database: The database, not opened yet.
+        create: Make an archive if there is none.
+        wait: Longest wait for a server, in seconds.
+
+    Raises:
+        ArchiveError: The database is something else, or cannot become an archive.
+    """
+    dialect = database.dialect
+    dialect.prepare_place(create)
+    patience = wait if dialect.on_server else None
+    version = database.read(lambda connection: current_version(connection, dialect), patience)
+    if version is None and not create:
+        raise ArchiveError(f"{database.place} holds no archive: check the place, or make one first")
+    database.prepare()
+    if version != latest_version():
+        database.write(lambda connection: upgrade(connection, dialect))
 
 
 def latest_version() -> str:

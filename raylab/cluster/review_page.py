@@ -25,7 +25,7 @@ from raylab.review.server import told
 APPLICATION = "raylab-review"
 ON_HEAD: dict[str, Any] = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
 REQUESTS = 64
-"""Requests in flight at a time; a decision takes until the evaluator has answered."""
+"""Requests in flight at a time."""
 QUIET = LoggingConfig(log_level="WARNING", enable_access_log=False)
 
 
@@ -90,13 +90,15 @@ def _check(config: ReviewConfig) -> None:
     """Checks on the head, before Serve is started there, all that can be checked."""
     access_of(config)
     with open_reviews(config) as reviews:
-        asyncio.run(reviews.check())
+        asyncio.run(reviews.judge.check())
 
 
 def _application(config: ReviewConfig) -> ray_serve.Application:
     def build() -> FastAPI:
         stack = ExitStack()
-        app = create_app(stack.enter_context(open_reviews(config)), access_of(config))
+        reviews = stack.enter_context(open_reviews(config))
+        app = create_app(reviews, access_of(config))
+        stack.enter_context(reviews.judge.at_work())
         # Resources stay open as long as the page is served.
         app.state.open = stack
         return app

@@ -1,11 +1,12 @@
 """The parts of every configuration: strict models, names, locations, and the cluster."""
 
+import ipaddress
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +18,8 @@ from pydantic import (
     PositiveInt,
 )
 from pydantic_core import CoreSchema, core_schema
+
+from raylab.urls import secret_in
 
 
 class Strict(BaseModel):
@@ -32,14 +35,6 @@ def _integer_as_text(value: object) -> object:
 
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-SECRETS = re.compile(
-    r"""://[^@]*:[^@]*@                                  # a password, which may hold slashes
-    | ^s3://[^/]*@                                       # an access key
-    | [?&][^=&]*(secret|password|token|_key)[^=&]*=      # a parameter that is a secret
-    | [?&]endpoint_override=[^&]*(@|%40)                 # an address with one in it
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 def _path_as_text(value: object) -> object:
@@ -47,7 +42,7 @@ def _path_as_text(value: object) -> object:
 
 
 def _without_secret(location: str) -> str:
-    if URI.match(location) and SECRETS.search(location):
+    if URI.match(location) and secret_in(location):
         raise ValueError(
             "a URI must carry no password or key, because the run record shows it: give it "
             "in the environment or the credentials file of the service"
@@ -78,6 +73,13 @@ def _absolute_path(path: Path) -> Path:
     return Path(absolute_location(str(path)))
 
 
+def _ip_network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text)) if "/" in text else str(ipaddress.ip_address(text))
+    except ValueError as error:
+        raise ValueError(f"{error}: give an address, or a network such as 10.0.0.0/8") from None
+
+
 @dataclass(frozen=True)
 class OneOf:
     """A restriction of text to the names of a registry, like `Literal` for fixed names."""
@@ -103,6 +105,8 @@ Location = Annotated[
 """A URI, or a path made absolute because Ray's workers run in other directories."""
 LocalPath = Annotated[Path, BeforeValidator(_no_uri), AfterValidator(_absolute_path)]
 """An absolute path like `Location`, where URIs are refused."""
+IpNetwork = Annotated[Text, AfterValidator(_ip_network)]
+"""An IP address, or a network."""
 ModelName = Annotated[Text, AfterValidator(_without_secret)]
 """A run name, a path or a URI of trained models."""
 
@@ -133,7 +137,7 @@ class JobConfig(Strict):
     job: ClassVar[str]
     """Name of the job: of its script, its YAML file and, by default, its runs."""
     moved: ClassVar[Mapping[str, str]] = {}
-    """Keys of earlier versions, each with its replacement."""
+    """Keys of earlier versions, each with its replacement; `*` stands for any name."""
 
     storage: Location = Field(default="./runs", validate_default=True)
     """Directory, or any URI that pyarrow's filesystems open."""
@@ -155,8 +159,31 @@ class JobConfig(Strict):
         Raises:
             pydantic.ValidationError: The values are not valid for this job.
         """
-        kept = {key: value for key, value in recorded.items() if key not in cls.moved}
+        kept = _without(recorded, cls.moved)
         return cls.model_validate({**kept, **changed})
+
+
+def moved_key(path: Sequence[str], moved: Iterable[str]) -> str | None:
+    """Returns the moved key that a path such as llm, endpoints, main, limits, retries is."""
+    for key in moved:
+        pattern = key.split(".")
+        if len(pattern) == len(path) and all(
+            name in ("*", part) for name, part in zip(pattern, path, strict=True)
+        ):
+            return key
+    return None
+
+
+def _without(
+    values: Mapping[str, Any], moved: Iterable[str], path: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    return {
+        key: _without(cast("dict[str, Any]", value), moved, (*path, key))
+        if isinstance(value, dict)
+        else value
+        for key, value in values.items()
+        if moved_key((*path, key), moved) is None
+    }
 
 
 Scalar = bool | int | float | str | None

@@ -3,8 +3,9 @@
 This is the only module that knows Hydra and OmegaConf.
 """
 
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -18,10 +19,20 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 import raylab
+from raylab.bounded import YAML_BYTES, check_yaml, read_all
 from raylab.config.base import JobConfig
 from raylab.config.schema import ConfigProblem, problems_of
-from raylab.errors import ConfigError
+from raylab.errors import ConfigError, DataError
 
+UNUSABLE = (
+    HydraException,
+    OmegaConfBaseException,
+    YAMLError,
+    ValueError,
+    TypeError,
+    RecursionError,
+)
+"""Errors of Hydra, OmegaConf and PyYAML for values that they cannot take."""
 CONFIGS = Path(raylab.__file__).parents[1] / "configs"
 Config = TypeVar("Config", bound=JobConfig)
 
@@ -53,7 +64,7 @@ def load_config(
     usable, problems = _read_overrides(groups, overrides)
     unchosen = {problem.path for problem in problems} & groups.keys()
     chosen = {text.partition("=")[0] for text in usable} & groups.keys()
-    values = {} if file is None else _read_yaml(file)
+    values = {} if file is None else _read_file(file)
     kept = {key: value for key, value in values.items() if key not in chosen}
     try:
         config = _validate(kind, _compose(kind, usable, kept))
@@ -98,12 +109,34 @@ def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        document = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, YAMLError, OmegaConfBaseException) as error:
+        with path.open("rb") as file:
+            text = check_yaml(read_all(file, str(path), YAML_BYTES), str(path))
+        document = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
+    except DataError as error:
+        raise ConfigError(str(error)) from error
+    except (OSError, *UNUSABLE) as error:
         raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path} holds no mapping of keys to values")
     return cast(dict[str, Any], document)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Reads a file of the user, whose sections replace those of the job's YAML."""
+    values = _read_yaml(path)
+    # Interpolations multiply like aliases, but only when they are resolved.
+    if any("${" in text for text in _texts(values)):
+        raise ConfigError(f"{path}: ${{...}} is not read in a file: write the value itself")
+    return values
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        items = cast("dict[object, object] | list[object]", value)
+        for item in items.values() if isinstance(items, dict) else items:
+            yield from _texts(item)
 
 
 def as_yaml(config: JobConfig, exclude: set[str] | None = None) -> str:
@@ -185,7 +218,7 @@ def _compose(
                 key, value = override.key_or_group, override.value()
                 OmegaConf.update(composed, key, value, merge=True, force_add=True)
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+    except UNUSABLE as error:
         raise _Invalid([ConfigProblem("", str(error).strip().replace("\n", "\n    "))]) from error
     return cast(dict[str, Any], values)
 
@@ -197,6 +230,8 @@ def _validate(kind: type[Config], values: dict[str, Any]) -> Config:
     except ValidationError as error:
         problems = problems_of(kind, error.errors(include_url=False), kind.moved)
         raise _Invalid(problems) from error
+    except TypeError as error:
+        raise _Invalid([ConfigProblem("", f"a value is of no type of YAML: {error}")]) from error
 
 
 def _report(kind: type[JobConfig], problems: Sequence[ConfigProblem]) -> str:

@@ -26,6 +26,7 @@ from raylab.config.base import (
     AS_PUBLISHED,
     ClusterConfig,
     Generation,
+    IpNetwork,
     JobConfig,
     LocalPath,
     Location,
@@ -145,6 +146,8 @@ class AnnotateConfig(JobConfig):
         "review": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "review_file": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "reviewer": "python jobs/review.py name=RUN import=FILE reviewer=NAME",
+        "llm.endpoints.*.limits.retries": "limits.deadline, the seconds for a call with all its "
+        "attempts",
     }
 
     llm: LlmConfig
@@ -210,6 +213,9 @@ class ReviewConfig(JobConfig):
     """Port; 0 takes any free one, except on a cluster."""
     hosts: tuple[Text, ...] = ()
     """Further host names under which browsers reach the page, such as that of a proxy."""
+    proxies: tuple[IpNetwork, ...] = ()
+    """Addresses, or networks such as 10.0.0.0/8, of TLS proxies before the page, whose
+    X-Forwarded-Proto and X-Forwarded-For are believed."""
     lease_minutes: Annotated[float, Field(ge=1, le=1440)] = 10.0
     """Minutes for which a case stays reserved after a reviewer's tab is gone."""
     cluster: ClusterConfig = ClusterConfig()

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 from pydantic import (
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
 )
 
 from raylab.config.base import Scalar, Strict, Text
+from raylab.urls import secret_in
 
 
 class Price(Strict):
@@ -35,8 +35,10 @@ class Limits(Strict):
     """Tokens of requests and replies; a pending reply counts as `max_tokens`."""
     timeout: PositiveFloat = 120.0
     """Seconds for one attempt."""
-    retries: NonNegativeInt = 6
-    """Attempts after the first, with growing pauses; a Retry-After header is honoured."""
+    deadline: PositiveFloat = 3600.0
+    """Seconds for a call with all its attempts, from the first one; then its case stays open.
+
+    Pauses between attempts grow, and a Retry-After header is honoured."""
 
 
 class ReplyFormat(StrEnum):
@@ -62,11 +64,21 @@ class Endpoint(Strict):
     def _address_is_plain(self) -> "Endpoint":
         if self.base_url is None:
             return self
+        # Nothing that may be a key is shown.
+        if secret_in(self.base_url) or any(mark in self.base_url for mark in "@?#"):
+            raise ValueError("base_url must carry no key, because it is archived: use api_key_env")
         parts = urlsplit(self.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"base_url {self.base_url} should start with http:// or https://")
-        if parts.username is not None or parts.query:
-            raise ValueError("base_url must carry no key, because it is archived: use api_key_env")
+        return self
+
+    @model_validator(mode="after")
+    def _key_is_elsewhere(self) -> "Endpoint":
+        if self.api_key_env is not None and not self.api_key_env.isidentifier():
+            raise ValueError(
+                "api_key_env should be the name of an environment variable that holds the key, "
+                "not the key"
+            )
         return self
 
 

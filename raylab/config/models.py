@@ -20,6 +20,7 @@ from raylab.config.base import OneOf, Probability, Strict
 
 TRAINING_ONLY = "training only"
 """Mark of a key that the weights of a model do not depend on."""
+MOST_DEMONSTRATIONS = 100
 
 Width = Annotated[PositiveInt, Field(description="Width of the tokens.")]
 FeedForwardWidth = Annotated[PositiveInt, Field(description="Width inside the feed-forwards.")]
@@ -78,7 +79,7 @@ class ChampionConfig(TransformerConfig):
     decoder_layers: DecoderLayers = 3
     encoder_dropout: Dropout = 0.1
     decoder_dropout: Dropout = 0.015
-    demonstrations: Annotated[PositiveInt, TRAINING_ONLY] = 2
+    demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in the context."""
     d_context: PositiveInt = 32
     """Width of the context encoder."""
@@ -139,7 +140,7 @@ class DecoderOnlyConfig(TransformerConfig):
     dropout: Dropout = 0.167
     rope_theta: PositiveFloat = 10_000.0
     """Base of the rotary frequencies."""
-    demonstrations: Annotated[NonNegativeInt, TRAINING_ONLY] = 0
+    demonstrations: Annotated[NonNegativeInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 0
     """Demonstration pairs prefixed to the source; the published model has 0."""
     colour_relabelling: ColourRelabelling = False
 

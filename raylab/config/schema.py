@@ -13,6 +13,12 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from raylab.config.base import moved_key
+from raylab.urls import redacted
+
+LONGEST_VALUE = 200
+"""Most characters of a wrong value that an error shows."""
+
 JsonSchema = dict[str, Any]
 
 
@@ -76,9 +82,9 @@ def problems_of(
     problems = [_problem(schema, error) for error in errors if not _follows(error)]
     ways = moved or {}
     return [
-        ConfigProblem(problem.path, f"has moved: {ways[problem.path]}")
-        if problem.path in ways
-        else problem
+        problem
+        if (key := moved_key(problem.path.split("."), ways)) is None
+        else ConfigProblem(problem.path, f"has moved: {ways[key]}")
         for problem in problems
     ]
 
@@ -131,7 +137,7 @@ class _Schema:
             elif "properties" in node:
                 yield ConfigKey(path, "", None, doc, variant)
                 yield from self._keys(node, f"{path}.", variant)
-            elif "properties" in (entry := self.resolve(node.get("additionalProperties") or {})):
+            elif "properties" in (entry := self.resolve(_additional(node))):
                 yield ConfigKey(path, "", None, doc, variant)
                 yield from self._keys(entry, f"{path}.<name>.", variant)
             else:
@@ -176,9 +182,15 @@ def _bounds(node: JsonSchema) -> str:
 
 def _child(node: JsonSchema, part: int | str) -> JsonSchema:
     if isinstance(part, str):
-        return node.get("properties", {}).get(part) or node.get("additionalProperties") or {}
+        return node.get("properties", {}).get(part) or _additional(node)
     prefix = node.get("prefixItems", [])
     return prefix[part] if part < len(prefix) else node.get("items", {})
+
+
+def _additional(node: JsonSchema) -> JsonSchema:
+    """Returns the schema of values whose keys are free; empty if there is none, or any fits."""
+    schema = node.get("additionalProperties")
+    return cast(JsonSchema, schema) if isinstance(schema, dict) else {}
 
 
 def _follows(error: ErrorDetails) -> bool:
@@ -203,12 +215,17 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
             choices = ", ".join(place.node["discriminator"]["mapping"])
             return ConfigProblem(f"{place.path}.{tag}", f"{given}should be one of {choices}")
         case "string_type" if isinstance(error["input"], (int, float)):
-            given = json.dumps(error["input"])
+            given = _shown(error["input"])
             return ConfigProblem(
                 place.path, f"given {given}, should be text: quote it twice, \"'...'\""
             )
         case _:
-            return ConfigProblem(place.path, f"given {json.dumps(error['input'])}, {message}")
+            return ConfigProblem(place.path, f"given {_shown(error['input'])}, {message}")
+
+
+def _shown(value: object) -> str:
+    text = redacted(json.dumps(value))
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
 def _unknown_key(schema: _Schema, place: _Location) -> str:

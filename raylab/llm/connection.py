@@ -1,6 +1,7 @@
 """The connections of one process to an endpoint, and the state of the endpoint."""
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -13,24 +14,29 @@ from openai import (
     APIConnectionError,
     APIStatusError,
     AsyncOpenAI,
-    DefaultAioHttpClient,
     Omit,
     RequestOptions,
 )
 from pydantic import SecretStr
 
 from raylab.config.llm import Endpoint
-from raylab.errors import CallError, ConfigError, EndpointError, LlmError
+from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
+from raylab.llm.transport import LARGEST_ANSWER, BoundedClient, OversizeError
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status, scrub
 
 CONNECT_TIMEOUT = 15.0
 KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
 SILENT_CALLS = 5
-"""Consecutive calls without an answer, each after all retries, after which a run ends."""
+"""Consecutive calls that reached their deadline without an answer, after which a run ends."""
+UNREACHED_DEADLINE = 120.0
+"""Longest deadline in seconds while no connection to an endpoint was ever made."""
 REFUSED_CALLS = 50
 """Consecutive calls refused in the same words, after which a run ends."""
+UNCONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, aiohttp.ClientConnectorError)
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,8 @@ class Connection:
         self._ended: LlmError | None = None
         self._halted = asyncio.Event()
         self._answered = False
+        self._reached = False
+        self._warned = False
         self._silent = 0
         self._refused = 0
         self._refusal = ""
@@ -118,11 +126,26 @@ class Connection:
         """The remaining seconds of throttling; 0 or less if a call may be sent."""
         return self._not_before - self._timing.clock()
 
+    @property
+    def deadline(self) -> float:
+        """The seconds for one call with all its attempts."""
+        most = self.limits.deadline
+        return most if self._reached else min(most, UNREACHED_DEADLINE)
+
+    def warn_of_usage(self, problem: str) -> None:
+        """Warns once of a usage that the endpoint says and that cannot be true."""
+        if not self._warned:
+            self._warned = True
+            LOGGER.warning(
+                "endpoint %s: %s: such calls count as much as they may take", self.name, problem
+            )
+
     async def send(self, content: bytes) -> Completion | Failure:
         """Makes one attempt; removes the key from the message of a failure."""
         result = await self._send(content)
         if isinstance(result, Completion):
             return result
+        self._reached |= result.was_sent
         return replace(result, message=scrub(result.message, self._key.get_secret_value()))
 
     async def _send(self, content: bytes) -> Completion | Failure:
@@ -137,6 +160,12 @@ class Connection:
                 )
         except TimeoutError:
             return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.limits.timeout:g} s")
+        except OversizeError:
+            return Failure(
+                AttemptOutcome.OVERSIZED,
+                f"it has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check that "
+                "base_url is that of a chat endpoint",
+            )
         except APIStatusError as error:
             answer = error.response
             return read_status(
@@ -147,29 +176,36 @@ class Connection:
                 self._answered,
             )
         except (APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
-            return Failure(AttemptOutcome.CONNECTION, f"the connection failed: {_root(error)}")
+            root = _root(error)
+            return Failure(
+                AttemptOutcome.CONNECTION,
+                f"the connection failed: {type(root).__name__} {root}".rstrip(),
+                was_sent=not _was_not_made(error),
+            )
         return read_completion(response.content)
 
     def succeeded(self) -> None:
         """Counts an answered call."""
-        self._answered = True
+        self._answered = self._reached = True
         self._silent = self._refused = 0
 
     def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """Counts a failed call; returns its error, which may end the endpoint."""
         where = f"endpoint {self.name} ({self.base_url}), model {model}"
         said = failure.message
-        if failure.outcome is AttemptOutcome.REFUSED:
+        if failure.outcome in (AttemptOutcome.REFUSED, AttemptOutcome.OVERSIZED):
+            refused = failure.outcome is AttemptOutcome.REFUSED
+            did = "refused" if refused else "gave no usable answer to"
             self._refused = self._refused + 1 if said == self._refusal else 1
             self._refusal = said
             if self._refused < REFUSED_CALLS:
-                return CallError(f"{where}: refused the call: {said}")
-            said = f"refused {self._refused} calls in a row: {said}"
+                return CallError(f"{where}: {did} the call: {said}")
+            said = f"{did} {self._refused} calls in a row: {said}"
         elif failure.outcome is not AttemptOutcome.UNUSABLE:
             self._silent += 1
             said = f"no answer in {attempts} attempts, the last: {said}"
             if self._silent < SILENT_CALLS:
-                return CallError(f"{where}: {said}")
+                return DeadlineError(f"{where}: {said}")
             said = f"{self._silent} calls in a row failed; {said}"
         error = EndpointError(f"{where}: {said}")
         self.end(error)
@@ -211,12 +247,21 @@ def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
         max_retries=0,
         timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
         default_headers=bearer,
-        http_client=DefaultAioHttpClient(limits=limits, trust_env=endpoint.base_url is not None),
+        http_client=BoundedClient(limits, trust_env=endpoint.base_url is not None),
     )
 
 
-def _root(error: BaseException) -> str:
+def _root(error: BaseException) -> BaseException:
     """Returns the innermost cause; the SDK and its transport wrap it in their own errors."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__} {error}".rstrip()
+    return error
+
+
+def _was_not_made(error: BaseException | None) -> bool:
+    """Returns True if no connection was made, so that nothing was sent."""
+    while error is not None:
+        if isinstance(error, UNCONNECTED):
+            return True
+        error = error.__cause__
+    return False

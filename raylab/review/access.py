@@ -1,7 +1,9 @@
 """Access to the page: host names, the token, and the size and origin of requests."""
 
+import hashlib
 import hmac
 import ipaddress
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -36,6 +38,8 @@ POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
+SCRYPT = {"n": 2**14, "r": 8, "p": 5}
+"""Some 0.3 s and 16 MiB for each guess at a token, as OWASP advises."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -45,6 +49,13 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+OVER_TLS = {"Strict-Transport-Security": "max-age=31536000"}
+NOT_BY_PROXY = (
+    "This page is reached over HTTPS alone: by its proxy, which says X-Forwarded-Proto: https "
+    "and comes from an address in proxies= of jobs/review.py."
+)
+FAILED = "The page failed at this; its log says why. Nothing that was saved is lost: try again."
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,16 +65,20 @@ class Access:
     Attributes:
         hosts: names and addresses of the page.
         token: demanded of reviewers; None asks for a name alone.
-        key: signs sessions. With a token it follows from that, so that all processes that serve
-            the page agree; without, sessions end with the process.
-        cookie: name of the session's cookie, so that pages of several runs on one host, whose
+        key: opens sessions and forms. With a token it follows from that, by a slow function, so
+            that all processes that serve the page agree and a new token ends all sessions;
+            without, sessions end with the process.
+        cookie: name of the visit's cookie, so that pages of several runs on one host, whose
             ports cookies do not tell apart, have one each.
+        proxies: addresses and networks of TLS proxies, which say how and from where a request
+            reached them.
     """
 
     hosts: frozenset[str]
     token: SecretStr | None
     key: SecretStr = field(repr=False)
     cookie: str
+    proxies: tuple[str, ...] = ()
 
     def admits(self, token: str) -> bool:
         """Returns whether a token is right, or none is demanded; compares in constant time."""
@@ -95,12 +110,14 @@ def access_of(config: ReviewConfig) -> Access:
             f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
         )
     names = {config.host, *config.hosts} - EVERYWHERE | LOOPBACK
-    key = hmac.digest(token.encode(), b"session", "sha256").hex() if token else ""
+    cookie = f"raylab-review-{config.name}"
+    key = hashlib.scrypt(token.encode(), salt=cookie.encode(), **SCRYPT).hex() if token else ""
     return Access(
         hosts=frozenset(name.lower() for name in names),
         token=SecretStr(token) if token else None,
         key=SecretStr(key or secrets.token_hex(32)),
-        cookie=f"raylab-review-{config.name}",
+        cookie=cookie,
+        proxies=config.proxies,
     )
 
 
@@ -116,13 +133,15 @@ class Guard:
     """Lets no request pass that comes by a strange name, from a strange page or too large.
 
     A page elsewhere may have a browser that is signed in send requests: its name betrays one that
-    pretends to be this host (DNS rebinding), its origin a forged form.
+    pretends to be this host (DNS rebinding), its origin a forged form. Behind a TLS proxy, requests
+    that have passed by it come by other names than this machine's own.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
-        """Stands before an application that is reached by these names."""
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        """Stands before an application that is reached in this way."""
         self._app = app
-        self._hosts = hosts
+        self._hosts = access.hosts
+        self._proxied = bool(access.proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request itself, or lets it pass and adds headers to the answer."""
@@ -130,21 +149,35 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        headers = HEADERS | OVER_TLS if scope["scheme"] == "https" else HEADERS
+        begun = False
+
         async def send_guarded(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                MutableHeaders(scope=message).update(headers)
+                begun = True
             await send(message)
 
         for status, problem in self._problems(scope):
             await PlainTextResponse(problem, status)(scope, receive, send_guarded)
             return
-        await self._app(scope, receive, send_guarded)
+        try:
+            await self._app(scope, receive, send_guarded)
+        except Exception:
+            LOGGER.exception("%s %s failed", scope["method"], scope["path"])
+            if begun:
+                raise
+            await PlainTextResponse(FAILED, 500)(scope, receive, send_guarded)
 
     def _problems(self, scope: Scope) -> Iterator[tuple[int, str]]:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if _hostname(host) not in self._hosts:
+        name = _hostname(host)
+        if name not in self._hosts:
             yield 400, "This page is not reached by that name: add it to hosts= of jobs/review.py."
+        if self._proxied and scope["scheme"] != "https" and name not in LOOPBACK:
+            yield 400, NOT_BY_PROXY
         if scope["method"] in SAFE_METHODS:
             return
         if not _is_own(headers, host):

@@ -1,35 +1,39 @@
 """The review page: forms rendered on the server, which a small script makes live.
 
-Every route is a plain function, which FastAPI runs in a thread: the archive may make it wait, and
-the evaluator does.
+Every route that needs the archive is a plain function, which FastAPI runs in a thread: the archive
+may make it wait. Nothing waits for the evaluator.
 """
 
-import hmac
 import logging
+import math
 import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
-from starlette.middleware.sessions import SessionMiddleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from raylab.annotation.archived import current_label, read_decision
 from raylab.annotation.human.open_cases import Opened, Typed, UndecidedError
 from raylab.annotation.human.reviews import Reviews
-from raylab.errors import ArchiveError, ConfigError, DataError, LeaseError, LlmError
+from raylab.errors import ArchiveError, DataError, LeaseError
 from raylab.review.access import Access, Guard
 from raylab.review.pages import STATIC, link, read_static, render
+from raylab.review.sign_in_limit import SignInLimit
 from raylab.review.view import case_view, reading
+from raylab.review.visits import SESSION_SECONDS, Visit, Visits
 
-SESSION_SECONDS = 7 * 24 * 3600
 PAGE_LENGTH = 50
 """Cases of the queue on one page."""
 LONGEST_NAME = 60
+FEW = 3
+"""Decisions under way that are shown beside a case."""
 OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18})?(?:\?[\w=&-]*)?")
 """The paths to which a reviewer may be sent on after signing in."""
 KIND = r"^[\w-]{0,60}$"
@@ -56,18 +60,15 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.reviews, app.state.access = reviews, access
+    app.state.limit = SignInLimit()
     app.include_router(PAGES)
     app.add_exception_handler(_SignedOut, _sign_in_first)
     for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _told)
-    app.add_middleware(
-        SessionMiddleware,
-        secret_key=access.key.get_secret_value(),
-        session_cookie=access.cookie,
-        max_age=SESSION_SECONDS,
-        same_site="strict",
-    )
-    app.add_middleware(Guard, hosts=access.hosts)
+    app.add_middleware(Visits, access=access)
+    app.add_middleware(Guard, access=access)
+    if access.proxies:
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(access.proxies))
     return app
 
 
@@ -78,16 +79,21 @@ def _reviews(request: Request) -> Reviews:
     return request.app.state.reviews
 
 
+def _visit(request: Request) -> Visit:
+    return request.state.visit
+
+
 def _reviewer(request: Request) -> str:
-    reviewer = request.session.get("reviewer")
-    if not reviewer:
+    sessions = _reviews(request).sessions()
+    reviewer = sessions.reviewer(_visit(request).session_key, datetime.now(UTC))
+    if reviewer is None:
         raise _SignedOut
+    request.state.reviewer = reviewer
     return reviewer
 
 
 def _require_own_form(request: Request, csrf: Annotated[str, Form()] = "") -> None:
-    expected = request.session.get("csrf", "")
-    if not expected or not hmac.compare_digest(expected.encode(), csrf.encode(errors="replace")):
+    if not _visit(request).has_token(csrf):
         raise HTTPException(403, "The form is out of date: go back, reload it and send it again.")
 
 
@@ -120,26 +126,41 @@ def sign_in(
     then: Annotated[str, Form()] = "/",
 ) -> Response:
     """Begins a session of a reviewer, who gives a name and, where one is demanded, the token."""
-    access: Access = request.app.state.access
     name = " ".join(name.split())
+    then = then if OWN_PATH.fullmatch(then) else "/"
     problems: dict[str, str] = {}
     if not name or len(name) > LONGEST_NAME or not name.isprintable():
         problems["name"] = f"Give the name to archive with decisions, 1 to {LONGEST_NAME} letters."
-    if access.token is not None and not access.admits(token):
-        LOGGER.warning("a wrong token was given for the review page")
-        problems["token"] = "This is not the token of this page."
-    then = then if OWN_PATH.fullmatch(then) else "/"
+    access: Access = request.app.state.access
+    if access.token is not None:
+        limit: SignInLimit = request.app.state.limit
+        address = request.client.host if request.client else ""
+        if wait := math.ceil(limit.count(address)):
+            problems["token"] = f"Too many wrong tokens came from your address: wait {wait} s."
+            form = _sign_in_form(request, then, problems, name, 429)
+            form.headers["Retry-After"] = str(wait)
+            return form
+        if access.admits(token):
+            limit.forget(address)
+        else:
+            LOGGER.warning("a wrong token was given for the review page, from %s", address)
+            problems["token"] = "This is not the token of this page."
     if problems:
         return _sign_in_form(request, then, problems, name)
-    request.session.clear()
-    request.session.update(reviewer=name, csrf=secrets.token_urlsafe(32))
+    visit, now = _visit(request), datetime.now(UTC)
+    sessions = _reviews(request).sessions()
+    sessions.end(visit.session_key)
+    visit.renew()
+    sessions.begin(visit.session_key, name, now, now + timedelta(seconds=SESSION_SECONDS))
     return RedirectResponse(then, 303)
 
 
 @PAGES.post("/sign-out", dependencies=OWN_FORM)
 def sign_out(request: Request) -> Response:
-    """Ends the session."""
-    request.session.clear()
+    """Ends the session, on the server too."""
+    visit = _visit(request)
+    _reviews(request).sessions().end(visit.session_key)
+    visit.end()
     return RedirectResponse("/", 303)
 
 
@@ -169,6 +190,7 @@ def queue(
         pages=pages,
         leases=reviews.leases(),
         drafts=reviews.drafts(reviewer),
+        **_sent(reviews, reviewer),
     )
 
 
@@ -183,7 +205,16 @@ def next_case(
 @PAGES.get("/decided")
 def decided(request: Request, reviews: OfRun, reviewer: Reviewer) -> Response:
     """Shows the reviewer's latest decisions."""
-    return render(request, "decided.html", decisions=reviews.decided_by(reviewer))
+    decisions = reviews.decided_by(reviewer)
+    return render(request, "decided.html", decisions=decisions, **_sent(reviews, reviewer))
+
+
+@PAGES.get("/sent")
+def sent(
+    request: Request, reviews: OfRun, reviewer: Reviewer, done: Place = 0, few: bool = False
+) -> Response:
+    """Shows the reviewer's decisions that are under way, as a part of the other pages."""
+    return render(request, "sent.html", **_sent(reviews, reviewer, done, few))
 
 
 @PAGES.get("/cases/{case}")
@@ -197,7 +228,7 @@ def case(
 ) -> Response:
     """Shows a case, and keeps it for the reviewer while nobody else works on it."""
     opened = reviews.open(case, reviewer)
-    return _case_page(request, opened, kind=kind, done=_done(reviews, reviewer, done))
+    return _case_page(request, opened, kind=kind, done=done)
 
 
 @PAGES.post("/cases/{case}/draft", dependencies=OWN_FORM)
@@ -232,20 +263,22 @@ def decide(
     typed: Filled,
     kind: FilledKind = "",
 ) -> Response:
-    """Has the evaluator confirm a decision, archives it, and goes on to the next case."""
+    """Accepts a decision, which waits for the evaluator, and goes on to the next case."""
     try:
-        decision = reviews.decide(case, reviewer, typed)
+        reviews.submit(case, reviewer, typed)
     except UndecidedError as error:
         opened = reviews.open(case, reviewer)
         return _case_page(request, opened, 422, kind=kind, problems=error.problems)
     except LeaseError as error:
         return _case_page(request, reviews.open(case, reviewer), 409, kind=kind, lost=str(error))
-    except (LlmError, ConfigError) as error:
-        opened = reviews.open(case, reviewer)
-        return _case_page(request, opened, 503, kind=kind, unreached=str(error))
-    if decision.confirmation is None or not decision.confirmation.acceptable:
-        return RedirectResponse(link(f"/cases/{case}", kind=kind), 303)
     return _to_next(reviews, reviewer, kind, case, done=case)
+
+
+@PAGES.post("/cases/{case}/cancel", dependencies=OWN_FORM)
+def cancel(reviews: OfRun, reviewer: Reviewer, case: Number) -> Response:
+    """Takes the reviewer's own decision back before it is judged, and opens the case again."""
+    reviews.cancel(case, reviewer)
+    return RedirectResponse(f"/cases/{case}", 303)
 
 
 @PAGES.post("/cases/{case}/undo", dependencies=OWN_FORM)
@@ -256,7 +289,7 @@ def undo(reviews: OfRun, reviewer: Reviewer, case: Number) -> Response:
 
 
 @PAGES.get("/static/{name}")
-def static(name: str) -> Response:
+async def static(name: str) -> Response:
     """Returns a style sheet or the script; there is no other file."""
     if name not in STATIC:
         raise HTTPException(404, "There is no such file.")
@@ -273,14 +306,13 @@ def _case_page(
     kind: str = "",
     problems: Mapping[str, str] | None = None,
     lost: str = "",
-    unreached: str = "",
-    done: Any = None,
+    done: int = 0,
 ) -> Response:
-    reviews, reviewer = _reviews(request), _reviewer(request)
+    reviews: Reviews = request.app.state.reviews
+    reviewer: str = request.state.reviewer
     decisions = [
         (row.created, read_decision(row.body, reviews.codebook)) for row in opened.current.decisions
     ]
-    last = decisions[-1][1] if decisions else None
     return render(
         request,
         "case.html",
@@ -289,15 +321,13 @@ def _case_page(
         view=case_view(opened, reviews.seed, reviews.codebook),
         code=current_label(opened.current, reviews.codebook),
         decisions=decisions,
-        refused=last if opened.waits and last and last.confirmation else None,
         stands=opened.decided_by(reviewer),
         seconds=reviews.lease_seconds,
         kind=kind,
         problems=problems or {},
         lost=lost,
-        unreached=unreached,
-        done=done,
         page=secrets.token_urlsafe(8),
+        **_sent(reviews, reviewer, done, few=True),
         **_state(reviews, opened, reviewer),
     )
 
@@ -307,6 +337,7 @@ def _state(reviews: Reviews, opened: Opened, reviewer: str) -> dict[str, Any]:
     lease = opened.lease
     return {
         "waits": opened.waits,
+        "pending": opened.pending,
         "lease": lease,
         "holds": lease is not None and lease.reviewer == reviewer,
         "typed": opened.typed,
@@ -315,10 +346,27 @@ def _state(reviews: Reviews, opened: Opened, reviewer: str) -> dict[str, Any]:
     }
 
 
-def _done(reviews: Reviews, reviewer: str, case: int) -> dict[str, Any] | None:
-    """Returns the decision that a reviewer has just made on another case, if any."""
-    if not case:
-        return None
+def _sent(reviews: Reviews, reviewer: str, done: int = 0, few: bool = False) -> dict[str, Any]:
+    """Returns the part of a page that changes while the evaluator is asked.
+
+    Args:
+        reviews: The run's open cases.
+        reviewer: Whose decisions to show.
+        done: Sequence of the case that was decided last; 0 for none.
+        few: Show only a few of those that wait.
+    """
+    waiting = reviews.sent_by(reviewer)
+    return {
+        "waiting": waiting[:FEW] if few else waiting,
+        "total_waiting": len(waiting),
+        "refused": reviews.refused(reviewer),
+        "settled": _settled(reviews, reviewer, done) if done else None,
+        "poll": link("/sent", done=done, few=int(few)),
+    }
+
+
+def _settled(reviews: Reviews, reviewer: str, case: int) -> dict[str, Any] | None:
+    """Returns the decision of the reviewer by which a case is settled, if any."""
     opened = reviews.look(case, reviewer)
     if not opened.decided_by(reviewer):
         return None
@@ -337,12 +385,16 @@ def _to_next(
 
 
 def _sign_in_form(
-    request: Request, then: str, problems: Mapping[str, str] | None = None, name: str = ""
+    request: Request,
+    then: str,
+    problems: Mapping[str, str] | None = None,
+    name: str = "",
+    status: int = 401,
 ) -> Response:
     return render(
         request,
         "sign_in.html",
-        401,
+        status,
         then=then,
         name=name,
         problems=problems or {},

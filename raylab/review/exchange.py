@@ -8,16 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from raylab.annotation.archived import read_decision, read_outcome
-from raylab.annotation.calls import ArchiveJournal
-from raylab.annotation.human.confirm import settle, status_after
-from raylab.annotation.human.review_file import has_decisions, read_decisions, review_rows
+from raylab.annotation.calls import client_of_run
+from raylab.annotation.human.confirm import (
+    are_same,
+    confirmed,
+    decision_row,
+    pending_decision,
+    status_after,
+)
+from raylab.annotation.human.review_file import UNDO, has_decisions, read_decisions, review_rows
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.settings import Settings, protocol_settings
+from raylab.archive.review.pending import PendingDecision
+from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import RunError
-from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
@@ -57,9 +64,12 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
 
 def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> None:
     codebook = choose_codebook(config.protocol)
+    stored = archive.run(run.name)
+    sent = {one.sequence for one in stored.pending().all()}
     waiting = (
         (read_outcome(case.case.body, codebook), case.case.description)
-        for case in archive.run(run.name).open_cases()
+        for case in stored.open_cases()
+        if case.case.sequence not in sent
     )
     rows = [row.model_dump(mode="json") for row in review_rows(waiting, config.protocol.seed)]
     if path.exists() and has_decisions(path, codebook):
@@ -94,13 +104,15 @@ def _import(
         return None if stored is None else read_outcome(stored.body, settings.codebook)
 
     read = read_decisions(path, find, settings.codebook, asked.reviewer)
-    with archive.run(run.name).own(asked.wait), embedded_if_used(config.llm) as embedded:
+    with archive.run(run.name).own(asked.wait) as owner, embedded_if_used(config.llm) as embedded:
         new = [
             decision
             for decision in read
             if not _is_archived(archive, run, decision, settings.codebook)
         ]
-        statuses = asyncio.run(_settle(config, settings, run, archive, new, embedded))
+        statuses = asyncio.run(
+            _settle(config, settings, archive.run(run.name), archive, new, owner.token, embedded)
+        )
     settled = statuses.count(Status.ACCEPTED)
     message = f"{len(new)} new decisions of {len(read)}: {settled} settle their case"
     log_line(message, decisions=len(read), new=len(new), settled=settled)
@@ -120,19 +132,54 @@ def _is_archived(archive: Archive, run: Run, decision: HumanDecision, codebook: 
     )
 
 
+def _submit(run: RunArchive, decision: HumanDecision) -> PendingDecision | None:
+    """Has a decision wait for the evaluator, so that the page has no other one judged meanwhile.
+
+    Returns None if another reviewer's waits already. One of the same reviewer, as of an import that
+    was killed, gives way.
+    """
+    pending, new = (
+        run.pending(),
+        pending_decision(decision, run.sequences([decision.case])[decision.case]),
+    )
+    found = pending.submit(new, leased=False)
+    if found.reviewer == new.reviewer and not are_same(found, new):
+        pending.cancel(found.sequence, found.reviewer)
+        found = pending.submit(new, leased=False)
+    if are_same(found, new):
+        return found
+    log_line(
+        f"case {decision.case}: a decision of {found.reviewer} waits for the evaluator, so that of "
+        f"{decision.reviewer} is left out: import it again when that is judged or cancelled",
+        logging.WARNING,
+        case=decision.case,
+    )
+    return None
+
+
 async def _settle(
     config: AnnotateConfig,
     settings: Settings,
-    run: Run,
+    run: RunArchive,
     archive: Archive,
     decisions: Sequence[HumanDecision],
+    owner: str,
     embedded: Embedded | None,
 ) -> list[Status]:
     """Has the evaluator confirm decisions, and archive each as soon as it is."""
-    async with Client(config.llm, ArchiveJournal(archive, run.name), embedded=embedded) as client:
+    async with client_of_run(config.llm, archive, run.name, owner, embedded) as client:
 
         async def settle_one(decision: HumanDecision) -> Status:
-            settled = await settle(decision, run.name, archive, client, settings)
+            waits = None if decision.action == UNDO else _submit(run, decision)
+            if decision.action != UNDO and waits is None:
+                return Status.HUMAN
+            try:
+                settled = await confirmed(decision, run, client, settings)
+                run.add_decision(decision_row(settled), judged=waits and waits.token)
+            except BaseException:
+                if waits is not None:
+                    run.pending().cancel(waits.sequence, waits.reviewer)
+                raise
             if (report := settled.confirmation) is not None and not report.acceptable:
                 log_line(
                     f"case {settled.case} stays open, the evaluator refuses the code "

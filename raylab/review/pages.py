@@ -1,7 +1,6 @@
 """The pages as HTML, from the templates, and the files that they load."""
 
 import functools
-import secrets
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -12,6 +11,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from raylab.annotation.human.reviews import Reviews
 from raylab.review.view import kind_in_words
+from raylab.review.visits import Visit
 
 STATIC = {
     "style.css": ("text/css", "raylab.report", "templates"),
@@ -31,18 +31,17 @@ def render(request: Request, template: str, status: int = 200, **content: Any) -
     """Returns a page of the application that a request was sent to.
 
     Args:
-        request: Has the session, which gets a key for its forms if it has none.
+        request: Has the visit, which begins if its forms have no token yet.
         template: Name of a file in `templates/`.
         status: Of the response.
         **content: Variables of the template.
     """
     reviews: Reviews = request.app.state.reviews
-    session = request.session
-    csrf = session.setdefault("csrf", secrets.token_urlsafe(32))
+    visit: Visit = request.state.visit
     shown = {
         "run": reviews.run,
-        "reviewer": session.get("reviewer", ""),
-        "csrf": csrf,
+        "reviewer": getattr(request.state, "reviewer", ""),
+        "csrf": visit.form_token,
         "here": request.url.path,
         "path": link,
         "roots": reviews.codebook.categories,

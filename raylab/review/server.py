@@ -15,7 +15,7 @@ from raylab.review.open_run import open_reviews
 
 BACKLOG = 128
 SECONDS_TO_END = 10
-"""For requests in flight, such as one that waits for the evaluator."""
+"""For requests in flight."""
 
 
 def serve(config: ReviewConfig) -> None:
@@ -28,7 +28,7 @@ def serve(config: ReviewConfig) -> None:
     """
     access = access_of(config)
     with _bound(config) as listener, open_reviews(config) as reviews:
-        asyncio.run(reviews.check())
+        asyncio.run(reviews.judge.check())
         server = uvicorn.Server(
             uvicorn.Config(
                 create_app(reviews, access),
@@ -41,7 +41,7 @@ def serve(config: ReviewConfig) -> None:
             )
         )
         log_line(told(config, listener.getsockname()[1]))
-        with contextlib.suppress(KeyboardInterrupt):
+        with reviews.judge.at_work(), contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 
 

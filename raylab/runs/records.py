@@ -4,6 +4,7 @@ Each record is defined beside its producer. Only `Run.read_record` and `Run.writ
 between files and records, so no other code depends on the form of the JSON.
 """
 
+import json
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -54,14 +55,24 @@ class Record(Part):
         Raises:
             ValueError: The content is of this version, or migrated to it, and is not valid.
         """
-        version = content.get(VERSION_KEY, 0)
+        version: object = content.get(VERSION_KEY, 0)
+        if type(version) is not int:
+            raise ValueError(f"{VERSION_KEY} should be a number")
         values: dict[str, Any] | None = {k: v for k, v in content.items() if k != VERSION_KEY}
         if version != cls.version:
-            values = cls.migrated(dict(values or {}), version)
+            values = cls._migrated_safely(values, version)
         if values is None:
             return None
         try:
-            return cls.model_validate(values)
+            # As JSON and strictly: a text is no number, and "nan" least of all.
+            return cls.model_validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             problem = problems_of(cls, error.errors(include_url=False))[0]
             raise ValueError(str(problem)) from error
+
+    @classmethod
+    def _migrated_safely(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        try:
+            return cls.migrated(content, version)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"it is not of schema version {version}, as it says") from error

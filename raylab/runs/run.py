@@ -13,9 +13,10 @@ from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
+from raylab.bounded import parse_json
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
-from raylab.errors import RunError
+from raylab.errors import DataError, RunError
 from raylab.files import Place, is_temporary
 from raylab.log import bind_run
 from raylab.runs.records import VERSION_KEY, Record
@@ -26,6 +27,8 @@ METRICS = "metrics.json"
 REPORT = "report.json"
 SCORES = "scores"
 TRIALS = "trials"
+RECORD_BYTES = 1 << 25
+"""Longest record that is read."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -159,12 +162,13 @@ class Run(Place):
         file = self / name
         if not file.exists():
             return None
+        content = file.read(RECORD_BYTES)
         try:
-            value: object = json.loads(file.read())
-        except ValueError as error:
-            raise RunError(_corrupt(file, str(error))) from error
+            value = parse_json(content, str(file))
+        except DataError as error:
+            raise RunError(_corrupt(str(error))) from error
         if not isinstance(value, dict):
-            raise RunError(_corrupt(file, "it holds no object"))
+            raise RunError(_corrupt(f"{file}: not valid JSON: it holds no object"))
         return cast("dict[str, Any]", value)
 
     def _claim(self, config: JobConfig, job: str) -> RunRecord | None:
@@ -219,8 +223,8 @@ def _json(record: Record) -> bytes:
     return text.encode() + b"\n"
 
 
-def _corrupt(file: Place, reason: str) -> str:
-    return f"{file} is not valid JSON ({reason}): restore the file, or remove the run directory"
+def _corrupt(reason: str) -> str:
+    return f"{reason}: restore the file, or remove the run directory"
 
 
 def _without_non_finite(value: Any) -> Any:

@@ -14,7 +14,7 @@ from alembic.operations import Operations
 from sqlalchemy import create_engine, text
 
 from raylab.archive.migrations import v0001_calls_cases_decisions as first
-from raylab.archive.records import RunCost
+from raylab.archive.records import Fault, RunCost
 from raylab.archive.store import Archive
 from raylab.archive.tables import METADATA
 from raylab.archive.versions import latest_version
@@ -198,6 +198,10 @@ def everything_told(location: str, caplog: pytest.LogCaptureFixture) -> str:
         f"postgresql://user:{SECRET}/x@127.0.0.1:1/db",
         f"postgresql://user:1/{SECRET}@127.0.0.1/db",
         f"postgresql://user:{SECRET}",
+        f"postgresql://user%3A{SECRET}@127.0.0.1:1/db",
+        f"postgresql://user@127.0.0.1:1/db?pass%77ord={SECRET}",
+        f"postgresql://user@127.0.0.1:1/db?pass%2577ord={SECRET}",
+        f"postgresql://user@127.0.0.1:1/db?scram_client_key={SECRET}",
         f"://user:{SECRET}@127.0.0.1",
     ],
 )
@@ -314,12 +318,24 @@ def test_an_older_archive_is_brought_up_to_date_and_loses_nothing(archive_url: s
         assert [call.text for call in archive.calls_of([sha256("an old system")])] == ["reply"]
         assert archive.run("old").cost() == RunCost(1, 2, 0.0, 1)
         assert archive.run("old").verify() == []
-        archive.add_prompts({"h": ("maximal", "1", "text")})
+        archive.run("old").add_prompts({"h": ("maximal", "1", "text")})
         assert archive.start_run("old", {"a": 1}, {}, "0a1b").row().uid is None
         archive.run("old").add_cases([case_row("d")])
         assert archive.run("old").verify() == [] and archive.run("old").row().records == 3
     rows = execute(archive_url, "SELECT name, protocol, taxonomy FROM runs ORDER BY id")
     assert rows == [("old", "1", "opt-1"), ("older", "", "")]
+
+
+def test_the_calls_of_an_older_archive_are_chained_from_then_on(archive_url: str):
+    older_archive(archive_url)
+    with Archive.open(archive_url) as archive:
+        head = archive.run("old").head()
+        assert (head.records, head.entries) == (2, 1)
+        assert archive.run("older").head().entries == 0
+        assert archive.run("old").verify([head]) == []
+        execute(archive_url, "UPDATE calls SET text = 'another'")
+        (problem,) = archive.run("old").verify()
+        assert problem.fault is Fault.ALTERED and sha256("k") in problem.record
 
 
 def test_a_failed_upgrade_leaves_the_older_archive(

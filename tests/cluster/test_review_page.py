@@ -15,6 +15,7 @@ from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError, RunError
 from tests.llm.scripted_server import server_process
+from tests.review.evaluators import wait_until
 from tests.review.runs import ONE, annotation, make_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
@@ -45,6 +46,8 @@ def test_serve_hosts_the_page_on_loopback(tmp_path: Path) -> None:
         with hosted(config):
             assert listening(port) == {"127.0.0.1"}
             decide(f"http://127.0.0.1:{port}")
+            with Archive.open(tmp_path / "archive.db") as archive:
+                wait_until(lambda: not archive.run("systems").pending().all())
             with pytest.raises(ConfigError, match=r"runs on this cluster already \(raylab-review"):
                 with hosted(config):
                     pass

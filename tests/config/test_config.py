@@ -167,6 +167,8 @@ ANNOTATION_MISTAKES = [
     ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
     ("llm.endpoints.default.base_url='https://me:key@host/v1'", "must carry no key"),
     ("llm.endpoints.default.base_url='https://host/v1?key=1'", "must carry no key"),
+    ("llm.endpoints.default.base_url='https://host/v1#key'", "must carry no key"),
+    ("llm.endpoints.default.api_key_env=sk-0123", "should be the name of an environment variable"),
     ("llm.endpoints.default.limits.concurrency=0", "greater than 0"),
     ("+cases={path: a.jsonl, python: [os.path]}", "takes one source, has path, python"),
     ("protocol.threshold=101", "less than or equal to 100"),
@@ -206,8 +208,21 @@ def test_a_report_compares_runs_or_shows_drift() -> None:
 
 
 @pytest.mark.parametrize("key", AnnotateConfig.moved)
-def test_a_key_that_moved_is_refused_with_the_command_that_has_it_now(key: str) -> None:
-    assert f"  {key}: has moved: python jobs/" in refusal(AnnotateConfig, f"{key}=1")
+def test_a_key_that_moved_is_refused_with_what_has_it_now(key: str) -> None:
+    given = key.replace("*", "default")
+    assert f"  {given}: has moved: {AnnotateConfig.moved[key]}" in refusal(
+        AnnotateConfig, f"+{given}=1" if "*" in key else f"{given}=1"
+    )
+
+
+def test_keys_that_moved_are_left_out_of_recorded_configurations() -> None:
+    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+    given = ["llm=openai", *(f"llm.{role}.model={role}" for role in roles)]
+    recorded = load_config(AnnotateConfig, given).model_dump(mode="json")
+    recorded["llm"]["endpoints"]["default"]["limits"]["retries"] = 6
+    recorded["drift"] = False
+    read = AnnotateConfig.of_record(recorded, name="old")
+    assert (read.name, read.llm.endpoints["default"].limits.deadline) == ("old", 3600.0)
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
@@ -295,6 +310,9 @@ def test_uris_stay_as_they_are() -> None:
         "s3://bucket/runs?region=eu&secret_key=hunter2",
         "s3://bucket/runs?endpoint_override=http%3A%2F%2Fkey%3Ahunter2%40host",
         "abfs://container@account.dfs.core.windows.net/runs?client_secret=hunter2",
+        "s3://bucket/runs?secret%5Fk%65y=hunter2",
+        "s3://key%3Ahunter2%40bucket/runs",
+        "ftp://u:hunter2@host/runs",
     ],
 )
 def test_a_secret_in_a_uri_is_refused_and_not_repeated(uri: str) -> None:
@@ -316,6 +334,29 @@ def test_no_other_key_takes_a_secret_in_a_uri(kind: type[JobConfig], override: s
     message = refusal(kind, override.format("s3://key:hunter2@bucket/runs"))
     assert "a URI must carry no password or key" in message
     assert "hunter2" not in message
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "llm.endpoints.default.base_url='ftp://u:hunter2@host'",
+        "llm.endpoints.default.base_url='u:hunter2@host'",
+        "llm.endpoints.default.base_url='https://host/v1?pass%77ord=hunter2'",
+        "llm.endpoints.default.base_url='https://user%3Ahunter2%40host/v1'",
+        "llm.endpoints.default.base_url='https://hunter2@host/v1'",
+        "llm.endpoints.default.base_url='https://host/v1#hunter2'",
+        "llm.endpoints.default.base_url='hunter2@host'",
+        "llm.endpoints.default.api_key_env=sk-hunter2",
+        "llm.endpoints.default='https://u:hunter2@host'",
+        "llm.endpoints.default.limits='https://u:hunter2@host'",
+        "archive='postgresql://user%3Ahunter2@host/db'",
+        "archive='postgresql://host/db?pass%2577ord=hunter2'",
+        "cases.path='https://hunter2@host/cases.jsonl'",
+        "name='s3://key:hunter2@bucket'",
+    ],
+)
+def test_no_secret_is_repeated_by_any_key(override: str) -> None:
+    assert "hunter2" not in refusal(AnnotateConfig, override)
 
 
 def test_a_fragment_that_would_be_dropped_is_refused() -> None:

@@ -18,7 +18,7 @@ from raylab.annotation.outcome import HumanDecision
 from raylab.archive.store import Archive
 from tests.annotation.outcomes import CODEBOOK
 from tests.chromium import CHROMIUM
-from tests.llm.scripted_server import server_process
+from tests.review.evaluators import HeldEvaluator, held_evaluator, wait_until
 from tests.review.runs import NEITHER, ONE, UNCONFIRMED, annotation, make_run
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +36,8 @@ CASES = {
     "checked": f"It is looked at. {UNCONFIRMED}",
     "hostile": f"{HOSTILE} {UNCONFIRMED}",
     "long": f"{'x' * 99_000} {ONE}",
+    "refused": f"The evaluator refuses it. {ONE}",
+    "slow": f"The evaluator takes its time. {ONE}",
     "plain": f"Without a script. {ONE}",
     "shared": f"Two look at it. {ONE}",
     "next for one": f"Where one goes on. {ONE}",
@@ -51,11 +53,17 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def evaluator() -> Iterator[HeldEvaluator]:
+    with held_evaluator() as evaluator:
+        evaluator.release()
+        yield evaluator
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory, evaluator: HeldEvaluator) -> Path:
     storage = tmp_path_factory.mktemp("runs")
-    with server_process() as url:
-        make_run(annotation(storage, url, "protocol.seed=5"), CASES)
-        yield storage
+    make_run(annotation(storage, evaluator.url, "protocol.seed=5"), CASES)
+    return storage
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +177,7 @@ def test_a_case_is_settled_by_keyboard_alone(visit: Callable[..., Page], storage
     expect(page.locator("#reading")).to_contain_text("Reads as")
     page.keyboard.press("Control+Enter")
     arrive(page, "valve")
-    expect(page.get_by_role("status").first).to_contain_text("pool is settled: OPT=Evo")
+    expect(page.locator("#sent")).to_contain_text("pool is settled: OPT=Evo")
     (made,) = decided(storage, "pool")
     assert (made.reviewer, made.choice) == ("Ada", "own")
     assert made.justification == "Bred, not learnt."
@@ -245,7 +253,7 @@ def test_two_reviewers_never_have_the_same_case(visit: Callable[..., Page], stor
     bo, cy = visit("Bo"), visit("Cy")
     open_case(bo, "shared")
     open_case(cy, "shared")
-    expect(cy.get_by_role("status").first).to_contain_text("Bo works on this case")
+    expect(cy.get_by_text("Bo works on this case.")).to_be_visible()
     cy.get_by_role("radio", name="A Evo").check()
     cy.get_by_label("Why?").fill("Mine")
     cy.keyboard.press("Control+Enter")
@@ -255,6 +263,7 @@ def test_two_reviewers_never_have_the_same_case(visit: Callable[..., Page], stor
     bo.get_by_role("button", name="Skip").click()
     cy.keyboard.press("Control+Enter")
     cy.wait_for_url(re.compile("done="))
+    expect(cy.locator("#sent")).to_contain_text("shared is settled")
     assert [one.reviewer for one in decided(storage, "shared")] == ["Cy"]
 
 
@@ -316,7 +325,68 @@ def test_the_page_works_without_a_script(visit: Callable[..., Page], storage: Pa
     page.get_by_role("radio", name="A Evo").check()
     page.get_by_role("button", name="Send").click()
     page.wait_for_url(re.compile("done="))
+    wait_until(lambda: decided(storage, "plain"))
+    page.reload()
+    expect(page.locator("#sent")).to_contain_text("plain is settled")
     assert [one.choice for one in decided(storage, "plain")] == ["A"]
+
+
+def send(page: Page, choice: str) -> None:
+    """Chooses by key, says why, and sends by key."""
+    page.keyboard.press(choice)
+    page.get_by_label("Why?").fill("Bred.")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(re.compile("done="))
+    page.wait_for_load_state()
+
+
+def test_a_decision_waits_can_be_cancelled_and_is_shown_when_it_is_judged(
+    visit: Callable[..., Page], storage: Path, evaluator: HeldEvaluator
+) -> None:
+    page = visit("Ivy")
+    evaluator.hold()
+    open_case(page, "slow")
+    send(page, "a")
+    sent = page.locator("#sent")
+    expect(sent).to_contain_text("slow waits for the evaluator")
+    assert_accessible(page)
+    page.get_by_role("link", name="slow").click()
+    arrive(page, "slow")
+    expect(page.get_by_text("Your decision waits for the evaluator")).to_be_visible()
+    assert_accessible(page)
+    page.get_by_role("button", name="Cancel my decision").click()
+    expect(page.get_by_label("Why?")).to_have_value("Bred.")
+    expect(page.get_by_role("radio", name="A Evo")).to_be_checked()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(re.compile("done="))
+    expect(sent).to_contain_text("slow waits for the evaluator")
+    page.get_by_label("Why?").fill("Typed meanwhile")
+    assert decided(storage, "slow") == []
+    evaluator.release()
+    # The page is told, and what is typed on it stays.
+    expect(sent).to_contain_text("slow is settled: OPT=Evo")
+    expect(page.get_by_label("Why?")).to_have_value("Typed meanwhile")
+    assert [one.reviewer for one in decided(storage, "slow")] == ["Ivy"]
+
+
+def test_a_refused_decision_comes_back_to_its_reviewer(
+    visit: Callable[..., Page], evaluator: HeldEvaluator
+) -> None:
+    page = visit("Jo")
+    evaluator.hold()
+    open_case(page, "refused")
+    send(page, "b")
+    page.get_by_role("link", name="refused").click()
+    arrive(page, "refused")
+    expect(page.get_by_text("Your decision waits for the evaluator")).to_be_visible()
+    evaluator.release()
+    expect(page.locator("#sent")).to_contain_text("refused came back: the evaluator refuses")
+    expect(page.get_by_label("Why?")).to_have_value("Bred.")
+    expect(page.get_by_role("heading", name="Decisions so far")).to_be_visible()
+    assert_accessible(page)
+    page.goto("/decided")
+    expect(page.locator("#sent")).to_contain_text("refused came back")
+    assert_accessible(page)
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", "phone"), ("dark", "desktop")])

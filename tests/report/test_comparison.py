@@ -185,10 +185,10 @@ def test_a_run_that_is_given_twice_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("file", "content", "problem"),
     [
-        ("metrics.json", "{", "metrics.json is not valid JSON"),
+        ("metrics.json", "{", "metrics.json: not valid JSON"),
         ("metrics.json", '{"schema_version": 1}', "metrics.json cannot be used: parameters"),
         ("metrics.json", '{"schema_version": 99}', "metrics.json is of another schema version"),
-        ("record.json", "[]", "record.json is not valid JSON"),
+        ("record.json", "[]", "record.json: not valid JSON"),
         ("record.json", '{"schema_version": 99}', "record.json is of another schema version"),
     ],
 )

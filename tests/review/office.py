@@ -50,6 +50,10 @@ class Office:
         codebook = choose_codebook(made.protocol)
         return Reviews("systems", made, self.archive, codebook, LEASE, now=self.clock)
 
+    def judge(self, config: AnnotateConfig | None = None) -> None:
+        """Has the evaluator asked about every decision that waits and is due."""
+        self.reviews(config).judge.look()
+
     def browser(
         self, name: str = "", reviews: Reviews | None = None, access: Access | None = None
     ) -> Browser:

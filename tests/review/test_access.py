@@ -1,17 +1,26 @@
 """Who is let in: tokens, hosts, origins, sizes."""
 
+import functools
+import hmac
 import itertools
 import logging
+import os
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
 
 import pytest
 from fastapi.routing import APIRoute
+from pydantic import ValidationError
+from starlette.testclient import TestClient
 
+from raylab.annotation.human.reviews import Reviews
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
-from raylab.review.access import HEADERS, LARGEST_BODY, TOKEN_VARIABLE, access_of
+from raylab.review.access import HEADERS, LARGEST_BODY, SCRYPT, TOKEN_VARIABLE, access_of
 from raylab.review.app import PAGES
+from raylab.review.visits import SESSION_SECONDS
 from tests.review.browser import BASE, FROM_HERE, Browser
 from tests.review.office import Office
 
@@ -43,8 +52,11 @@ def paths(method: str) -> list[str]:
 
 @pytest.fixture
 def with_token(office: Office, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Browser]:
+    """Makes browsers of a page that demands the token in the environment."""
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    return lambda: office.browser(access=access_of(config()))
+    # Deriving the key is slow on purpose.
+    derived = functools.cache(lambda token: access_of(config()))
+    return lambda: office.browser(access=derived(os.environ[TOKEN_VARIABLE]))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
@@ -77,6 +89,9 @@ def test_processes_with_one_token_share_sessions(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     first, second = (access_of(config()) for _ in range(2))
     assert first.key == second.key and TOKEN not in first.key.get_secret_value()
+    # No fast function of the token, whose guesses a stolen cookie or archive could tell right.
+    fast = {hmac.digest(TOKEN.encode(), purpose, "sha256").hex() for purpose in (b"", b"session")}
+    assert first.key.get_secret_value() not in fast and SCRYPT["n"] * SCRYPT["p"] >= 2**16
     monkeypatch.delenv(TOKEN_VARIABLE)
     assert len({access_of(config()).key.get_secret_value() for _ in range(2)}) == 2
 
@@ -88,7 +103,7 @@ def test_nobody_sees_or_does_anything_without_signing_in(office: Office) -> None
         assert answer.status_code == 401 and browser.page.within["name-hint"]
         assert "pool" not in answer.text and "valve" not in answer.text
     posts = set(paths("POST")) - {"/sign-in", "/sign-out"}
-    assert len(posts) == 4
+    assert len(posts) == 5
     for path in posts:
         assert browser.post(path, **FILLED).status_code == 401
     assert office.archive.run("systems").leases().leases(office.clock()) == {}
@@ -118,25 +133,151 @@ def test_the_token_lets_in_and_is_shown_nowhere(
     assert "wrong token" in caplog.text
 
 
-def test_a_session_is_only_good_with_the_key_it_was_signed_with(
-    with_token: Callable[[], Browser], monkeypatch: pytest.MonkeyPatch
+def test_a_session_is_only_good_with_the_token_it_was_begun_with(
+    with_token: Callable[[], Browser], office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, other = with_token(), with_token()
     ada.sign_in("Ada", token=TOKEN)
-    ((name, session),) = ada.client.cookies.items()
-    other.client.cookies.set(name, session)
+    ((name, visit),) = ada.client.cookies.items()
+    other.client.cookies.set(name, visit)
     assert other.get("/").status_code == 200
+    # Neither does the cookie say who it is, nor the archive what the cookie is.
+    kept = [path.read_bytes() for path in Path(office.archive.place).parent.glob("archive.db*")]
+    assert "Ada" not in visit and visit.encode() not in b"".join(kept)
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN[::-1])
-    for browser, cookie in ((with_token(), session), (other, session[:-2] + "xx")):
+    for browser, cookie in ((with_token(), visit), (other, visit[:-2] + "xx"), (other, "x")):
         browser.client.cookies.clear()
         browser.client.cookies.set(name, cookie)
         assert browser.get("/").status_code == 401
 
 
-def test_signing_out_ends_the_session(office: Office) -> None:
-    browser = office.browser("Ada")
-    assert browser.post("/sign-out").status_code == 303
-    assert browser.get("/").status_code == 401
+def test_signing_out_ends_every_copy_of_the_cookie(
+    with_token: Callable[[], Browser],
+) -> None:
+    ada, thief = with_token(), with_token()
+    ada.sign_in("Ada", token=TOKEN)
+    ((name, visit),) = ada.client.cookies.items()
+    thief.client.cookies.set(name, visit)
+    assert thief.get("/").status_code == 200
+    answer = ada.post("/sign-out")
+    assert answer.status_code == 303 and "max-age=0" in answer.headers["set-cookie"].lower()
+    assert ada.get("/").status_code == thief.get("/").status_code == 401
+    # By the time a restarted page has the same key, the session is still over.
+    later = with_token()
+    later.client.cookies.set(name, visit)
+    assert later.get("/cases/1").status_code == 401
+
+
+def test_a_session_outlives_the_process_and_ends_by_itself(
+    with_token: Callable[[], Browser], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, restarted = with_token(), with_token()
+    ada.sign_in("Ada", token=TOKEN)
+    restarted.client.cookies.update(ada.client.cookies)
+    assert restarted.get("/").status_code == 200
+    week = datetime.now(UTC) + timedelta(seconds=SESSION_SECONDS)
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return week
+
+    monkeypatch.setattr("raylab.review.app.datetime", Later)
+    assert restarted.get("/").status_code == 401
+
+
+def test_signing_in_changes_the_cookie(office: Office) -> None:
+    browser = office.browser()
+    browser.get("/")
+    ((_, before),) = browser.client.cookies.items()
+    browser.sign_in("Ada")
+    ((_, after),) = browser.client.cookies.items()
+    assert before != after
+
+
+def through_proxy(office: Office, peer: str = "10.0.0.5") -> Browser:
+    access = access_of(config(hosts=("review.example",), proxies=("10.0.0.0/24",)))
+    browser = office.browser(access=access)
+    browser.client = TestClient(
+        browser.app, "https://review.example", follow_redirects=False, client=(peer, 5000)
+    )
+    return browser
+
+
+BY_TLS = {
+    "X-Forwarded-Proto": "https",
+    "X-Forwarded-For": "192.0.2.7",
+    "Origin": "https://review.example",
+}
+
+
+def test_behind_a_tls_proxy_cookies_are_secure(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    browser = through_proxy(office)
+    # How a test client asks is not what counts, but what a trusted proxy says.
+    browser.client.base_url = "http://review.example"
+    answer = browser.get("/", **BY_TLS)
+    cookie = answer.headers["set-cookie"]
+    assert answer.status_code == 401 and cookie.startswith("__Host-raylab-review-systems=")
+    for part in ("secure", "httponly", "samesite=strict", "path=/"):
+        assert part in cookie.lower()
+    assert "domain" not in cookie.lower()
+    assert answer.headers["strict-transport-security"] == "max-age=31536000"
+    # Without the proxy's word nothing is answered, and no cookie set, but to a tunnel.
+    for headers in ({}, {"X-Forwarded-Proto": "http"}):
+        refused = browser.get("/", **headers)
+        assert refused.status_code == 400 and "reached over HTTPS alone" in refused.text
+        assert "set-cookie" not in refused.headers
+    tunnel = browser.get("/", Host="localhost:8700")
+    assert tunnel.status_code == 401 and "secure" not in tunnel.headers["set-cookie"].lower()
+
+
+def test_a_stranger_cannot_pass_for_the_proxy(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    browser = through_proxy(office, peer="203.0.113.9")
+    browser.client.base_url = "http://review.example"
+    assert browser.get("/", **BY_TLS).status_code == 400
+
+
+@pytest.mark.parametrize("proxy", ["10.0.0.5/8", "proxy.example", "*", ""])
+def test_a_proxy_is_an_address_or_a_network(proxy: str) -> None:
+    with pytest.raises(ValidationError, match="give an address, or a network such as"):
+        config(proxies=(proxy,))
+
+
+def test_wrong_tokens_are_looked_at_a_few_times_a_minute(
+    with_token: Callable[[], Browser],
+) -> None:
+    browser = with_token()
+    browser.get("/")
+    answers = [browser.post("/sign-in", name="Eve", token=f"{n:032}") for n in range(100)]
+    assert [answer.status_code for answer in answers] == [401] * 5 + [429] * 95
+    assert 0 < int(answers[-1].headers["retry-after"]) <= 60
+    assert "Too many wrong tokens" in browser.page.within["token-problem"]
+    # Not even the right one is, or a guess would be told right.
+    assert browser.post("/sign-in", name="Eve", token=TOKEN).status_code == 429
+    elsewhere = TestClient(browser.app, BASE, follow_redirects=False, client=("192.0.2.1", 5000))
+    elsewhere.cookies.update(browser.client.cookies)
+    form = {"csrf": browser.csrf, "name": "Ada", "token": TOKEN}
+    assert elsewhere.post("/sign-in", data=form, headers=FROM_HERE).status_code == 303
+
+
+def test_whoever_is_signed_in_is_not_touched_by_wrong_tokens(
+    with_token: Callable[[], Browser],
+) -> None:
+    ada = with_token()
+    ada.sign_in("Ada", token=TOKEN)
+    stranger = TestClient(ada.app, BASE, follow_redirects=False)
+    form = re.search(r'name="csrf" value="(\w+)"', stranger.get("/").text)
+    assert form is not None
+    for _ in range(10):
+        stranger.post("/sign-in", data={"csrf": form[1], "token": "wrong"}, headers=FROM_HERE)
+    assert ada.get("/").status_code == 200
+    assert ada.post("/cases/1/draft", justification="so").status_code == 200
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 61, "a\x07b"])
@@ -195,7 +336,7 @@ FORGED = [
 def test_forged_forms_are_refused(office: Office) -> None:
     browser, stranger = office.browser("Ada"), office.browser("Bo")
     posts = paths("POST")
-    assert len(posts) == 6
+    assert len(posts) == 7
     for path, headers in itertools.product(posts, FORGED):
         assert browser.post(path, headers, **FILLED).status_code == 403
     for path, csrf in itertools.product(posts, (None, "", "é", "x" * 43, stranger.csrf)):
@@ -239,6 +380,22 @@ def test_every_answer_forbids_the_browser_all_but_the_page_itself(office: Office
     policy = answers[0].headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert "unsafe" not in policy
+
+
+def test_a_failure_has_the_headers_of_every_answer_and_tells_nothing(
+    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    browser = office.browser("Ada")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(Reviews, "queue", fail)
+    answer = browser.get("/")
+    assert answer.status_code == 500 and "secret" not in answer.text
+    assert HEADERS.items() <= {key: answer.headers.get(key) for key in HEADERS}.items()
+    assert "GET / failed" in caplog.text and "secret detail" in caplog.text
+    assert browser.get("/cases/1").status_code == 200
 
 
 def test_pages_hold_no_script_or_style_of_their_own(office: Office) -> None:

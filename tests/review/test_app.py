@@ -237,6 +237,7 @@ def test_a_case_is_on_one_desk_at_a_time(office: Office) -> None:
     assert held(office) == {1: "Ada"} and decisions(office) == []
     assert bo.page.choice == "A" and bo.page.within["justification"].strip() == "It breeds."
     ada.follow(ada.post("/cases/1/decide", **FILLED))
+    office.judge()
     assert [one.reviewer for one in decisions(office)] == ["Ada"]
     answer = bo.post("/cases/1/decide", **FILLED)
     assert answer.status_code == 409
@@ -291,11 +292,14 @@ def test_an_open_tab_leaves_no_draft_where_nothing_is_typed(office: Office) -> N
 # Decisions
 
 
-def test_a_decision_is_confirmed_archived_and_leads_on(office: Office) -> None:
+def test_a_decision_waits_is_confirmed_and_archived(office: Office) -> None:
     browser = office.browser("Ada")
     browser.get("/cases/1")
     answer = browser.post("/cases/1/decide", **FILLED)
-    assert answer.headers["location"] == "/cases/2?done=1"
+    assert answer.headers["location"] == "/cases/2?done=1" and decisions(office) == []
+    browser.follow(answer)
+    assert f"pool waits for the evaluator: {EVO}" in browser.page.within["sent"]
+    office.judge()
     (made,) = decisions(office)
     assert (made.case, made.action, made.choice, made.reviewer) == ("pool", "decide", "A", "Ada")
     assert made.classification is not None and str(made.classification.label) == EVO
@@ -306,7 +310,60 @@ def test_a_decision_is_confirmed_archived_and_leads_on(office: Office) -> None:
     assert (case.status, str(current_label(case, CODEBOOK))) == ("accepted", EVO)
     assert office.archive.verify() == [] and held(office) == {2: "Ada"}
     browser.follow(answer)
-    assert f"pool is settled: {EVO}, confirmed" in browser.page.within["notice"]
+    assert f"pool is settled: {EVO}, confirmed" in browser.page.within["sent"]
+
+
+def test_a_decision_that_waits_is_shown_wherever_its_reviewer_looks(office: Office) -> None:
+    ada, bo = office.browser("Ada"), office.browser("Bo")
+    ada.post("/cases/1/decide", **FILLED)
+    for path in ("/", "/cases/2", "/decided", "/sent"):
+        ada.get(path)
+        assert "pool waits for the evaluator" in " ".join(ada.page.text.split())
+        (poll,) = [attrs for _, attrs in ada.page.tags if attrs.get("data-poll")]
+        assert ada.get(poll["data-poll"] or "").status_code == 200 and poll["data-cases"] == "1"
+    ada.get("/")
+    assert "4 cases wait for a person." in ada.page.text
+    ada.get("/cases/1")
+    assert "Your decision waits for the evaluator" in ada.page.text
+    assert ada.page.count("textarea") == 0 and "It breeds." in ada.page.text
+    bo.get("/cases/1")
+    assert "Ada's decision waits for the evaluator" in bo.page.text
+    assert "Cancel" not in bo.page.text and bo.page.count("textarea") == 0
+    bo.get("/")
+    assert bo.page.within["sent"].strip() == ""
+    assert bo.get("/next").headers["location"] == "/cases/3"
+    office.judge()
+    for path in ("/", "/cases/2", "/decided", "/sent"):
+        ada.get(path)
+        assert not [attrs for _, attrs in ada.page.tags if attrs.get("data-poll")]
+
+
+def test_few_of_many_decisions_are_shown_beside_a_case(office: Office) -> None:
+    browser = office.browser("Ada")
+    for case in (1, 2, 3, 4):
+        browser.post(f"/cases/{case}/decide", choice="own", code="Evo", justification="so")
+    browser.get("/cases/5")
+    assert browser.page.within["sent"].count("waits for the evaluator") == 3
+    assert "1 more wait for the evaluator" in browser.page.text
+    browser.get("/decided")
+    assert browser.page.within["sent"].count("waits for the evaluator") == 4
+
+
+def test_a_decision_can_be_cancelled_until_it_is_judged(office: Office) -> None:
+    ada, bo = office.browser("Ada"), office.browser("Bo")
+    ada.post("/cases/1/decide", **FILLED)
+    assert bo.post("/cases/1/cancel").status_code == 409
+    answer = ada.post("/cases/1/cancel")
+    assert answer.headers["location"] == "/cases/1"
+    ada.follow(answer)
+    assert ada.page.choice == "A" and ada.page.within["justification"].strip() == "It breeds."
+    office.judge()
+    assert decisions(office) == [] and held(office) == {1: "Ada", 2: "Ada"}
+    ada.post("/cases/1/decide", **FILLED)
+    office.judge()
+    assert ada.post("/cases/1/cancel").status_code == 409
+    assert "no decision of Ada on case 1 waits any more" in ada.page.text
+    assert len(decisions(office)) == 1
 
 
 def test_the_filter_stays_on_the_way(office: Office) -> None:
@@ -315,6 +372,7 @@ def test_the_filter_stays_on_the_way(office: Office) -> None:
     assert answer.headers["location"] == "/cases/4?kind=one-acceptable&done=1"
     answer = browser.post("/cases/4/decide", kind="one-acceptable", **FILLED)
     assert answer.headers["location"] == "/decided?kind=one-acceptable"
+    assert browser.get("/next?kind=one-acceptable").headers["location"] == "/?kind=one-acceptable"
     assert browser.post("/cases/2/skip", kind="a b").status_code == 400
 
 
@@ -324,6 +382,7 @@ def test_a_code_of_ones_own_is_settled_like_the_others(office: Office) -> None:
         "/cases/2/decide", choice="own", code=" OPT=Ctl; Human=low ", justification="A\0B"
     )
     assert answer.status_code == 303
+    office.judge()
     (made,) = decisions(office)
     assert made.choice == "own" and made.justification == "A\ufffdB"
     assert made.classification is not None
@@ -354,38 +413,81 @@ def test_an_incomplete_decision_is_told_and_kept(
     assert decisions(office) == [] and held(office) == {1: "Ada"}
 
 
-def test_a_code_that_the_evaluator_refuses_leaves_the_case_open(office: Office) -> None:
+def test_a_code_that_the_evaluator_refuses_comes_back(office: Office) -> None:
     browser = office.browser("Ada")
     answer = browser.post("/cases/1/decide", choice="B", justification="It searches.")
-    assert answer.headers["location"] == "/cases/1"
     browser.follow(answer)
-    assert "The evaluator refuses OPT=Sch" in browser.page.within["notice"]
+    office.judge()
+    for path in ("/", "/cases/2?done=1", "/decided"):
+        browser.get(path)
+        told = " ".join(browser.page.within["sent"].split())
+        assert "pool came back: the evaluator refuses OPT=Sch" in told and "FAIL 40" in told
+    browser.get("/cases/1")
     told = browser.page.within["decisions"]
     assert "Ada" in told and "OPT=Sch" in told and "FAIL 40" in told
     assert "The evaluator refuses this code, so the case stays open." in told
-    assert browser.page.choice == "B" and held(office) == {1: "Ada"}
+    assert browser.page.choice == "B" and held(office) == {1: "Ada", 2: "Ada"}
     assert browser.post("/cases/1/decide", **FILLED).status_code == 303
+    browser.get("/")
+    assert "came back" not in browser.page.text
+    office.judge()
     assert [one.choice for one in decisions(office)] == ["B", "A"]
     assert office.archive.run("systems").waiting() == [2, 3, 4, 5]
+    browser.get("/")
+    assert "came back" not in browser.page.text
 
 
-def test_an_evaluator_that_is_away_costs_nothing(office: Office, unreached: AnnotateConfig) -> None:
-    browser = office.browser("Ada", office.reviews(unreached))
-    answer = browser.post("/cases/1/decide", **FILLED)
-    assert answer.status_code == 503
-    told = browser.page.within["notice"]
-    assert "nothing was archived" in told and "127.0.0.1:9" in told
-    assert browser.page.choice == "A" and decisions(office) == []
-    later = office.browser("Ada")
-    later.get("/cases/1")
-    assert later.page.choice == "A"
-    assert later.page.within["justification"].strip() == "It breeds."
-    assert later.post("/cases/1/decide", **FILLED).status_code == 303
+def test_a_refused_case_that_its_reviewer_leaves_is_open_to_all(office: Office) -> None:
+    ada, bo = office.browser("Ada"), office.browser("Bo")
+    ada.post("/cases/1/decide", choice="B", justification="It searches.")
+    office.judge()
+    bo.get("/cases/1")
+    assert "Ada works on this case" in bo.page.text
+    office.clock.pass_by(LEASE)
+    assert bo.post("/cases/1/decide", **FILLED).status_code == 303
+    office.judge()
+    ada.get("/")
+    assert "came back" not in ada.page.text
+    assert [one.reviewer for one in decisions(office)] == ["Ada", "Bo"]
 
 
-def test_a_decision_that_is_sent_twice_is_archived_once(office: Office) -> None:
+def test_a_decision_waits_for_an_evaluator_that_is_away(
+    office: Office, unreached: AnnotateConfig
+) -> None:
     browser = office.browser("Ada")
     assert browser.post("/cases/1/decide", **FILLED).status_code == 303
+    office.judge(unreached)
+    browser.get("/decided")
+    told = " ".join(browser.page.within["sent"].split())
+    assert "pool waits for the evaluator" in told and "Not judged yet: " in told
+    assert "127.0.0.1:9" in told and "The evaluator is asked again at 12:00 UTC." in told
+    pending = office.archive.run("systems").pending()
+    for tries in range(1, 11):
+        (waits,) = pending.all()
+        assert waits.tries == tries
+        office.judge(unreached)  # It is not due yet.
+        assert pending.all() == [waits]
+        # After 2 s, 4 s, and so on, at last after five minutes.
+        pause = timedelta(seconds=min(2**tries, 300))
+        office.clock.pass_by(pause)
+        assert waits.due == office.clock()
+        if tries < 10:
+            office.judge(unreached)
+    assert decisions(office) == []
+    office.judge()
+    assert [one.case for one in decisions(office)] == ["pool"] and pending.all() == []
+
+
+def test_a_decision_that_is_sent_twice_is_one(office: Office) -> None:
+    browser = office.browser("Ada")
+    for _ in range(3):
+        answer = browser.post("/cases/1/decide", **FILLED)
+        assert answer.headers["location"] == "/cases/2?done=1"
+    assert len(office.archive.run("systems").pending().all()) == 1
+    answer = browser.post("/cases/1/decide", choice="B", justification="It searches.")
+    assert answer.status_code == 409
+    assert "a decision of Ada on case pool waits for the evaluator" in browser.page.text
+    office.judge()
     assert browser.post("/cases/1/decide", **FILLED).status_code == 409
     assert len(decisions(office)) == 1
 
@@ -405,6 +507,7 @@ def test_a_case_that_no_person_was_asked_about_is_shown_and_left_alone(office: O
 def test_undo_writes_a_record_and_opens_the_case_again(office: Office) -> None:
     browser = office.browser("Ada")
     browser.post("/cases/1/decide", **FILLED)
+    office.judge()
     browser.get("/decided")
     assert "pool" in browser.page.text and "Undo" in browser.page.text
     answer = browser.post("/cases/1/undo")
@@ -418,18 +521,21 @@ def test_undo_writes_a_record_and_opens_the_case_again(office: Office) -> None:
     browser.get("/decided")
     assert "taken back" in browser.page.text and "Undo" not in browser.page.text
     browser.post("/cases/1/decide", choice="A", justification="It does breed.")
+    office.judge()
     assert [one.action for one in decisions(office)] == ["decide", "undo", "decide"]
 
 
 def test_only_ones_own_decision_that_stands_can_be_undone(office: Office) -> None:
     ada, bo = office.browser("Ada"), office.browser("Bo")
     ada.post("/cases/1/decide", **FILLED)
+    office.judge()
     bo.get("/cases/1")
     assert f"Settled as {EVO} by Ada." in bo.page.text and "Undo" not in bo.page.text
     assert bo.post("/cases/1/undo").status_code == 409
     assert ada.post("/cases/2/undo").status_code == 409
     assert ada.post("/cases/99/undo").status_code == 404
     ada.post("/cases/2/decide", choice="A", justification="so")
+    office.judge()
     assert office.archive.run("systems").cases_at([2])[0].status == HUMAN
     assert ada.post("/cases/2/undo").status_code == 409
     assert ada.post("/cases/1/undo").status_code == 303
@@ -447,6 +553,7 @@ def test_when_all_is_settled_the_page_says_so(office: Office) -> None:
         for case, code in codes.items()
     ]
     assert places[0] == "/cases/2?done=1" and places[-1] == "/decided"
+    office.judge()
     browser.get("/")
     assert "No case waits for a person." in browser.page.text
     assert browser.get("/next").headers["location"] == "/"

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from raylab.annotation.human.open_cases import Typed
 from raylab.archive.store import Archive
 from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
-from raylab.errors import RunError
+from raylab.errors import CallError, RunError
 from raylab.review.exchange import export_cases, import_decisions
+from tests.review.office import Office
 from tests.review.runs import AGREED, ONE, annotation, make_run
 
 
@@ -57,6 +59,69 @@ def test_people_settle_cases_in_a_file_and_the_evaluator_confirms(
         made = list(archive.run("systems").decisions())
         assert [row.reviewer for row in made] == ["ada", "ada"]
         assert archive.verify() == []
+
+
+def submit(storage: Path, case: int, reviewer: str, choice: str = "A") -> None:
+    """Has a decision wait as the page does."""
+    with Archive.open(storage / "archive.db") as archive:
+        made = annotation(storage, "http://127.0.0.1:9/v1")
+        reviews = Office(archive, made).reviews()
+        reviews.submit(case, reviewer, Typed(choice, "", "I know it."))
+
+
+def import_all(storage: Path, path: Path, rows: list[dict[str, Any]], reviewer: str) -> None:
+    for row in rows:
+        row |= {"decision": "A", "justification": "I know the system."}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    import_decisions(config(storage, f"import={path}", f"reviewer={reviewer}"), path)
+
+
+def test_a_case_with_a_decision_that_waits_is_decided_once(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = storage / "open.jsonl"
+    rows = export(storage, path)
+    (second,) = [number for number, row in enumerate(rows, 2) if row["case"] == "c2"]
+    submit(storage, second, "Bo")
+    assert [row["case"] for row in export(storage, storage / "later.jsonl")] == ["c1"]
+    import_all(storage, path, rows, "ada")
+    told = capsys.readouterr().out
+    assert "case c2: a decision of Bo waits for the evaluator" in told and "is left out" in told
+    with Archive.open(storage / "archive.db") as archive:
+        run = archive.run("systems")
+        assert [(row.case, row.reviewer) for row in run.decisions()] == [("c1", "ada")]
+        assert [waits.reviewer for waits in run.pending().all()] == ["Bo"]
+
+
+def test_a_corrected_decision_replaces_what_waits_of_its_reviewer(storage: Path) -> None:
+    path = storage / "open.jsonl"
+    rows = export(storage, path)
+    for case in (2, 3):
+        submit(storage, case, "ada", "B")
+    import_all(storage, path, rows, "ada")
+    with Archive.open(storage / "archive.db") as archive:
+        run = archive.run("systems")
+        assert [row.status for row in run.decisions()] == ["accepted"] * 2
+        assert run.pending().all() == []
+
+
+def test_an_import_that_fails_leaves_nothing_waiting(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = storage / "open.jsonl"
+    rows = export(storage, path)
+
+    async def away(*_: object) -> None:
+        raise CallError("nobody answers")
+
+    with monkeypatch.context() as patch, pytest.raises(CallError):
+        patch.setattr("raylab.review.exchange.confirmed", away)
+        import_all(storage, path, rows, "ada")
+    with Archive.open(storage / "archive.db") as archive:
+        run = archive.run("systems")
+        assert run.pending().all() == [] and list(run.decisions()) == []
+    import_all(storage, path, rows, "ada")
+    assert statuses(storage) == {"accepted": 3}
 
 
 def test_a_file_with_decisions_is_not_written_over(storage: Path) -> None:

@@ -242,10 +242,10 @@ def test_empty_directory_is_free(tmp_path: Path) -> None:
 def test_corrupt_file_is_named(tmp_path: Path, content: bytes) -> None:
     run = Run.open(train(tmp_path, "name=night"), "train")
     (tmp_path / "night" / "metrics.json").write_bytes(content)
-    with pytest.raises(RunError, match=r"night/metrics\.json is not valid JSON"):
+    with pytest.raises(RunError, match=r"night/metrics\.json: not valid JSON"):
         run.read_record(Note, "metrics.json")
     (tmp_path / "night" / RECORD).write_bytes(content)
-    with pytest.raises(RunError, match=r"night/record\.json is not valid JSON"):
+    with pytest.raises(RunError, match=r"night/record\.json: not valid JSON"):
         Run.open(train(tmp_path, "name=night", "resume=true"), "train")
 
 

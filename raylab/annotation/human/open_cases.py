@@ -75,6 +75,24 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """A reviewer's decision that waits for the evaluator, or was refused by it.
+
+    Attributes:
+        sequence: number of its case in the run.
+        decision: the decision; it has a report once it is judged.
+        problem: reason why the evaluator could not be asked; empty if it was not tried or has
+            not answered yet.
+        due: time at which it is asked again, if there was a problem.
+    """
+
+    sequence: int
+    decision: HumanDecision
+    problem: str = ""
+    due: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Opened:
     """A case as a reviewer finds it.
 
@@ -82,6 +100,7 @@ class Opened:
         current: the case with all decisions on it.
         outcome: its outcome at the end of the run.
         lease: the reviewer who works on it; None if nobody does, as on a settled case.
+        pending: the decision on it that waits for the evaluator, if any.
         typed: the reviewer's draft.
         saved: time at which it was saved.
     """
@@ -89,6 +108,7 @@ class Opened:
     current: CurrentCase
     outcome: Outcome
     lease: Lease | None
+    pending: Sent | None
     typed: Typed
     saved: datetime | None
 
@@ -100,7 +120,11 @@ class Opened:
     @property
     def waits(self) -> bool:
         """True while a person must decide."""
-        return self.current.status == HUMAN
+        return self.current.status == HUMAN and self.pending is None
+
+    def held_by(self, reviewer: str) -> bool:
+        """Returns whether it waits for this reviewer, who works on it."""
+        return self.waits and self.lease is not None and self.lease.reviewer == reviewer
 
     def decided_by(self, reviewer: str) -> bool:
         """Returns whether it is settled, by a decision of this reviewer."""

@@ -25,6 +25,7 @@ from raylab.annotation.outcome import (
 )
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.roles import SIDES, Side
+from raylab.bounded import lines, parse_json
 from raylab.codebook import Codebook, Label
 from raylab.config.base import Strict
 from raylab.errors import DataError, LabelError
@@ -102,6 +103,8 @@ class _Row:
             return ""
         if not isinstance(value, str):
             raise _ProblemError(f"{key} is {_quoted(value)}, it should be text")
+        if "\0" in value:
+            raise _ProblemError(f"{key} holds NUL, which no database stores: remove it")
         return value.strip()
 
 
@@ -202,20 +205,20 @@ def read_decisions(
     decided = datetime.now(UTC)
     decisions: list[HumanDecision] = []
     problems: list[str] = []
-    lines: dict[str, str] = {}
-    for place, text in _lines(path):
+    places: dict[str, str] = {}
+    for place, line in _lines(path):
         try:
-            row = _Row(place, _values(text))
+            row = _Row(place, _values(place, line))
             decision = _decision(row, find, codebook, reviewer, decided)
             if decision is None:
                 continue
-            if decision.case in lines:
-                first = lines[decision.case]
+            if decision.case in places:
+                first = places[decision.case]
                 raise _ProblemError(f"case {decision.case} is decided at {first} already")
         except _ProblemError as problem:
             problems.append(f"{place}: {problem}")
         else:
-            lines[decision.case] = place
+            places[decision.case] = place
             decisions.append(decision)
     if problems:
         raise DataError(_report(path, problems))
@@ -229,13 +232,13 @@ def has_decisions(path: Path, codebook: Codebook) -> bool:
         OSError: The file cannot be read.
     """
     context = {"codebook": codebook}
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         try:
-            lines = (line for line in file if line.strip())
             return any(
-                ReviewRow.model_validate_json(line, context=context).decision for line in lines
+                ReviewRow.model_validate_json(line, context=context).decision
+                for _, line in lines(file, str(path))
             )
-        except (ValueError, LabelError):
+        except (ValueError, LabelError, DataError):
             # Not as it was exported, so somebody has worked on it.
             return True
 
@@ -251,29 +254,29 @@ def _shown(classification: Classification | None, evaluation: Evaluation | None)
     }
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yields the lines that are not blank, each with its place."""
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"{path}:{number}", line
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            for number, line in lines(file, str(path)):
+                yield f"{path}:{number}", line
+    except OSError as error:
         raise DataError(
             f"{path} cannot be read: {error}; export= of jobs/review.py writes such a file"
         ) from error
 
 
-def _values(text: str) -> dict[str, Any]:
+def _values(place: str, line: bytes) -> dict[str, Any]:
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _ProblemError(f"no JSON ({error}): a row is one object on one line") from None
+        values = parse_json(line, place)
+    except DataError as error:
+        reason = str(error).removeprefix(f"{place}: ")
+        raise _ProblemError(f"{reason}; a row is one JSON object on one line") from None
     if not isinstance(values, dict):
         raise _ProblemError(f"is {_quoted(values)}, it should be an object on one line")
     for key in cast(dict[str, Any], values):
         if key not in KEYS:
-            close = difflib.get_close_matches(key, KEYS, 1)
+            close = difflib.get_close_matches(key[:QUOTED], KEYS, 1)
             hint = f"did you mean {close[0]}?" if close else f"keys: {', '.join(KEYS)}"
             raise _ProblemError(f"unknown key {_quoted(key)}; {hint}")
     return cast(dict[str, Any], values)

@@ -1,16 +1,16 @@
 """The work of reviewers on the open cases of a run: leases, drafts, decisions."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from raylab.annotation.archived import read_decision, read_outcome
-from raylab.annotation.calls import ArchiveJournal
-from raylab.annotation.human.confirm import settle
+from raylab.annotation.human.confirm import are_same, decision_row, pending_decision
+from raylab.annotation.human.judge import Judge
 from raylab.annotation.human.open_cases import (
     Decided,
     Opened,
+    Sent,
     Typed,
     Waiting,
     check_typed,
@@ -19,19 +19,16 @@ from raylab.annotation.human.open_cases import (
     summarise,
 )
 from raylab.annotation.human.review_file import human_decision
-from raylab.annotation.outcome import HumanDecision
 from raylab.annotation.settings import protocol_settings
-from raylab.archive.records import HUMAN, CurrentCase, Draft, Lease, StoredDecision
+from raylab.archive.records import CurrentCase, Draft, Lease, StoredDecision
+from raylab.archive.review.pending import PendingDecision
+from raylab.archive.review.sessions import ReviewSessions
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
-from raylab.config.annotation import LlmConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError, LeaseError
-from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded
 
-RETRIES = 1
-"""Attempts after the first to reach the evaluator: a person waits for them, and can send again."""
 TAKEN_BACK = "Taken back by its reviewer."
 LISTED = 100
 """Latest decisions of a reviewer that are listed."""
@@ -48,6 +45,13 @@ class Reviews:
         lease: Time for which a case is kept for a reviewer of whom nothing is heard.
         embedded: Server of the embedded model, if the run uses it.
         now: Returns the time, with its zone.
+
+    Attributes:
+        run: name of the run.
+        seed: that of the protocol.
+        lease_seconds: time for which a case is kept, as above.
+        codebook: that of the run.
+        judge: has the decisions judged that are submitted here, once it is at work.
 
     Raises:
         ArchiveError: The archive has no such run.
@@ -66,19 +70,20 @@ class Reviews:
         self.run = run
         self.seed = config.protocol.seed
         self.lease_seconds = lease.total_seconds()
+        self.codebook = codebook
+        settings = protocol_settings(config, run, codebook)
+        self.judge = Judge(run, archive, settings, config.llm, lease, now, embedded)
         self._archive = archive
         self._leases = archive.run(run).leases()
+        self._pending = archive.run(run).pending()
         self._lease = lease
-        self._llm = _impatient(config.llm)
-        self._settings = protocol_settings(config, run, codebook)
-        self.codebook = codebook
-        self._embedded = embedded
         self._now = now
         self._summaries: dict[int, Waiting] = {}
 
     def queue(self) -> list[Waiting]:
-        """Returns the open cases in the order of the run."""
-        open_now = self._archive.run(self.run).waiting()
+        """Returns the open cases on which no decision waits, in the order of the run."""
+        sent = {one.sequence for one in self._pending.all()}
+        open_now = [case for case in self._archive.run(self.run).waiting() if case not in sent]
         new = [case for case in open_now if case not in self._summaries]
         self._summaries |= {
             current.case.sequence: summarise(current, self.codebook)
@@ -105,10 +110,10 @@ class Reviews:
         Returns:
             Its sequence; None if there is none.
         """
-        cases = [one.sequence for one in self.queue() if kind in ("", one.kind)]
-        others = [case for case in cases if case != after]
-        ordered = [case for case in others if case > after] + [c for c in others if c < after]
-        return next((case for case in ordered if self._take(case, reviewer)), None)
+        # The reason why a case is open never changes; whether it is, the archive looks up.
+        among = [one.sequence for one in self.queue() if one.kind == kind] if kind else None
+        now = self._now()
+        return self._leases.take_next(reviewer, now, now + self._lease, after, among)
 
     def open(self, case: int, reviewer: str) -> Opened:
         """Opens a case, and takes or renews its lease if it waits and nobody else works on it.
@@ -116,8 +121,7 @@ class Reviews:
         Raises:
             DataError: The run has no such case.
         """
-        if self._current(case).status == HUMAN:
-            self._take(case, reviewer)
+        self._take(case, reviewer)
         return self.look(case, reviewer)
 
     def look(self, case: int, reviewer: str) -> Opened:
@@ -127,12 +131,13 @@ class Reviews:
             DataError: The run has no such case.
         """
         current = self._current(case)
-        draft = self._leases.draft(case, reviewer)
+        draft, pending = self._leases.draft(case, reviewer), self._pending.on(case)
         typed = Typed(draft.choice, draft.code, draft.justification) if draft else None
         return Opened(
             current,
             read_outcome(current.case.body, self.codebook),
             self.leases().get(case),
+            pending and self._sent(pending),
             typed or restore_taken_back(current, reviewer, self.codebook) or Typed(),
             draft and draft.saved,
         )
@@ -152,28 +157,38 @@ class Reviews:
         """Leaves a case to others; what was typed is kept."""
         self._leases.give_back(case, reviewer)
 
-    def decide(self, case: int, reviewer: str, typed: Typed) -> HumanDecision:
-        """Has the evaluator confirm a decision and archives it.
+    def submit(self, case: int, reviewer: str, typed: Typed) -> None:
+        """Accepts a decision, which waits for the evaluator from then on.
 
-        What was typed is saved first, so that no error loses it. A code that the evaluator
-        refuses leaves the case open and the lease with the reviewer.
+        What was typed is saved first, so that no error loses it. A decision that is submitted
+        again while it waits is one.
 
         Raises:
             UndecidedError: Something is missing, or the code cannot be read.
-            LeaseError: Another reviewer works on the case, or it is settled.
-            LlmError: The evaluator could not be asked; nothing is archived.
+            LeaseError: Another reviewer works on the case, it is settled, or another decision on
+                it waits.
             ArchiveError: The archive fails.
         """
-        self.save(case, reviewer, replace(typed, edit=max(typed.edit, 1)))
-        current = self._held(case, reviewer)
-        name, outcome = current.case.case, read_outcome(current.case.body, self.codebook)
-        if current.status != HUMAN:
-            self.give_back(case, reviewer)
-            raise LeaseError(f"case {name} does not wait any more: your text is kept")
-        choice, code, justification = check_typed(typed, outcome, self.codebook)
-        return self._settle(
-            human_decision(name, choice, code, justification, reviewer, self._now())
-        )
+        opened = self.save(case, reviewer, replace(typed, edit=max(typed.edit, 1)))
+        if opened.pending is None and not opened.held_by(reviewer):
+            raise self._lost(opened)
+        name = opened.current.case.case
+        choice, code, justification = check_typed(typed, opened.outcome, self.codebook)
+        decision = human_decision(name, choice, code, justification, reviewer, self._now())
+        new = pending_decision(decision, case)
+        if not are_same(self._pending.submit(new), new):
+            raise self._lost(self.look(case, reviewer))
+        self.judge.wake()
+
+    def cancel(self, case: int, reviewer: str) -> None:
+        """Takes the reviewer's decision on a case back before it is judged.
+
+        Raises:
+            LeaseError: It is judged already.
+            ArchiveError: The archive fails.
+        """
+        if not self._pending.cancel(case, reviewer):
+            raise LeaseError(f"no decision of {reviewer} on case {case} waits any more")
 
     def undo(self, case: int, reviewer: str) -> None:
         """Takes the reviewer's own decision back, by a new record; the case is open again.
@@ -182,10 +197,27 @@ class Reviews:
             LeaseError: The decision is not the reviewer's, or does not stand any more.
             ArchiveError: The archive fails.
         """
-        if not self.look(case, reviewer).decided_by(reviewer):
+        opened = self.look(case, reviewer)
+        if not opened.decided_by(reviewer):
             raise LeaseError(f"case {case} has no decision of {reviewer} that stands")
-        name = self._held(case, reviewer).case.case
-        self._settle(human_decision(name, None, None, TAKEN_BACK, reviewer, self._now()))
+        name, last = opened.current.case.case, opened.current.decisions[-1].sequence
+        undone = human_decision(name, None, None, TAKEN_BACK, reviewer, self._now())
+        self._archive.run(self.run).add_decision(decision_row(undone), after=last)
+
+    def sent_by(self, reviewer: str) -> list[Sent]:
+        """Returns the decisions of a reviewer that wait for the evaluator, the earliest first."""
+        return [self._sent(one) for one in self._pending.all() if one.reviewer == reviewer]
+
+    def refused(self, reviewer: str) -> list[Sent]:
+        """Returns the reviewer's latest decisions that the evaluator refused, on open cases."""
+        refused = self._archive.run(self.run).refused(reviewer)
+        places = self._archive.run(self.run).sequences([one.case for one in refused])
+        sent = {one.sequence for one in self._pending.all()}
+        return [
+            Sent(places[one.case], read_decision(one.body, self.codebook))
+            for one in refused
+            if places[one.case] not in sent
+        ]
 
     def decided_by(self, reviewer: str) -> list[Decided]:
         """Returns the latest decisions of a reviewer, the last one first."""
@@ -206,13 +238,9 @@ class Reviews:
             for decision in latest
         ]
 
-    async def check(self) -> None:
-        """Checks that the evaluator's key is there.
-
-        Raises:
-            ConfigError: It is not in the environment.
-        """
-        await self._client().close()
+    def sessions(self) -> ReviewSessions:
+        """Returns the sessions of the run's reviewers."""
+        return self._archive.run(self.run).sessions()
 
     def _take(self, case: int, reviewer: str) -> bool:
         now = self._now()
@@ -223,38 +251,24 @@ class Reviews:
             return current
         raise DataError(f"run {self.run} has no case {case}: choose one from the queue")
 
-    def _held(self, case: int, reviewer: str) -> CurrentCase:
-        """Takes or renews the lease of a case and returns the case as it is then."""
-        if self._take(case, reviewer):
-            return self._current(case)
-        lease, name = self.leases().get(case), self._current(case).case.case
-        who = lease.reviewer if lease else "another reviewer"
-        raise LeaseError(
+    def _lost(self, opened: Opened) -> LeaseError:
+        """Returns the error of a decision on a case that is not the reviewer's to decide."""
+        name = opened.current.case.case
+        if opened.pending is not None:
+            who = opened.pending.decision.reviewer
+            return LeaseError(
+                f"a decision of {who} on case {name} waits for the evaluator: your text stays"
+            )
+        if not opened.waits:
+            return LeaseError(f"case {name} does not wait any more: your text is kept")
+        who = opened.lease.reviewer if opened.lease else "another reviewer"
+        return LeaseError(
             f"{who} works on case {name} now, which is kept for {self.lease_seconds / 60:g} min "
             "after the last sign of a tab: your text stays, and can be sent when it is given back"
         )
 
-    def _settle(self, decision: HumanDecision) -> HumanDecision:
-        async def confirmed() -> HumanDecision:
-            async with self._client() as client:
-                return await settle(
-                    decision, self.run, self._archive, client, self._settings, leased=True
-                )
-
-        return asyncio.run(confirmed())
-
-    def _client(self) -> Client:
-        # One for each decision: a client that gave an endpoint up does not ask it again.
-        journal = ArchiveJournal(self._archive, self.run)
-        return Client(self._llm, journal, embedded=self._embedded)
-
-
-def _impatient(llm: LlmConfig) -> LlmConfig:
-    """Returns the models with fewer attempts than a run makes."""
-    endpoints = {
-        name: endpoint.model_copy(
-            update={"limits": endpoint.limits.model_copy(update={"retries": RETRIES})}
-        )
-        for name, endpoint in llm.endpoints.items()
-    }
-    return llm.model_copy(update={"endpoints": endpoints})
+    def _sent(self, one: PendingDecision) -> Sent:
+        decision = read_decision(one.body, self.codebook)
+        if self.judge.obstacle:
+            return Sent(one.sequence, decision, self.judge.obstacle)
+        return Sent(one.sequence, decision, one.problem, one.due if one.problem else None)

@@ -10,13 +10,13 @@ from typing import Annotated, cast
 import msgspec
 
 from raylab.arc.data.documents import (
+    TASKS_BYTES,
     Colour,
     Document,
     existing_place,
     file_documents,
     kept_documents,
     limit_pairs,
-    load_json,
     nothing_found,
     parse,
     read_json,
@@ -24,6 +24,7 @@ from raylab.arc.data.documents import (
 )
 from raylab.arc.data.faults import SIDES, grid_fault, kind_of, pair_fault, pairs_fault
 from raylab.arc.data.tasks import MAX_SIDE, Grid, Pair, Task
+from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 from raylab.files import Place
@@ -121,8 +122,8 @@ def _solutions_of(challenges: Place) -> Place | None:
 
 def _challenge_documents(file: Place) -> Iterator[Document]:
     """Yields the documents of `{id: {train, test}}`, or of a file that is one task itself."""
-    raw = file.read()
-    content = load_json(raw, str(file))
+    raw = file.read(TASKS_BYTES)
+    content = parse_json(raw, str(file))
     if not isinstance(content, dict):
         raise DataError(
             f"{file}: expected an object {{task id: {{train, test}}}}, found {kind_of(content)}"

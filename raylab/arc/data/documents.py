@@ -1,22 +1,25 @@
 """Documents, each the JSON of one task: finding, selecting and parsing them."""
 
 import codecs
-import json
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
 
 from raylab.arc.data.tasks import COLOURS, Grid, Task
+from raylab.bounded import parse_json
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 from raylab.files import Place
 
 _T = TypeVar("_T")
+TASKS_BYTES = 1 << 26
+"""Longest file of tasks that is read."""
 Colour = Annotated[int, msgspec.Meta(ge=0, le=COLOURS - 1)]
 AnyRow = Annotated[list[Colour], msgspec.Meta(min_length=1)]
 AnyCells = Annotated[list[AnyRow], msgspec.Meta(min_length=1)]
@@ -35,10 +38,10 @@ def read_json(file: Place) -> object:
     """Returns the content of a JSON file.
 
     Raises:
-        DataError: the file is missing or unreadable, is not JSON (with line and column), or an
-            object in it holds a key twice.
+        DataError: the file is missing or unreadable, is not JSON (with line and column), is larger
+            or deeper than raylab reads, or an object in it holds a key twice.
     """
-    return load_json(file.read(), str(file))
+    return parse_json(file.read(TASKS_BYTES), str(file))
 
 
 def kept_ids(available: Iterable[str], config: DataConfig, where: str) -> list[str]:
@@ -97,7 +100,7 @@ def existing_place(config: DataConfig) -> Place:
 def file_documents(files: Iterable[Place]) -> Iterator[Document]:
     """Yields a document for each file, with the file's stem as its id."""
     for file in files:
-        yield Document(file.stem, str(file), file.read)
+        yield Document(file.stem, str(file), partial(file.read, TASKS_BYTES))
 
 
 def kept_documents(documents: Iterable[Document], config: DataConfig, where: str) -> list[Document]:
@@ -143,9 +146,9 @@ def parse(
     raw = document.read()
     try:
         return decode(without_bom(raw))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         where = f"{document.file}: task {document.id}"
-        raise DataError(f"{where}: {fault_of(load_json(raw, where)) or error}") from None
+        raise DataError(f"{where}: {fault_of(parse_json(raw, where)) or error}") from None
 
 
 def to_grid(cells: AnyCells) -> Grid:
@@ -161,29 +164,3 @@ def to_grid(cells: AnyCells) -> Grid:
 def without_bom(raw: bytes) -> bytes:
     """Returns the UTF-8 text without its byte order mark."""
     return raw.removeprefix(codecs.BOM_UTF8)
-
-
-def load_json(raw: bytes, where: str) -> object:
-    """Returns the content of JSON text; `where` names it in errors.
-
-    Raises:
-        DataError: It is not JSON (with line and column), or an object holds a key twice.
-    """
-    try:
-        return json.loads(without_bom(raw), object_pairs_hook=_unique_keys)
-    except json.JSONDecodeError as error:
-        position = f"line {error.lineno} column {error.colno}"
-        raise DataError(f"{where}: not valid JSON: {error.msg} at {position}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{where}: not valid JSON: not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: {error}") from None
-
-
-def _unique_keys(items: list[tuple[str, object]]) -> dict[str, object]:
-    unique = dict(items)
-    if len(unique) < len(items):
-        keys = [key for key, _ in items]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice in one object")
-    return unique

@@ -2,7 +2,6 @@
 
 import logging
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from raylab.arc.data.documents import (
+    TASKS_BYTES,
     AnyCells,
     Document,
     existing_place,
@@ -24,6 +24,7 @@ from raylab.arc.data.documents import (
 )
 from raylab.arc.data.faults import ANY_SIDES, pairs_fault
 from raylab.arc.data.tasks import MAX_SIDE, Pair, Task
+from raylab.compressed import opened_zip, read_member
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 from raylab.files import Place
@@ -73,16 +74,12 @@ def load_re_arc(config: DataConfig) -> list[Task]:
 
 @contextmanager
 def _open_zip(place: Place) -> Generator[zipfile.ZipFile]:
-    with place.opened() as file:
-        try:
-            archive = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, OSError) as error:
-            raise DataError(
-                f"{place}: cannot be read as a zip archive ({error}); source re_arc reads a "
-                "directory or a zip of <task id>.json"
-            ) from None
-        with archive:
+    where = f"{place} (source re_arc reads a directory or a zip of <task id>.json)"
+    try:
+        with place.opened() as file, opened_zip(file, where) as archive:
             yield archive
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error}") from error
 
 
 def _zip_documents(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]:
@@ -95,16 +92,7 @@ def _zip_documents(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]
     in_tasks = [(name, info) for name, info in members if name.parent.name == "tasks"]
     for name, info in in_tasks or members:
         file = f"{place}:{name}"
-        yield Document(name.stem, file, partial(_read_member, archive, info, file))
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: str) -> bytes:
-    try:
-        return archive.read(info)
-    # zipfile raises RuntimeError for an encrypted member and NotImplementedError for an unknown
-    # compression method.
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise DataError(f"{file}: the zip archive is damaged or not readable: {error}") from None
+        yield Document(name.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
 
 
 def _decode_re_arc_pairs(raw: bytes, limit: int | None) -> tuple[tuple[Pair, ...], int]:

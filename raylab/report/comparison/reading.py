@@ -11,7 +11,7 @@ from raylab.annotation.report import COMPARED_FIGURES, AnnotationReport
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
-from raylab.errors import RunError
+from raylab.errors import DataError, RunError
 from raylab.files import places_of
 from raylab.quality.record import Quality
 from raylab.report.charts.intervals import Measured
@@ -50,21 +50,14 @@ def find_runs(given: Sequence[str], storage: str) -> dict[str, Run]:
 
 
 def compare(runs: Mapping[str, Run]) -> Comparison:
-    """Reads the records of runs; a run with an unusable file is listed with the reason.
-
-    Args:
-        runs: Runs by label.
-
-    Raises:
-        DataError: A file cannot be read.
-    """
+    """Reads the records of runs by label; a run with an unusable file is listed with the reason."""
     found = Comparison()
     for label, run in runs.items():
         compared = ComparedRun(run.uri, None)
         try:
             compared = ComparedRun(run.uri, _read(run, RunRecord, f"it has no {RECORD}"))
             _read_run(found, label, run, compared)
-        except RunError as error:
+        except (RunError, DataError) as error:
             compared = ComparedRun(run.uri, compared.record, str(error))
         found.runs[label] = compared
     return found
@@ -91,6 +84,7 @@ def _read_run(found: Comparison, label: str, run: Run, compared: ComparedRun) ->
 
     Raises:
         RunError: It has no results, or a file that cannot be used.
+        DataError: A file cannot be read.
     """
     if (read := READERS.get(compared.job or "")) is None:
         raise RunError(f"a run of {compared.job}, of which nothing can be compared")

@@ -1,7 +1,9 @@
-// Makes the forms live: keys, drafts saved while typing, the lease renewed while the tab is open.
+// Makes the forms live: keys, drafts saved while typing, the lease renewed while the tab is open,
+// and what becomes of decisions that wait for the evaluator.
 "use strict";
 
 const PAUSE = 300; // milliseconds without typing before a draft is saved
+const POLL = 2000; // milliseconds between two looks at decisions that wait
 const form = document.getElementById("decision");
 const single = document.getElementById("single-keys");
 
@@ -137,3 +139,34 @@ if (form) {
   });
   window.addEventListener("pageshow", () => form.removeAttribute("aria-busy"));
 }
+
+// Shows what has become of decisions that wait, until none does. Only what has changed is read out.
+const sent = document.getElementById("sent");
+
+async function look() {
+  const poll = sent.querySelector("[data-poll]");
+  if (!poll) return;
+  try {
+    const answer = await fetch(poll.dataset.poll);
+    if (answer.status === 401) return;
+    if (answer.ok) showSent(new DOMParser().parseFromString(await answer.text(), "text/html").body);
+  } catch {
+    // The page cannot be reached: what it last said stays, and is asked for again.
+  }
+  setTimeout(look, POLL);
+}
+
+function showSent(body) {
+  const fresh = body.firstElementChild;
+  const waits = (fresh.dataset.cases || "").split(" ");
+  const here = document.querySelector("[data-waiting]");
+  // Nothing is typed on the page of a case that waits.
+  if (here && !waits.includes(here.dataset.waiting)) location.reload();
+  else if (fresh.textContent !== sent.firstElementChild.textContent) {
+    const focused = sent.contains(document.activeElement);
+    sent.replaceChildren(fresh);
+    if (focused) sent.focus();
+  }
+}
+
+if (sent) setTimeout(look, POLL);

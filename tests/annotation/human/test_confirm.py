@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from raylab.annotation.archived import read_decision
-from raylab.annotation.human.confirm import settle, status_after
+from raylab.annotation.human.confirm import confirmed, decision_row, status_after
 from raylab.annotation.human.review_file import human_decision
 from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.protocol import annotate
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
-from raylab.errors import CallError, LeaseError
+from raylab.errors import CallError
 from raylab.opt.code import bare
 from tests.annotation.chats import BAD, CASE, DISPUTED, GOOD, ScriptedChat, settings_of
 from tests.annotation.outcomes import CODEBOOK
@@ -35,9 +35,12 @@ def archive(tmp_path: Path) -> Iterator[Archive]:
 
 
 def settled(
-    archive: Archive, chat: ScriptedChat, decision: HumanDecision = DECISION, leased: bool = False
+    archive: Archive, chat: ScriptedChat, decision: HumanDecision = DECISION
 ) -> HumanDecision:
-    return asyncio.run(settle(decision, "r", archive, chat, settings_of(), leased))
+    run = archive.run("r")
+    made = asyncio.run(confirmed(decision, run, chat, settings_of()))
+    run.add_decision(decision_row(made))
+    return made
 
 
 @pytest.mark.parametrize(
@@ -71,10 +74,4 @@ def test_an_evaluator_that_does_not_answer_archives_nothing(
     chat = ScriptedChat({"confirm": reply, "confirm-repair": reply})
     with pytest.raises(CallError, match="case pid: confirm"):
         settled(archive, chat)
-    assert list(archive.run("r").decisions()) == []
-
-
-def test_a_lease_that_is_lost_while_the_evaluator_reads_archives_nothing(archive: Archive) -> None:
-    with pytest.raises(LeaseError):
-        settled(archive, ScriptedChat({"confirm": GOOD}), leased=True)
     assert list(archive.run("r").decisions()) == []

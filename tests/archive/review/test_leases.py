@@ -6,19 +6,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from raylab.archive.leases import ReviewLeases
 from raylab.archive.records import Draft, Lease
+from raylab.archive.review.leases import ReviewLeases
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, LeaseError
 from tests.archive.rows import NOON, case_row, decision_row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MINUTE = timedelta(minutes=1)
 SOON, LATER = NOON + MINUTE, NOON + 2 * MINUTE
 DRAFT = Draft("own", "OPT=Evo", "it breeds", NOON, "a tab", 1)
@@ -98,49 +99,40 @@ def test_a_draft_that_was_overtaken_on_its_way_is_dropped(leases: ReviewLeases) 
     assert leases.draft(1, "ada") == other
 
 
-def test_a_decision_that_settles_clears_the_desk(archive: Archive, leases: ReviewLeases) -> None:
-    leases.take(1, "ada", NOON, SOON)
+def test_a_settled_case_is_on_nobodys_desk(archive: Archive, leases: ReviewLeases) -> None:
     for reviewer in ("ada", "bo"):
         leases.save(1, reviewer, DRAFT)
-    archive.run("r").add_decision(decision_row("c"), leased=True)
-    # As after an answer that was lost.
-    archive.run("r").add_decision(decision_row("c"), leased=True)
-    assert (
-        leases.leases(NOON) == {} and leases.drafted("ada") == set() and leases.drafted("bo") == {1}
-    )
-    assert len(list(archive.run("r").decisions())) == 1 and archive.verify() == []
-
-
-def test_a_decision_that_leaves_the_case_open_leaves_the_desk(
-    archive: Archive, leases: ReviewLeases
-) -> None:
-    leases.take(1, "ada", NOON, SOON)
-    leases.save(1, "ada", DRAFT)
-    archive.run("r").add_decision(decision_row("c", status="human"), leased=True)
-    assert leases.leases(NOON) == {1: Lease("ada", SOON)} and leases.draft(1, "ada") == DRAFT
-
-
-def test_a_decision_without_the_lease_is_refused(archive: Archive, leases: ReviewLeases) -> None:
-    with pytest.raises(LeaseError, match="ada has no lease on case 1 any more"):
-        archive.run("r").add_decision(decision_row("c"), leased=True)
-    leases.take(1, "ada", NOON, SOON)
-    leases.save(1, "ada", DRAFT)
-    leases.take(1, "bo", SOON, LATER)
-    with pytest.raises(LeaseError):
-        archive.run("r").add_decision(decision_row("c"), leased=True)
-    assert list(archive.run("r").decisions()) == [] and leases.draft(1, "ada") == DRAFT
-    archive.run("r").add_decision(decision_row("c", reviewer="bo"), leased=True)
     archive.run("r").add_decision(decision_row("c"))
-    assert [row.reviewer for row in archive.run("r").decisions()] == ["bo", "ada"]
+    assert leases.drafted("ada") == set() and leases.drafted("bo") == {1}
+    assert not leases.take(1, "ada", NOON, SOON) and leases.leases(NOON) == {}
+    assert leases.take_next("ada", NOON, SOON) == 2
+    archive.run("r").add_decision(decision_row("c", None))
+    assert leases.take(1, "bo", NOON, SOON)
 
 
-def test_an_expired_lease_that_nobody_took_still_holds(
-    archive: Archive, leases: ReviewLeases
-) -> None:
-    leases.take(1, "ada", NOON, SOON)
-    assert leases.leases(LATER) == {}
-    archive.run("r").add_decision(decision_row("c"), leased=True)
-    assert len(list(archive.run("r").decisions())) == 1
+def test_a_decision_follows_the_one_it_is_about(archive: Archive, leases: ReviewLeases) -> None:
+    run = archive.run("r")
+    assert run.add_decision(decision_row("c"))
+    (made,) = run.decisions()
+    with pytest.raises(LeaseError, match="a later decision on case c followed"):
+        run.add_decision(decision_row("c", None), after=made.sequence - 1)
+    taken_back = decision_row("c", None)
+    assert run.add_decision(taken_back, after=made.sequence)
+    # As after an answer that was lost.
+    assert run.add_decision(taken_back, after=made.sequence)
+    assert [row.action for row in run.decisions()] == ["decide", "undo"] and archive.verify() == []
+
+
+def test_the_next_case_is_open_free_and_follows(archive: Archive, leases: ReviewLeases) -> None:
+    archive.run("r").add_cases([case_row("f", "human"), case_row("g", "human")])
+    assert leases.take_next("ada", NOON, SOON) == 1
+    assert leases.take_next("bo", NOON, SOON) == 2
+    assert leases.take_next("ada", NOON, SOON, after=1) == 4  # Case 3 was never open.
+    assert leases.take_next("cy", NOON, SOON, among=[1, 2, 3]) is None
+    assert leases.take_next("cy", NOON, SOON, after=5) is None
+    assert leases.take_next("ada", NOON, SOON, after=4, among=[1, 4]) == 1
+    assert leases.take_next("cy", SOON, LATER, after=4) == 5
+    assert leases.take_next("cy", SOON, LATER, after=5) == 1
 
 
 def test_what_waits_is_what_no_decision_settled(archive: Archive, leases: ReviewLeases) -> None:
@@ -161,24 +153,29 @@ def test_what_waits_is_what_no_decision_settled(archive: Archive, leases: Review
             operation(archive.run("gone"))
 
 
-def test_of_threads_that_take_a_case_at_once_one_gets_it(leases: ReviewLeases) -> None:
+def test_of_threads_that_take_a_case_at_once_one_gets_it(
+    archive: Archive, leases: ReviewLeases
+) -> None:
     names = [f"reviewer {number}" for number in range(8)]
+    archive.run("r").add_cases([case_row(str(number), "human") for number in range(4, 22)])
+    open_now = archive.run("r").waiting()
     together = Barrier(len(names))
 
     def take_all(name: str) -> list[int]:
         together.wait()
-        return [case for case in range(1, 21) if leases.take(case, name, NOON, SOON)]
+        return [case for case in open_now if leases.take(case, name, NOON, SOON)]
 
     with ThreadPoolExecutor(len(names)) as pool:
         taken = dict(zip(names, pool.map(take_all, names), strict=True))
-    assert sorted(case for cases in taken.values() for case in cases) == list(range(1, 21))
+    assert sorted(case for cases in taken.values() for case in cases) == open_now
     held = {case: lease.reviewer for case, lease in leases.leases(NOON).items()}
     assert held == {case: name for name, cases in taken.items() for case in cases}
 
 
 def test_of_processes_that_take_a_case_at_once_one_gets_it(
-    leases: ReviewLeases, archive_url: str
+    archive: Archive, leases: ReviewLeases, archive_url: str
 ) -> None:
+    archive.run("r").add_cases([case_row(str(number), "human") for number in range(4, 61)])
     takers = [
         subprocess.Popen(
             [sys.executable, "-c", TAKER, archive_url, name, "60"],
@@ -193,4 +190,27 @@ def test_of_processes_that_take_a_case_at_once_one_gets_it(
         assert taker.stdout is not None and taker.stdout.readline() == "ready\n"
     taken = [taker.communicate("go\n", timeout=60)[0] for taker in takers]
     found = [int(case) for line in taken for case in line.strip("[]\n").split(", ") if case]
-    assert sorted(found) == list(range(1, 61))
+    assert sorted(found) == archive.run("r").waiting()
+
+
+def test_two_hundred_reviewers_at_once_get_no_settled_case_and_none_twice(archive: Archive) -> None:
+    run, threads = archive.run("r"), 20
+    run.add_cases([case_row(str(number), "human") for number in range(1, 401)])
+    leases, together = run.leases(), Barrier(threads)
+
+    def review(thread: int) -> list[int]:
+        """Ten reviewers who are handed a case each, settle it, and ask again."""
+        together.wait()
+        handed: list[int] = []
+        for name in cycle(f"{thread}-{number}" for number in range(10)):
+            case = leases.take_next(name, NOON, SOON)
+            if case is None:
+                return handed
+            handed.append(case)
+            run.add_decision(decision_row(str(case), reviewer=name))
+        raise AssertionError
+
+    with ThreadPoolExecutor(threads) as pool:
+        handed = [case for cases in pool.map(review, range(threads)) for case in cases]
+    assert sorted(handed) == list(range(1, 401))
+    assert run.waiting() == [] and archive.verify() == []

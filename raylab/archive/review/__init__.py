@@ -1,0 +1,1 @@
+"""What reviewers have at hand: leases, drafts, decisions that wait, sessions; outside the chain."""
