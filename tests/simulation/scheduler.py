@@ -267,12 +267,10 @@ def _process_of(handle: asyncio.Handle) -> Process:
     return handle._context[PROCESS]
 
 
-def _close(task: "asyncio.Task[Any]") -> None:
+def _close(task: Any) -> None:
     task._log_destroy_pending = False
-    coro = task.get_coro()
-    assert coro is not None
     try:
-        coro.close()
+        task.get_coro().close()
     except BaseException:
         # A `finally` that awaits, or whose effect is refused.
         return
