@@ -15,6 +15,7 @@ from typing import Protocol
 
 from raylab.annotation.calls import CallArchive, CallCache, GroupedWriter
 from raylab.annotation.cases import Case
+from raylab.annotation.inputs import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
@@ -23,7 +24,7 @@ from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import DataError, DeadlineError, RaylabError
+from raylab.errors import DeadlineError, RaylabError
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
@@ -31,7 +32,6 @@ from raylab.llm.rate_limits import RateLimiterClient
 from raylab.llm.wire import AttemptOutcome
 
 LOGGER = logging.getLogger(__name__)
-CASES_PER_LOOKUP = 1000
 
 Chunk = Sequence[tuple[str, Case]]
 """Cases, each with the generation it belongs to."""
@@ -51,11 +51,8 @@ def open_cases(
         for generation, case in some:
             if case.id not in archived:
                 yield generation, case
-            elif case.description_hash != archived[case.id]:
-                raise DataError(
-                    f"case {case.id} has another description than run {run} classified: "
-                    "restore it, give it another id, or choose another name="
-                )
+            else:
+                refuse_other_description(case, archived[case.id], run)
 
 
 def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:

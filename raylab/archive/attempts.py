@@ -13,10 +13,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from raylab.archive.database import Database
-from raylab.archive.journal import add_calls, columns_of
+from raylab.archive.journal import add_calls
 from raylab.archive.queries import chunks
 from raylab.archive.records import AttemptState, CallRow
-from raylab.archive.rows import call_row
+from raylab.archive.rows import call_row, call_values
 from raylab.archive.tables import ATTEMPTS, CALLS, OWNERS
 
 
@@ -113,11 +113,11 @@ class RunCalls:
             (one for one in operations if isinstance(one, ClaimRow)), key=lambda one: one.key
         )
 
-        columns = columns_of(answer.call for answer in answers)
+        calls = [call_values(answer.call) for answer in answers]
 
         def work(connection: Connection) -> CallResults:
             if answers:
-                new = add_calls(connection, self._database, columns)
+                new = add_calls(connection, self._database, calls)
                 _settle(connection, answers, new)
             _end(connection, [end.claim for end in ends if not end.paid])
             _keep(connection, [end.claim for end in ends if end.paid])

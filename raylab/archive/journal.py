@@ -4,7 +4,7 @@ An entry holds the key of a call or prompt and a hash over its content and the h
 contents stay in the tables of calls and prompts, which the runs of an archive share.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from raylab.archive.chain import call_content, entry_hash, prompt_content
 from raylab.archive.database import Database
 from raylab.archive.dialects import ContentError
 from raylab.archive.queries import find_run
-from raylab.archive.records import CallRow, ChainProblem, Fault
-from raylab.archive.rows import AnyRow, call_values
+from raylab.archive.records import ChainProblem, Fault
+from raylab.archive.rows import AnyRow
 from raylab.archive.tables import CALLS, ENTRIES, JOURNALS, PROMPTS
 
 CALL, PROMPT = "call", "prompt"
@@ -33,27 +33,18 @@ def start_journal(connection: Connection, database: Database, run_id: int, run_h
     connection.execute(database.dialect.insert_new(JOURNALS), new)
 
 
-def columns_of(rows: Iterable[CallRow]) -> list[dict[str, Any]]:
-    """Returns the columns of calls, in the order in which every writer inserts them.
-
-    Writers that insert the same keys in different orders would deadlock.
-
-    Raises:
-        ValueError: A time has no zone.
-    """
-    return [call_values(row) for row in sorted(rows, key=lambda row: row.key)]
-
-
 def add_calls(
-    connection: Connection, database: Database, columns: Sequence[dict[str, Any]]
+    connection: Connection, database: Database, calls: Sequence[dict[str, Any]]
 ) -> set[str]:
-    """Stores completed calls, and appends them to the journals of their runs.
+    """Stores completed calls, given by their columns, and appends them to their runs' journals.
 
     Existing calls stay unchanged. Returns the keys of the others.
 
     Raises:
         ArchiveError: A run does not exist.
     """
+    # Writers that insert the same keys in different orders would deadlock.
+    columns = sorted(calls, key=lambda call: call["key"])
     statement = database.dialect.insert_new(CALLS).returning(CALLS.c.key)
     new = set(connection.scalars(statement, columns))
     by_run: dict[str, list[tuple[str, str]]] = {}
