@@ -96,6 +96,7 @@ class Failure:
             AttemptOutcome.TIMEOUT,
             AttemptOutcome.CONNECTION,
             AttemptOutcome.MALFORMED,
+            AttemptOutcome.OVERSIZED,
         )
 
     @property
