@@ -1,6 +1,6 @@
 """The end of an annotation: verification of the archive, report, score tree and page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from raylab.annotation.archived import read_decision, read_outcome
@@ -14,7 +14,8 @@ from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.drift import compare_runs
-from raylab.archive.records import RunRow
+from raylab.annotation.worker import OpenCases
+from raylab.archive.records import ChainProblem, RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
@@ -35,18 +36,27 @@ SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
 
 
-def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
+def conclude(
+    config: AnnotateConfig, run: Run, archive: Archive, left: OpenCases | None = None
+) -> None:
     """Verifies the chain of the archive, then writes and prints the results of the run.
 
     The report includes decisions by people, so every call writes it again.
 
+    Args:
+        config: Configuration of the run.
+        run: The run.
+        archive: Its archive.
+        left: Cases that were tried and stay open.
+
     Raises:
         ArchiveError: Records of the run were changed after they were archived.
-        LlmError: Cases failed.
+        LlmError: Cases failed, or stay open.
     """
-    _verify(run, archive)
+    problems = archive.run(run.name).verify(known_heads(run))
+    refuse_problems(problems, f"run {run.name} in {archive.place}")
     codebook = choose_codebook(config.protocol)
-    report = _report(config, codebook, run, archive)
+    report = _report(config, codebook, run, archive, left)
     run.write_record(report)
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, codebook, run, archive)
@@ -59,28 +69,37 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
             f"{waiting} cases wait for a person: python jobs/review.py name={run.name}",
             waiting=waiting,
         )
+    failures: list[str] = []
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.run(run.name).cases(Status.FAILED))
         reason = read_outcome(first.body, codebook).reason
-        raise LlmError(
+        failures.append(
             f"{failed} cases failed, first {first.case}: {reason}\n"
             "to try them again run the same configuration under another name=: what was answered "
             "is not asked again"
         )
+    if left is not None:
+        failures.append(f"{left}\nresume=true tries them again")
+    if failures:
+        raise LlmError("\n".join(failures))
 
 
-def _verify(run: Run, archive: Archive) -> None:
-    problems = archive.run(run.name).verify(known_heads(run))
+def refuse_problems(problems: Sequence[ChainProblem], what: str) -> None:
+    """Raises `ArchiveError` if there are problems, with the first of them."""
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         raise ArchiveError(
-            f"{len(problems)} records of run {run.name} in {archive.place} are not as they were "
-            f"archived:{listed}\nrestore the archive from a copy"
+            f"{len(problems)} records of {what} are not as they were archived:{listed}\n"
+            "restore the archive from a copy"
         )
 
 
 def _report(
-    config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive
+    config: AnnotateConfig,
+    codebook: Codebook,
+    run: Run,
+    archive: Archive,
+    left: OpenCases | None,
 ) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
@@ -96,8 +115,9 @@ def _report(
         (head.finished or head.started).isoformat(),
     )
     _write_scores(run, scores)
+    warnings = settings.warnings if left is None else (*settings.warnings, f"{left}.")
     batch = quality.report(
-        smoke=uses_embedded(config.llm), warnings=settings.warnings, seed=config.protocol.seed
+        smoke=uses_embedded(config.llm), warnings=warnings, seed=config.protocol.seed
     )
     return AnnotationReport(
         run=run.name,
