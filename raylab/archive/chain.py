@@ -116,8 +116,7 @@ def entry_hash(kind: str, previous: str, sequence: int, content: str) -> str:
         sequence: Place of the entry in the journal.
         content: Canonical JSON.
     """
-    parts = {"kind": _dumps(kind), "sequence": _dumps(sequence), "content": content}
-    return digest(previous + _object(parts))
+    return digest(f'{previous}{{"content":{content},"kind":"{kind}","sequence":{sequence}}}')
 
 
 def content_key(texts: Mapping[str, str], body: str) -> str:
@@ -130,8 +129,7 @@ def _object(parts: Mapping[str, str]) -> str:
     return "{" + ",".join(f'"{name}":{parts[name]}' for name in sorted(parts)) + "}"
 
 
-def _dumps(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
 
 def _finite(value: Any) -> Any:

@@ -14,8 +14,8 @@ from raylab.archive.chain import call_content, entry_hash, prompt_content
 from raylab.archive.database import Database
 from raylab.archive.dialects import ContentError
 from raylab.archive.queries import find_run
-from raylab.archive.records import CallRow, ChainProblem, Fault
-from raylab.archive.rows import AnyRow, call_values
+from raylab.archive.records import ChainProblem, Fault
+from raylab.archive.rows import AnyRow
 from raylab.archive.tables import CALLS, ENTRIES, JOURNALS, PROMPTS
 
 CALL, PROMPT = "call", "prompt"
@@ -33,17 +33,18 @@ def start_journal(connection: Connection, database: Database, run_id: int, run_h
     connection.execute(database.dialect.insert_new(JOURNALS), new)
 
 
-def add_calls(connection: Connection, database: Database, rows: Sequence[CallRow]) -> set[str]:
-    """Stores completed calls, and appends them to the journals of their runs.
+def add_calls(
+    connection: Connection, database: Database, calls: Sequence[dict[str, Any]]
+) -> set[str]:
+    """Stores completed calls, given by their columns, and appends them to their runs' journals.
 
     Existing calls stay unchanged. Returns the keys of the others.
 
     Raises:
         ArchiveError: A run does not exist.
-        ValueError: A time has no zone.
     """
     # Writers that insert the same keys in different orders would deadlock.
-    columns = [call_values(row) for row in sorted(rows, key=lambda row: row.key)]
+    columns = sorted(calls, key=lambda call: call["key"])
     statement = database.dialect.insert_new(CALLS).returning(CALLS.c.key)
     new = set(connection.scalars(statement, columns))
     by_run: dict[str, list[tuple[str, str]]] = {}

@@ -11,6 +11,7 @@ from raylab.archive.database import Database
 from raylab.archive.journal import Prompts, add_prompts
 from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
+    LOOKED_UP,
     case_page,
     cases_named,
     chunks,
@@ -191,6 +192,19 @@ class RunArchive:
     def description_hashes(self, cases: Sequence[str]) -> dict[str, str]:
         """Returns the SHA-256 of the descriptions of the given cases that the run has."""
         return {row.case: row.description_hash for row in self._named(cases)}
+
+    def ids(self) -> Iterator[str]:
+        """Yields the ids of all cases, in the order in which they were archived."""
+        mine, after = CASES.c.run_id == self._found().id, 0
+        columns = select(CASES.c.sequence, CASES.c.case)
+        while True:
+            later = columns.where(mine, CASES.c.sequence > after)
+            page = later.order_by(CASES.c.sequence).limit(LOOKED_UP)
+            rows = self._database.read(lambda connection, page=page: connection.execute(page).all())
+            if not rows:
+                return
+            yield from (row.case for row in rows)
+            after = rows[-1].sequence
 
     def sequences(self, cases: Sequence[str]) -> dict[str, int]:
         """Returns the places in the chain of the given cases that the run has."""

@@ -19,7 +19,7 @@ from raylab.archive.database import Database
 from raylab.archive.journal import Prompts, add_calls, start_journal
 from raylab.archive.queries import chunks
 from raylab.archive.records import CallRow, ChainProblem, RunRow
-from raylab.archive.rows import AnyRow, call_row, run_row
+from raylab.archive.rows import AnyRow, call_row, call_values, run_row
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import CALLS, PROMPTS, RUNS, utc_text
 from raylab.archive.verification import verify_chains
@@ -164,8 +164,9 @@ class Archive:
         Raises:
             ValueError: A time has no zone.
         """
-        if rows:
-            self._database.write(lambda connection: add_calls(connection, self._database, rows))
+        calls = [call_values(row) for row in rows]
+        if calls:
+            self._database.write(lambda connection: add_calls(connection, self._database, calls))
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all stored calls about descriptions with these SHA-256 hashes."""

@@ -15,10 +15,9 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
 
-from raylab.annotation.outcome import PROTOCOL
-from raylab.annotation.run import archive_location
+from raylab.annotation.inputs import needs_work, take_input
+from raylab.annotation.run import archive_location, open_archive, start_archived
 from raylab.annotation.settings import protocol_settings
-from raylab.annotation.sources import select_cases
 from raylab.annotation.worker import (
     Chunk,
     Tally,
@@ -40,7 +39,7 @@ from raylab.log import log_line
 from raylab.report.annotation_progress import AnnotationProgress
 from raylab.report.annotation_run import conclude
 from raylab.runs.run import Run
-from raylab.runs.run_record import identity_of
+from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook
 
 CASES_AHEAD = 2
@@ -62,22 +61,18 @@ def run_annotate(config: AnnotateConfig) -> None:
         RaylabError: the run failed for a reason that the user can act on.
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
-    codebook, location = choose_codebook(config.protocol), archive_location(config)
+    codebook = choose_codebook(config.protocol)
+    record = Run.named(config, config.job).read_record(RunRecord)
+    location = archive_location(config, record)
     run = Run.open(config, config.job)
-    with Archive.open(location) as archive:
-        versions = {**run.record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
-        archive.start_run(run.name, identity_of(config), versions, run.id)
-        archive.run(run.name).add_prompts(
-            {
-                prompt_hash: (prompt.name, prompt.version, prompt.text)
-                for prompt_hash, prompt in codebook.prompt_catalogue().items()
-            }
-        )
-        if not run.finished:
-            with archive.run(run.name).own(config.wait):
+    with open_archive(run, location, start=True) as archive:
+        archived = start_archived(config, codebook, run, archive)
+        if needs_work(config, run):
+            with archived.own(config.wait):
                 _annotate(config, codebook, run, archive, location)
-                archive.run(run.name).finish()
-                run.finish()
+                archived.finish()
+                if not run.finished:
+                    run.finish()
         conclude(config, run, archive)
 
 
@@ -86,19 +81,19 @@ def _annotate(
 ) -> None:
     for warning in protocol_settings(config, run.name, codebook).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
-    # The whole input is read before the first call, so that a bad row costs nothing.
-    total = sum(1 for _ in select_cases(config.cases, config.generations, codebook))
-    before = archive.run(run.name).counts()
-    done = sum(before.values())
+    archived = archive.run(run.name)
+    cases = take_input(config, codebook, run, archived)
+    total = cases.archived + cases.new
     log_line(
-        f"{total} cases, {done} of them done -> {run}, {archive.place}",
-        done=done,
+        f"{total} cases, {cases.archived} of them done -> {run}, {archive.place}",
+        done=cases.archived,
         total=total,
         uri=run.uri,
         archive=archive.place,
     )
-    if done == total:
+    if not cases.new:
         return
+    before = archived.counts()
     if uses_embedded(config.llm):
         log_line(f"note: {SMOKE_NOTICE}")
     with ExitStack() as stack:
@@ -108,8 +103,8 @@ def _annotate(
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(AnnotationProgress(total, before))
         pool = stack.enter_context(Pool(config, run.name, location, embedded))
-        cases = open_cases(config, codebook, run.name, archive)
-        drive(pool, chunks_of(cases, pool.chunk), progress, stop)
+        left = open_cases(config, codebook, run.name, archive)
+        drive(pool, chunks_of(left, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
         raise halt

@@ -18,6 +18,7 @@ from raylab.llm.rate_limits import (
     RateLimiterClient,
     limited_endpoints,
 )
+from raylab.llm.redaction import Redactor
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
@@ -92,6 +93,9 @@ class Client:
             name: Connection(name, llm.endpoints[name], embedded, self._timing)
             for name in sorted(used)
         }
+        redactor = Redactor(connection.key for connection in self._connections.values())
+        for connection in self._connections.values():
+            connection.redactor = redactor
         self._limited = limited_endpoints(llm)
         self._limiter = limiter or LocalRateLimiter(
             RateLimiter(limits, llm.budget, clock=self._timing.clock)

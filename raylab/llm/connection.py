@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from raylab.config.llm import Endpoint
 from raylab.errors import CallError, ConfigError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
+from raylab.llm.redaction import Redactor
 from raylab.llm.transport import LARGEST_ANSWER, BoundedClient, OversizeError
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status, scrub
 
@@ -69,6 +70,8 @@ class Connection:
         """Held while an attempt waits for a permit and is in flight."""
         self.turn = asyncio.Lock()
         """Held while waiting for a permit, so that permits go to calls in order."""
+        self.redactor = Redactor([self.key])
+        """Removes keys from answers; a client replaces it by one that knows all its keys."""
         self._timing = timing
         self._not_before = float("-inf")
         self._ended: LlmError | None = None
@@ -80,6 +83,11 @@ class Connection:
         keyless: RequestOptions = {"headers": {"Authorization": Omit()}}
         self._options: RequestOptions = {} if self._key else keyless
         self._sdk = _open_sdk(endpoint, self.base_url, self._key)
+
+    @property
+    def key(self) -> str:
+        """The key of the endpoint; empty if it needs none."""
+        return self._key.get_secret_value()
 
     def __repr__(self) -> str:
         return f"Connection({self.name}={self.base_url})"
@@ -119,11 +127,16 @@ class Connection:
         return self._not_before - self._timing.clock()
 
     async def send(self, content: bytes) -> Completion | Failure:
-        """Makes one attempt; removes the key from the message of a failure."""
+        """Makes one attempt; removes keys from what the server says."""
         result = await self._send(content)
         if isinstance(result, Completion):
-            return result
-        return replace(result, message=scrub(result.message, self._key.get_secret_value()))
+            return replace(
+                result,
+                text=self.redactor(result.text),
+                response_model=self.redactor(result.response_model),
+                finish_reason=self.redactor(result.finish_reason),
+            )
+        return replace(result, message=self.redactor(scrub(result.message, self.key)))
 
     async def _send(self, content: bytes) -> Completion | Failure:
         try:

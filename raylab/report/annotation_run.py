@@ -7,6 +7,7 @@ from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.export import export_run
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport, ArchiveHead
+from raylab.annotation.run import known_heads
 from raylab.annotation.scores import ScoreFiles, annotator_names, score_files
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.statistics.batch_quality import BatchQuality
@@ -69,7 +70,7 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
 
 
 def _verify(run: Run, archive: Archive) -> None:
-    problems = archive.run(run.name).verify()
+    problems = archive.run(run.name).verify(known_heads(run))
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         raise ArchiveError(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from raylab.annotation.human.reviews import Reviews
-from raylab.annotation.run import archive_location, find_annotation_run
+from raylab.annotation.run import archive_location, find_annotation_run, open_archive
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.llm.embedded import embedded_if_used
@@ -19,12 +19,12 @@ def open_run(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archi
 
     Raises:
         RunError: There is no annotation run of this name.
-        ArchiveError: Its archive cannot be opened.
+        ArchiveError: Its archive cannot be opened, or is not the one it was archived in.
         ConfigError: The configuration does not tell where its archive is.
     """
     assert config.name is not None
     run, made = find_annotation_run(config.storage, config.name, config.archive)
-    with Archive.open(archive_location(made), create=False) as archive:
+    with open_archive(run, archive_location(made)) as archive:
         yield made, run, archive
 
 

@@ -52,8 +52,7 @@ class Run(Place):
             DataError: The storage cannot be read.
             ConfigError: No filesystem opens the storage.
         """
-        name = config.name or f"{job}-{config_hash(config)}"
-        run = cls.at(Place.at(config.storage) / name)
+        run = cls.named(config, job)
         if run.in_working_directory:
             LOGGER.warning(
                 "run %s lies in Ray's copy of the working directory and is deleted with it: give "
@@ -70,6 +69,15 @@ class Run(Place):
             run._resume(record, config, job)
         bind_run(run.name, run.id)
         return run
+
+    @classmethod
+    def named(cls, config: JobConfig, job: str) -> "Run":
+        """Returns the run directory of `config`, which need not exist.
+
+        Raises:
+            ConfigError: No filesystem opens the storage.
+        """
+        return cls.at(Place.at(config.storage) / (config.name or f"{job}-{config_hash(config)}"))
 
     @cached_property
     def id(self) -> str | None:

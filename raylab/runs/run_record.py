@@ -92,9 +92,13 @@ class RunRecord(Record):
         host: Name of the machine of the job.
         cpus: Number of its CPUs.
         executable: The Python interpreter.
+        input: SHA-256 of the input files that the run was last compared with and covers; None
+            before that.
+        notes_heads: False in runs from before the heads of their chains were noted beside them.
     """
 
     file: ClassVar[str] = RECORD
+    version: ClassVar[int] = 2
 
     id: str | None = None
     job: str
@@ -110,6 +114,8 @@ class RunRecord(Record):
     host: str
     cpus: int | None
     executable: str
+    input: str | None = None
+    notes_heads: bool = True
 
     @classmethod
     def of(cls, config: JobConfig, job: str, name: str) -> Self:
@@ -131,8 +137,8 @@ class RunRecord(Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Returns content from before schema versions unchanged: it has the same keys."""
-        return content if version == 0 else None
+        """Migrates content from before heads were noted; without a version it is the same."""
+        return {**content, "notes_heads": False} if version in (0, 1) else None
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -148,6 +154,18 @@ class RunRecord(Record):
     def finish(self) -> Self:
         """Returns the record with the run finished now."""
         return self.model_copy(update={"finished": _now()})
+
+    def reopen(self) -> Self:
+        """Returns the record with the run unfinished."""
+        return self.model_copy(update={"finished": None})
+
+    def cover(self, input_hash: str | None) -> Self:
+        """Returns the record with another hash of its input."""
+        return self.model_copy(update={"input": input_hash})
+
+    def move(self, archive: str) -> Self:
+        """Returns the record with another location of the archive."""
+        return self.model_copy(update={"config": {**self.config, "archive": archive}})
 
 
 def identity_of(config: JobConfig) -> dict[str, Any]:

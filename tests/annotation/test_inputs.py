@@ -1,0 +1,192 @@
+"""The input of a run that goes on: unchanged, longer, changed, broken, shorter or gone."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.annotation.cases import read_cases
+from raylab.annotation.inputs import InputState, needs_work, take_input
+from raylab.annotation.sources import select_cases
+from raylab.annotation.worker import case_row, failed_outcome
+from raylab.archive.store import Archive
+from raylab.config.jobs import AnnotateConfig
+from raylab.errors import DataError
+from raylab.runs.run import Run
+from tests.annotation.outcomes import CODEBOOK
+from tests.report.runs import LLM
+from tests.runs.test_run import change_record
+
+ROWS = [
+    {"id": "a", "description": "Searches a tree.", "gold": "Sch", "meta": {"trap": False}},
+    {"id": "b", "description": "Evolves a population."},
+    {"id": "c", "description": "Learns weights."},
+]
+
+
+@dataclass
+class Annotated:
+    """A finished run of the cases of a file."""
+
+    file: Path
+    config: AnnotateConfig
+    run: Run
+    archive: Archive
+
+    def write(self, *rows: dict[str, Any]) -> None:
+        self.file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def take(self) -> InputState:
+        return take_input(self.config, CODEBOOK, self.run, self.archive.run("r"))
+
+    def needs_work(self) -> bool:
+        return needs_work(self.config, self.run)
+
+    def finish(self) -> None:
+        """Archives all cases that are not there, as failed."""
+        cases = select_cases(self.config.cases, self.config.generations, CODEBOOK)
+        rows = [case_row(case, failed_outcome(case, name, "by hand")) for name, case in cases]
+        self.archive.run("r").add_cases(rows)
+        self.archive.run("r").finish()
+        self.run.finish()
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self.archive.run("r").ids())
+
+
+@pytest.fixture
+def annotated(tmp_path: Path) -> Annotated:
+    config = AnnotateConfig.model_validate(
+        {
+            "storage": str(tmp_path / "runs"),
+            "name": "r",
+            "llm": LLM,
+            "cases": {"path": str(tmp_path / "cases.jsonl")},
+            "generations": ["published"],
+        }
+    )
+    run = Run.open(config, "annotate")
+    archive = Archive.open(tmp_path / "archive.db")
+    archive.start_run("r", {}, {}, run.id)
+    found = Annotated(tmp_path / "cases.jsonl", config, run, archive)
+    found.write(*ROWS)
+    assert found.needs_work() and found.take().new == 3
+    found.finish()
+    return found
+
+
+def test_an_unchanged_input_is_not_read_again(
+    annotated: Annotated, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("raylab.annotation.sources.read_cases", None)
+    assert not annotated.needs_work()
+
+
+def test_new_cases_reopen_a_finished_run(annotated: Annotated):
+    annotated.write(*ROWS, {"id": "d", "description": "Plans."})
+    assert annotated.needs_work()
+    state = annotated.take()
+    assert (state.new, state.archived, state.vanished) == (1, 3, 0)
+    assert not annotated.run.finished and annotated.archive.run("r").row().finished is None
+    annotated.finish()
+    assert annotated.ids == ["a", "b", "c", "d"] and not annotated.needs_work()
+
+
+def test_a_run_that_died_with_new_cases_is_still_open(annotated: Annotated):
+    annotated.write(*ROWS, {"id": "d", "description": "Plans."})
+    annotated.take()
+    assert annotated.needs_work() and annotated.take().new == 1
+
+
+CHANGED: dict[str, tuple[dict[str, Any], str]] = {
+    "description": ({"description": "Searches a graph."}, "another description"),
+    "gold": ({"gold": "Evo"}, "another gold"),
+    "no gold": ({"gold": None}, "another gold"),
+    "meta": ({"meta": {"trap": True}}, "another meta"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_a_changed_case_is_refused_and_nothing_is_changed(annotated: Annotated, change: str):
+    values, told = CHANGED[change]
+    before = annotated.run.record
+    annotated.write({**ROWS[0], **values}, *ROWS[1:], {"id": "d", "description": "Plans."})
+    assert annotated.needs_work()
+    for _ in range(2):
+        with pytest.raises(DataError, match=f"case a has {told} than run r"):
+            annotated.take()
+    assert annotated.run.record == before and annotated.archive.run("r").row().finished
+
+
+def test_a_broken_row_is_named_and_nothing_is_changed(annotated: Annotated):
+    before = annotated.run.record
+    annotated.file.write_text(annotated.file.read_text() + '{"id": "d"}\n')
+    assert annotated.needs_work()
+    with pytest.raises(DataError, match=r"cases\.jsonl, line 4: description is missing"):
+        annotated.take()
+    assert annotated.run.record == before
+
+
+def test_cases_that_vanished_are_told_each_time_and_kept(
+    annotated: Annotated, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+):
+    annotated.write(ROWS[0], {"id": "d", "description": "Plans."})
+    for new in (1, 0):
+        assert annotated.needs_work()
+        state = annotated.take()
+        assert (state.new, state.vanished, state.first_vanished) == (new, 2, ("b", "c"))
+        annotated.finish()
+    told = caplog.text + "".join(capsys.readouterr())
+    assert told.count("2 cases of run r are gone from its input") == 2 and "b, c" in told
+    assert annotated.ids == ["a", "b", "c", "d"]
+    annotated.write(*ROWS, {"id": "d", "description": "Plans."})
+    annotated.take()
+    assert not annotated.needs_work()
+
+
+def test_the_same_cases_in_another_file_leave_the_run_finished(annotated: Annotated):
+    annotated.write(*reversed(ROWS))
+    assert annotated.needs_work()
+    before = annotated.run.record.finished
+    assert annotated.take().new == 0
+    assert annotated.run.record.finished == before and not annotated.needs_work()
+
+
+def test_an_input_that_is_gone_is_told(
+    annotated: Annotated, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+):
+    annotated.file.unlink()
+    assert not annotated.needs_work()
+    assert "the input of run r is gone" in caplog.text + "".join(capsys.readouterr())
+
+
+def test_a_run_of_before_is_compared_once(annotated: Annotated):
+    change_record(annotated.run, input=None, notes_heads=None, schema_version=1)
+    assert annotated.run.record.input is None and annotated.needs_work()
+    assert annotated.take().new == 0 and annotated.run.record.finished
+    assert not annotated.needs_work()
+
+
+def test_files_of_generations_are_part_of_the_input(annotated: Annotated, tmp_path: Path):
+    drawn = tmp_path / "drawn.jsonl"
+    drawn.write_text('{"id": "a", "description": "Searches another tree."}\n')
+    annotated.config = annotated.config.model_copy(
+        update={"generations": ("published", str(drawn))}
+    )
+    assert annotated.needs_work() and annotated.take().new == 1
+    annotated.finish()
+    assert not annotated.needs_work() and annotated.ids[-1] == "drawn/a"
+    drawn.write_text('{"id": "a", "description": "Searches a third tree."}\n')
+    assert annotated.needs_work()
+    with pytest.raises(DataError, match="case drawn/a has another description"):
+        annotated.take()
+
+
+def test_packaged_and_installed_cases_of_a_finished_run_are_not_read(annotated: Annotated):
+    cases = annotated.config.cases.model_copy(update={"path": None, "packaged": "gold"})
+    annotated.config = annotated.config.model_copy(update={"cases": cases})
+    assert not annotated.needs_work()
+    assert next(read_cases(CODEBOOK.case_sets["gold"], CODEBOOK))

@@ -1,0 +1,217 @@
+"""The archive of a run is the one that holds it: found, moved, lost or exchanged."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raylab.annotation.heads import HEADS
+from raylab.annotation.report import AnnotationReport
+from raylab.annotation.run import (
+    archive_location,
+    find_annotation_run,
+    known_heads,
+    open_archive,
+    start_archived,
+)
+from raylab.archive.store import Archive
+from raylab.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.errors import ArchiveError
+from raylab.review.open_run import open_run
+from raylab.runs.run import Run
+from raylab.runs.run_record import RECORD, RunRecord
+from tests.annotation.outcomes import CODEBOOK
+from tests.archive.rows import case_row, execute
+from tests.report.runs import LLM
+from tests.runs.test_run import change_record
+
+
+def configured(path: Path, **changes: object) -> AnnotateConfig:
+    values = {"storage": str(path / "runs"), "name": "r", "llm": LLM, "resume": True, **changes}
+    return AnnotateConfig.model_validate(values)
+
+
+def annotate(config: AnnotateConfig, *cases: str) -> Run:
+    """Does what the job does, with cases made by hand."""
+    location = archive_location(config, Run.named(config, "annotate").read_record(RunRecord))
+    run = Run.open(config, "annotate")
+    with open_archive(run, location, start=True) as archive:
+        archived = start_archived(config, CODEBOOK, run, archive)
+        archived.add_cases([case_row(case) for case in cases])
+    return run
+
+
+def statuses(location: Path) -> list[str]:
+    with Archive.open(location, create=False) as archive:
+        return list(archive.run("r").ids())
+
+
+def everything(path: Path) -> dict[Path, bytes]:
+    return {
+        file: file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and not file.name.endswith(("-shm", "-wal", RECORD))
+    }
+
+
+def test_resume_without_archive_takes_the_one_of_the_record(tmp_path: Path):
+    annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
+    run = annotate(configured(tmp_path), "b")
+    assert statuses(tmp_path / "lab.db") == ["a", "b"]
+    assert not (tmp_path / "runs" / "archive.db").exists()
+    assert [head.records for head in known_heads(run)] == [0, 1, 2]
+
+
+def test_another_archive_is_refused_and_nothing_is_made_or_changed(tmp_path: Path):
+    annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
+    with Archive.open(tmp_path / "other.db") as other:
+        other.start_run("s", {}, {})
+    before = everything(tmp_path)
+    for place, told in {"new.db": "there is no archive", "other.db": "no run r"}.items():
+        with pytest.raises(ArchiveError, match=f"{told}.*"):
+            annotate(configured(tmp_path, archive=str(tmp_path / place)), "b")
+    assert everything(tmp_path) == before
+
+
+def test_a_lost_archive_is_not_replaced_by_an_empty_one(tmp_path: Path):
+    annotate(configured(tmp_path), "a")
+    for file in (tmp_path / "runs").glob("archive.db*"):
+        file.unlink()
+    with pytest.raises(ArchiveError, match="there is no archive"):
+        annotate(configured(tmp_path), "b")
+    with Archive.open(tmp_path / "runs" / "archive.db"):
+        pass
+    with pytest.raises(ArchiveError, match=r"no run r; .* restore it from a copy"):
+        annotate(configured(tmp_path), "b")
+
+
+def test_a_moved_archive_is_taken_and_found_again(tmp_path: Path):
+    annotate(configured(tmp_path), "a")
+    shutil.move(tmp_path / "runs" / "archive.db", tmp_path / "moved.db")
+    annotate(configured(tmp_path, archive=str(tmp_path / "moved.db")), "b")
+    annotate(configured(tmp_path), "c")
+    assert statuses(tmp_path / "moved.db") == ["a", "b", "c"]
+    assert not (tmp_path / "runs" / "archive.db").exists()
+
+
+def test_an_older_copy_of_the_archive_is_refused(tmp_path: Path):
+    annotate(configured(tmp_path), "a")
+    shutil.copy(tmp_path / "runs" / "archive.db", tmp_path / "copy.db")
+    annotate(configured(tmp_path), "b")
+    with pytest.raises(ArchiveError, match="lacks what run r held before"):
+        annotate(configured(tmp_path, archive=str(tmp_path / "copy.db")), "c")
+    assert statuses(tmp_path / "copy.db") == ["a"]
+
+
+def test_a_run_of_the_same_name_elsewhere_is_another_one(tmp_path: Path):
+    shared = str(tmp_path / "lab.db")
+    annotate(configured(tmp_path / "here", archive=shared), "a")
+    with pytest.raises(ArchiveError, match="another run of the name r"):
+        annotate(configured(tmp_path / "there", archive=shared), "b")
+    annotate(configured(tmp_path / "there", archive=str(tmp_path / "own.db")), "b")
+    with pytest.raises(ArchiveError, match=r"another run of the name r: leave archive= out"):
+        annotate(configured(tmp_path / "there", archive=shared), "c")
+    assert statuses(tmp_path / "lab.db") == ["a"]
+    heads = known_heads(Run.at(str(tmp_path / "there" / "runs" / "r")))
+    assert [head.records for head in heads] == [0, 1]
+
+
+def test_a_run_that_died_before_it_was_archived_goes_on(tmp_path: Path):
+    Run.open(configured(tmp_path), "annotate")
+    annotate(configured(tmp_path), "a")
+    assert statuses(tmp_path / "runs" / "archive.db") == ["a"]
+
+
+def test_a_run_that_died_before_its_head_was_noted_goes_on(tmp_path: Path):
+    run = annotate(configured(tmp_path))
+    (Path(run.path) / HEADS).unlink()
+    annotate(configured(tmp_path), "a")
+    assert [head.records for head in known_heads(run)] == [0, 1]
+
+
+def test_a_storage_that_moved_with_its_archive_is_resumed(tmp_path: Path):
+    annotate(configured(tmp_path / "here"), "a")
+    shutil.move(tmp_path / "here", tmp_path / "there")
+    annotate(configured(tmp_path / "there"), "b")
+    assert statuses(tmp_path / "there" / "runs" / "archive.db") == ["a", "b"]
+    assert not (tmp_path / "here").exists()
+
+
+def older(run: Run) -> None:
+    """Makes a run one of before heads were noted."""
+    (Path(run.path) / HEADS).unlink()
+    change_record(run, schema_version=1, notes_heads=None, input=None)
+
+
+def test_a_run_of_before_heads_keeps_its_archive_too(tmp_path: Path):
+    run = annotate(configured(tmp_path), "a")
+    older(run)
+    annotate(configured(tmp_path), "b")
+    assert [head.records for head in known_heads(run)] == [1, 2]
+    older(run)
+    (tmp_path / "runs" / "archive.db").unlink()
+    with pytest.raises(ArchiveError, match="there is no archive"):
+        annotate(configured(tmp_path), "c")
+
+
+def test_the_head_in_the_report_of_such_a_run_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = annotate(configured(tmp_path), "a", "b")
+    head = known_heads(run)[-1]
+    older(run)
+    kept = AnnotationReport.model_construct(
+        archive=type("Head", (), {"records": 2, "head_hash": head.records_hash})()
+    )
+    read = Run.read_record
+    monkeypatch.setattr(
+        Run,
+        "read_record",
+        lambda run, kind, name=None: kept if kind is AnnotationReport else read(run, kind, name),
+    )
+    execute(
+        str(tmp_path / "runs" / "archive.db"),
+        "DELETE FROM cases WHERE sequence = 2",
+        "UPDATE runs SET head_sequence = 1, head_hash = (SELECT hash FROM cases)",
+    )
+    with pytest.raises(ArchiveError, match="lacks what run r held before"):
+        annotate(configured(tmp_path), "c")
+
+
+def test_a_tail_that_was_cut_off_is_told_when_the_run_goes_on(tmp_path: Path):
+    annotate(configured(tmp_path), "a", "b", "c")
+    execute(
+        str(tmp_path / "runs" / "archive.db"),
+        "DELETE FROM cases WHERE sequence > 1",
+        "UPDATE runs SET head_sequence = 1, head_hash = (SELECT hash FROM cases)",
+    )
+    with pytest.raises(ArchiveError, match=r"lacks what run r held before .*3 records"):
+        annotate(configured(tmp_path), "d")
+    assert statuses(tmp_path / "runs" / "archive.db") == ["a"]
+
+
+def test_what_a_run_held_when_it_broke_off_is_noted(tmp_path: Path):
+    config = configured(tmp_path)
+    run = annotate(config, "a")
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_archive(run, archive_location(config), start=True) as archive,
+    ):
+        archive.run("r").add_cases([case_row("b")])
+        raise KeyboardInterrupt
+    assert [head.records for head in known_heads(run)] == [0, 1, 2]
+
+
+def test_reviews_and_their_files_are_of_the_same_archive(tmp_path: Path):
+    run = annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
+    asked = ReviewConfig(storage=str(tmp_path / "runs"), name="r")
+    with open_run(asked) as (made, found, archive):
+        assert (made.archive, found.id) == (str(tmp_path / "lab.db"), run.id)
+        archive.run("r").add_cases([case_row("b")])
+    assert [head.records for head in known_heads(run)] == [0, 1, 2]
+    with Archive.open(tmp_path / "other.db") as other:
+        other.start_run("r", {}, {}, "0c2d")
+    wrong = asked.model_copy(update={"archive": str(tmp_path / "other.db")})
+    with pytest.raises(ArchiveError, match="another run of the name r"), open_run(wrong):
+        pass
+    assert find_annotation_run(asked.storage, "r", None)[1].archive == str(tmp_path / "lab.db")
