@@ -23,6 +23,7 @@ from raylab.bounded import (
     read_all,
 )
 from raylab.errors import DataError, LimitError
+from tests.fuzzing import try_altered
 from tests.memory import MIB, memory
 
 MANY = 1 << 20
@@ -208,3 +209,13 @@ def test_yaml_with_aliases_counts_each_use() -> None:
 def test_yaml_that_cannot_be_read_safely_is_refused(content: bytes, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         check_yaml(content, "x.yaml")
+
+
+def test_altered_texts_are_read_or_refused() -> None:
+    text = json.dumps({"a": [1, 2.5, {"b": None}], "c": 'é"\\', "d": "\U0001f600"}).encode()
+    try_altered([text], lambda content: parse_json(content, "x"), DataError)
+    try_altered(
+        [b"a: &a [1, {b: c}]\nd: *a\n"], lambda content: check_yaml(content, "x"), DataError
+    )
+    rows = b'{"a": 1}\n\n{"b": 2}\r\n'
+    try_altered([rows], lambda content: list(lines(io.BytesIO(content), "x", 1000)), DataError)

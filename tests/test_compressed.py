@@ -14,6 +14,7 @@ from raylab.compressed import (
     unpacked,
 )
 from raylab.errors import DataError, LimitError
+from tests.fuzzing import try_altered
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip, packed, zip_of
 
@@ -123,3 +124,23 @@ def test_a_long_table_of_contents_is_refused_before_it_is_read() -> None:
 def test_what_is_no_zip_is_refused(content: bytes) -> None:
     with pytest.raises((DataError, KeyError)):
         read_zip(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_altered_streams_are_read_or_refused(compression: Compression) -> None:
+    content = packed(compression, TEXT) + packed(compression, TEXT)
+
+    def read(content: bytes) -> None:
+        unpacked(io.BytesIO(content), compression, "x").read()
+
+    try_altered([content], read, DataError)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_altered_zips_are_read_or_refused(method: int) -> None:
+    def read(content: bytes) -> None:
+        with opened_zip(io.BytesIO(content), "x.zip") as archive:
+            for member in archive.infolist():
+                read_member(archive, member, f"x.zip:{member.filename}", MIB)
+
+    try_altered([zip_of(method, TEXT).getvalue()], read, DataError)

@@ -10,6 +10,7 @@ from raylab.bounded import read_all
 from raylab.errors import DataError, RunError
 from raylab.files import Place
 from raylab.quality.trees import Unit
+from raylab.runs.eval_logs import LONGEST_REASON
 
 CACHE_DIRECTORY = ".score-cache"
 CACHE_FORMAT = 2
@@ -45,12 +46,15 @@ def by_shard(units: Sequence[Unit]) -> dict[int, list[Unit]]:
 def known_outcome(entry: Entry | None, size: int, changed: int) -> float | str | None:
     """Returns the outcome that an entry keeps for a file of this size and time of change.
 
-    None if there is no entry, it is of another size or time, or its accuracy is not in [0, 1].
+    None if there is no entry, it is of another size or time, or its accuracy is not in [0, 1] or
+    its reason longer than any.
     """
     if entry is None or entry[:2] != (size, changed):
         return None
     outcome = entry[2]
-    return outcome if isinstance(outcome, str) or 0.0 <= outcome <= 1.0 else None
+    if isinstance(outcome, str):
+        return outcome if len(outcome) <= LONGEST_REASON else None
+    return outcome if 0.0 <= outcome <= 1.0 else None
 
 
 class CacheFile:

@@ -1,6 +1,6 @@
 """The end of an annotation: verification of the archive, report, score tree and page."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from raylab.annotation.archived import read_decision, read_outcome
@@ -14,7 +14,7 @@ from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.drift import compare_runs
-from raylab.archive.records import RunRow
+from raylab.archive.records import ChainProblem, RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
@@ -44,7 +44,8 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
         ArchiveError: Records of the run were changed after they were archived.
         LlmError: Cases failed.
     """
-    _verify(run, archive)
+    problems = archive.run(run.name).verify(known_heads(run))
+    refuse_problems(problems, f"run {run.name} in {archive.place}")
     codebook = choose_codebook(config.protocol)
     report = _report(config, codebook, run, archive)
     run.write_record(report)
@@ -69,13 +70,13 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
         )
 
 
-def _verify(run: Run, archive: Archive) -> None:
-    problems = archive.run(run.name).verify(known_heads(run))
+def refuse_problems(problems: Sequence[ChainProblem], what: str) -> None:
+    """Raises `ArchiveError` if there are problems, with the first of them."""
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
         raise ArchiveError(
-            f"{len(problems)} records of run {run.name} in {archive.place} are not as they were "
-            f"archived:{listed}\nrestore the archive from a copy"
+            f"{len(problems)} records of {what} are not as they were archived:{listed}\n"
+            "restore the archive from a copy"
         )
 
 
@@ -202,7 +203,8 @@ def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
     """Returns the report of a run in this storage, if it matches the records in the archive."""
     try:
         report = Run.at(Place.at(storage) / row.name).read_record(AnnotationReport)
-    except (DataError, RunError):
+    except (DataError, RunError) as error:
+        log_line(f"note: the report of run {row.name} is left out: {error}")
         return None
     return report if report is not None and report.archive.head_hash == row.head_hash else None
 

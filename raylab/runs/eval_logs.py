@@ -200,7 +200,7 @@ def _score(log: _Log) -> float | str:
 
 def _shown(text: str, most: int = 40) -> str:
     shown = text if text.isprintable() else ascii(text)
-    return shown if len(shown) <= most else f"{shown[:most]}..."
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def _read_json(file: BinaryIO) -> _Log:

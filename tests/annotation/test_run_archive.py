@@ -15,8 +15,9 @@ from raylab.annotation.run import (
     start_archived,
 )
 from raylab.archive.store import Archive
-from raylab.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
 from raylab.errors import ArchiveError
+from raylab.report.drift import report_drift
 from raylab.review.open_run import open_run
 from raylab.runs.run import Run
 from raylab.runs.run_record import RECORD, RunRecord
@@ -215,3 +216,24 @@ def test_reviews_and_their_files_are_of_the_same_archive(tmp_path: Path):
     with pytest.raises(ArchiveError, match="another run of the name r"), open_run(wrong):
         pass
     assert find_annotation_run(asked.storage, "r", None)[1].archive == str(tmp_path / "lab.db")
+
+
+def test_the_comparison_over_time_verifies_the_archive_and_what_was_noted(tmp_path: Path):
+    annotate(configured(tmp_path), "a")
+    asked = ReportConfig(storage=str(tmp_path / "runs"), drift=True)
+    location = str(tmp_path / "runs" / "archive.db")
+    execute(location, "UPDATE prompts SET text = 'another'")
+    with pytest.raises(ArchiveError, match=r"records of archive .* are not as they were"):
+        report_drift(asked)
+
+
+def test_a_run_that_was_deleted_from_the_archive_is_missed_by_the_storage(tmp_path: Path):
+    annotate(configured(tmp_path), "a")
+    location = str(tmp_path / "runs" / "archive.db")
+    tables = ("cases", "journal_entries", "journals", "prompts", "runs")
+    execute(location, *(f"DELETE FROM {table}" for table in tables))
+    with Archive.open(location) as archive:
+        assert archive.verify() == []
+    asked = ReportConfig(storage=str(tmp_path / "runs"), drift=True)
+    with pytest.raises(ArchiveError, match=r"run r, record 0 \(the run itself\): missing"):
+        report_drift(asked)

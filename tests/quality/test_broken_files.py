@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import random
 import socket
 import zipfile
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from raylab.quality.cache import CACHE_DIRECTORY, DIGEST_BYTES
 from raylab.quality.measure import TreeScores, measure
 from raylab.quality.reading import MOST_DEPTH, UnitScores, read_units
 from raylab.quality.trees import find_trees
+from tests.fuzzing import altered_values, try_all, try_altered
 from tests.quality.test_trees import YEAR_2020, write
 from tests.runs.test_eval_logs import log
 
@@ -202,3 +204,33 @@ def test_what_could_not_be_read_is_tried_again(tmp_path: Path) -> None:
     write(path, 0.5)
     (scores,) = read(tmp_path / "scores", tmp_path)
     assert (scores.read, scores.total) == (1, 0.5)
+
+
+def test_an_altered_cache_never_changes_a_score(tmp_path: Path) -> None:
+    write(tmp_path / "scores" / "m" / "g" / "a.json", 0.25)
+    write(tmp_path / "scores" / "m" / "g" / "b.json", None)
+    read(tmp_path / "scores", tmp_path)
+    (file,) = (tmp_path / CACHE_DIRECTORY).iterdir()
+    entries = msgspec.msgpack.decode(file.read_bytes()[DIGEST_BYTES:])
+
+    def changed(content: bytes) -> None:
+        file.write_bytes(content)
+        (scores,) = read(tmp_path / "scores", tmp_path)
+        assert (scores.count, scores.total, scores.skipped) == (1, 0.25, 1)
+
+    def signed(draw: random.Random) -> bytes:
+        """Other entries, with the hash that belongs to them."""
+        try:
+            packed = msgspec.msgpack.encode(altered_values(entries, draw))
+        except (UnicodeEncodeError, OverflowError):
+            packed = b""
+        return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest() + packed
+
+    def tolerated(content: bytes) -> None:
+        file.write_bytes(content)
+        (scores,) = read(tmp_path / "scores", tmp_path)
+        assert scores.count + scores.skipped == 2 and 0 <= scores.total <= 2
+        assert all(len(left_out.reason) < 300 for left_out in scores.listed)
+
+    try_altered([file.read_bytes()], changed, DataError)
+    try_all(signed, tolerated, DataError)
