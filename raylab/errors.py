@@ -12,7 +12,8 @@ RaylabError
 ├── LabelError           a text without a label of the taxonomy
 │   └── OptCodeError         a text without an OPT-Code
 ├── LlmError             a language model that gives no answer
-│   ├── CallError            this call failed, after its retries
+│   ├── CallError            this call would be refused again
+│   ├── DeadlineError        this call got no answer in time
 │   ├── EndpointError        every call to the endpoint would fail
 │   ├── BudgetError          the budget is used up
 │   └── StoppedError         the run is stopping
@@ -74,7 +75,11 @@ class LlmError(RaylabError):
 
 
 class CallError(LlmError):
-    """A call that failed, after its retries."""
+    """A call that failed and would fail again."""
+
+
+class DeadlineError(LlmError):
+    """A call that got no answer in time; another time it may."""
 
 
 class EndpointError(LlmError):

@@ -96,7 +96,7 @@ async def annotate(
 ) -> Outcome:
     """Takes a case through the protocol.
 
-    A failed call ends the case as `failed` and keeps all earlier answers. An answer that is still
+    A refused call ends the case as `failed` and keeps all earlier answers. An answer that is still
     unreadable after one more turn leaves the case to a person.
 
     Args:
@@ -106,6 +106,7 @@ async def annotate(
         generation: Generation of the score tree that the outcome belongs to.
 
     Raises:
+        DeadlineError: A call got no answer in time; the case stays open.
         EndpointError: Every call would fail; the case stays open.
         BudgetError: The budget is used up; the case stays open.
         StoppedError: The run is stopping; the case stays open.
@@ -119,7 +120,8 @@ async def confirm(
     """Evaluates a person's code.
 
     Raises:
-        CallError: The call failed, or its reply cannot be read after one more turn.
+        CallError: The call was refused, or its reply cannot be read after one more turn.
+        DeadlineError: The call got no answer in time.
         EndpointError: Every call would fail.
         BudgetError: The budget is used up.
         StoppedError: The run is stopping.

@@ -7,33 +7,31 @@ and a case is archived when it ends. The other side of a client may run anywhere
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
-from raylab.annotation.calls import call_row, reply_of
+from raylab.annotation.calls import CallArchive, CallCache, GroupedWriter
 from raylab.annotation.cases import Case
 from raylab.annotation.inputs import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.sources import select_cases
-from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import RaylabError
-from raylab.llm.chat import ChatRequest, Reply
+from raylab.errors import DeadlineError, RaylabError
 from raylab.llm.client import CallEvent, Client
+from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
 from raylab.llm.rate_limits import RateLimiterClient
 from raylab.llm.wire import AttemptOutcome
 
 LOGGER = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 Chunk = Sequence[tuple[str, Case]]
 """Cases, each with the generation it belongs to."""
@@ -63,12 +61,30 @@ def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:
         yield chunk
 
 
+@dataclass(frozen=True)
+class OpenCases:
+    """Cases that were tried and are not archived, so that the run tries them when it is resumed.
+
+    Attributes:
+        count: how many.
+        reason: why the first of them is open.
+    """
+
+    count: int
+    reason: str
+
+    def __str__(self) -> str:
+        cases = "case is open" if self.count == 1 else "cases are open"
+        return f"{self.count} {cases}, first {self.reason}"
+
+
 @dataclass
 class Tally:
     """Counts of ended cases and of the calls made for them.
 
     Attributes:
         statuses: Ended cases by status.
+        open_cases: Cases that stay open for reasons outside of them; None if there are none.
         halt: Error that stops the run; None while it goes on.
         sent: Calls answered by an endpoint.
         known: Calls answered by the archive.
@@ -78,6 +94,7 @@ class Tally:
     """
 
     statuses: Counter[str] = field(default_factory=Counter[str])
+    open_cases: OpenCases | None = None
     halt: RaylabError | None = None
     sent: int = 0
     known: int = 0
@@ -88,12 +105,21 @@ class Tally:
     def add(self, other: "Tally") -> None:
         """Adds the counts of another; the first halt stays."""
         self.statuses += other.statuses
+        if other.open_cases is not None:
+            self.leave_open(other.open_cases)
         self.halt = self.halt or other.halt
         self.sent += other.sent
         self.known += other.known
         self.failures += other.failures
         self.tokens += other.tokens
         self.cost += other.cost
+
+    def leave_open(self, cases: OpenCases) -> None:
+        """Counts cases that stay open; the first reason stays."""
+        before = self.open_cases
+        self.open_cases = (
+            cases if before is None else OpenCases(before.count + cases.count, before.reason)
+        )
 
     def count_attempt(self, event: CallEvent) -> None:
         """Counts an attempt at a call that ended."""
@@ -105,16 +131,8 @@ class Tally:
         self.cost += event.cost or 0.0
 
 
-class ArchiveClient(Protocol):
+class ArchiveClient(CallArchive, Protocol):
     """Access to the one writer of the archive. A row that is added twice is stored once."""
-
-    async def add_calls(self, rows: Sequence[CallRow]) -> None:
-        """Archives answered calls."""
-        ...
-
-    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """Returns all archived calls about these descriptions."""
-        ...
 
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """Archives ended cases."""
@@ -137,86 +155,6 @@ class Meter(Protocol):
         ...
 
 
-class GroupedWriter(Generic[T]):
-    """A writer of rows in groups: those that gather while the previous group is being written."""
-
-    def __init__(self, write: Callable[[list[T]], Awaitable[object]]) -> None:
-        """Writes with `write`, one group at a time."""
-        self._write = write
-        self._waiting: list[tuple[T, asyncio.Future[None]]] = []
-        self._writer: asyncio.Task[None] | None = None
-
-    async def add(self, row: T) -> None:
-        """Returns when the row is durable; raises the error of writing its group."""
-        written = asyncio.get_running_loop().create_future()
-        self._waiting.append((row, written))
-        if self._writer is None or self._writer.done():
-            self._writer = asyncio.create_task(self._drain())
-        await written
-
-    async def _drain(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting, []
-            error: Exception | None = None
-            try:
-                await self._write([row for row, _ in group])
-            except Exception as caught:
-                error = caught
-            for _, written in group:
-                if written.done():
-                    continue
-                if error is None:
-                    written.set_result(None)
-                else:
-                    written.set_exception(error)
-
-
-class CallCache:
-    """A cache of the archived calls about the current cases; see `raylab.llm.chat.Journal`."""
-
-    def __init__(self, archive: ArchiveClient, run: str) -> None:
-        """Looks up calls in `archive` and archives new ones as those of `run`."""
-        self._archive = archive
-        self._run = run
-        self._found = 0
-        self._replies: dict[str, dict[str, Reply]] = {}
-        self._users: Counter[str] = Counter()
-        self._rows = GroupedWriter[CallRow](archive.add_calls)
-
-    async def load(self, description_hashes: Sequence[str]) -> None:
-        """Loads all archived calls about these descriptions."""
-        self._users.update(description_hashes)
-        for row in await self._archive.calls_of(sorted(set(description_hashes))):
-            self._replies.setdefault(row.description_hash, {})[row.key] = reply_of(row)
-
-    def drop(self, description_hashes: Sequence[str]) -> None:
-        """Drops the calls about these descriptions, to bound memory."""
-        self._users.subtract(description_hashes)
-        for description_hash in description_hashes:
-            if self._users[description_hash] <= 0:
-                del self._users[description_hash]
-                self._replies.pop(description_hash, None)
-
-    def take_found(self) -> int:
-        """Returns the number of calls answered from the cache since the last call."""
-        found, self._found = self._found, 0
-        return found
-
-    async def get(self, key: str, description_hash: str) -> Reply | None:
-        """See `raylab.llm.chat.Journal.get`."""
-        reply = self._replies.get(description_hash, {}).get(key)
-        self._found += reply is not None
-        return reply
-
-    async def put(
-        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
-    ) -> None:
-        """See `raylab.llm.chat.Journal.put`."""
-        await self._rows.add(call_row(self._run, request, reply, description_hash, role))
-        if description_hash in self._users:
-            self._replies.setdefault(description_hash, {})[reply.key] = reply
-
-
 class Worker:
     """An annotator of cases, many at a time, in one event loop."""
 
@@ -229,6 +167,7 @@ class Worker:
         meter: Meter,
         limiter: RateLimiterClient | None = None,
         embedded: Embedded | None = None,
+        timing: Timing | None = None,
     ) -> None:
         """Opens the connections.
 
@@ -240,6 +179,7 @@ class Worker:
             meter: Receiver of the counts.
             limiter: Limits that all workers share; None if there are none.
             embedded: Address of the embedded model, if it is used.
+            timing: Clocks of the client; None takes the system's.
 
         Raises:
             ConfigError: A key is not in the environment.
@@ -248,13 +188,13 @@ class Worker:
         self._meter = meter
         self._tally = Tally()
         self._cache = CallCache(archive, run)
-        self._rows = GroupedWriter[CaseRow](archive.add_cases)
-        self._client = Client(config.llm, self._cache, limiter, embedded, self._count)
+        self._rows = GroupedWriter[CaseRow, None](archive.add_cases)
+        self._client = Client(config.llm, self._cache, limiter, embedded, self._count, timing)
 
     async def annotate(self, chunk: Chunk) -> Tally:
         """Annotates cases concurrently; returns the counts since the last call."""
         hashes = [case.description_hash for _, case in chunk]
-        ends: list[Status | RaylabError]
+        ends: list[Status | OpenCases | RaylabError]
         try:
             await self._cache.load(hashes)
             ends = await asyncio.gather(*(self._end(*item) for item in chunk))
@@ -268,10 +208,12 @@ class Worker:
         """Sends no further call; those in flight are finished and archived."""
         self._client.stop()
 
-    async def _end(self, generation: str, case: Case) -> Status | RaylabError:
-        """Returns the status of an ended case, or the error that stops the run before its end."""
+    async def _end(self, generation: str, case: Case) -> Status | OpenCases | RaylabError:
+        """Returns the status of an ended case, or why it stays open, or what stops the run."""
         try:
             outcome = await annotate(case, self._client, self._settings, generation)
+        except DeadlineError as error:
+            return OpenCases(1, f"{case.id}: {error}")
         except RaylabError as error:
             return error
         except Exception as error:
@@ -286,13 +228,15 @@ class Worker:
         self._tally.count_attempt(event)
         self._meter.attempted(event)
 
-    def _take_tally(self, ends: Sequence[Status | RaylabError]) -> Tally:
+    def _take_tally(self, ends: Sequence[Status | OpenCases | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()
         tally.known = self._cache.take_found()
         self._meter.found(tally.known)
         for end in ends:
             if isinstance(end, RaylabError):
                 tally.halt = tally.halt or end
+            elif isinstance(end, OpenCases):
+                tally.leave_open(end)
             else:
                 tally.statuses[end.value] += 1
         return tally

@@ -1,21 +1,184 @@
-"""Attempts at calls that are in flight, or whose cost is not that of a kept call."""
+"""The calls of a run: claimed before they are sent, and counted by what they may have cost.
 
-from enum import StrEnum
+A claim is the right to send one attempt at a call. While it lasts no other process that shares the
+archive, of this run or of another, is granted the same call. An attempt leaves a row behind
+whenever it may have cost something that the kept calls do not show.
+"""
 
-from sqlalchemy import ColumnElement, Connection, update
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
-from raylab.archive.tables import ATTEMPTS
+from sqlalchemy import ColumnElement, Connection, delete, select, update
+
+from raylab.archive.database import Database
+from raylab.archive.journal import add_calls
+from raylab.archive.queries import chunks
+from raylab.archive.records import AttemptState, CallRow
+from raylab.archive.rows import call_row, call_values
+from raylab.archive.tables import ATTEMPTS, CALLS, OWNERS
 
 
-class AttemptState(StrEnum):
-    """The state of an attempt that the archive counts."""
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim to send an attempt.
 
-    SENT = "sent"
-    """In flight: no equal call may be sent."""
-    UNKNOWN = "unknown"
-    """Perhaps paid: nobody knows what the server counted, so the reservation is kept."""
-    PAID = "paid"
-    """Paid and answered, after an equal call had been answered."""
+    Attributes:
+        id: unique in an archive.
+        key: key of the call.
+        endpoint: address of the server; empty for the embedded model.
+        model: model as requested.
+        prompt_tokens: most tokens that the request may count.
+        completion_tokens: most tokens that the reply may count.
+        cost: price of both; None without a price.
+        seconds: time after which the attempt has ended, whatever became of it.
+    """
+
+    id: str
+    key: str
+    endpoint: str
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """An answered call; storing it ends its claim.
+
+    Attributes:
+        call: the call; one without tokens keeps the reservation of its claim.
+        claim: id of its claim.
+    """
+
+    call: CallRow
+    claim: str
+
+
+@dataclass(frozen=True)
+class EndRow:
+    """The end of a claim without an answer.
+
+    Attributes:
+        claim: its id.
+        paid: True if the server may count the attempt, whose reservation is then kept.
+    """
+
+    claim: str
+    paid: bool
+
+
+CallOperation = ClaimRow | AnswerRow | EndRow
+
+
+@dataclass(frozen=True)
+class CallResults:
+    """What became of some operations.
+
+    Attributes:
+        refused: claims that were not granted, by id: with the call where it is answered already,
+            with None while another attempt at it is in flight.
+        lost: True if the run has another owner, so that no claim was granted.
+    """
+
+    refused: Mapping[str, CallRow | None]
+    lost: bool = False
+
+
+class RunCalls:
+    """The calls of a run as its owner makes them; made by `RunArchive.calls`."""
+
+    def __init__(self, database: Database, run_id: int, owner: str) -> None:
+        """Uses the database of an open archive; `owner` is the token of the ownership."""
+        self._database = database
+        self._run_id = run_id
+        self._owner = owner
+
+    def write(self, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
+        """Does all operations, or none, in one transaction; may be repeated.
+
+        Args:
+            operations: Claims, answers and ends. Claims are granted after all else.
+            claimant: Name of the process that has the claims.
+
+        Raises:
+            ValueError: A time has no zone.
+        """
+        answers = [one for one in operations if isinstance(one, AnswerRow)]
+        ends = [one for one in operations if isinstance(one, EndRow)]
+        claims = sorted(
+            (one for one in operations if isinstance(one, ClaimRow)), key=lambda one: one.key
+        )
+
+        calls = [call_values(answer.call) for answer in answers]
+
+        def work(connection: Connection) -> CallResults:
+            if answers:
+                new = add_calls(connection, self._database, calls)
+                _settle(connection, answers, new)
+            _end(connection, [end.claim for end in ends if not end.paid])
+            _keep(connection, [end.claim for end in ends if end.paid])
+            if not claims:
+                return CallResults({})
+            if not self._is_owner(connection):
+                return CallResults({}, lost=True)
+            return CallResults(self._claim(connection, claims, claimant))
+
+        return self._database.write(work)
+
+    def void(self, claimant: str) -> None:
+        """Voids what a process that is gone had claimed; its cost stays counted."""
+        of_it = (ATTEMPTS.c.owner == self._owner) & (ATTEMPTS.c.claimant == claimant)
+        self._database.write(lambda connection: void_claims(connection, of_it))
+
+    def _is_owner(self, connection: Connection) -> bool:
+        mine = (OWNERS.c.run_id == self._run_id) & (OWNERS.c.token == self._owner)
+        return connection.execute(select(OWNERS.c.token).where(mine)).first() is not None
+
+    def _claim(
+        self, connection: Connection, claims: Sequence[ClaimRow], claimant: str
+    ) -> dict[str, CallRow | None]:
+        """Grants what is neither answered nor in flight; returns the others."""
+        now = self._database.clock.now()
+        left = list(claims)
+        if not self._insert(connection, left, claimant, now):
+            in_flight = _in_flight(connection, claims)
+            left = [claim for claim in claims if in_flight.get(claim.key) != claim.id]
+            void_claims(connection, ATTEMPTS.c.key.in_([one.key for one in left]), _is_dead(now))
+            self._insert(connection, left, claimant, now)
+            in_flight = _in_flight(connection, claims)
+            left = [claim for claim in claims if in_flight.get(claim.key) != claim.id]
+        else:
+            left = []
+        answered = _answered(connection, [claim.key for claim in claims])
+        _end(connection, [claim.id for claim in claims if claim.key in answered])
+        refused: dict[str, CallRow | None] = {claim.id: None for claim in left}
+        return refused | {c.id: answered[c.key] for c in claims if c.key in answered}
+
+    def _insert(
+        self, connection: Connection, claims: Sequence[ClaimRow], claimant: str, now: datetime
+    ) -> bool:
+        """Inserts the claims that are free; returns True if these are certainly all."""
+        if not claims:
+            return True
+        statement = self._database.dialect.insert_new(ATTEMPTS)
+        result = connection.execute(statement, [self._row(one, claimant, now) for one in claims])
+        return result.rowcount == len(claims)
+
+    def _row(self, claim: ClaimRow, claimant: str, now: datetime) -> dict[str, Any]:
+        columns = dict(vars(claim))
+        columns["expires"] = now + timedelta(seconds=columns.pop("seconds"))
+        return {
+            **columns,
+            "run_id": self._run_id,
+            "owner": self._owner,
+            "claimant": claimant,
+            "started": now,
+            "state": AttemptState.SENT,
+        }
 
 
 def void_claims(connection: Connection, *of_dead: ColumnElement[bool]) -> None:
@@ -23,3 +186,54 @@ def void_claims(connection: Connection, *of_dead: ColumnElement[bool]) -> None:
     in_flight = ATTEMPTS.c.state == AttemptState.SENT
     statement = update(ATTEMPTS).where(in_flight, *of_dead).values(state=AttemptState.UNKNOWN)
     connection.execute(statement)
+
+
+def _settle(connection: Connection, answers: Sequence[AnswerRow], new: set[str]) -> None:
+    """Ends the claims of answers; keeps what is paid beyond the calls that are `new`."""
+    uncounted = [a.claim for a in answers if not a.call.prompt_tokens + a.call.completion_tokens]
+    _keep(connection, uncounted)
+    counted = [answer for answer in answers if answer.claim not in uncounted]
+    _end(connection, [answer.claim for answer in counted if answer.call.key in new])
+    for answer in counted:
+        if answer.call.key not in new:
+            names = ("prompt_tokens", "completion_tokens", "cost")
+            paid = {name: getattr(answer.call, name) for name in names}
+            paid["state"] = AttemptState.PAID
+            mine = ATTEMPTS.c.id == answer.claim
+            connection.execute(update(ATTEMPTS).where(mine).values(paid))
+
+
+def _is_dead(now: datetime) -> ColumnElement[bool]:
+    """Returns the condition that an attempt has ended, or that its run has another owner by now."""
+    holds = (OWNERS.c.run_id == ATTEMPTS.c.run_id) & (OWNERS.c.token == ATTEMPTS.c.owner)
+    alive = select(OWNERS.c.token).where(holds, OWNERS.c.expires > now).exists()
+    return (ATTEMPTS.c.expires <= now) | ~alive
+
+
+def _in_flight(connection: Connection, claims: Sequence[ClaimRow]) -> dict[str, str]:
+    """Returns the ids of the attempts in flight at these calls, by key."""
+    found: dict[str, str] = {}
+    for some in chunks([claim.key for claim in claims]):
+        named = ATTEMPTS.c.key.in_(some) & (ATTEMPTS.c.state == AttemptState.SENT)
+        rows = connection.execute(select(ATTEMPTS.c.key, ATTEMPTS.c.id).where(named))
+        found |= {row.key: row.id for row in rows}
+    return found
+
+
+def _answered(connection: Connection, keys: Sequence[str]) -> dict[str, CallRow]:
+    return {
+        row.key: call_row(row)
+        for some in chunks(keys)
+        for row in connection.execute(select(CALLS).where(CALLS.c.key.in_(some)))
+    }
+
+
+def _end(connection: Connection, claims: Sequence[str]) -> None:
+    for some in chunks(claims):
+        connection.execute(delete(ATTEMPTS).where(ATTEMPTS.c.id.in_(some)))
+
+
+def _keep(connection: Connection, claims: Sequence[str]) -> None:
+    for some in chunks(claims):
+        mine = ATTEMPTS.c.id.in_(some)
+        connection.execute(update(ATTEMPTS).where(mine).values(state=AttemptState.UNKNOWN))

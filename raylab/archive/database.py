@@ -6,14 +6,17 @@ the commit and before its acknowledgement.
 """
 
 import logging
+import random
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from raylab.archive.clock import Clock
 from raylab.archive.dialects import Options, dialect_of, first_line
 from raylab.errors import ArchiveError
 
@@ -25,6 +28,28 @@ LOCK_SECONDS = 5.0
 LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+def utc_now() -> datetime:
+    """Returns the time in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clocks of an archive; a simulation replaces them.
+
+    Attributes:
+        now: time of day in UTC.
+        monotonic: seconds that only rise.
+        sleep: waits for some seconds.
+        draw: uniform in [0, 1).
+    """
+
+    now: Callable[[], datetime] = utc_now
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    draw: Callable[[], float] = random.random
 
 
 class Database:

@@ -6,9 +6,16 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
 from raylab.archive.chain import digest
-from raylab.archive.records import HUMAN, CurrentCase, StoredCase, StoredDecision
+from raylab.archive.records import (
+    HUMAN,
+    AttemptState,
+    CurrentCase,
+    RunCost,
+    StoredCase,
+    StoredDecision,
+)
 from raylab.archive.rows import AnyRow, stored_case, stored_decision
-from raylab.archive.tables import CALLS, CASES, DECISIONS, RUNS
+from raylab.archive.tables import ATTEMPTS, CALLS, CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
 
 LOOKED_UP = 500
@@ -143,14 +150,27 @@ def current_status(until: int | None = None) -> ColumnElement[str]:
     return func.coalesce(decided, CASES.c.status)
 
 
-def cost_of(run: str) -> Select[Any]:
-    """Returns the sums of tokens and cost of a run's calls, and the number without a price."""
+def cost_of(connection: Connection, run: AnyRow, in_flight: bool) -> RunCost:
+    """Returns the cost of a run: of the calls it keeps, and of other attempts that may be paid."""
+    attempts = ATTEMPTS.c.run_id == run.id
+    if not in_flight:
+        attempts &= ATTEMPTS.c.state != AttemptState.SENT
+    kept = connection.execute(_sums(CALLS).where(CALLS.c.run == run.name)).one()
+    more = connection.execute(_sums(ATTEMPTS).where(attempts)).one()
+    prompt, completion, cost, unpriced = (a + b for a, b in zip(kept, more, strict=True))
+    uncertain = select(func.count()).where(attempts, ATTEMPTS.c.state != AttemptState.PAID)
+    return RunCost(
+        int(prompt), int(completion), float(cost), unpriced, connection.scalar(uncertain) or 0
+    )
+
+
+def _sums(table: Table) -> Select[Any]:
+    """Returns the sums of tokens and cost of a table, and the number of rows without a price."""
     sums = [
         func.coalesce(func.sum(column), 0)
-        for column in (CALLS.c.prompt_tokens, CALLS.c.completion_tokens, CALLS.c.cost)
+        for column in (table.c.prompt_tokens, table.c.completion_tokens, table.c.cost)
     ]
-    unpriced = func.count() - func.count(CALLS.c.cost)
-    return select(*sums, unpriced).where(CALLS.c.run == run)
+    return select(*sums, func.count() - func.count(table.c.cost))
 
 
 def _page(

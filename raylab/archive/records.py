@@ -56,6 +56,17 @@ class CallRow:
     created: datetime
 
 
+class AttemptState(StrEnum):
+    """The state of an attempt that the archive counts."""
+
+    SENT = "sent"
+    """In flight: no equal call may be sent."""
+    UNKNOWN = "unknown"
+    """Perhaps paid: nobody knows what the server counted, so the reservation is kept."""
+    PAID = "paid"
+    """Paid and answered, after an equal call had been answered."""
+
+
 @dataclass(frozen=True)
 class CaseRow:
     """The outcome of a case in a run: one row for each case and run.
@@ -219,19 +230,22 @@ class CurrentCase:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The tokens and the cost of the calls that a run sent.
+    """The tokens and the cost of all attempts that a run has paid or may have paid.
 
     Attributes:
         prompt_tokens: tokens of the requests.
         completion_tokens: tokens of the replies.
-        cost: total price of the calls that have one.
-        unpriced: calls without a price.
+        cost: total price of the attempts that have one.
+        unpriced: attempts without a price.
+        uncertain: attempts that count as much as they may have cost, because the server did not
+            say, or its answer was lost.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cost: float
     unpriced: int
+    uncertain: int = 0
 
 
 class Fault(StrEnum):

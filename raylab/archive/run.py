@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, update
 
+from raylab.archive.attempts import RunCalls
 from raylab.archive.chain import canonical, content_key, digest
 from raylab.archive.database import Database
 from raylab.archive.journal import Prompts, add_prompts
@@ -339,6 +340,10 @@ class RunArchive:
         """
         return Ownership(self._database, self._found().id, self.name, wait, token)
 
+    def calls(self, owner: str) -> RunCalls:
+        """Returns the calls of the run as the owner of this token makes them."""
+        return RunCalls(self._database, self._found().id, owner)
+
     def leases(self) -> ReviewLeases:
         """Returns the leases and drafts of the run's reviewers."""
         return ReviewLeases(self._database, self._found().id)
@@ -351,20 +356,17 @@ class RunArchive:
         """Returns the sessions of the run's reviewers."""
         return ReviewSessions(self._database, self._found().id)
 
-    def cost(self) -> RunCost:
-        """Returns the cost of the calls that the run sent, including those of unfinished cases.
+    def cost(self, in_flight: bool = True) -> RunCost:
+        """Returns what the run has paid or may have paid, also for calls that it did not keep.
 
-        Calls answered from the journal were paid by the run that sent them. Equal calls that two
-        processes sent at once are stored and counted once.
+        Calls answered from the journal were paid by the run that sent them.
+
+        Args:
+            in_flight: Include the attempts in flight, at the most that they may cost.
         """
-
-        def work(connection: Connection) -> RunCost:
-            self._find(connection)
-            sums = tuple(connection.execute(cost_of(self.name)).one())
-            prompt, completion, cost, unpriced = sums
-            return RunCost(int(prompt), int(completion), float(cost), unpriced)
-
-        return self._database.read(work)
+        return self._database.read(
+            lambda connection: cost_of(connection, self._find(connection), in_flight)
+        )
 
     def head(self) -> ChainHead:
         """Returns the present ends of the run's chains, to be kept elsewhere."""

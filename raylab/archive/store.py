@@ -14,8 +14,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, select
 
 from raylab.archive.chain import canonical, run_hash
-from raylab.archive.clock import Clock
-from raylab.archive.database import Database
+from raylab.archive.database import Clock, Database
 from raylab.archive.journal import Prompts, add_calls, start_journal
 from raylab.archive.queries import chunks
 from raylab.archive.records import CallRow, ChainProblem, RunRow

@@ -126,7 +126,8 @@ def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
     )
     with Archive.open(location) as archive, ExitStack() as stack:
         archive.start_run(name, {}, {})
-        pool = stack.enter_context(Pool(annotation, name, location, None))
+        owner = stack.enter_context(archive.run(name).own())
+        pool = stack.enter_context(Pool(annotation, name, owner.token, location, None))
         warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
         drive(pool, warm_up, AnnotationProgress(WARM_UP_CASES))
         memory = stack.enter_context(_Memory().sampled())

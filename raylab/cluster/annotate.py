@@ -20,6 +20,7 @@ from raylab.annotation.run import archive_location, open_archive, start_archived
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import (
     Chunk,
+    OpenCases,
     Tally,
     case_row,
     chunks_of,
@@ -67,18 +68,26 @@ def run_annotate(config: AnnotateConfig) -> None:
     run = Run.open(config, config.job)
     with open_archive(run, location, start=True) as archive:
         archived = start_archived(config, codebook, run, archive)
+        left = None
         if needs_work(config, run):
-            with archived.own(config.wait):
-                _annotate(config, codebook, run, archive, location)
-                archived.finish()
-                if not run.finished:
-                    run.finish()
-        conclude(config, run, archive)
+            with archived.own(config.wait) as owner:
+                left = _annotate(config, codebook, run, archive, location, owner.token)
+                if left is None:
+                    archived.finish()
+                    if not run.finished:
+                        run.finish()
+        conclude(config, run, archive, left)
 
 
 def _annotate(
-    config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive, location: str
-) -> None:
+    config: AnnotateConfig,
+    codebook: Codebook,
+    run: Run,
+    archive: Archive,
+    location: str,
+    owner: str,
+) -> OpenCases | None:
+    """Annotates the cases that the archive does not have; returns those that stay open."""
     for warning in protocol_settings(config, run.name, codebook).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     archived = archive.run(run.name)
@@ -92,7 +101,7 @@ def _annotate(
         archive=archive.place,
     )
     if not cases.new:
-        return
+        return None
     before = archived.counts()
     if uses_embedded(config.llm):
         log_line(f"note: {SMOKE_NOTICE}")
@@ -102,7 +111,7 @@ def _annotate(
         require_kept(run)
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(AnnotationProgress(total, before))
-        pool = stack.enter_context(Pool(config, run.name, location, embedded))
+        pool = stack.enter_context(Pool(config, run.name, owner, location, embedded))
         left = open_cases(config, codebook, run.name, archive)
         drive(pool, chunks_of(left, pool.chunk), progress, stop)
     halt = progress.tally.halt
@@ -110,6 +119,7 @@ def _annotate(
         raise halt
     if stop.asked:
         raise KeyboardInterrupt
+    return progress.tally.open_cases
 
 
 class StopRequest:
@@ -159,13 +169,19 @@ class Pool:
     """The actors of a run, and the cases that each of them has."""
 
     def __init__(
-        self, config: AnnotateConfig, run: str, archive: str, embedded: Embedded | None
+        self,
+        config: AnnotateConfig,
+        run: str,
+        owner: str,
+        archive: str,
+        embedded: Embedded | None,
     ) -> None:
         """Starts the configured number of actors, or one per CPU, but no more than can have a call.
 
         Args:
             config: configuration of the run; the actors share its calls in flight.
             run: name of the run.
+            owner: token of the run's ownership by this process.
             archive: location of the archive, as seen from this machine.
             embedded: address of the embedded model on this machine, if it is used.
         """
@@ -184,15 +200,20 @@ class Pool:
         """Lost actors, by the pending call that they answer once they are back."""
         self._busy = Counter(dict.fromkeys(range(count), 0))
         """Running chunks by actor."""
-        self._start(config, count, archive, embedded)
+        self._start(config, count, owner, archive, embedded)
 
     def _start(
-        self, config: AnnotateConfig, count: int, archive: str, embedded: Embedded | None
+        self,
+        config: AnnotateConfig,
+        count: int,
+        owner: str,
+        archive: str,
+        embedded: Embedded | None,
     ) -> None:
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
-        self._writer = _restarting(ArchiveWriter, writer).remote(archive)
+        self._writer = _restarting(ArchiveWriter, writer).remote(archive, self._run, owner)
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"
@@ -206,7 +227,8 @@ class Pool:
         llms = [share_concurrency(config.llm, number, count) for number in range(count)]
         shares = [config.model_copy(update={"llm": llm}) for llm in llms]
         self._actors: list[Any] = [
-            annotator.remote(share, self._run, writer, limiter, embedded) for share in shares
+            annotator.remote(share, self._run, f"annotator-{number}", writer, limiter, embedded)
+            for number, share in enumerate(shares)
         ]
 
     def __enter__(self) -> "Pool":
@@ -302,8 +324,8 @@ class Pool:
         """Archives a case as failed after its process died too often."""
         reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
         rows = [case_row(case, failed_outcome(case, name, reason)) for name, case in chunk]
-        result_of(self._writer.add_cases.remote(self._run, rows))
-        known = result_of(self._writer.known.remote(self._run, [case.id for _, case in chunk]))
+        result_of(self._writer.add_cases.remote(rows))
+        known = result_of(self._writer.known.remote([case.id for _, case in chunk]))
         return Tally(Counter(known.values()))
 
 

@@ -5,8 +5,10 @@ from typing import Any
 
 import ray
 
+from raylab.annotation.calls import spent_by
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Chunk, Tally, Worker
+from raylab.archive.attempts import CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
@@ -16,7 +18,7 @@ from raylab.config.jobs import AnnotateConfig
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import Permit, RateLimiter, Spend
+from raylab.llm.rate_limits import Permit, RateLimiter
 from raylab.llm.wire import AttemptOutcome
 from raylab.taxonomies import choose_codebook
 
@@ -27,20 +29,26 @@ SERVER_SECONDS = 60.0
 class ArchiveWriter:
     """The only process that writes the archive. A row given twice is stored once."""
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, run: str, owner: str) -> None:
+        """Opens the archive for `run`, as the owner of this token."""
         self._archive = Archive.open(location, wait=SERVER_SECONDS)
+        self._run = self._archive.run(run)
+        self._calls = self._run.calls(owner)
 
-    def add_calls(self, rows: Sequence[CallRow]) -> None:
-        self._archive.add_calls(rows)
+    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
+        return self._calls.write(operations, claimant)
+
+    def void_claims(self, claimant: str) -> None:
+        self._calls.void(claimant)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         return self._archive.calls_of(description_hashes)
 
-    def add_cases(self, run: str, rows: Sequence[CaseRow]) -> None:
-        self._archive.run(run).add_cases(rows)
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        self._run.add_cases(rows)
 
-    def known(self, run: str, cases: Sequence[str]) -> dict[str, str]:
-        return self._archive.run(run).statuses(cases)
+    def known(self, cases: Sequence[str]) -> dict[str, str]:
+        return self._run.statuses(cases)
 
 
 class RateLimiterActor(RateLimiter):
@@ -49,9 +57,7 @@ class RateLimiterActor(RateLimiter):
     def __init__(self, llm: LlmConfig, run: str, location: str) -> None:
         limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
         with Archive.open(location, wait=SERVER_SECONDS) as archive:
-            spent = archive.run(run).cost()
-        tokens = spent.prompt_tokens + spent.completion_tokens
-        super().__init__(limits, llm.budget, Spend(tokens, spent.cost))
+            super().__init__(limits, llm.budget, spent_by(archive.run(run)))
 
 
 class Annotator:
@@ -61,6 +67,7 @@ class Annotator:
         self,
         config: AnnotateConfig,
         run: str,
+        name: str,
         writer: str,
         limiter: str | None,
         embedded: Embedded | None,
@@ -70,11 +77,12 @@ class Annotator:
         Args:
             config: configuration of the run, with this actor's share of the calls in flight.
             run: name of the run.
+            name: name of the actor in the run, which it keeps when it restarts.
             writer: name of the actor that writes the archive.
             limiter: name of the actor that holds limits and budget; None without any.
             embedded: address of the embedded model, if it is used.
         """
-        archive = _RemoteArchive(ray.get_actor(writer), run)
+        archive = _RemoteArchive(ray.get_actor(writer), name)
         limits = None if limiter is None else _RemoteRateLimiter(ray.get_actor(limiter))
         self._refusal: RaylabError | None = None
         try:
@@ -99,17 +107,20 @@ class Annotator:
 class _RemoteArchive:
     """Client of the archive's writer; see `raylab.annotation.worker.ArchiveClient`."""
 
-    def __init__(self, writer: Any, run: str) -> None:
-        self._writer, self._run = writer, run
+    def __init__(self, writer: Any, claimant: str) -> None:
+        self._writer, self._claimant = writer, claimant
 
-    async def add_calls(self, rows: Sequence[CallRow]) -> None:
-        await awaited(self._writer.add_calls.remote(rows))
+    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
+        return await awaited(self._writer.write_calls.remote(operations, self._claimant))
+
+    async def void_claims(self) -> None:
+        await awaited(self._writer.void_claims.remote(self._claimant))
 
     async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         return await awaited(self._writer.calls_of.remote(description_hashes))
 
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        await awaited(self._writer.add_cases.remote(self._run, rows))
+        await awaited(self._writer.add_cases.remote(rows))
 
 
 class _RemoteRateLimiter:
@@ -123,6 +134,9 @@ class _RemoteRateLimiter:
 
     async def settle(self, number: int, tokens: int | None, cost: float) -> None:
         await awaited(self._limiter.settle.remote(number, tokens, cost))
+
+    async def cancel(self, number: int) -> None:
+        await awaited(self._limiter.cancel.remote(number))
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         await awaited(self._limiter.penalise.remote(endpoint, seconds))

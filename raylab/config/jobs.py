@@ -146,6 +146,8 @@ class AnnotateConfig(JobConfig):
         "review": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "review_file": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
         "reviewer": "python jobs/review.py name=RUN import=FILE reviewer=NAME",
+        "llm.endpoints.*.limits.retries": "limits.deadline, the seconds for a call with all its "
+        "attempts",
     }
 
     llm: LlmConfig

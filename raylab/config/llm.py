@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -36,8 +35,10 @@ class Limits(Strict):
     """Tokens of requests and replies; a pending reply counts as `max_tokens`."""
     timeout: PositiveFloat = 120.0
     """Seconds for one attempt."""
-    retries: NonNegativeInt = 6
-    """Attempts after the first, with growing pauses; a Retry-After header is honoured."""
+    deadline: PositiveFloat = 3600.0
+    """Seconds for a call with all its attempts, from the first one; then its case stays open.
+
+    Pauses between attempts grow, and a Retry-After header is honoured."""
 
 
 class ReplyFormat(StrEnum):

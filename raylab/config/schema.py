@@ -13,6 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from raylab.config.base import moved_key
 from raylab.urls import redacted
 
 LONGEST_VALUE = 200
@@ -81,9 +82,9 @@ def problems_of(
     problems = [_problem(schema, error) for error in errors if not _follows(error)]
     ways = moved or {}
     return [
-        ConfigProblem(problem.path, f"has moved: {ways[problem.path]}")
-        if problem.path in ways
-        else problem
+        problem
+        if (key := moved_key(problem.path.split("."), ways)) is None
+        else ConfigProblem(problem.path, f"has moved: {ways[key]}")
         for problem in problems
     ]
 

@@ -91,7 +91,8 @@ class Chat(Protocol):
             role: purpose of the call, such as `classify-a`; kept in the journal.
 
         Raises:
-            CallError: all attempts failed, or the endpoint refused the call.
+            CallError: the endpoint refused the call.
+            DeadlineError: no attempt was answered in time.
             EndpointError: the endpoint would answer no call.
             BudgetError: the budget is used up; nothing was sent.
             StoppedError: the run is stopping; nothing was sent.
@@ -99,15 +100,62 @@ class Chat(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Reservation:
+    """The most that one attempt at a call may take.
+
+    Attributes:
+        prompt_tokens: tokens of the request.
+        completion_tokens: tokens of the reply.
+        cost: price of both; None for a model without a price.
+        seconds: time until the attempt has ended, whatever becomes of it.
+    """
+
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of request and reply."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to send one attempt at a call, which nobody else has until it ends."""
+
+    id: str
+
+
 class Journal(Protocol):
-    """A journal of answered calls, written before a reply is read."""
+    """A journal of answered calls, written before a reply is read, and of attempts in flight."""
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         """Returns the reply to an equal request; None if there was none."""
         ...
 
+    async def claim(
+        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
+    ) -> Claim | Reply | None:
+        """Claims a call before it is sent.
+
+        Returns:
+            The claim; or the reply if the call was answered in the meantime; or None while an
+            equal call is in flight elsewhere, and the caller should ask again.
+
+        Raises:
+            OwnerError: Another process works on the run by now.
+        """
+        ...
+
     async def put(
-        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> None:
-        """Stores a reply, durably."""
+        """Stores a reply, durably, and ends its claim."""
+        ...
+
+    async def end(self, claim: Claim, paid: bool) -> None:
+        """Ends the claim of an attempt without an answer; `paid` if it may be billed."""
         ...

@@ -8,7 +8,7 @@ from typing import Self
 
 from raylab.config.annotation import LlmConfig
 from raylab.errors import CallError, LlmError, StoppedError
-from raylab.llm.chat import ChatRequest, Journal, Reply
+from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.embedded import Embedded
 from raylab.llm.rate_limits import (
@@ -19,11 +19,23 @@ from raylab.llm.rate_limits import (
     limited_endpoints,
 )
 from raylab.llm.redaction import Redactor
-from raylab.llm.wire import AttemptOutcome, Completion, Failure, encode_request, most_tokens
+from raylab.llm.wire import (
+    AttemptOutcome,
+    Completion,
+    Failure,
+    encode_request,
+    most_tokens,
+    unbelievable,
+)
 
 FIRST_PAUSE = 1.0
 """Longest pause in seconds before the second attempt; doubles with each further attempt."""
 LONGEST_BACKOFF = 60.0
+FIRST_LOOK = 0.05
+"""Longest pause in seconds before the first new look at a call in flight elsewhere; doubles."""
+LONGEST_LOOK = 2.0
+CLAIM_MARGIN = 60.0
+"""Seconds after the timeout of an attempt at which its claim ends by itself."""
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 """Loggers that log every call, some with its headers."""
 TOKENS_PER_PRICE = 1_000_000
@@ -57,9 +69,10 @@ class CallEvent:
 class Client:
     """A client that answers requests; see `raylab.llm.chat.Chat`. It belongs to one event loop.
 
-    A reply is stored in the journal before it is returned. Concurrent equal requests are sent once.
-    An attempt is retried after a timeout, a broken connection, HTTP 408, 409, 425, 429 or 5xx, and
-    HTTP 200 without a completion.
+    A call is claimed in the journal before each attempt, and its reply is stored there before it is
+    returned. Equal requests are sent once, in this process and in all that share the journal. Until
+    the deadline of its endpoint a call is tried again after a timeout, a broken connection,
+    HTTP 408, 409, 425, 429 or 5xx, and HTTP 200 without a completion.
 
     Args:
         llm: Endpoints, prices and budget. The concurrency of an endpoint is that of this client;
@@ -104,6 +117,7 @@ class Client:
         self._prices = llm.prices
         self._on_call = on_call
         self._in_flight: dict[str, asyncio.Future[Reply | LlmError | None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"Client({', '.join(map(repr, self._connections.values()))})"
@@ -121,6 +135,7 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connections; no call may be in flight."""
+        await asyncio.gather(*self._ending, return_exceptions=True)
         for connection in self._connections.values():
             await connection.close()
 
@@ -130,7 +145,8 @@ class Client:
         A request that equals one in flight waits for its reply, which then counts as cached.
 
         Raises:
-            CallError: All attempts failed, or the endpoint refused the call.
+            CallError: The endpoint refused the call.
+            DeadlineError: No attempt was answered before the deadline.
             EndpointError: The endpoint would answer no call.
             BudgetError: The budget is used up; nothing was sent.
             StoppedError: The run is stopping; nothing was sent.
@@ -173,23 +189,97 @@ class Client:
             raise CallError(
                 "a message holds half of a surrogate pair, which is not valid: correct the case"
             ) from None
-        attempt = 0
+        call = _Call(
+            request, key, description_hash, role, content, self._most(connection, request, content)
+        )
+        looks, since = 0, 0.0
         while True:
-            attempt += 1
             # The slot is held until the reply is stored, so a crash loses at most one reply a slot.
             async with connection.slots:
-                result, seconds = await self._attempt(connection, request, content)
-                if isinstance(result, Completion):
-                    self._tell(request, AttemptOutcome.OK, False, seconds, result)
-                    connection.succeeded()
-                    reply = self._reply(request, key, result, seconds, attempt)
-                    await self._keep(request, reply, description_hash, role)
-                    return reply
-            again = result.passing and attempt <= connection.limits.retries
-            self._tell(request, result.outcome, again, seconds)
+                result = await self._try(connection, call)
+            if isinstance(result, Reply):
+                return result
+            if result is None:
+                looks += 1
+                await connection.pause(self._jitter(FIRST_LOOK, looks, LONGEST_LOOK))
+                continue
+            failure, seconds = result
+            now = self._timing.clock()
+            since = now - seconds if call.attempts == 1 else since
+            jitter = self._jitter(FIRST_PAUSE, call.attempts, LONGEST_BACKOFF)
+            pause = (failure.pause or 0.0) + jitter
+            again = failure.passing and now + pause < since + connection.deadline
+            self._tell(request, failure.outcome, again, seconds)
             if not again:
-                raise connection.failed(result, request.model, attempt)
-            await connection.pause(self._back_off(result, attempt))
+                raise connection.failed(failure, request.model, call.attempts)
+            await connection.pause(pause)
+
+    async def _try(
+        self, connection: Connection, call: "_Call"
+    ) -> Reply | tuple[Failure, float] | None:
+        """Makes one attempt; returns None if an equal call is in flight elsewhere."""
+        permit = await self._admit(connection, call.most)
+        try:
+            claim = await self._journal.claim(
+                call.key, call.request, call.description_hash, call.most
+            )
+        except BaseException:
+            await self._cancel(permit)
+            raise
+        if not isinstance(claim, Claim):
+            await self._cancel(permit)
+            return claim if claim is None else replace(claim, cached=True)
+        try:
+            connection.check()
+        except LlmError:
+            await self._journal.end(claim, paid=False)
+            await self._cancel(permit)
+            raise
+        try:
+            return await self._send(connection, call, claim, permit)
+        except asyncio.CancelledError:
+            # Nobody waits for the answer any more, which may be billed all the same.
+            ending = asyncio.ensure_future(self._journal.end(claim, paid=True))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            raise
+
+    async def _send(
+        self, connection: Connection, call: "_Call", claim: Claim, permit: Permit | None
+    ) -> Reply | tuple[Failure, float]:
+        started = self._timing.clock()
+        result = await connection.send(call.content)
+        seconds = self._timing.clock() - started
+        call.attempts += 1
+        if isinstance(result, Failure):
+            if result.outcome is AttemptOutcome.RATE_LIMITED:
+                await self._throttle(connection, result.pause or 0.0)
+            await self._journal.end(claim, paid=result.billed)
+            await self._settle(permit, call.most if result.billed else None)
+            return result, seconds
+        result = self._believe(connection, call, result)
+        self._tell(call.request, AttemptOutcome.OK, False, seconds, result)
+        connection.succeeded()
+        reply = self._reply(call.request, call.key, result, seconds, call.attempts)
+        await self._keep(call, reply, claim)
+        used = Reservation(result.prompt_tokens, result.completion_tokens, reply.cost, 0.0)
+        await self._settle(permit, used if used.tokens else call.most)
+        return reply
+
+    def _most(self, connection: Connection, request: ChatRequest, content: bytes) -> Reservation:
+        prompt, reply = most_tokens(content, request.parameters)
+        seconds = connection.limits.timeout + CLAIM_MARGIN
+        return Reservation(prompt, reply, self._cost(request.model, prompt, reply), seconds)
+
+    def _believe(self, connection: Connection, call: "_Call", completion: Completion) -> Completion:
+        """Returns the completion without its usage if that cannot be true."""
+        problem = completion.usage_problem or unbelievable(
+            completion, len(call.content), call.most.completion_tokens
+        )
+        if not problem:
+            return completion
+        connection.warn_of_usage(problem)
+        return replace(completion, prompt_tokens=0, completion_tokens=0)
 
     def _reply(
         self, request: ChatRequest, key: str, result: Completion, seconds: float, attempts: int
@@ -206,12 +296,10 @@ class Client:
             attempts=attempts,
         )
 
-    async def _keep(
-        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
-    ) -> None:
+    async def _keep(self, call: "_Call", reply: Reply, claim: Claim) -> None:
         """Stores a reply; if that fails, stops all calls, whose replies would also be lost."""
         try:
-            await self._journal.put(request, reply, description_hash, role)
+            await self._journal.put(call.request, reply, call.description_hash, call.role, claim)
         except Exception as error:
             reason = LlmError(
                 f"an answer could not be archived, so no further call is sent: {error}"
@@ -220,28 +308,11 @@ class Client:
                 connection.end(reason)
             raise
 
-    def _back_off(self, failure: Failure, attempt: int) -> float:
-        """Returns the seconds until the next attempt: full jitter on top of the server's pause."""
-        most = min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_BACKOFF)
-        return (failure.pause or 0.0) + most * self._timing.draw()
+    def _jitter(self, first: float, count: int, longest: float) -> float:
+        """Returns a pause with full jitter, which doubles with each further one."""
+        return min(first * 2 ** min(count - 1, 30), longest) * self._timing.draw()
 
-    async def _attempt(
-        self, connection: Connection, request: ChatRequest, content: bytes
-    ) -> tuple[Completion | Failure, float]:
-        """Sends one attempt when the limits allow it; returns the result and its seconds."""
-        prompt, reply = most_tokens(content, request.parameters)
-        cost = self._cost(request.model, prompt, reply) or 0.0
-        permit = await self._admit(connection, prompt + reply, cost)
-        started = self._timing.clock()
-        result = await connection.send(content)
-        seconds = self._timing.clock() - started
-        if isinstance(result, Failure) and result.outcome is AttemptOutcome.RATE_LIMITED:
-            await self._throttle(connection, result.pause or 0.0)
-        if permit is not None:
-            await self._settle(permit, request.model, result, prompt + reply, cost)
-        return result, seconds
-
-    async def _admit(self, connection: Connection, tokens: int, cost: float) -> Permit | None:
+    async def _admit(self, connection: Connection, most: Reservation) -> Permit | None:
         """Waits until the limits allow an attempt; returns the permit if one is needed."""
         connection.check()
         while (wait := connection.throttled) > 0:
@@ -251,9 +322,8 @@ class Client:
         async with connection.turn:
             while True:
                 connection.check()
-                permit = await self._limiter.reserve(connection.name, tokens, cost)
+                permit = await self._limiter.reserve(connection.name, most.tokens, most.cost or 0.0)
                 if permit.granted:
-                    connection.check()
                     return permit
                 await connection.pause(permit.wait)
 
@@ -263,16 +333,15 @@ class Client:
             if connection.name in self._limited:
                 await self._limiter.penalise(connection.name, seconds)
 
-    async def _settle(
-        self, permit: Permit, model: str, result: Completion | Failure, tokens: int, cost: float
-    ) -> None:
-        if isinstance(result, Failure):
-            await self._limiter.settle(permit.number, None, 0.0)
-            return
-        # A server that counts no tokens is assumed to have used the reserved ones.
-        used = result.prompt_tokens + result.completion_tokens
-        paid = self._cost(model, result.prompt_tokens, result.completion_tokens)
-        await self._limiter.settle(permit.number, used or tokens, (paid if used else cost) or 0.0)
+    async def _settle(self, permit: Permit | None, used: Reservation | None) -> None:
+        """Tells the limiter what an attempt took; None if it was refused."""
+        if permit is not None:
+            tokens, cost = (None, None) if used is None else (used.tokens, used.cost)
+            await self._limiter.settle(permit.number, tokens, cost or 0.0)
+
+    async def _cancel(self, permit: Permit | None) -> None:
+        if permit is not None:
+            await self._limiter.cancel(permit.number)
 
     def _cost(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
         price = self._prices.get(model)
@@ -299,3 +368,16 @@ class Client:
                 request.endpoint, request.model, outcome, retried, prompt, reply, cost, seconds
             )
         )
+
+
+@dataclass
+class _Call:
+    """A call on its way, with the number of its attempts."""
+
+    request: ChatRequest
+    key: str
+    description_hash: str
+    role: str
+    content: bytes
+    most: Reservation
+    attempts: int = 0

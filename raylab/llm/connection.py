@@ -1,6 +1,7 @@
 """The connections of one process to an endpoint, and the state of the endpoint."""
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -19,7 +20,7 @@ from openai import (
 from pydantic import SecretStr
 
 from raylab.config.llm import Endpoint
-from raylab.errors import CallError, ConfigError, EndpointError, LlmError
+from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
 from raylab.llm.redaction import Redactor
 from raylab.llm.transport import LARGEST_ANSWER, BoundedClient, OversizeError
@@ -29,9 +30,14 @@ CONNECT_TIMEOUT = 15.0
 KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
 SILENT_CALLS = 5
-"""Consecutive calls without an answer, each after all retries, after which a run ends."""
+"""Consecutive calls that reached their deadline without an answer, after which a run ends."""
+UNREACHED_DEADLINE = 120.0
+"""Longest deadline in seconds while no connection to an endpoint was ever made."""
 REFUSED_CALLS = 50
 """Consecutive calls refused in the same words, after which a run ends."""
+UNCONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, aiohttp.ClientConnectorError)
+
+LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ class Connection:
         self._ended: LlmError | None = None
         self._halted = asyncio.Event()
         self._answered = False
+        self._reached = False
+        self._warned = False
         self._silent = 0
         self._refused = 0
         self._refusal = ""
@@ -126,6 +134,20 @@ class Connection:
         """The remaining seconds of throttling; 0 or less if a call may be sent."""
         return self._not_before - self._timing.clock()
 
+    @property
+    def deadline(self) -> float:
+        """The seconds for one call with all its attempts."""
+        most = self.limits.deadline
+        return most if self._reached else min(most, UNREACHED_DEADLINE)
+
+    def warn_of_usage(self, problem: str) -> None:
+        """Warns once of a usage that the endpoint says and that cannot be true."""
+        if not self._warned:
+            self._warned = True
+            LOGGER.warning(
+                "endpoint %s: %s: such calls count as much as they may take", self.name, problem
+            )
+
     async def send(self, content: bytes) -> Completion | Failure:
         """Makes one attempt; removes keys from what the server says."""
         result = await self._send(content)
@@ -136,6 +158,7 @@ class Connection:
                 response_model=self.redactor(result.response_model),
                 finish_reason=self.redactor(result.finish_reason),
             )
+        self._reached |= result.was_sent
         return replace(result, message=self.redactor(scrub(result.message, self.key)))
 
     async def _send(self, content: bytes) -> Completion | Failure:
@@ -166,12 +189,17 @@ class Connection:
                 self._answered,
             )
         except (APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
-            return Failure(AttemptOutcome.CONNECTION, f"the connection failed: {_root(error)}")
+            root = _root(error)
+            return Failure(
+                AttemptOutcome.CONNECTION,
+                f"the connection failed: {type(root).__name__} {root}".rstrip(),
+                was_sent=not _was_not_made(error),
+            )
         return read_completion(response.content)
 
     def succeeded(self) -> None:
         """Counts an answered call."""
-        self._answered = True
+        self._answered = self._reached = True
         self._silent = self._refused = 0
 
     def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
@@ -190,7 +218,7 @@ class Connection:
             self._silent += 1
             said = f"no answer in {attempts} attempts, the last: {said}"
             if self._silent < SILENT_CALLS:
-                return CallError(f"{where}: {said}")
+                return DeadlineError(f"{where}: {said}")
             said = f"{self._silent} calls in a row failed; {said}"
         error = EndpointError(f"{where}: {said}")
         self.end(error)
@@ -236,8 +264,17 @@ def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
     )
 
 
-def _root(error: BaseException) -> str:
+def _root(error: BaseException) -> BaseException:
     """Returns the innermost cause; the SDK and its transport wrap it in their own errors."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return f"{type(error).__name__} {error}".rstrip()
+    return error
+
+
+def _was_not_made(error: BaseException | None) -> bool:
+    """Returns True if no connection was made, so that nothing was sent."""
+    while error is not None:
+        if isinstance(error, UNCONNECTED):
+            return True
+        error = error.__cause__
+    return False

@@ -94,7 +94,11 @@ class RateLimiterClient(Protocol):
         ...
 
     async def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        """Reports the tokens and the cost of an attempt; None for an attempt without a reply."""
+        """Reports the tokens and the cost of an attempt; None for one that was refused."""
+        ...
+
+    async def cancel(self, number: int) -> None:
+        """Gives back the permit of an attempt that was not sent."""
         ...
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
@@ -123,7 +127,7 @@ class _Window:
         """Returns the seconds until the amount fits; above the limit, until no use is left."""
         self._forget(now)
         excess = self._total + amount - self._limit
-        if excess <= 0 or not self._uses:
+        if excess <= 0 or not self._total:
             return 0.0
         for use in self._uses:
             excess -= use.amount
@@ -188,19 +192,27 @@ class _EndpointLimits:
             wait = max(wait, self.tokens.wait(now, tokens))
         return wait
 
-    def take(self, now: float, tokens: int) -> _Use:
-        """Counts a call with its tokens; returns the use to be settled."""
-        use = _Use(now, tokens)
+    def take(self, now: float, tokens: int) -> tuple[_Use, _Use]:
+        """Counts a call with its tokens; returns the uses to be settled."""
+        call, use = _Use(now, 1), _Use(now, tokens)
         if self.calls is not None:
-            self.calls.add(_Use(now, 1))
+            self.calls.add(call)
         if self.tokens is not None:
             self.tokens.add(use)
-        return use
+        return call, use
+
+    def give_back(self, now: float, call: _Use, use: _Use) -> None:
+        """Counts a call that was not sent no more."""
+        if self.calls is not None:
+            self.calls.settle(now, call, 0)
+        if self.tokens is not None:
+            self.tokens.settle(now, use, 0)
 
 
 @dataclass(slots=True, eq=False)
 class _Reservation:
     limits: _EndpointLimits
+    call: _Use
     use: _Use
     cost: float
     expires: float
@@ -210,8 +222,8 @@ class RateLimiter:
     """A source of permits within the limits of the endpoints and the budget.
 
     In any 60 seconds an endpoint gets at most its calls and tokens a minute. A call counts with its
-    reserved tokens until it is settled. A call that exceeds a minute's tokens is sent alone. The
-    budget covers known spending; an interrupted attempt may cost more.
+    reserved tokens until it is settled. A call that exceeds a minute's tokens is sent alone. An
+    attempt that is never settled counts in the budget with its reservation.
 
     Args:
         limits: Limits by endpoint.
@@ -233,6 +245,8 @@ class RateLimiter:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._reserved: dict[int, _Reservation] = {}
+        self._lost: dict[int, Spend] = {}
+        """Reservations that count as spent, because nobody settled them in time."""
         self._tokens_in_flight = 0
         self._money_in_flight = 0.0
 
@@ -243,17 +257,17 @@ class RateLimiter:
 
     def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
         """Returns a permit; see `RateLimiterClient.reserve`."""
-        self._check_budget(tokens, cost)
         now, limits = self._clock(), self._endpoints[endpoint]
         self._forget_lost(now)
+        self._check_budget(tokens, cost)
         wait = limits.wait(now, tokens)
         if wait <= 0 and not self._fits_beside_others(tokens, cost):
             wait = BUDGET_WAIT
         if wait > 0:
             return Permit(0, wait)
         number = next(self._numbers)
-        use = limits.take(now, tokens)
-        self._reserved[number] = _Reservation(limits, use, cost, now + limits.lease)
+        call, use = limits.take(now, tokens)
+        self._reserved[number] = _Reservation(limits, call, use, cost, now + limits.lease)
         self._tokens_in_flight += tokens
         self._money_in_flight += cost
         return Permit(number, 0.0)
@@ -261,15 +275,23 @@ class RateLimiter:
     def settle(self, number: int, tokens: int | None, cost: float) -> None:
         """Counts the tokens and the cost of an attempt; see `RateLimiterClient.settle`.
 
-        An attempt without a reply still counts in the endpoint's minute, because the server may
-        have counted it, but not in the budget.
+        A refused attempt still counts in the endpoint's minute, because the server may have counted
+        it, but not in the budget.
         """
         reservation = self._release(number)
+        if (lost := self._lost.pop(number, None)) is not None:
+            self._spent = Spend(self._spent.tokens - lost.tokens, self._spent.money - lost.money)
         if tokens is None:
             return
         self._spent = Spend(self._spent.tokens + tokens, self._spent.money + cost)
         if reservation is not None and reservation.limits.tokens is not None:
             reservation.limits.tokens.settle(self._clock(), reservation.use, tokens)
+
+    def cancel(self, number: int) -> None:
+        """Gives back the permit of an attempt that was not sent."""
+        reservation = self._release(number)
+        if reservation is not None:
+            reservation.limits.give_back(self._clock(), reservation.call, reservation.use)
 
     def penalise(self, endpoint: str, seconds: float) -> None:
         """Grants no permit for the endpoint for this many seconds."""
@@ -300,12 +322,13 @@ class RateLimiter:
         )
 
     def _forget_lost(self, now: float) -> None:
-        """Releases reservations of dead processes, the oldest first."""
+        """Counts the reservations of dead processes as spent, the oldest first."""
         while self._reserved:
             number, oldest = next(iter(self._reserved.items()))
             if oldest.expires > now:
                 return
-            self._release(number)
+            self.settle(number, oldest.use.amount, oldest.cost)
+            self._lost[number] = Spend(oldest.use.amount, oldest.cost)
 
     def _release(self, number: int) -> _Reservation | None:
         reservation = self._reserved.pop(number, None)
@@ -330,6 +353,10 @@ class LocalRateLimiter:
     async def settle(self, number: int, tokens: int | None, cost: float) -> None:
         """See `RateLimiterClient.settle`."""
         self._limiter.settle(number, tokens, cost)
+
+    async def cancel(self, number: int) -> None:
+        """See `RateLimiterClient.cancel`."""
+        self._limiter.cancel(number)
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         """See `RateLimiterClient.penalise`."""

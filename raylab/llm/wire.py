@@ -22,6 +22,8 @@ KEY_FRAGMENT = 8
 """Length of a piece of the key that makes `scrub` blank a word."""
 BYTES_PER_TOKEN = 3
 """Lower than with most tokenizers (about 4 in English, 3 in code), for a high estimate."""
+HIDDEN_TOKENS = 200_000
+"""Most tokens that a server is believed to add to a request or a reply, about a long context."""
 
 UNKNOWN_MODEL = re.compile(
     r"\bmodel\b.{0,80}\b(not found|not exist|not available|not a valid)"
@@ -60,6 +62,7 @@ class Completion:
         finish_reason: stop, length, content_filter; empty if not said.
         prompt_tokens: tokens of the request; 0 if not said.
         completion_tokens: tokens of the reply; 0 if not said.
+        usage_problem: the reason why the server's usage cannot be true; empty if it can.
     """
 
     text: str
@@ -67,6 +70,7 @@ class Completion:
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    usage_problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,18 @@ class Failure:
     outcome: AttemptOutcome
     message: str
     pause: float | None = None
+    was_sent: bool = True
+    """False if no connection was made."""
+
+    @property
+    def billed(self) -> bool:
+        """True if the server may count the attempt, although its answer was lost or unusable."""
+        return self.was_sent and self.outcome in (
+            AttemptOutcome.TIMEOUT,
+            AttemptOutcome.CONNECTION,
+            AttemptOutcome.MALFORMED,
+            AttemptOutcome.OVERSIZED,
+        )
 
     @property
     def passing(self) -> bool:
@@ -107,16 +123,11 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: float | None = None
-    completion_tokens: float | None = None
-
-
 class _Body(msgspec.Struct):
     choices: list[_Choice]
     model: str | None = None
     system_fingerprint: str | None = None
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 _BODY = msgspec.json.Decoder(_Body)
@@ -163,7 +174,8 @@ def read_completion(content: bytes) -> Completion | Failure:
     except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, RecursionError):
         said = server_words(content) or "an empty body"
         return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {said}")
-    message, usage = choice.message, body.usage or _Usage()
+    message = choice.message
+    prompt, reply, problem = _read_usage(body.usage)
     text = message.content
     if isinstance(text, list):
         text = "".join(part.text or "" for part in text)
@@ -171,9 +183,46 @@ def read_completion(content: bytes) -> Completion | Failure:
         text=text or message.refusal or "",
         response_model=" ".join(filter(None, (body.model, body.system_fingerprint))),
         finish_reason=choice.finish_reason or "",
-        prompt_tokens=int(usage.prompt_tokens or 0),
-        completion_tokens=int(usage.completion_tokens or 0),
+        prompt_tokens=prompt,
+        completion_tokens=reply,
+        usage_problem=problem,
     )
+
+
+def _read_usage(usage: Any) -> tuple[int, int, str]:
+    """Returns the tokens of request and reply, 0 where not said, and why they cannot be true."""
+    if usage is None:
+        return 0, 0, ""
+    said = cast(dict[str, Any], usage) if isinstance(usage, dict) else {"": usage}
+    counts = [said.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+    if isinstance(usage, dict) and all(map(_is_count, counts)):
+        return int(counts[0]), int(counts[1]), ""
+    shown = msgspec.json.encode(usage).decode()[:SHOWN]
+    return 0, 0, f"usage {shown} holds no numbers of tokens"
+
+
+def _is_count(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value < 2**53 and value == int(value)
+
+
+def unbelievable(completion: Completion, request_bytes: int, longest_reply: int) -> str:
+    """Returns why a usage cannot be that of this call; empty if it can.
+
+    A token has at least one byte, and a reply no more tokens than were asked for, apart from what
+    a server may add: hidden prompts and reasoning.
+
+    Args:
+        completion: the answer.
+        request_bytes: length of the body that was sent.
+        longest_reply: `max_tokens` of the request; 0 if it has none.
+    """
+    most = (request_bytes + HIDDEN_TOKENS, longest_reply + HIDDEN_TOKENS)
+    said = (completion.prompt_tokens, completion.completion_tokens)
+    if said[0] <= most[0] and said[1] <= most[1]:
+        return ""
+    return f"usage of {said[0]:,} and {said[1]:,} tokens, where {most[0]:,} and {most[1]:,} can be"
 
 
 def read_status(

@@ -25,6 +25,7 @@ class AnnotationFigures:
         done: cases that ended, those of earlier sessions included.
         total: cases of the run.
         cases: cases that ended, by status.
+        open: cases that were tried and stay open.
         calls_per_second: calls that an endpoint answered.
         tokens: tokens of these calls, in requests and replies.
         known: calls that the archive answered.
@@ -36,6 +37,7 @@ class AnnotationFigures:
     done: int
     total: int
     cases: dict[str, int]
+    open: int
     calls_per_second: float
     tokens: int
     known: int
@@ -51,6 +53,8 @@ class AnnotationFigures:
             f"{self.calls_per_second:.1f} calls/s",
             f"{self.tokens:,} tokens",
         ]
+        if self.open:
+            parts.append(f"{self.open} left open")
         if self.known:
             parts.append(f"{self.known} answers known")
         if self.failures:
@@ -104,6 +108,7 @@ class AnnotationProgress:
             done=statuses.total(),
             total=self.total,
             cases={status.value: statuses[status] for status in Status},
+            open=0 if tally.open_cases is None else tally.open_cases.count,
             calls_per_second=tally.sent / seconds,
             tokens=tally.tokens,
             known=tally.known,

@@ -14,6 +14,7 @@ from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.drift import compare_runs
+from raylab.annotation.worker import OpenCases
 from raylab.archive.records import ChainProblem, RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
@@ -35,19 +36,27 @@ SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
 
 
-def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
+def conclude(
+    config: AnnotateConfig, run: Run, archive: Archive, left: OpenCases | None = None
+) -> None:
     """Verifies the chain of the archive, then writes and prints the results of the run.
 
     The report includes decisions by people, so every call writes it again.
 
+    Args:
+        config: Configuration of the run.
+        run: The run.
+        archive: Its archive.
+        left: Cases that were tried and stay open.
+
     Raises:
         ArchiveError: Records of the run were changed after they were archived.
-        LlmError: Cases failed.
+        LlmError: Cases failed, or stay open.
     """
     problems = archive.run(run.name).verify(known_heads(run))
     refuse_problems(problems, f"run {run.name} in {archive.place}")
     codebook = choose_codebook(config.protocol)
-    report = _report(config, codebook, run, archive)
+    report = _report(config, codebook, run, archive, left)
     run.write_record(report)
     run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, codebook, run, archive)
@@ -60,14 +69,19 @@ def conclude(config: AnnotateConfig, run: Run, archive: Archive) -> None:
             f"{waiting} cases wait for a person: python jobs/review.py name={run.name}",
             waiting=waiting,
         )
+    failures: list[str] = []
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.run(run.name).cases(Status.FAILED))
         reason = read_outcome(first.body, codebook).reason
-        raise LlmError(
+        failures.append(
             f"{failed} cases failed, first {first.case}: {reason}\n"
             "to try them again run the same configuration under another name=: what was answered "
             "is not asked again"
         )
+    if left is not None:
+        failures.append(f"{left}\nresume=true tries them again")
+    if failures:
+        raise LlmError("\n".join(failures))
 
 
 def refuse_problems(problems: Sequence[ChainProblem], what: str) -> None:
@@ -81,7 +95,11 @@ def refuse_problems(problems: Sequence[ChainProblem], what: str) -> None:
 
 
 def _report(
-    config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive
+    config: AnnotateConfig,
+    codebook: Codebook,
+    run: Run,
+    archive: Archive,
+    left: OpenCases | None,
 ) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
@@ -97,8 +115,9 @@ def _report(
         (head.finished or head.started).isoformat(),
     )
     _write_scores(run, scores)
+    warnings = settings.warnings if left is None else (*settings.warnings, f"{left}.")
     batch = quality.report(
-        smoke=uses_embedded(config.llm), warnings=settings.warnings, seed=config.protocol.seed
+        smoke=uses_embedded(config.llm), warnings=warnings, seed=config.protocol.seed
     )
     return AnnotationReport(
         run=run.name,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from raylab.annotation.archived import read_decision, read_outcome
-from raylab.annotation.calls import ArchiveJournal
+from raylab.annotation.calls import client_of_run
 from raylab.annotation.human.confirm import (
     are_same,
     confirmed,
@@ -25,7 +25,6 @@ from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import RunError
-from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
@@ -105,14 +104,14 @@ def _import(
         return None if stored is None else read_outcome(stored.body, settings.codebook)
 
     read = read_decisions(path, find, settings.codebook, asked.reviewer)
-    with archive.run(run.name).own(asked.wait), embedded_if_used(config.llm) as embedded:
+    with archive.run(run.name).own(asked.wait) as owner, embedded_if_used(config.llm) as embedded:
         new = [
             decision
             for decision in read
             if not _is_archived(archive, run, decision, settings.codebook)
         ]
         statuses = asyncio.run(
-            _settle(config, settings, archive.run(run.name), archive, new, embedded)
+            _settle(config, settings, archive.run(run.name), archive, new, owner.token, embedded)
         )
     settled = statuses.count(Status.ACCEPTED)
     message = f"{len(new)} new decisions of {len(read)}: {settled} settle their case"
@@ -164,10 +163,11 @@ async def _settle(
     run: RunArchive,
     archive: Archive,
     decisions: Sequence[HumanDecision],
+    owner: str,
     embedded: Embedded | None,
 ) -> list[Status]:
     """Has the evaluator confirm decisions, and archive each as soon as it is."""
-    async with Client(config.llm, ArchiveJournal(archive, run.name), embedded=embedded) as client:
+    async with client_of_run(config.llm, archive, run.name, owner, embedded) as client:
 
         async def settle_one(decision: HumanDecision) -> Status:
             waits = None if decision.action == UNDO else _submit(run, decision)

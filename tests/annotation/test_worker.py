@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from raylab.annotation.calls import CallCache, GroupedWriter
 from raylab.annotation.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.worker import (
-    CallCache,
-    GroupedWriter,
     Worker,
     case_row,
     chunks_of,
     failed_outcome,
     open_cases,
 )
+from raylab.archive.attempts import AnswerRow, CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import CasesConfig
@@ -36,8 +36,11 @@ class MemoryArchive:
         self.calls = list(calls)
         self.cases: list[CaseRow] = []
 
-    async def add_calls(self, rows: Sequence[CallRow]) -> None:
-        self.calls += rows
+    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
+        self.calls += [one.call for one in operations if isinstance(one, AnswerRow)]
+        return CallResults({})
+
+    async def void_claims(self) -> None: ...
 
     async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         return [row for row in self.calls if row.description_hash in description_hashes]
@@ -119,7 +122,7 @@ def test_rows_are_written_in_groups_and_an_error_reaches_its_own_group() -> None
             raise ArchiveError("no room")
 
     async def run() -> list[BaseException | None]:
-        writer = GroupedWriter[int](write)
+        writer = GroupedWriter[int, None](write)
         added = asyncio.gather(*map(writer.add, range(4)), return_exceptions=True)
         await asyncio.sleep(0)
         later = asyncio.gather(*map(writer.add, (4, 5)))

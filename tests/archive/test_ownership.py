@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from raylab.archive.clock import Clock
-from raylab.archive.ownership import LEASE, Ownership
-from raylab.archive.processes import ProcessName
+from raylab.archive.database import Clock
+from raylab.archive.ownership import LEASE, Ownership, ProcessName
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, OwnerError
 from tests.archive.rows import NOON, execute

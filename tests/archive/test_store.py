@@ -214,9 +214,7 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
         (c.case, c.description, c.body) for c in cases
     ]
     assert set(archive.run("r").statuses(STRANGE)) == set(STRANGE)
-    calls = [
-        call_row(f"{n}", run=odd, text=odd, role=odd, model=odd) for n, odd in enumerate(STRANGE)
-    ]
+    calls = [call_row(f"{n}", text=odd, role=odd, model=odd) for n, odd in enumerate(STRANGE)]
     archive.add_calls(calls)
     assert [archive.call(call.key) for call in calls] == calls
     for odd in STRANGE:

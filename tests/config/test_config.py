@@ -208,8 +208,21 @@ def test_a_report_compares_runs_or_shows_drift() -> None:
 
 
 @pytest.mark.parametrize("key", AnnotateConfig.moved)
-def test_a_key_that_moved_is_refused_with_the_command_that_has_it_now(key: str) -> None:
-    assert f"  {key}: has moved: python jobs/" in refusal(AnnotateConfig, f"{key}=1")
+def test_a_key_that_moved_is_refused_with_what_has_it_now(key: str) -> None:
+    given = key.replace("*", "default")
+    assert f"  {given}: has moved: {AnnotateConfig.moved[key]}" in refusal(
+        AnnotateConfig, f"+{given}=1" if "*" in key else f"{given}=1"
+    )
+
+
+def test_keys_that_moved_are_left_out_of_recorded_configurations() -> None:
+    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+    given = ["llm=openai", *(f"llm.{role}.model={role}" for role in roles)]
+    recorded = load_config(AnnotateConfig, given).model_dump(mode="json")
+    recorded["llm"]["endpoints"]["default"]["limits"]["retries"] = 6
+    recorded["drift"] = False
+    read = AnnotateConfig.of_record(recorded, name="old")
+    assert (read.name, read.llm.endpoints["default"].limits.deadline) == ("old", 3600.0)
 
 
 @pytest.mark.parametrize("address", [None, "auto"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import itertools
 import json
 import logging
 import traceback
@@ -20,11 +21,12 @@ from raylab.errors import (
     BudgetError,
     CallError,
     ConfigError,
+    DeadlineError,
     EndpointError,
     LlmError,
     StoppedError,
 )
-from raylab.llm.chat import ChatRequest, Message, Reply
+from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import REFUSED_CALLS, SILENT_CALLS, Timing
 from raylab.llm.rate_limits import Permit
@@ -59,18 +61,37 @@ class Notebook:
     def __init__(self) -> None:
         self.replies: dict[str, Reply] = {}
         self.kept: list[tuple[ChatRequest, str, str]] = []
+        self.claimed: dict[str, str] = {}
+        """Keys of the attempts in flight, by claim."""
+        self.ended: list[bool] = []
+        """For each attempt without an answer, whether it may be billed."""
+        self.numbers = itertools.count()
         self.may_write = asyncio.Event()
         self.may_write.set()
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         return self.replies.get(key)
 
+    async def claim(
+        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
+    ) -> Claim | Reply | None:
+        if key in self.claimed.values():
+            return None
+        claim = Claim(str(next(self.numbers)))
+        self.claimed[claim.id] = key
+        return claim
+
     async def put(
-        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> None:
         await self.may_write.wait()
+        del self.claimed[claim.id]
         self.replies[reply.key] = reply
         self.kept.append((request, description_hash, role))
+
+    async def end(self, claim: Claim, paid: bool) -> None:
+        del self.claimed[claim.id]
+        self.ended.append(paid)
 
 
 class Clock:
@@ -103,6 +124,7 @@ class CountingLimiter:
         self.asked: list[tuple[str, int, float]] = []
         self.settled: list[tuple[int, int | None, float]] = []
         self.penalties: list[tuple[str, float]] = []
+        self.cancelled: list[int] = []
 
     async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
         self.asked.append((endpoint, tokens, cost))
@@ -110,6 +132,9 @@ class CountingLimiter:
 
     async def settle(self, number: int, tokens: int | None, cost: float) -> None:
         self.settled.append((number, tokens, cost))
+
+    async def cancel(self, number: int) -> None:
+        self.cancelled.append(number)
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         self.penalties.append((endpoint, seconds))
@@ -308,10 +333,10 @@ FAILING_FOR_EVER = {
 @awaited
 async def test_failure_that_does_not_pass_ends_the_call(answer: Answer, words: str) -> None:
     async with ScriptedServer(lambda _: answer) as server:
-        llm = config(server.base_url, timeout=0.2, retries=2)
-        async with Client(llm, journal := Notebook(), timing=Clock().timing) as client:
+        llm = config(server.base_url, timeout=0.2, deadline=2)
+        async with Client(llm, journal := Notebook(), timing=Clock(draw=0.5).timing) as client:
             error = await error_of(ask(client))
-        assert type(error) is CallError
+        assert type(error) is DeadlineError
         for part in ("main", server.base_url, "model m", "no answer in 3 attempts", words):
             assert part in str(error)
     assert (len(server.calls), journal.kept) == (3, [])
@@ -319,10 +344,11 @@ async def test_failure_that_does_not_pass_ends_the_call(answer: Answer, words: s
 
 @awaited
 async def test_nobody_there_is_a_failed_call() -> None:
-    llm = config("http://127.0.0.1:9/v1", retries=1)
-    async with Client(llm, Notebook(), timing=Clock().timing) as client:
+    llm = config("http://127.0.0.1:9/v1", deadline=1)
+    async with Client(llm, journal := Notebook(), timing=Clock(draw=0.5).timing) as client:
         error = await error_of(ask(client))
-    assert type(error) is CallError
+    assert type(error) is DeadlineError
+    assert journal.ended == [False, False]
     assert "no answer in 2 attempts, the last: the connection failed" in str(error)
 
 
@@ -330,7 +356,7 @@ async def test_nobody_there_is_a_failed_call() -> None:
 async def test_pauses_double_with_full_jitter() -> None:
     clock = Clock(draw=0.5)
     async with ScriptedServer(lambda _: failure(500, "no")) as server:
-        llm = config(server.base_url, retries=8)
+        llm = config(server.base_url, deadline=100)
         async with Client(llm, Notebook(), timing=clock.timing) as client:
             await error_of(ask(client))
     # half of 1, 2, 4, ... seconds, of which 60 is the most
@@ -439,10 +465,10 @@ async def test_403_once_the_endpoint_has_answered_is_about_the_call() -> None:
 @awaited
 async def test_silent_endpoint_is_left_after_some_calls() -> None:
     async with ScriptedServer(lambda _: failure(503, "busy")) as server:
-        llm = config(server.base_url, retries=1)
-        async with Client(llm, Notebook(), timing=Clock().timing) as client:
+        llm = config(server.base_url, deadline=1)
+        async with Client(llm, Notebook(), timing=Clock(draw=0.5).timing) as client:
             errors = [await error_of(ask(client, str(i))) for i in range(SILENT_CALLS + 1)]
-    kinds = [CallError] * (SILENT_CALLS - 1) + [EndpointError] * 2
+    kinds = [DeadlineError] * (SILENT_CALLS - 1) + [EndpointError] * 2
     assert [type(error) for error in errors] == kinds
     assert f"{SILENT_CALLS} calls in a row failed" in str(errors[-1])
     assert len(server.calls) == 2 * SILENT_CALLS
@@ -453,10 +479,10 @@ async def test_an_answer_now_and_then_keeps_the_endpoint() -> None:
     fails = [failure(503, "busy")] * (SILENT_CALLS - 1)
     behave = in_turn(*fails, says("x"), *fails, says("y"))
     async with ScriptedServer(behave) as server:
-        async with Client(config(server.base_url, retries=0), Notebook()) as client:
+        async with Client(config(server.base_url, deadline=1e-9), Notebook()) as client:
             for i in range(2 * SILENT_CALLS - 1):
                 if i != SILENT_CALLS - 1:
-                    assert type(await error_of(ask(client, str(i)))) is CallError
+                    assert type(await error_of(ask(client, str(i)))) is DeadlineError
                 else:
                     await ask(client, str(i))
             assert (await ask(client, "last")).text == "y"
@@ -562,7 +588,12 @@ async def test_no_more_answers_wait_for_the_journal_than_calls_may_be_in_flight(
 async def test_when_the_journal_fails_no_further_call_is_sent() -> None:
     class Full(Notebook):
         async def put(
-            self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+            self,
+            request: ChatRequest,
+            reply: Reply,
+            description_hash: str,
+            role: str,
+            claim: Claim,
         ) -> None:
             raise ArchiveError("the disk is full")
 
@@ -786,7 +817,7 @@ async def test_key_is_sent_and_shown_nowhere(
     behave = in_turn(says("x"), failure(500, echo), failure(401, echo))
     events: list[CallEvent] = []
     async with ScriptedServer(behave, key=KEY) as server:
-        llm = config(server.base_url, key_env="RAYLAB_TEST_KEY", retries=0)
+        llm = config(server.base_url, key_env="RAYLAB_TEST_KEY", deadline=1e-9)
         client = Client(llm, Notebook(), on_call=events.append)
         async with client:
             assert (await ask(client, "1")).text == "x"

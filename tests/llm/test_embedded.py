@@ -19,7 +19,7 @@ from raylab.config.annotation import LlmConfig
 from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.errors import ConfigError, EndpointError
 from raylab.llm import embedded
-from raylab.llm.chat import ChatRequest, Message, Reply
+from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import Client
 from raylab.llm.embedded import EMBEDDED, Embedded, embedded_server, find_weights
 
@@ -50,9 +50,17 @@ class NoJournal:
     async def get(self, key: str, description_hash: str) -> Reply | None:
         return None
 
+    async def claim(
+        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
+    ) -> Claim:
+        return Claim("")
+
     async def put(
-        self, request: ChatRequest, reply: Reply, description_hash: str, role: str
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> None:
+        return None
+
+    async def end(self, claim: Claim, paid: bool) -> None:
         return None
 
 

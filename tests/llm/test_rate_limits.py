@@ -193,17 +193,28 @@ def test_budget_counts_what_is_spent_and_what_is_in_flight(budget: Budget, key: 
         held.reserve("main", 701, 701.0)
 
 
-def test_dead_process_gives_its_part_of_the_budget_back() -> None:
+def test_what_a_dead_process_may_have_spent_is_spent() -> None:
     clock = Clock()
     held = limiter(clock, budget=Budget(tokens=1_000))
     number = granted(held, 1_000)
     clock.time += 100 + LEASE - 1
     refused(held, 1)
     clock.time += 1
-    granted(held, 1_000)
-    # it was alive after all: what it spent is counted
+    with pytest.raises(BudgetError):
+        held.reserve("main", 1, 0.0)
+    assert held.spent == Spend(1_000, 0.0)
+    # it was alive after all: what it spent is counted instead
     held.settle(number, 600, 0.0)
     assert held.spent == Spend(600, 0.0)
+
+
+def test_a_permit_that_is_given_back_counts_nowhere() -> None:
+    held = limiter(Clock(), budget=Budget(tokens=1_000), calls=1, tokens=5)
+    for _ in range(3):
+        held.cancel(granted(held, 1_000))
+    held.settle(granted(held, 1_000), None, 0.0)
+    assert held.spent == Spend()
+    assert held.reserve("main", 1, 0.0).wait > 0
 
 
 # Against an independent count
@@ -394,6 +405,6 @@ def test_only_limits_a_minute_and_a_budget_need_permits() -> None:
 def test_calls_in_flight_are_shared_evenly_and_nobody_is_left_without(
     whole: int, parts: list[int]
 ) -> None:
-    llm = models(main=Limits(concurrency=whole, retries=1), judge=Limits())
+    llm = models(main=Limits(concurrency=whole, deadline=9), judge=Limits())
     shares = [share_concurrency(llm, number, 3).endpoints["main"].limits for number in range(3)]
-    assert shares == [Limits(concurrency=part, retries=1) for part in parts]
+    assert shares == [Limits(concurrency=part, deadline=9) for part in parts]

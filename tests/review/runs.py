@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from raylab.annotation.calls import ArchiveJournal
+from raylab.annotation.calls import client_of_run
 from raylab.annotation.cases import Case
 from raylab.annotation.protocol import annotate
 from raylab.annotation.run import archive_location
@@ -14,7 +14,6 @@ from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
-from raylab.llm.client import Client
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
 from raylab.taxonomies import choose_codebook
@@ -56,8 +55,9 @@ def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
 
 async def _rows(config: AnnotateConfig, archive: Archive, cases: list[Case]) -> list[CaseRow]:
     settings = protocol_settings(config, "systems", choose_codebook(config.protocol))
-    async with Client(config.llm, ArchiveJournal(archive, "systems")) as client:
-        outcomes = [await annotate(case, client, settings) for case in cases]
+    with archive.run("systems").own() as owner:
+        async with client_of_run(config.llm, archive, "systems", owner.token) as client:
+            outcomes = [await annotate(case, client, settings) for case in cases]
     return [
         CaseRow(
             case.id,

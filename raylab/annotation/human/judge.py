@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from raylab.annotation.archived import read_decision
-from raylab.annotation.calls import ArchiveJournal
+from raylab.annotation.calls import client_of_run
 from raylab.annotation.human.confirm import confirmed, decision_row
 from raylab.annotation.settings import Settings
 from raylab.archive.review.pending import PendingDecision
@@ -23,8 +23,8 @@ from raylab.llm.chat import Chat
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded
 
-RETRIES = 1
-"""Attempts of a call after the first: a decision that still waits tells why, and is due again."""
+DEADLINE_SECONDS = 10.0
+"""Time for a call with all its attempts; a decision that waits tells why, and is due again."""
 FIRST_PAUSE = timedelta(seconds=2)
 """Time after which a decision is due again; doubles with each further failure."""
 LONGEST_PAUSE = timedelta(minutes=5)
@@ -85,7 +85,7 @@ class Judge:
         Raises:
             ConfigError: It is not in the environment.
         """
-        await self._client().close()
+        await self._client("").close()
 
     @contextmanager
     def at_work(self) -> Generator[None]:
@@ -121,9 +121,9 @@ class Judge:
             wait = (min(one.due for one in waiting) - self._now()).total_seconds()
             if wait > 0:
                 return min(wait, IDLE_SECONDS)
-            with self._run.own():
+            with self._run.own() as owner:
                 self.obstacle = ""
-                asyncio.run(self._judge_due())
+                asyncio.run(self._judge_due(owner.token))
         except OwnerError as error:
             self._hold(str(error).rpartition(": ")[0])
         except RaylabError as error:
@@ -144,10 +144,10 @@ class Judge:
             self._woken.clear()
             self._woken.wait(self.look())
 
-    async def _judge_due(self) -> None:
+    async def _judge_due(self, owner: str) -> None:
         """Judges the decisions that are due, and those that come meanwhile, until none is left."""
         judging: dict[tuple[str, int], asyncio.Task[None]] = {}
-        async with self._client() as client:
+        async with self._client(owner) as client:
             try:
                 with self._bell() as bell:
                     while not self._ending:
@@ -200,11 +200,10 @@ class Judge:
         except ArchiveError as error:
             LOGGER.warning("why a decision waits could not be noted: %s", error)
 
-    def _client(self) -> Client:
+    def _client(self, owner: str) -> Client:
         # One for each time that decisions are due: a client that gave an endpoint up does not ask
         # it again.
-        journal = ArchiveJournal(self._archive, self._run.name)
-        return Client(self._llm, journal, embedded=self._embedded)
+        return client_of_run(self._llm, self._archive, self._run.name, owner, self._embedded)
 
 
 def _running(tasks: Iterable[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
@@ -229,10 +228,10 @@ async def _finish(running: set[asyncio.Task[None]]) -> None:
 
 
 def _impatient(llm: LlmConfig) -> LlmConfig:
-    """Returns the models with fewer attempts than a run makes."""
+    """Returns the models with a shorter deadline than that of a run."""
     endpoints = {
         name: endpoint.model_copy(
-            update={"limits": endpoint.limits.model_copy(update={"retries": RETRIES})}
+            update={"limits": endpoint.limits.model_copy(update={"deadline": DEADLINE_SECONDS})}
         )
         for name, endpoint in llm.endpoints.items()
     }
