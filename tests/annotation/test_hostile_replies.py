@@ -5,16 +5,19 @@ these sizes, and end at the limit that pytest sets.
 """
 
 import json
+import random
 from collections.abc import Callable
 
 import pytest
 
 from raylab.annotation.replies import LONGEST_REPLY, ReplyReader
-from raylab.errors import OptCodeError
+from raylab.errors import OptCodeError, RaylabError
 from raylab.llm.json_replies import DEEPEST, PASSES, UnreadableError, json_objects
 from raylab.opt.answers import CODE_ANSWERS, WORD_ANSWERS
 from raylab.opt.code import parse, parse_intent
 from raylab.opt.criteria import CRITERIA
+from tests.annotation.chats import coded, graded
+from tests.fuzzing import try_all
 from tests.memory import memory
 
 SIZE = LONGEST_REPLY - 1000
@@ -156,3 +159,44 @@ def test_score_in_prose_is_a_whole_number(text: str, score: int | None) -> None:
             CODES.read_report(text)
     else:
         assert CODES.read_report(text).score == score
+
+
+GENUINE = (
+    coded("Evo/Lrn", "a population"),
+    graded("PASS", 92),
+    "verdict: WEAK_PASS\nscore: 75/100\nissues: format, composition",
+    "Final OPT-Code: `OPT=Lrn{Evo,Sym}+[Ctl→Swm]; Rep=param; Obj=loss`\n",
+    "```yaml\nopt: Lrn\nfields:\n  Rep: a\n```\n> quoted\n<think>no</think>",
+    "INTENT-OPT=Sch/Evo\nINTENT-GOAL=fast, safe\nINTENT-RISKS=a, b",
+    "<description id=0a1b2c3d>OPT=Lrn</description id=0a1b2c3d> swarm",
+)
+PIECES = (
+    *('"', "{", "}", "[", "]", "(", ")", "<", ">", ":", ";", ",", "=", "/", "+", "|", "\\", "#"),
+    *(" ", "\n", "\t", "\r", "\0", "\ud800", "\u200b", "\uff1d", "-", "_", ".", "*", "`", "'", "9"),
+    *("OPT=", "Lrn", "Evo{", "[Ctl→", "}+", "Rep=a;", "verdict", "score", "/100", "PASS", "opt:"),
+    *("<think>", "</think>", "<x id=0a1b2c3d>", "</x id=0a1b2c3d>", '{"opt":', '"}', "```\n"),
+    *("- ", "&a ", "*a ", "? ", "> ", "1. ", "issues:", '"""', "1e9", "INTENT-GOAL=", "-1", "null"),
+)
+
+
+def mutant(draw: random.Random) -> str:
+    """A genuine reply, cut and with pieces put in, some of them a great many times."""
+    text = draw.choice(GENUINE)
+    for _ in range(draw.randint(1, 5)):
+        place = draw.randint(0, len(text))
+        piece = "".join(draw.choices(PIECES, k=draw.randint(1, 3)))
+        count = draw.choice((1, 1, 2, 20, 300, 20_000))
+        text = text[:place] + piece * count + text[place + draw.choice((0, 0, 1, 9)) :]
+    return text[:SIZE]
+
+
+def drawn_reader(draw: random.Random) -> tuple[str, str]:
+    return draw.choice(list(READERS)), mutant(draw)
+
+
+def test_mutants_are_read_or_refused() -> None:
+    def read(given: tuple[str, str]) -> None:
+        name, text = given
+        is_read_or_refused(READERS[name], text)
+
+    try_all(drawn_reader, read, RaylabError)

@@ -2,17 +2,27 @@
 
 import gzip
 import json
+import random
 import zlib
 
 import pytest
 from aiohttp import web
 
-from raylab.errors import CallError, EndpointError
+from raylab.errors import CallError, EndpointError, RaylabError
 from raylab.llm.client import Client
 from raylab.llm.connection import REFUSED_CALLS
 from raylab.llm.transport import LARGEST_ANSWER, LARGEST_ERROR
-from raylab.llm.wire import AttemptOutcome, Failure, read_completion, server_words
-from tests.llm.scripted_server import Answer, Call, ScriptedServer, completion, in_turn
+from raylab.llm.wire import (
+    AttemptOutcome,
+    Completion,
+    Failure,
+    read_completion,
+    read_status,
+    retry_after,
+    server_words,
+)
+from tests.fuzzing import try_altered
+from tests.llm.scripted_server import Answer, Call, ScriptedServer, completion, failure, in_turn
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config, error_of, says
 from tests.memory import MIB, memory
 
@@ -143,3 +153,51 @@ async def test_deep_answers_are_tried_again_and_end_the_call() -> None:
         async with Client(config(server.base_url), Notebook(), timing=Clock().timing) as client:
             assert (await ask(client)).text == "x"
             assert "HTTP 400" in str(await error_of(ask(client, "other")))
+
+
+# Altered answers
+
+
+def sample() -> bytes:
+    call = Call({"model": "m", "messages": []}, "0" * 64, 1)
+    return completion(call, "here").body
+
+
+def test_altered_answers_are_completions_or_failures() -> None:
+    errors = [failure(429, "slow", retry_after=7).body, b'{"detail": [{"loc": ["body", 1]}]}']
+
+    def read(content: bytes) -> None:
+        assert isinstance(read_completion(content), Completion | Failure)
+        draw = random.Random(content)
+        headers = {draw.choice(RETRY_HEADERS): content[:40].decode("latin-1")}
+        status = draw.choice((0, 99, 204, 302, 400, 401, 404, 429, 500, 599, 999))
+        result = read_status(status, headers, content, 1e9, draw.random() < 0.5)
+        assert len(result.message) < 1000
+
+    try_altered([sample(), *errors], read, RaylabError)
+
+
+RETRY_HEADERS = ("retry-after", "retry-after-ms", "x-ms-retry-after-ms")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("Fri, 31 Dec 9999 23:59:59 -2359", "Mon, 01 Jan 0001 00:00:00 +2359", "Mon, 01 Jan 0001"),
+        *(
+            "9" * 400,
+            "1e308",
+            "-1e308",
+            "0 0",
+            "Mon, 32 Jan 2026 99:99:99 GMT",
+            "\u0661",
+            "\0",
+            ",",
+        ),
+        *("Mon, 01 Jan 2026 00:00:00 +99999999", "1 Jan 99999999 1:1", "Jan", "(", '"', "1:" * 999),
+    ],
+)
+@pytest.mark.parametrize("name", RETRY_HEADERS)
+def test_any_pause_is_read_or_passed_over(name: str, value: str) -> None:
+    pause = retry_after({name: value}, 1e9)
+    assert pause is None or 0 <= pause < float("inf")
