@@ -208,6 +208,10 @@ class Worker:
         """Sends no further call; those in flight are finished and archived."""
         self._client.stop()
 
+    async def close(self) -> None:
+        """Closes the connections; no case may be under way."""
+        await self._client.close()
+
     async def _end(self, generation: str, case: Case) -> Status | OpenCases | RaylabError:
         """Returns the status of an ended case, or why it stays open, or what stops the run."""
         try:

@@ -17,6 +17,7 @@ from raylab.errors import OptCodeError
 from raylab.opt.notation.grammar import (
     FIELDS,
     LONG_NAMES,
+    SHOWN,
     VALUE,
     Ensemble,
     Expression,
@@ -97,9 +98,10 @@ class OptCode:
     def __post_init__(self) -> None:
         for key, value in self.fields.items():
             if not KEY.fullmatch(key) or not VALUE.fullmatch(value) or means_other(key):
+                shown = printable(f"{key}={value}"[:SHOWN])
                 raise OptCodeError(
-                    f"field {printable(f'{key}={value}')!r} cannot be written: a key has letters, "
-                    f"digits, - and _ and is no other form of {', '.join(FIELDS)}; a value has "
+                    f"field {shown!r} cannot be written: a key has letters, digits, - and _ and is "
+                    f"no other form of {', '.join(FIELDS)}; a value has "
                     "letters, digits and + - _ . , of which a letter or digit comes first and "
                     "neither . nor , last"
                 )
@@ -242,10 +244,14 @@ def _irregularities(line: Line) -> Iterable[tuple[Repair, int, str]]:
     seen: list[str] = []
     for key, _, column in line.fields:
         if key not in FIELDS:
-            expected = f"expected one of {', '.join(FIELDS)}, found {key!r}"
+            expected = f"expected one of {', '.join(FIELDS)}, found {key[:SHOWN]!r}"
             yield Repair.UNKNOWN_FIELD, column, expected
         elif key in seen:
-            yield Repair.REPEATED_FIELD, column, f"expected each key once, found {key!r} again"
+            yield (
+                Repair.REPEATED_FIELD,
+                column,
+                f"expected each key once, found {key[:SHOWN]!r} again",
+            )
         seen.append(key)
     known = [key for key in dict.fromkeys(seen) if key in FIELDS]
     if not any([key for key in order if key in known] == known for order in ORDERS):
@@ -282,10 +288,14 @@ class OptIntent:
     def __post_init__(self) -> None:
         for text in (self.goal, self.context, *self.constraints, *self.risks):
             if re.search("[;\n\r]", text):
-                raise OptCodeError(f"intent {printable(text)!r}: should have no ; and line breaks")
+                raise OptCodeError(
+                    f"intent {printable(text[:SHOWN])!r}: should have no ; and line breaks"
+                )
         for text in (*self.constraints, *self.risks):
             if "," in text:
-                raise OptCodeError(f"intent {printable(text)!r}: should be two, or have no comma")
+                raise OptCodeError(
+                    f"intent {printable(text[:SHOWN])!r}: should be two, or have no comma"
+                )
 
     @property
     def code(self) -> OptCode:

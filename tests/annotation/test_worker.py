@@ -1,16 +1,21 @@
 """The worker of an annotation, with its archive in memory."""
 
 import asyncio
+import hashlib
 import json
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from raylab.annotation.calls import CallCache, GroupedWriter
+from raylab.annotation.calls import CallCache, GroupedWriter, LocalCalls
 from raylab.annotation.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.worker import (
+    OpenCases,
+    Tally,
     Worker,
     case_row,
     chunks_of,
@@ -23,10 +28,14 @@ from raylab.archive.store import Archive
 from raylab.config.annotation import CasesConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import ArchiveError, BudgetError, DataError
+from raylab.config.llm import Limits
+from raylab.errors import ArchiveError, BudgetError, DataError, DeadlineError
 from raylab.llm.client import CallEvent
+from raylab.llm.connection import Timing
+from raylab.report.annotation_progress import AnnotationProgress
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import call_row
+from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, failure
 
 
 class MemoryArchive:
@@ -170,3 +179,107 @@ def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> 
         cases.write_text(cases.read_text().replace("system 1", "system one"))
         with pytest.raises(DataError, match="c1 has another description than run run classified"):
             list(open_cases(given, CODEBOOK, "run", archive))
+
+
+class FastTiming:
+    """Time that passes only in pauses."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        await asyncio.sleep(0)
+
+    @property
+    def timing(self) -> Timing:
+        return Timing(lambda: self.time, lambda: self.time, self.sleep, lambda: 0.5)
+
+
+def annotated(archive: Archive, base_url: str, tmp_path: Path, **limits: float) -> Tally:
+    """Annotates a hundred cases in one process, as the owner of the run."""
+    given = config(tmp_path)
+    endpoint = given.llm.endpoints["default"].model_copy(
+        update={"base_url": base_url, "limits": Limits.model_validate(limits)}
+    )
+    llm = given.llm.model_copy(update={"endpoints": {"default": endpoint}})
+    mark = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
+    chunk = [("published", Case(f"c{n}", f"System {n}. {mark}")) for n in range(100)]
+
+    class Client(LocalCalls):
+        async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+            archive.run("run").add_cases(rows)
+
+    async def run(owner: str) -> Tally:
+        client = Client(archive, "run", owner)
+        worker = Worker(
+            given.model_copy(update={"llm": llm}),
+            CODEBOOK,
+            "run",
+            client,
+            ListMeter(),
+            timing=FastTiming().timing,
+        )
+        try:
+            return await worker.annotate(chunk)
+        finally:
+            await worker.close()
+
+    with archive.run("run").own() as owner:
+        return asyncio.run(run(owner.token))
+
+
+def test_a_server_that_refuses_every_other_attempt_fails_no_case(tmp_path: Path) -> None:
+    model = Model()
+
+    def half(call: Call) -> Answer:
+        # Drawn anew for each attempt: now and then a call is refused many times in a row.
+        drawn = hashlib.sha256(f"{call.hash}:{call.attempt}".encode()).digest()[0]
+        return failure(429, "overloaded") if drawn % 2 else model(call)
+
+    async def serve(ready: "Future[str]", over: threading.Event) -> None:
+        async with ScriptedServer(half) as server:
+            ready.set_result(server.base_url)
+            await asyncio.to_thread(over.wait)
+            assert max(call.attempt for call in server.calls) > 7
+
+    ready: Future[str] = Future()
+    over = threading.Event()
+    with Archive.open(tmp_path / "archive.db") as archive, ThreadPoolExecutor(1) as pool:
+        archive.start_run("run", {}, {})
+        served = pool.submit(lambda: asyncio.run(serve(ready, over)))
+        try:
+            tally = annotated(archive, ready.result(), tmp_path)
+        finally:
+            over.set()
+        served.result()
+        assert tally.open_cases is None and tally.halt is None
+        assert archive.run("run").counts() == {"accepted": 100}
+        assert archive.run("run").cost().uncertain == 0
+
+
+def test_cases_without_an_answer_stay_open_and_are_counted_with_the_first_reason() -> None:
+    tally = Tally()
+    tally.add(Tally(open_cases=OpenCases(1, "c1: HTTP 429")))
+    tally.add(Tally(open_cases=OpenCases(2, "c2: HTTP 503")))
+    assert str(tally.open_cases) == "3 cases are open, first c1: HTTP 429"
+    progress = AnnotationProgress(5)
+    progress.tally.add(tally)
+    assert "3 left open" in str(progress.figures())
+
+
+def test_a_call_without_an_answer_by_its_deadline_leaves_its_case_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends(monkeypatch, good=None, late=DeadlineError("no answer in 9 attempts"))
+    archive, meter = MemoryArchive(), ListMeter()
+
+    async def run() -> Tally:
+        worker = Worker(config(tmp_path), CODEBOOK, "run", archive, meter)
+        return await worker.annotate(
+            [("published", Case(name, f"about {name}")) for name in ("good", "late")]
+        )
+
+    tally = asyncio.run(run())
+    assert tally.open_cases == OpenCases(1, "late: no answer in 9 attempts")
+    assert tally.halt is None and [row.case for row in archive.cases] == ["good"]

@@ -239,5 +239,5 @@ def test_corrupt_latest_checkpoint_is_told_on_resume(finished: TrainConfig, tmp_
         path.write_bytes(path.read_bytes()[:1000])
     cluster = ClusterConfig(cpus_per_worker=1)
     settings = {"storage": str(tmp_path), "name": "run", "resume": True, "cluster": cluster}
-    with pytest.raises(CheckpointError, match=r"epoch-0006/checkpoint.ckpt cannot be read"):
+    with pytest.raises(CheckpointError, match=r"epoch-0006/checkpoint.ckpt: broken"):
         run(finished.model_copy(update=settings))

@@ -271,7 +271,7 @@ def _reason(error: UnexpectedInput, length: int) -> tuple[int, str]:
     if isinstance(error, UnexpectedToken):
         token = cast(Token, error.token)
         at_end = token.type == "$END"
-        found = "the end" if at_end else f"'{printable(str(token))}'"
+        found = "the end" if at_end else f"'{printable(str(token)[:SHOWN])}'"
         return (length + 1 if at_end else token.column or 1), f"expected {expected}, found {found}"
     found = printable(str(cast(UnexpectedCharacters, error).char))
     return error.column, f"expected {expected}, found '{found}'"
