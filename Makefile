@@ -10,20 +10,20 @@ STAMP := $(VENV)/installed
 
 venv: $(STAMP)
 
-# Only files whose hashes are in locks/, each lock from one index, built by none but locked tools.
+# Only files whose hashes are in deploy/locks/, each lock from one index, built by none but locked tools.
 LOCKED := $(BIN)/pip install --require-hashes --no-deps --no-build-isolation
 
-$(STAMP): pyproject.toml $(wildcard locks/*.txt)
+$(STAMP): pyproject.toml $(wildcard deploy/locks/*.txt)
 	$(PYTHON) -m venv --clear $(VENV)
-	$(LOCKED) -r locks/build.txt
-	$(LOCKED) -r locks/run.txt -r locks/dev.txt
-	$(LOCKED) -r locks/$(ACCELERATOR).txt
+	$(LOCKED) -r deploy/locks/build.txt
+	$(LOCKED) -r deploy/locks/run.txt -r deploy/locks/dev.txt
+	$(LOCKED) -r deploy/locks/$(ACCELERATOR).txt
 	$(BIN)/pip install --no-deps --no-build-isolation -e .
 	touch $@
 
-# Writes locks/ from constraints.txt.
+# Writes deploy/locks/ from constraints.txt.
 lock: venv
-	PATH="$(CURDIR)/$(BIN):$$PATH" locks/update
+	PATH="$(CURDIR)/$(BIN):$$PATH" deploy/locks/update
 
 demo: venv
 	$(BIN)/python jobs/annotate.py name=demo-annotation cases.every=4 cases.take=12 resume=true

@@ -31,6 +31,8 @@ ZSTANDARD = 93
 LOCAL_HEADER = struct.Struct("<4s22xHH")
 """The header of a zip member: its signature and the lengths of its name and extra field."""
 SIGNATURE = b"PK\3\4"
+LONGEST_REASON = 200
+"""Most characters of a library's error, which may quote the input."""
 
 BROKEN = (
     EOFError,
@@ -61,7 +63,7 @@ def _named_errors(where: str) -> Generator[None]:
         raise
     except (*BROKEN, OSError) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise DataError(f"{where}: broken: {reason}") from error
+        raise DataError(f"{where}: broken: {reason[:LONGEST_REASON]}") from error
 
 
 class _Source(io.RawIOBase):

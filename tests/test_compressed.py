@@ -144,3 +144,14 @@ def test_altered_zips_are_read_or_refused(method: int) -> None:
                 read_member(archive, member, f"x.zip:{member.filename}", MIB)
 
     try_altered([zip_of(method, TEXT).getvalue()], read, DataError)
+
+
+def test_a_reason_does_not_quote_the_input_at_length() -> None:
+    file = member_zip(zipfile.ZIP_STORED, b"", b"x" * 60_000).getvalue()
+    other = file.replace(b"x", b"y", 60_000)
+    with (
+        opened_zip(io.BytesIO(other), "x.zip") as archive,
+        pytest.raises(DataError, match="File name in directory") as error,
+    ):
+        read_member(archive, archive.infolist()[0], "x.zip:x", MIB)
+    assert len(str(error.value)) < 300

@@ -60,7 +60,7 @@ def test_every_direct_dependency_is_pinned() -> None:
 LOCK = re.compile(
     r"([a-z0-9-]+)==([\w.]+)(?:\+cpu)?( ; .+?)?( \\\n +--hash=sha256:[0-9a-f]{64})+\n"
 )
-LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "locks").glob("*.txt"))}
+LOCKS = {path.stem: path.read_text() for path in sorted((ROOT / "deploy" / "locks").glob("*.txt"))}
 
 
 def locked(lock: str) -> dict[str, str]:
@@ -107,8 +107,8 @@ def test_make_installs_by_hash_from_one_index() -> None:
     others = re.findall(r"^\t.*pip install (.+)$", makefile, re.M)
     assert others == ["--no-deps --no-build-isolation -e ."]
     assert re.findall(r"^\t\$\(LOCKED\) (.+)$", makefile, re.M) == [
-        "-r locks/build.txt",
-        "-r locks/run.txt -r locks/dev.txt",
-        "-r locks/$(ACCELERATOR).txt",
+        "-r deploy/locks/build.txt",
+        "-r deploy/locks/run.txt -r deploy/locks/dev.txt",
+        "-r deploy/locks/$(ACCELERATOR).txt",
     ]
     assert "extra-index" not in makefile and "find-links" not in makefile

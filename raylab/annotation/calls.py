@@ -246,6 +246,7 @@ def client_of_run(
     owner: str,
     embedded: Embedded | None = None,
     timing: Timing | None = None,
+    limiter: RateLimiter | None = None,
 ) -> Client:
     """Returns a client of this process alone, which shares limits and budget with nobody.
 
@@ -256,14 +257,16 @@ def client_of_run(
         owner: Token of the run's ownership by this process.
         embedded: Server of the embedded model, if the run uses it.
         timing: Clocks; None takes the system's.
+        limiter: That of an earlier client of the run, so that its last minute counts.
 
     Raises:
         ConfigError: A key is not in the environment, or the embedded model is not served.
         ArchiveError: The archive fails, or has no such run.
     """
-    limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
-    clock = (timing or Timing()).clock
-    limiter = RateLimiter(limits, llm.budget, spent_by(archive.run(run)), clock)
+    if limiter is None:
+        limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
+        limiter = RateLimiter(limits, llm.budget, clock=(timing or Timing()).clock)
+    limiter.resume(spent_by(archive.run(run)))
     journal = ArchiveJournal(archive, run, owner)
     return Client(llm, journal, LocalRateLimiter(limiter), embedded, timing=timing)
 

@@ -219,6 +219,7 @@ class Client:
     ) -> Reply | tuple[Failure, float] | None:
         """Makes one attempt; returns None if an equal call is in flight elsewhere."""
         permit = await self._admit(connection, call.most)
+        asked = self._timing.now()
         try:
             claim = await self._journal.claim(
                 call.key, call.request, call.description_hash, call.most
@@ -232,9 +233,12 @@ class Client:
         try:
             connection.check()
         except LlmError:
-            await self._journal.end(claim, paid=False)
-            await self._cancel(permit)
+            await self._give_up(claim, permit)
             raise
+        if self._timing.now() - asked > CLAIM_MARGIN / 2:
+            # The process was suspended: by now others may have the call, or the run.
+            await self._give_up(claim, permit)
+            return None
         try:
             return await self._send(connection, call, claim, permit)
         except asyncio.CancelledError:
@@ -243,6 +247,11 @@ class Client:
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
             raise
+
+    async def _give_up(self, claim: Claim, permit: Permit | None) -> None:
+        """Ends a claim that was not sent."""
+        await self._journal.end(claim, paid=False)
+        await self._cancel(permit)
 
     async def _send(
         self, connection: Connection, call: "_Call", claim: Claim, permit: Permit | None

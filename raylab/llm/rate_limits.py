@@ -293,6 +293,16 @@ class RateLimiter:
         if reservation is not None:
             reservation.limits.give_back(self._clock(), reservation.call, reservation.use)
 
+    def resume(self, spent: Spend) -> None:
+        """Goes on with another spending, after a pause in which others may have sent calls.
+
+        The use of the last minute stays counted. No call may be in flight.
+        """
+        self._reserved.clear()
+        self._lost.clear()
+        self._tokens_in_flight, self._money_in_flight = 0, 0.0
+        self._spent = spent
+
     def penalise(self, endpoint: str, seconds: float) -> None:
         """Grants no permit for the endpoint for this many seconds."""
         limits = self._endpoints[endpoint]

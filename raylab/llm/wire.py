@@ -190,13 +190,16 @@ def read_completion(content: bytes) -> Completion | Failure:
 
 
 def _read_usage(usage: Any) -> tuple[int, int, str]:
-    """Returns the tokens of request and reply, 0 where not said, and why they cannot be true."""
+    """Returns the tokens of request and reply, 0 unless both are said, and what is wrong."""
     if usage is None:
         return 0, 0, ""
-    said = cast(dict[str, Any], usage) if isinstance(usage, dict) else {"": usage}
-    counts = [said.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
-    if isinstance(usage, dict) and all(map(_is_count, counts)):
-        return int(counts[0]), int(counts[1]), ""
+    if isinstance(usage, dict):
+        said = cast(dict[str, Any], usage)
+        prompt, reply = said.get("prompt_tokens"), said.get("completion_tokens")
+        if prompt is None or reply is None:
+            return 0, 0, ""
+        if _is_count(prompt) and _is_count(reply):
+            return int(prompt), int(reply), ""
     shown = msgspec.json.encode(usage).decode()[:SHOWN]
     return 0, 0, f"usage {shown} holds no numbers of tokens"
 

@@ -21,7 +21,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from raylab.annotation.archived import current_label, read_decision
 from raylab.annotation.human.open_cases import Opened, Typed, UndecidedError
-from raylab.annotation.human.reviews import Reviews
+from raylab.annotation.human.reviews import LISTED, Reviews
 from raylab.errors import ArchiveError, DataError, LeaseError
 from raylab.review.access import Access, Guard
 from raylab.review.pages import STATIC, link, read_static, render
@@ -353,13 +353,14 @@ def _sent(reviews: Reviews, reviewer: str, done: int = 0, few: bool = False) -> 
         reviews: The run's open cases.
         reviewer: Whose decisions to show.
         done: Sequence of the case that was decided last; 0 for none.
-        few: Show only a few of those that wait.
+        few: Show only a few of those that wait, and of those that came back.
     """
-    waiting = reviews.sent_by(reviewer)
+    waiting, refused = reviews.sent_by(reviewer), reviews.refused(reviewer)
+    most = FEW if few else LISTED
     return {
-        "waiting": waiting[:FEW] if few else waiting,
-        "total_waiting": len(waiting),
-        "refused": reviews.refused(reviewer),
+        "waiting": waiting[:most],
+        "refused": refused[-most:],
+        "more": max(len(waiting) - most, 0) + max(len(refused) - most, 0),
         "settled": _settled(reviews, reviewer, done) if done else None,
         "poll": link("/sent", done=done, few=int(few)),
     }

@@ -49,17 +49,17 @@ def installs() -> list[str]:
 
 def test_cpu_and_cuda_are_one_build_argument_apart() -> None:
     assert ARGUMENTS["ACCELERATOR"] == "cpu"
-    assert '--require-hashes -r "locks/${ACCELERATOR}.txt"' in installs()
-    assert all((ROOT / f"locks/{build}.txt").is_file() for build in ("cpu", "cuda"))
+    assert '--require-hashes -r "deploy/locks/${ACCELERATOR}.txt"' in installs()
+    assert all((ROOT / f"deploy/locks/{build}.txt").is_file() for build in ("cpu", "cuda"))
 
 
 def test_every_dependency_is_installed_by_its_hash_from_one_index() -> None:
     *locked, own = installs()
     assert own == "--editable ."
     assert [line.removeprefix("--require-hashes -r ") for line in locked] == [
-        "locks/build.txt",
-        "locks/run.txt",
-        '"locks/${ACCELERATOR}.txt"',
+        "deploy/locks/build.txt",
+        "deploy/locks/run.txt",
+        '"deploy/locks/${ACCELERATOR}.txt"',
     ]
     assert "extra-index" not in TEXT.lower() and "find-links" not in TEXT
 

@@ -13,7 +13,7 @@ def test_nodes_install_what_is_locked_by_its_hash() -> None:
     environment = RuntimeEnv(**yaml.safe_load((DEPLOY / "runtime-env.yaml").read_text()))
     pip = environment.pip_config()
     names = [package.removeprefix(f"-r {WORKING_DIRECTORY}/") for package in pip["packages"]]
-    assert names == ["locks/run.txt", "locks/cuda.txt"]
+    assert names == ["deploy/locks/run.txt", "deploy/locks/cuda.txt"]
     assert all((ROOT / name).is_file() for name in names)
     options = ["--require-hashes", "--no-deps", "--no-build-isolation"]
     assert pip["pip_install_options"] == options

@@ -15,7 +15,7 @@ LOOKS_SECRET = re.compile(
     | \bAKIA[A-Z0-9]{16}\b
     | BEGIN\ [A-Z ]*PRIVATE\ KEY
     | ://[^/\s:@]+:[^/\s:@]+@                        # user:password@host
-    | \b[0-9a-f]{32,}\b                              # tokens as Ray and openssl make them
+    | (?<!sha256:)\b[0-9a-f]{32,}\b                  # tokens as Ray and openssl make them
     """,
     re.VERBOSE,
 )

@@ -610,6 +610,29 @@ async def test_when_the_journal_fails_no_further_call_is_sent() -> None:
 
 
 @awaited
+async def test_claim_that_came_before_a_long_suspension_is_asked_for_again() -> None:
+    clock = Clock()
+
+    class Suspended(Notebook):
+        asked = 0
+
+        async def claim(
+            self, key: str, request: ChatRequest, description_hash: str, most: Reservation
+        ) -> Claim | Reply | None:
+            claim = await super().claim(key, request, description_hash, most)
+            self.asked += 1
+            if self.asked == 1:
+                clock.time += 3600
+            return claim
+
+    async with ScriptedServer(says("x")) as server:
+        llm = config(server.base_url)
+        async with Client(llm, journal := Suspended(), timing=clock.timing) as client:
+            await ask(client)
+    assert (journal.asked, len(server.calls), journal.claimed) == (2, 1, {})
+
+
+@awaited
 async def test_equal_calls_in_flight_are_sent_once() -> None:
     async with ScriptedServer(says("x"), latency=0.05) as server:
         async with Client(config(server.base_url), journal := Notebook()) as client:
@@ -765,10 +788,11 @@ async def test_gate_is_asked_before_each_attempt_and_told_after_it(limit: dict[s
     assert limiter.penalties == [("main", 9)]
 
 
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 5}, {"completion_tokens": 5}])
 @awaited
-async def test_reply_without_usage_is_settled_as_reserved() -> None:
+async def test_reply_without_whole_usage_is_settled_as_reserved(usage: dict[str, int]) -> None:
     limiter = CountingLimiter()
-    async with ScriptedServer(says("x", usage=None)) as server:
+    async with ScriptedServer(says("x", usage=usage)) as server:
         llm = config(server.base_url, requests_per_minute=5)
         async with Client(llm, Notebook(), limiter) as client:
             await ask(client)

@@ -81,6 +81,20 @@ def test_next_passes_over_cases_that_others_are_at(office: Office) -> None:
     assert bo.get("/next?kind=one-acceptable").headers["location"] == "/?kind=one-acceptable"
 
 
+def test_a_case_that_is_settled_in_the_meantime_is_not_handed_out(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reviews = office.reviews()
+    ada, before = office.browser("Ada", reviews), reviews.queue()
+    for case in (1, 4):
+        ada.post(f"/cases/{case}/decide", **FILLED)
+    monkeypatch.setattr(reviews, "queue", lambda: before)
+    for _ in range(2):  # While they wait, and when they are settled.
+        assert reviews.take_next("Bo") == 3
+        assert reviews.take_next("Bo", "one-acceptable") is None
+        office.judge()
+
+
 # A case
 
 
@@ -344,7 +358,7 @@ def test_few_of_many_decisions_are_shown_beside_a_case(office: Office) -> None:
         browser.post(f"/cases/{case}/decide", choice="own", code="Evo", justification="so")
     browser.get("/cases/5")
     assert browser.page.within["sent"].count("waits for the evaluator") == 3
-    assert "1 more wait for the evaluator" in browser.page.text
+    assert "1 more wait for the evaluator or came back" in browser.page.text
     browser.get("/decided")
     assert browser.page.within["sent"].count("waits for the evaluator") == 4
 

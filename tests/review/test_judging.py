@@ -13,6 +13,7 @@ from raylab.annotation.human.judge import Judge
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ArchiveError
+from raylab.llm.rate_limits import Permit, RateLimiter
 from tests.annotation.outcomes import CODEBOOK
 from tests.review.evaluators import HeldEvaluator, held_evaluator, wait_until
 from tests.review.office import Office
@@ -235,3 +236,44 @@ def test_a_judge_outlives_a_mistake_of_its_own(
     assert "ZeroDivisionError" in reviews.judge.obstacle and "the judge failed" in caplog.text
     reviews.judge.look()
     assert settled(office)()
+
+
+def test_decisions_of_one_page_share_budget_and_limits(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = office.archive.run("systems")
+    spent = run.cost()
+    tokens = spent.prompt_tokens + spent.completion_tokens
+    budget = office.config.llm.budget.model_copy(update={"tokens": tokens + 5000})
+    limited = office.config.llm.endpoints["default"].limits.model_copy(
+        update={"requests_per_minute": 1}
+    )
+    endpoint = office.config.llm.endpoints["default"].model_copy(update={"limits": limited})
+    llm = office.config.llm.model_copy(
+        update={"budget": budget, "endpoints": {"default": endpoint}}
+    )
+    reviews = office.reviews(office.config.model_copy(update={"llm": llm}))
+    browser = office.browser("Ada", reviews)
+    browser.post("/cases/1/decide", **FILLED)
+    reviews.judge.look()
+    assert [row.case for row in run.decisions()] == ["pool"]
+    # The minute's one call has been made: the next decision waits for the next minute.
+    filled = {"choice": "own", "code": "Ctl", "justification": "so"}
+    browser.post("/cases/2/decide", **filled)
+    granted: list[bool] = []
+    reserve = RateLimiter.reserve
+
+    def noted(limiter: RateLimiter, endpoint: str, tokens: int, cost: float) -> Permit:
+        permit = reserve(limiter, endpoint, tokens, cost)
+        granted.append(permit.granted)
+        return permit
+
+    with monkeypatch.context() as patch, reviews.judge.at_work():
+        patch.setattr(RateLimiter, "reserve", noted)
+        reviews.judge.wake()
+        wait_until(lambda: granted)
+    assert granted == [False] and len(run.pending().all()) == 1
+    used_up = llm.model_copy(update={"budget": budget.model_copy(update={"tokens": tokens + 1})})
+    office.judge(office.config.model_copy(update={"llm": used_up}))
+    (waits,) = run.pending().all()
+    assert "the budget is used up" in waits.problem

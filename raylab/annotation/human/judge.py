@@ -22,6 +22,7 @@ from raylab.errors import ArchiveError, OwnerError, RaylabError, StoppedError
 from raylab.llm.chat import Chat
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded
+from raylab.llm.rate_limits import RateLimiter
 
 DEADLINE_SECONDS = 10.0
 """Time for a call with all its attempts; a decision that waits tells why, and is due again."""
@@ -40,7 +41,7 @@ LOGGER = logging.getLogger(__name__)
 class Judge:
     """The judge of a run: one for each process that accepts decisions.
 
-    All its calls share one client. It belongs to no thread until `at_work` gives it one.
+    All its calls share one limiter. It belongs to no thread until `at_work` gives it one.
 
     Args:
         run: Name of the run.
@@ -73,6 +74,8 @@ class Judge:
         self._lease = lease
         self._now = now
         self._embedded = embedded
+        limits = {name: endpoint.limits for name, endpoint in self._llm.endpoints.items()}
+        self._limiter = RateLimiter(limits, self._llm.budget)
         self._ending = False
         self._woken = threading.Event()
         self._lock = threading.Lock()
@@ -203,7 +206,14 @@ class Judge:
     def _client(self, owner: str) -> Client:
         # One for each time that decisions are due: a client that gave an endpoint up does not ask
         # it again.
-        return client_of_run(self._llm, self._archive, self._run.name, owner, self._embedded)
+        return client_of_run(
+            self._llm,
+            self._archive,
+            self._run.name,
+            owner,
+            self._embedded,
+            limiter=self._limiter,
+        )
 
 
 def _running(tasks: Iterable[asyncio.Task[None]]) -> set[asyncio.Task[None]]:

@@ -30,6 +30,8 @@ from raylab.errors import DataError
 from raylab.files import Place
 
 logger = logging.getLogger(__name__)
+LONGEST_NAME = 200
+"""Most characters of a member's path that an error shows."""
 
 
 class _ReArcPair(msgspec.Struct):
@@ -91,7 +93,8 @@ def _zip_documents(archive: zipfile.ZipFile, place: Place) -> Iterator[Document]
     ]
     in_tasks = [(name, info) for name, info in members if name.parent.name == "tasks"]
     for name, info in in_tasks or members:
-        file = f"{place}:{name}"
+        # A name in a zip may have 65,535 characters.
+        file = f"{place}:{str(name)[:LONGEST_NAME]}"
         yield Document(name.stem, file, partial(read_member, archive, info, file, TASKS_BYTES))
 
 

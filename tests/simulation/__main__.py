@@ -1,0 +1,57 @@
+"""Runs schedules of the simulation, or replays one with its trace.
+
+python -m tests.simulation --schedules 10000 --jobs 2
+python -m tests.simulation --seed 17
+"""
+
+import argparse
+import sys
+import time
+
+from tests.simulation.simulator import failures_of, simulator
+
+SHOWN = 20
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--schedules", type=int, default=1000)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seed", type=int, help="replay this schedule and print what happens")
+    given = parser.parse_args()
+    return _replay(given.seed) if given.seed is not None else _run(given)
+
+
+def say(line: object) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _replay(seed: int) -> int:
+    with simulator() as one:
+        ended = one.run(seed)
+    for at, process, event in ended.events:
+        say(f"{at:9.3f}  {process:14}  {event}")
+    say(ended.problem or "all invariants hold")
+    return int(ended.problem is not None)
+
+
+def _run(given: argparse.Namespace) -> int:
+    start, count = time.perf_counter(), 0
+    seeds = range(given.first_seed, given.first_seed + given.schedules)
+    for failure in failures_of(seeds, given.jobs):
+        count += 1
+        if count <= SHOWN:
+            say(failure)
+    seconds = time.perf_counter() - start
+    say(f"{len(seeds):,} schedules in {seconds:.0f} s: {count:,} failed")
+    return int(count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

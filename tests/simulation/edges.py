@@ -1,0 +1,138 @@
+"""The edges of raylab that the simulation replaces: network, disk, clocks and the list of cases."""
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from sqlalchemy import Connection, Engine
+
+from raylab.annotation import calls as calls_module
+from raylab.annotation import worker as worker_module
+from raylab.annotation.cases import Case
+from raylab.archive.attempts import CallOperation, CallResults, ClaimRow, RunCalls
+from raylab.archive.database import Database
+from raylab.archive.dialects import Options, SqliteDialect
+from raylab.archive.ownership import ProcessName
+from raylab.config.base import AS_PUBLISHED
+from raylab.llm import connection as connection_module
+from raylab.llm.chat import ChatRequest, Reply
+from raylab.llm.client import Client
+from tests.simulation.scheduler import PROCESS
+from tests.simulation.server import CALL, Call, Fate
+from tests.simulation.world import World
+
+FULL = 2
+"""Value of SQLite's `PRAGMA synchronous` with which a transaction is durable when it returns."""
+
+T = TypeVar("T")
+
+_engines: dict[str, Engine] = {}
+
+
+@contextmanager
+def simulated() -> Generator[None]:
+    """Replaces the edges; inside, raylab works in `World.current` only."""
+    logging.disable()
+    with ExitStack() as stack:
+        for target, name, stand_in in _replacements():
+            stack.enter_context(patch.object(target, name, stand_in))
+        yield
+    logging.disable(logging.NOTSET)
+    for engine in _engines.values():
+        engine.dispose()
+    _engines.clear()
+
+
+def _replacements() -> Iterator[tuple[Any, str, Any]]:
+    yield SqliteDialect, "create_engine", _engine_of(SqliteDialect.create_engine)
+    yield Database, "_once", _once
+    yield Database, "close", lambda database: None
+    yield connection_module, "_open_sdk", lambda *given: World.current.server
+    yield RunCalls, "write", _claims_of(RunCalls.write)
+    yield Client, "complete", _watched(Client.complete)
+    yield ProcessName, "current", lambda: World.current.process_name()
+    yield (
+        calls_module,
+        "secrets",
+        SimpleNamespace(token_hex=lambda _: World.current.draw_token()),
+    )
+    yield worker_module, "select_cases", _cases
+
+
+def _once(database: Database, work: Callable[[Connection], T], options: Options) -> T:
+    """Does what `Database._once` does, with the crashes of the world around it.
+
+    The connection stays open and reads begin no transaction, which is a third faster; nothing else
+    runs meanwhile.
+    """
+    results: list[T] = []
+    writes = options is database.dialect.writing
+
+    def whole() -> bool:
+        connection = World.current.connect(database._engine)
+        chosen = options if writes else {"begin": ""}
+        with connection.execution_options(**chosen).begin():
+            results.append(work(connection))
+        return writes and _is_durable(connection)
+
+    World.current.transact(writes, whole)
+    return results[0]
+
+
+def _is_durable(connection: Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
+
+
+def _engine_of(real: Any) -> Callable[..., Engine]:
+    """Returns `create_engine` that keeps one engine a file, because it compiles every statement."""
+
+    def create_engine(dialect: SqliteDialect, lock_seconds: float) -> Engine:
+        if dialect.place not in _engines:
+            _engines[dialect.place] = real(dialect, lock_seconds)
+        return _engines[dialect.place]
+
+    return create_engine
+
+
+def _claims_of(real: Any) -> Callable[..., Any]:
+    """Returns `RunCalls.write` that tells the world which claims were granted."""
+
+    def write(
+        calls: RunCalls, operations: Sequence[CallOperation], claimant: str = ""
+    ) -> CallResults:
+        results: CallResults = real(calls, operations, claimant)
+        claims = [one for one in operations if isinstance(one, ClaimRow) and not results.lost]
+        granted = [claim.key for claim in claims if claim.id not in results.refused]
+        World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)
+        return results
+
+    return write
+
+
+def _watched(real: Any) -> Callable[..., Any]:
+    """Returns `Client.complete` that tells the world what became of each call."""
+
+    async def complete(
+        client: Client, request: ChatRequest, description_hash: str, role: str
+    ) -> Reply:
+        call = Call(request.key, PROCESS.get().name.partition(".")[0])
+        CALL.set(call)
+        reply = await real(client, request, description_hash, role)
+        for attempt in call.attempts:
+            if attempt.fate in (Fate.ANSWERED, Fate.LOST):
+                attempt.fate = Fate.SETTLED
+        World.current.settled.add(request.key)
+        return reply
+
+    return complete
+
+
+def _cases(*_: Any) -> Iterator[tuple[str, Case]]:
+    plan = World.current.plans[PROCESS.get().name.partition(".")[0]]
+    for case in plan.cases:
+        yield AS_PUBLISHED, replace(case)

@@ -1,0 +1,286 @@
+"""An event loop with virtual time that runs simulated processes in a seeded order.
+
+Every callback belongs to a process: the one whose task scheduled it. Within a process callbacks run
+in the order in which they became ready, as in asyncio; the random source chooses which process runs
+next. When nothing is ready, time jumps to the next timer. A process that is killed runs no further
+line, not even of a `finally`.
+"""
+
+import asyncio
+import heapq
+import itertools
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST_STEPS = 50_000
+
+
+class Crashed(BaseException):
+    """The process that runs this is dead; raylab does not catch it."""
+
+
+class Stuck(Exception):
+    """The simulation cannot end: nothing is ready and no timer runs, or it runs without end."""
+
+
+class Process:
+    """A simulated process.
+
+    Attributes:
+        name: name in traces.
+        alive: False once it was killed.
+        frozen_until: virtual time until which none of its callbacks run.
+        watchers: called when it is killed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.frozen_until = 0.0
+        self.watchers: list[Callable[[], None]] = []
+        self.ready: deque[asyncio.Handle] = deque()
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+PROCESS: ContextVar[Process] = ContextVar("process")
+"""The process that runs now."""
+
+
+class Scheduler(asyncio.AbstractEventLoop):
+    """The event loop; see the module.
+
+    Args:
+        random: source of every choice.
+        stepped: called with a process before each of its callbacks; it may kill the process.
+
+    Attributes:
+        observer: the process of the simulation itself, which is never killed.
+        errors: errors that no task awaited.
+    """
+
+    def __init__(self, random: Random, stepped: Callable[[Process], None]) -> None:
+        self.observer = Process("observer")
+        self.errors: list[BaseException] = []
+        self._random = random
+        self._stepped = stepped
+        self._time = 0.0
+        self._steps = 0
+        self._numbers = itertools.count()
+        self._timers: list[tuple[float, int, asyncio.Handle]] = []
+        self._runnable: list[Process] = []
+        self._processes: list[Process] = [self.observer]
+        self._over = False
+
+    # What tasks and futures need of a loop.
+
+    def time(self) -> float:
+        return self._time
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self._over
+
+    def is_closed(self) -> bool:
+        return self._over
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+        **_: Any,
+    ) -> "asyncio.Task[T]":
+        process = PROCESS.get() if context is None else context[PROCESS]
+        task = asyncio.Task(coro, loop=self, name=name or "task", context=context)
+        process.tasks.append(task)
+        return task
+
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context or copy_context())
+        self._enqueue(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._time + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context or copy_context())
+        heapq.heappush(self._timers, (when, next(self._numbers), handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not self._over and not isinstance(error, Crashed):
+            self.errors.append(error or RuntimeError(context["message"]))
+
+    # The simulation.
+
+    def process(self, name: str) -> Process:
+        """Starts a process."""
+        process = Process(name)
+        self._processes.append(process)
+        return process
+
+    def spawn(self, process: Process, coro: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Starts a task in a process."""
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        return self.create_task(coro, context=context)
+
+    def call_in(self, process: Process, delay: float, callback: Callable[..., object]) -> None:
+        """Calls a function in a process after some seconds."""
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        self.call_later(delay, callback, context=context)
+
+    def kill(self, process: Process) -> None:
+        """Ends a process between two of its lines."""
+        if process.alive:
+            process.alive = False
+            process.ready.clear()
+            for watcher in process.watchers:
+                watcher()
+
+    def freeze(self, process: Process, seconds: float) -> None:
+        """Stops a process for some seconds, as a suspended laptop does."""
+        process.frozen_until = max(process.frozen_until, self._time + seconds)
+        waiting, process.ready = process.ready, deque()
+        for handle in waiting:
+            self._delay(handle, process)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Runs a coroutine in the observer until it ends.
+
+        Raises:
+            Stuck: It cannot end.
+        """
+        events._set_running_loop(self)
+        try:
+            task = self.spawn(self.observer, main)
+            while not task.done():
+                self._step()
+            return task.result()
+        finally:
+            self._end()
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise Stuck(f"no end after {MOST_STEPS:,} steps, at {self._time:.0f} s")
+        while not self._runnable:
+            self._advance()
+        number = 0
+        if len(self._runnable) > 1:
+            number = int(self._random.random() * len(self._runnable))
+        process = self._runnable[number]
+        if process.ready:
+            self._stepped(process)
+        if process.ready:
+            handle = process.ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+        if not process.ready:
+            self._runnable.remove(process)
+
+    def _advance(self) -> None:
+        """Lets time pass until the next timer."""
+        while self._timers:
+            when, _, handle = heapq.heappop(self._timers)
+            process = _process_of(handle)
+            if handle.cancelled() or not process.alive:
+                continue
+            self._time = max(self._time, when)
+            self._enqueue(handle)
+            return
+        raise Stuck(f"nothing is left to run at {self._time:.0f} s")
+
+    def _enqueue(self, handle: asyncio.Handle) -> None:
+        process = _process_of(handle)
+        if not process.alive or self._over:
+            return
+        if process.frozen_until > self._time:
+            self._delay(handle, process)
+            return
+        if not process.ready and process not in self._runnable:
+            self._runnable.append(process)
+        process.ready.append(handle)
+
+    def _delay(self, handle: asyncio.Handle, process: Process) -> None:
+        heapq.heappush(self._timers, (process.frozen_until, next(self._numbers), handle))
+
+    def _end(self) -> None:
+        """Closes what still waits; by now all processes are dead, so it has no effect."""
+        self._over = True
+        events._set_running_loop(None)
+        for process in self._processes:
+            process.alive = False
+        for process in self._processes:
+            for task in process.tasks:
+                if not task.done():
+                    _close(task)
+
+
+def _process_of(handle: asyncio.Handle) -> Process:
+    return handle._context[PROCESS]
+
+
+def _close(task: Any) -> None:
+    task._log_destroy_pending = False
+    try:
+        task.get_coro().close()
+    except BaseException:
+        # A `finally` that awaits, or whose effect is refused.
+        return
+
+
+@contextmanager
+def running_as(process: Process) -> Generator[None]:
+    """Runs a block as another process does that answers a call at once."""
+    token = PROCESS.set(process)
+    try:
+        yield
+    finally:
+        PROCESS.reset(token)

@@ -1,0 +1,250 @@
+"""One session of an annotation run: what `raylab.cluster.annotate` does, without Ray."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+from raylab.annotation.calls import spent_by
+from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
+from raylab.archive.attempts import CallOperation, CallResults
+from raylab.archive.ownership import RENEWAL_SECONDS, Ownership
+from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.store import Archive
+from raylab.config.jobs import AnnotateConfig
+from raylab.errors import DeadlineError, OwnerError, RaylabError
+from raylab.llm.client import CallEvent
+from raylab.llm.rate_limits import (
+    Permit,
+    RateLimiter,
+    limited_endpoints,
+    share_concurrency,
+)
+from tests.annotation.fruits import FRUITS
+from tests.simulation.actors import Actor, ActorDied, run_in
+from tests.simulation.scheduler import Process
+from tests.simulation.server import MAX_TOKENS, TIMEOUT
+from tests.simulation.world import RunPlan, World
+
+CHUNK = 2
+POLL_SECONDS = 10.0
+DEADLINE = 90.0
+
+
+@lru_cache
+def config_of(
+    budget: int | None, concurrency: int, requests_per_minute: int | None
+) -> AnnotateConfig:
+    """Returns the configuration of a run."""
+    limits = {
+        "concurrency": concurrency,
+        "requests_per_minute": requests_per_minute,
+        "timeout": TIMEOUT,
+        "deadline": DEADLINE,
+    }
+    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+    models = ("alpha", "beta", "gamma", "delta")
+    llm: dict[str, Any] = {
+        "endpoints": {"default": {"base_url": "http://server/v1", "limits": limits}},
+        "budget": {"tokens": budget},
+    }
+    for role, model in zip(roles, models, strict=True):
+        llm[role] = {"model": model, "max_tokens": MAX_TOKENS}
+    return AnnotateConfig.model_validate({"llm": llm, "storage": "/nowhere"})
+
+
+def share_of(config: AnnotateConfig, number: int, count: int) -> AnnotateConfig:
+    """Returns the configuration of one of the workers."""
+    return config.model_copy(update={"llm": share_concurrency(config.llm, number, count)})
+
+
+class Writer:
+    """The writer of the archive; see `raylab.cluster.annotators.ArchiveWriter`."""
+
+    def __init__(self, world: World, run: str, owner: str) -> None:
+        self._world = world
+        self._archive = world.open_archive()
+        self._run = self._archive.run(run)
+        self._calls = self._run.calls(owner)
+
+    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
+        return self._calls.write(operations, claimant)
+
+    def void_claims(self, claimant: str) -> None:
+        self._calls.void(claimant)
+
+    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        return self._archive.calls_of(description_hashes)
+
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        self._run.add_cases(rows)
+        self._world.archived |= {(self._run.name, row.case) for row in rows}
+
+
+class ArchiveOf:
+    """A worker's client of the writer; see `raylab.cluster.annotators._RemoteArchive`."""
+
+    def __init__(self, writer: Actor, claimant: str) -> None:
+        self._writer, self._claimant = writer, claimant
+
+    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
+        return await self._writer.call("write_calls", operations, self._claimant)
+
+    async def void_claims(self) -> None:
+        await self._writer.call("void_claims", self._claimant)
+
+    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        return await self._writer.call("calls_of", description_hashes)
+
+    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        await self._writer.call("add_cases", rows)
+
+
+class LimiterOf:
+    """A worker's client of the limiter; see `raylab.cluster.annotators._RemoteRateLimiter`."""
+
+    def __init__(self, limiter: Actor) -> None:
+        self._limiter = limiter
+
+    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+        return await self._limiter.call("reserve", endpoint, tokens, cost)
+
+    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
+        await self._limiter.call("settle", number, tokens, cost)
+
+    async def cancel(self, number: int) -> None:
+        await self._limiter.call("cancel", number)
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        await self._limiter.call("penalise", endpoint, seconds)
+
+
+class Meter:
+    """Drops what a worker tells."""
+
+    def attempted(self, event: CallEvent) -> None: ...
+
+    def found(self, answers: int) -> None: ...
+
+    def ended(self, status: object) -> None: ...
+
+
+class Session:
+    """A session of a run, from the command to its end."""
+
+    def __init__(self, world: World, plan: RunPlan, name: str, wait: bool = False) -> None:
+        self._world, self._plan, self._wait = world, plan, wait
+        self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute)
+        self._group = world.start_group(name)
+        self._token = world.draw_token()
+        self._writer = Actor(world, self._group, "writer", self._make_writer)
+        self._limiter = Actor(world, self._group, "limiter", self._make_limiter)
+        self._chunks: deque[Chunk] = deque()
+        self._workers: dict[int, tuple[Process, Worker]] = {}
+        self._halt: RaylabError | None = None
+        self._left = 0
+
+    async def run(self) -> None:
+        """Runs the session from outside.
+
+        Raises:
+            ActorDied: it was killed.
+            OwnerError: another session has the run.
+            RaylabError: the run stopped.
+        """
+        await run_in(self._world, self._group.driver, self._main)
+
+    async def _main(self) -> None:
+        world, plan = self._world, self._plan
+        archive = world.open_archive()
+        await world.pass_time()
+        archive.start_run(plan.name, {}, {})
+        await world.pass_time()
+        ownership = archive.run(plan.name).own(self._wait, self._token)
+        ownership._is_dead = world.is_dead
+        await self._take(ownership)
+        heart = asyncio.create_task(self._beat(ownership))
+        try:
+            await self._annotate(archive)
+            if self._halt is None and not self._left:
+                archive.run(plan.name).finish()
+        finally:
+            heart.cancel()
+            self._end()
+            ownership.end()
+            self._group.ended = True
+        if self._halt is not None:
+            raise self._halt
+        if self._left:
+            raise DeadlineError(f"{self._left} cases stay open")
+
+    async def _take(self, ownership: Ownership) -> None:
+        """Takes the run; see `Ownership.__enter__`, which would block the simulation."""
+        while (holder := ownership.take()) is not None:
+            if not self._wait:
+                raise OwnerError(str(holder))
+            await asyncio.sleep(POLL_SECONDS)
+        self._world.note_owner(self._plan.name, self._group)
+
+    async def _beat(self, ownership: Ownership) -> None:
+        """Renews the lease; see `Ownership._keep`, which is a thread."""
+        while True:
+            await asyncio.sleep(RENEWAL_SECONDS)
+            try:
+                ownership.renew()
+            except OwnerError:
+                return
+
+    def _end(self) -> None:
+        for actor in self._group.actors:
+            self._world.loop.kill(actor)
+
+    async def _annotate(self, archive: Archive) -> None:
+        cases = open_cases(self._config, FRUITS, self._plan.name, archive)
+        self._chunks.extend(chunks_of(cases, CHUNK))
+        await asyncio.gather(*(self._keep_busy(number) for number in range(self._plan.workers)))
+
+    async def _keep_busy(self, number: int) -> None:
+        """Gives chunks to a worker, which is started again when it dies."""
+        while self._chunks and self._halt is None:
+            chunk = self._chunks.popleft()
+            process, worker = self._worker(number)
+            annotating = partial(worker.annotate, chunk)
+            try:
+                tally: Tally = await run_in(self._world, process, annotating)
+            except ActorDied:
+                self._chunks.append(chunk)
+                continue
+            self._left += tally.open_cases.count if tally.open_cases else 0
+            if tally.halt is not None and self._halt is None:
+                self._halt = tally.halt
+                for _, other in self._workers.values():
+                    other.stop()
+
+    def _worker(self, number: int) -> tuple[Process, Worker]:
+        if number not in self._workers or not self._workers[number][0].alive:
+            world, plan = self._world, self._plan
+            process = world.start_actor(self._group, f"worker{number}")
+            share = share_of(self._config, number, plan.workers)
+            limited = limited_endpoints(share.llm)
+            worker = Worker(
+                share,
+                FRUITS,
+                plan.name,
+                ArchiveOf(self._writer, f"annotator-{number}"),
+                Meter(),
+                LimiterOf(self._limiter) if limited else None,
+                timing=world.timing(),
+            )
+            self._workers[number] = process, worker
+        return self._workers[number]
+
+    def _make_writer(self) -> Writer:
+        return Writer(self._world, self._plan.name, self._token)
+
+    def _make_limiter(self) -> RateLimiter:
+        llm = self._config.llm
+        limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
+        spent = spent_by(self._world.open_archive().run(self._plan.name))
+        return RateLimiter(limits, llm.budget, spent, self._world.loop.time)

@@ -1,0 +1,372 @@
+"""One simulated world: a machine with an archive, runs, their sessions, and what befalls them."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import ClassVar, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from raylab.annotation.cases import Case
+from raylab.archive.database import Clock, Database
+from raylab.archive.ownership import LEASE, RENEWAL_SECONDS, ProcessName
+from raylab.archive.store import Archive
+from raylab.llm.connection import Timing
+from tests.simulation.disk import Disk
+from tests.simulation.scheduler import PROCESS, Crashed, Process, Scheduler, running_as
+from tests.simulation.server import Attempt, Fate, Server, Weather
+
+T = TypeVar("T")
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+LINGER = 3.0
+"""Most seconds for which the actors of a dead driver live on."""
+ON_THE_WAY = 15.0
+"""Most seconds that a renewal takes."""
+UNDER_WAY = (Fate.IN_FLIGHT, Fate.ANSWERED)
+
+
+class Violation(Exception):
+    """An invariant that does not hold."""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run to be made.
+
+    Attributes:
+        name: its name.
+        cases: its cases.
+        workers: its workers.
+        budget: its budget in tokens; None for none.
+        concurrency: its calls in flight.
+        requests_per_minute: limit of its endpoint; None for none.
+    """
+
+    name: str
+    cases: tuple[Case, ...]
+    workers: int
+    budget: int | None
+    concurrency: int
+    requests_per_minute: int | None
+
+
+@dataclass(eq=False)
+class Group:
+    """The processes of a session, which depend on its driver."""
+
+    driver: Process
+    actors: list[Process] = field(default_factory=list[Process])
+    hangs_until: float = 0.0
+    """Time until which its lease may not be renewed, because it is frozen."""
+    ended: bool = False
+    """True once it gave the run back."""
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.driver, *self.actors]
+
+    @property
+    def works(self) -> bool:
+        """True until it ends or dies."""
+        return self.driver.alive and not self.ended
+
+
+class World:
+    """The world; exactly one exists at a time, as `World.current`."""
+
+    current: ClassVar["World"]
+
+    def __init__(
+        self,
+        random: Random,
+        faults: list[str],
+        spacing: int,
+        directory: Path,
+        template: bytes,
+    ) -> None:
+        self.random = random
+        self.loop = Scheduler(random, self._stepped)
+        self.server = Server(random, self._check_purchase)
+        self.disk = Disk(directory / "archive.db", template)
+        self._connection: Connection | None = None
+        self.trace: list[tuple[float, str, str]] = []
+        self.plans: dict[str, RunPlan] = {}
+        self.excused: dict[str, int] = {}
+        """Tokens of a run that were in flight when its limiter died, and its reservations."""
+        self.archived: set[tuple[str, str]] = set()
+        """Cases, with their run, whose row was acknowledged."""
+        self.settled: set[str] = set()
+        """Keys of calls whose reply was returned."""
+        self.strikes = 0
+        """Faults that befell processes."""
+        self.done: set[str] = set()
+        """Runs that ended well."""
+        self.poor: set[str] = set()
+        """Runs that ended because their budget is used up."""
+        self.start_rival: Callable[[str], object] = lambda run: None
+        """Starts a session of a run beside the one that hangs."""
+        self._groups: list[Group] = []
+        self._drivers: list[Process] = []
+        self._owners: dict[str, Group] = {}
+        self._boots = 0
+        self._one_host = random.random() < 0.7
+        self._kinds = faults
+        self._spacing = spacing
+        self._countdown = self._draw_countdown()
+        World.current = self
+
+    def note(self, what: str) -> None:
+        """Adds an event to the trace."""
+        process = PROCESS.get(self.loop.observer)
+        self.trace.append((self.loop.time(), process.name, what))
+
+    def close(self) -> None:
+        """Removes the archive."""
+        self._disconnect()
+        self.disk.remove()
+
+    # Time
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.loop.time())
+
+    def timing(self) -> Timing:
+        """Returns the clocks of a client."""
+        return Timing(
+            self.loop.time,
+            lambda: self.now().timestamp(),
+            asyncio.sleep,
+            self.random.random,
+        )
+
+    async def pass_time(self) -> None:
+        """Takes the time of a message between processes."""
+        drawn = self.random.random()
+        await asyncio.sleep(0 if drawn < 0.5 else drawn * 0.1 if drawn < 0.95 else drawn * 5)
+
+    # Archive
+
+    def open_archive(self) -> Archive:
+        """Opens the archive in this process; see `edges` for what is simulated of it."""
+        clock = Clock(self.now, self.loop.time, _no_sleep, self.random.random)
+        return Archive(Database(self.disk.file, 60.0, clock))
+
+    def connect(self, engine: Engine) -> Connection:
+        """Returns the one connection to the archive, as only one transaction is open at a time."""
+        if self._connection is None:
+            self._connection = engine.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection.engine.dispose()
+            self._connection = None
+
+    def draw_token(self) -> str:
+        return f"{self.random.getrandbits(128):032x}"
+
+    def process_name(self) -> ProcessName:
+        """Returns the name of the process that runs, for others to find it."""
+        process = PROCESS.get()
+        self._drivers.append(process)
+        machine = f"boot {self._boots}" if self._one_host else process.name
+        return ProcessName("host", machine, len(self._drivers) - 1, 0.0, process.name)
+
+    def is_dead(self, name: ProcessName) -> bool:
+        """Returns True if a process of this boot of the same machine is dead."""
+        there = f"boot {self._boots}" if self._one_host else PROCESS.get().name
+        return name.machine == there and not self._drivers[name.pid].alive
+
+    def transact(self, writes: bool, work: Callable[[], bool]) -> None:
+        """Does a transaction of the process that runs, which may die at it.
+
+        Args:
+            writes: It writes.
+            work: Does it; returns True if it is durable then.
+        """
+        process = PROCESS.get()
+        if not process.alive:
+            raise Crashed
+        kind = self._due() if writes and process is not self.loop.observer else None
+        if kind is not None and self.random.random() < 0.3:
+            self._strike_at(kind, process, "before a write")
+            kind = None
+        durable = work()
+        # A machine crashes while this is written, so that it is whole, torn or absent.
+        if kind == "machine":
+            self._strike_at(kind, process, "in a write")
+        if writes and durable:
+            self.disk.note_sync()
+        if kind is not None:
+            self._strike_at(kind, process, "after a write")
+
+    def _strike_at(self, kind: str, process: Process, where: str) -> None:
+        self.note(f"{kind} {where}")
+        self.strike(kind, process)
+        if not process.alive:
+            raise Crashed
+
+    # Faults
+
+    def hang(self, group: Group, seconds: float) -> None:
+        """Lets the user of a session that hangs start another one."""
+        run = group.driver.name.partition(".")[0]
+        delay = seconds * self.random.random()
+        self.loop.call_in(self.loop.observer, delay, lambda: self.start_rival(run))
+
+    def calm_down(self) -> None:
+        """Ends all faults."""
+        self._kinds.clear()
+        self.server.weather = Weather()
+
+    def start_group(self, name: str) -> Group:
+        """Starts the driver of a session."""
+        group = Group(self._start(name))
+        self._groups.append(group)
+        return group
+
+    def start_actor(self, group: Group, name: str) -> Process:
+        """Starts a process that a driver depends on."""
+        process = self._start(f"{group.driver.name}/{name}")
+        group.actors.append(process)
+        return process
+
+    def _start(self, name: str) -> Process:
+        process = self.loop.process(name)
+        process.watchers.append(lambda: self._die(process))
+        return process
+
+    def strike(self, kind: str, process: Process) -> None:
+        """Lets a fault of a kind befall the process that runs."""
+        group = self._group_of(process)
+        self.strikes += 1
+        match kind:
+            case "machine":
+                self.crash_machine()
+            case "driver":
+                self._kill_driver(group)
+            case "actor":
+                actors = [actor for actor in group.actors if actor.alive]
+                victim = process if process in actors else self._choose(actors)
+                if victim is not None:
+                    self.note(f"{victim} is killed")
+                    self.loop.kill(victim)
+            case "freeze":
+                frozen = group.processes if self.random.random() < 0.6 else [process]
+                seconds = self.random.choice((3.0, 20.0, 70.0, 200.0))
+                self.note(f"{frozen} frozen for {seconds:g} s")
+                for one in frozen:
+                    self.loop.freeze(one, seconds)
+                if group.driver in frozen:
+                    group.hangs_until = self.loop.time() + seconds + RENEWAL_SECONDS + ON_THE_WAY
+                if group.driver in frozen and seconds > LEASE.total_seconds() / 2:
+                    # Another session may take the run over in the meantime.
+                    self.hang(group, seconds)
+                    for one in group.processes:
+                        self._lose_attempts(one)
+            case _:
+                raise ValueError(kind)
+
+    def crash_machine(self) -> None:
+        """Kills every process and loses what was not synced."""
+        self._boots += 1
+        for group in self._groups:
+            for process in group.processes:
+                self.loop.kill(process)
+        self.note(f"the machine crashes: {self.disk.crash(self.random, self._disconnect)}")
+
+    def _kill_driver(self, group: Group) -> None:
+        """Kills a driver at once, and its actors soon."""
+        self.note(f"{group.driver} is killed")
+        self.loop.kill(group.driver)
+        for actor in group.actors:
+            delay = self.random.choice((0.0, self.random.random() * LINGER))
+            if delay == 0.0:
+                self.loop.kill(actor)
+            else:
+                self.loop.call_in(
+                    self.loop.observer, delay, lambda actor=actor: self.loop.kill(actor)
+                )
+
+    def _group_of(self, process: Process) -> Group:
+        return next(group for group in self._groups if process in group.processes)
+
+    def _choose(self, processes: list[Process]) -> Process | None:
+        return self.random.choice(processes) if processes else None
+
+    def _stepped(self, process: Process) -> None:
+        if process is not self.loop.observer and (kind := self._due()) is not None:
+            self.note(f"{kind} at {process}")
+            with running_as(self.loop.observer):
+                self.strike(kind, process)
+
+    def _due(self) -> str | None:
+        """Returns the kind of the fault that is due at this step."""
+        self._countdown -= 1
+        if self._countdown != 0 or not self._kinds:
+            return None
+        self._countdown = self._draw_countdown()
+        return self._kinds.pop()
+
+    def _draw_countdown(self) -> int:
+        return self.random.randrange(1, self._spacing)
+
+    # Invariants at a purchase
+
+    def _die(self, process: Process) -> None:
+        """Notes what was in flight at the death of a process."""
+        self._lose_attempts(process)
+        group = self._group_of(process)
+        if process.name.endswith("/limiter") and group.driver.alive:
+            # The next limiter of the session does not know what was reserved.
+            for attempt in self.server.attempts:
+                if attempt.process in group.actors and attempt.fate in UNDER_WAY:
+                    self.excused[attempt.run] = self.excused.get(attempt.run, 0) + attempt.estimate
+
+    def _lose_attempts(self, process: Process) -> None:
+        for attempt in self.server.attempts:
+            if attempt.process is process and attempt.fate in UNDER_WAY:
+                attempt.fate = Fate.LOST
+
+    def _check_purchase(self, attempt: Attempt) -> None:
+        self.note(f"sends {attempt}")
+        for earlier in self.server.attempts[:-1]:
+            if earlier.key == attempt.key and earlier.fate not in (Fate.FAILED, Fate.LOST):
+                self.blame(f"{attempt} buys what {earlier} bought")
+        budget = self.plans[attempt.run].budget
+        if budget is not None:
+            spent, most = self.billed(attempt.run), budget + self.excused.get(attempt.run, 0)
+            if spent > most:
+                self.blame(f"{attempt}: run {attempt.run} spent {spent:,} of {most:,} tokens")
+
+    def note_owner(self, run: str, group: Group) -> None:
+        """Notes that a session took a run; its owner must be dead, ended, or have hung."""
+        before = self._owners.get(run)
+        if before is not None and before.works and self.loop.time() > before.hangs_until:
+            self.blame(f"{group.driver} takes the run that {before.driver} works on")
+        self._owners[run] = group
+        self.note("owns the run")
+
+    def note_claims(self, run: str, keys: list[str]) -> None:
+        """Notes that calls were claimed; only the owner of the run may do so."""
+        group = self._group_of(PROCESS.get())
+        if keys and group is not self._owners.get(run):
+            self.blame(f"{group.driver} claims calls of a run that it does not own")
+
+    def blame(self, problem: str) -> None:
+        """Notes a violation; raylab may catch what is raised where it was found."""
+        self.note(f"VIOLATION {problem}")
+        self.loop.errors.append(Violation(problem))
+
+    def billed(self, run: str) -> int:
+        """Returns the tokens that the server billed to a run."""
+        return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
+
+
+def _no_sleep(seconds: float) -> None:
+    raise AssertionError("no transaction has to wait for another in the simulation")
