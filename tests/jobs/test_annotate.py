@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raylab.annotation.cases import Case, read_cases
+from raylab.annotation.input.cases import Case, read_cases
 from raylab.annotation.outcome import Verdict
 from raylab.annotation.protocol import Settings, annotate
 from raylab.archive.records import CallRow

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raylab.annotation.cases import LONGEST_ID, Case, CaseIds, read_cases
 from raylab.annotation.human.review_file import has_decisions, read_decisions
-from raylab.annotation.sources import select_cases
+from raylab.annotation.input.cases import LONGEST_ID, Case, CaseIds, read_cases
+from raylab.annotation.input.sources import select_cases
 from raylab.config.annotation import CasesConfig
 from raylab.errors import DataError, LimitError
 from tests.annotation.human.test_review_file import FILLED, OUTCOMES, decisions_of, row_of
