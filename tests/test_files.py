@@ -20,7 +20,7 @@ import pytest
 import torch
 from pyarrow import fs
 
-from raylab.annotation.cases import read_cases
+from raylab.annotation.input.cases import read_cases
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks

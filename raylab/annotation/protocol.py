@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal, TypeVar
 
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.annotation.judging import judge, judge_unparsable
 from raylab.annotation.outcome import (
     Adjudication,

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raylab.annotation.cases import in_generation
+from raylab.annotation.input.cases import in_generation
+from raylab.annotation.input.sources import generation_files
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import ANNOTATORS, SIDES, Side
-from raylab.annotation.sources import generation_files
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.codebook import Codebook, Label, compare
 from raylab.config.base import AS_PUBLISHED, Generation

@@ -14,12 +14,12 @@ from itertools import islice
 from typing import Protocol
 
 from raylab.annotation.calls import CallArchive, CallCache, GroupedWriter
-from raylab.annotation.cases import Case
-from raylab.annotation.inputs import CASES_PER_LOOKUP, refuse_other_description
+from raylab.annotation.input.cases import Case
+from raylab.annotation.input.sources import select_cases
+from raylab.annotation.input.state import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
-from raylab.annotation.sources import select_cases
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook

@@ -75,13 +75,13 @@ def add_prompts(connection: Connection, database: Database, run_id: int, prompts
     _append(connection, run_id, PROMPT, new)
 
 
-def journal_problems(database: Database, run: AnyRow, start: str) -> list[ChainProblem]:
+def journal_problems(database: Database, run: AnyRow, start: str | None) -> list[ChainProblem]:
     """Returns the problems in the journal of a run.
 
     Args:
         database: Database of the archive.
         run: Row of the run.
-        start: Hash that the first entry follows.
+        start: Hash that the first entry follows; None if it is not known.
     """
     head = database.read(
         lambda connection: connection.execute(
@@ -95,7 +95,8 @@ def journal_problems(database: Database, run: AnyRow, start: str) -> list[ChainP
     def note(entry: int, what: str, fault: Fault, detail: str) -> None:
         found.append(ChainProblem(run.name, entry, f"journal: {what}", fault, detail))
 
-    before, expected, calls = start, 1, 0
+    before: str | None = start
+    expected, calls = 1, 0
     for entry in _entries(database, run.id):
         if entry.sequence < expected or entry.sequence > head.entries:
             note(entry.sequence, entry.name, Fault.INSERTED, f"the journal has {head.entries}")
@@ -104,7 +105,9 @@ def journal_problems(database: Database, run: AnyRow, start: str) -> list[ChainP
             note(expected, f"{entry.sequence - expected} entries", Fault.MISSING, "removed")
         elif entry.content is None:
             note(entry.sequence, entry.name, entry.fault, entry.detail)
-        elif entry_hash(entry.kind, before, entry.sequence, entry.content) != entry.hash:
+        elif before is not None and (
+            entry_hash(entry.kind, before, entry.sequence, entry.content) != entry.hash
+        ):
             note(entry.sequence, entry.name, Fault.ALTERED, "it is not as archived")
         before, expected, calls = entry.hash, entry.sequence + 1, calls + (entry.kind == CALL)
         if len(found) >= LISTED:
@@ -112,7 +115,7 @@ def journal_problems(database: Database, run: AnyRow, start: str) -> list[ChainP
     if expected <= head.entries:
         missing = head.entries + 1 - expected
         note(expected, f"{missing} entries", Fault.MISSING, "removed from the end")
-    elif before != head.hash or calls != head.calls:
+    elif before not in (None, head.hash) or calls != head.calls:
         note(head.entries, "its end", Fault.BROKEN, "the last hash or the count is another")
     return found
 

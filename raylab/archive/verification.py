@@ -229,7 +229,8 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProbl
             detail = "name, configuration, versions, start or id are not as archived"
             walk.note(0, "the run itself", Fault.ALTERED, detail)
     walk.problems += database.read(lambda connection: _beyond(connection, run_id))
-    return walk.problems + journal_problems(database, row, _start_of(row))
+    altered = any(problem.sequence == 0 for problem in walk.problems)
+    return walk.problems + journal_problems(database, row, None if altered else _start_of(row))
 
 
 def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import psutil
 from rich.table import Table
 
-from raylab.annotation.cases import read_cases
-from raylab.annotation.sources import select_cases
+from raylab.annotation.input.cases import read_cases
+from raylab.annotation.input.sources import select_cases
 from raylab.annotation.worker import chunks_of
 from raylab.archive.store import Archive
 from raylab.background import running

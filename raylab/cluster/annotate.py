@@ -15,7 +15,7 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
 
-from raylab.annotation.inputs import needs_work, take_input
+from raylab.annotation.input.state import needs_work, take_input
 from raylab.annotation.run import archive_location, open_archive, start_archived
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import (

@@ -8,7 +8,6 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from raylab.annotation.cases import is_source
 from raylab.annotation.human.open_cases import Opened, Typed
 from raylab.annotation.human.review_file import (
     ShownAnswer,
@@ -16,6 +15,7 @@ from raylab.annotation.human.review_file import (
     chosen_label,
     review_row,
 )
+from raylab.annotation.input.cases import is_source
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import SIDES, Side
 from raylab.codebook import Codebook, Label

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.annotation.protocol import Settings
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raylab.annotation.archived import read_outcome
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import Settings

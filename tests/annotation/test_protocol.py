@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylab.annotation.archived import read_outcome
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
 from raylab.annotation.protocol import Settings, annotate, confirm, draw_order
 from raylab.config.annotation import LlmConfig, ProtocolConfig

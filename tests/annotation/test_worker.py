@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raylab.annotation.calls import CallCache, GroupedWriter, LocalCalls
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.worker import (
     OpenCases,

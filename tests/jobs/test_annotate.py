@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raylab.annotation.cases import Case, read_cases
+from raylab.annotation.input.cases import Case, read_cases
 from raylab.annotation.outcome import Verdict
 from raylab.annotation.protocol import Settings, annotate
 from raylab.archive.records import CallRow
@@ -265,6 +265,26 @@ def test_all_cases_end_whatever_the_server_does(
     injected = {line["fault"] for line in lines if line["event"] == "answered"}
     assert {"429", "500", "timeout", "cut", "prose", "broken_json", "wrong_roots"} <= injected
     assert max(whole_answers(log).values()) == 1
+
+
+def test_the_second_of_two_equal_commands_says_who_works_on_the_run_and_pays_nothing(
+    tmp_path: Path, log: Path
+) -> None:
+    cases, store = write_cases(tmp_path, 60), Store(str(tmp_path / "archive.db"), None)
+    with server_process("--latency-ms", "100", "--log", str(log)) as chat:
+        job = command(*arguments(tmp_path, chat, store, cases), "resume=true")
+        first = subprocess.Popen(job, cwd=tmp_path, stdout=subprocess.DEVNULL, text=True)
+        with first:
+            wait_for_cases(store, 1, first)
+            second = finish(job, tmp_path)
+            waiting = finish([*job, "wait=true"], tmp_path)
+            assert first.wait(SECONDS) == 0
+    if second.returncode:
+        assert f"is worked on by {ROOT}/jobs/annotate.py" in second.stderr
+        assert f"(process {first.pid} on " in second.stderr and "wait=true" in second.stderr
+    assert waiting.returncode == 0, waiting.stderr
+    assert_complete(store, tmp_path, 60)
+    assert set(whole_answers(log).values()) == {1}
 
 
 @pytest.mark.fault

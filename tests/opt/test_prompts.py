@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.annotation.cases import Case, packaged_cases
+from raylab.annotation.input.cases import Case, packaged_cases
 from raylab.annotation.outcome import Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.replies import ReplyReader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.cases import packaged_cases
+from raylab.annotation.input.cases import packaged_cases
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.report import AnnotationReport
 from raylab.annotation.statistics.drift import Drift

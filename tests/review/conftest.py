@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.cases import Case, python_cases
+from raylab.annotation.input.cases import Case, python_cases
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.opt.code import parse

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raylab.annotation.calls import client_of_run
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.annotation.protocol import annotate
 from raylab.annotation.run import archive_location
 from raylab.annotation.settings import protocol_settings

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from raylab.annotation import calls as calls_module
 from raylab.annotation import worker as worker_module
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.archive.attempts import CallOperation, CallResults, ClaimRow, RunCalls
 from raylab.archive.database import Database
 from raylab.archive.dialects import Options, SqliteDialect

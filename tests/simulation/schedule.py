@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.archive.ownership import LEASE
 from raylab.archive.records import RunCost
 from raylab.errors import (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.archive.database import Clock, Database
 from raylab.archive.ownership import LEASE, RENEWAL_SECONDS, ProcessName
 from raylab.archive.store import Archive

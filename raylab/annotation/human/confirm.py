@@ -2,7 +2,7 @@
 
 import secrets
 
-from raylab.annotation.cases import Case
+from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.protocol import Settings, confirm
 from raylab.archive.records import DecisionRow

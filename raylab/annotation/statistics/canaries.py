@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from raylab.annotation.cases import Case, packaged_cases
+from raylab.annotation.input.cases import Case, packaged_cases
 from raylab.annotation.outcome import Outcome, Verdict
 from raylab.annotation.roles import EVALUATOR, OTHER, SIDES, Side
 from raylab.annotation.statistics.annotators import (

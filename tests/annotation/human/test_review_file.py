@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylab.annotation.archived import read_decision
-from raylab.annotation.cases import Case
 from raylab.annotation.human.review_file import KEYS, read_decisions, review_rows
+from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.protocol import annotate, draw_order
 from raylab.errors import DataError

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.annotation.cases import Case, in_generation, packaged_cases, python_cases, read_cases
+from raylab.annotation.input.cases import (
+    Case,
+    in_generation,
+    packaged_cases,
+    python_cases,
+    read_cases,
+)
 from raylab.errors import DataError
 from raylab.opt.code import Root, parse, parse_intent
 from tests.annotation.outcomes import CODEBOOK
@@ -209,7 +215,7 @@ def test_a_file_that_cannot_be_used_is_named(
 
 
 def test_duplicates_are_found_across_the_whole_file(tmp_path: Path, monkeypatch: Any):
-    monkeypatch.setattr("raylab.annotation.cases.RECENT_IDS", 8)
+    monkeypatch.setattr("raylab.annotation.input.cases.RECENT_IDS", 8)
     rows = [{"id": f"case-{number}", "description": "x"} for number in range(300)]
     assert len(list(read(jsonl(tmp_path, *rows)))) == 300
     for twice in (0, 7, 8, 150, 299):

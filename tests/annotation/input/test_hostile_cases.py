@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raylab.annotation.cases import LONGEST_ID, Case, CaseIds, read_cases
 from raylab.annotation.human.review_file import has_decisions, read_decisions
-from raylab.annotation.sources import select_cases
+from raylab.annotation.input.cases import LONGEST_ID, Case, CaseIds, read_cases
+from raylab.annotation.input.sources import select_cases
 from raylab.config.annotation import CasesConfig
 from raylab.errors import DataError, LimitError
 from tests.annotation.human.test_review_file import FILLED, OUTCOMES, decisions_of, row_of
@@ -183,7 +183,7 @@ def test_parquet_that_stands_for_far_more_is_refused(tmp_path: Path) -> None:
     pq.write_table(table, path, compression="zstd", use_dictionary=False)
     del table
     assert path.stat().st_size < MIB
-    with limits(30 * MIB), pytest.raises(LimitError, match="column description: more than"):
+    with limits(30 * MIB), pytest.raises(LimitError, match=r"c\.parquet: more than .* bytes from"):
         read(path)
 
 

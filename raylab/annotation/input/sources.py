@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from pyarrow import ArrowException
 
-from raylab.annotation.cases import Case, CaseIds, packaged_cases, python_cases, read_cases
+from raylab.annotation.input.cases import Case, CaseIds, packaged_cases, python_cases, read_cases
 from raylab.codebook import Codebook
 from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED

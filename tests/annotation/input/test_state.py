@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.cases import read_cases
-from raylab.annotation.inputs import InputState, needs_work, take_input
-from raylab.annotation.sources import select_cases
+from raylab.annotation.input.cases import read_cases
+from raylab.annotation.input.sources import select_cases
+from raylab.annotation.input.state import InputState, needs_work, take_input
 from raylab.annotation.worker import case_row, failed_outcome
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
@@ -81,7 +81,7 @@ def annotated(tmp_path: Path) -> Annotated:
 def test_an_unchanged_input_is_not_read_again(
     annotated: Annotated, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("raylab.annotation.sources.read_cases", None)
+    monkeypatch.setattr("raylab.annotation.input.sources.read_cases", None)
     assert not annotated.needs_work()
 
 
