@@ -206,7 +206,8 @@ def _settle(connection: Connection, answers: Sequence[AnswerRow], new: set[str])
 def _is_dead(now: datetime) -> ColumnElement[bool]:
     """Returns the condition that an attempt has ended, or that its run has another owner by now."""
     holds = (OWNERS.c.run_id == ATTEMPTS.c.run_id) & (OWNERS.c.token == ATTEMPTS.c.owner)
-    alive = select(OWNERS.c.token).where(holds, OWNERS.c.expires > now).exists()
+    # An owner whose lease ran out is still granted claims until another takes the run.
+    alive = select(OWNERS.c.token).where(holds).exists()
     return (ATTEMPTS.c.expires <= now) | ~alive
 
 

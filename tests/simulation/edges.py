@@ -74,18 +74,21 @@ def _once(database: Database, work: Callable[[Connection], T], options: Options)
 
     def whole() -> bool:
         connection = World.current.connect(database._engine)
-        chosen = options if writes else {"begin": ""}
-        with connection.execution_options(**chosen).begin():
+        driver: Any = connection.connection.driver_connection
+        if not writes:
             results.append(work(connection))
-        return writes and _is_durable(connection)
+            return False
+        driver.execute(options["begin"])
+        try:
+            results.append(work(connection))
+        except BaseException:
+            driver.rollback()
+            raise
+        driver.commit()
+        return driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
 
     World.current.transact(writes, whole)
     return results[0]
-
-
-def _is_durable(connection: Connection) -> bool:
-    driver: Any = connection.connection.driver_connection
-    return driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
 
 
 def _engine_of(real: Any) -> Callable[..., Engine]:

@@ -146,10 +146,10 @@ class Server:
             if attempt.fate is Fate.IN_FLIGHT:
                 attempt.fate = Fate.FAILED
             raise
-        if attempt.answer in WITH_COMPLETION:
-            attempt.fate = Fate.ANSWERED
-        else:
+        if attempt.answer not in WITH_COMPLETION:
             attempt.fate = Fate.FAILED
+        elif attempt.fate is Fate.IN_FLIGHT:
+            attempt.fate = Fate.ANSWERED
         return response
 
     async def close(self) -> None: ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -62,6 +62,8 @@ class Group:
     actors: list[Process] = field(default_factory=list[Process])
     hangs_until: float = 0.0
     """Time until which its lease may not be renewed, because it is frozen."""
+    stalls_until: float = 0.0
+    """Time until which its claims may run out, because one of its processes is frozen."""
     ended: bool = False
     """True once it gave the run back."""
 
@@ -112,6 +114,8 @@ class World:
         self._groups: list[Group] = []
         self._drivers: list[Process] = []
         self._owners: dict[str, Group] = {}
+        self._lost_at_claim: dict[tuple[str, str], set[int]] = {}
+        """Attempts that were lost when a session claimed their call."""
         self._boots = 0
         self._one_host = random.random() < 0.7
         self._kinds = faults
@@ -158,8 +162,15 @@ class World:
     def connect(self, engine: Engine) -> Connection:
         """Returns the one connection to the archive, as only one transaction is open at a time."""
         if self._connection is None:
-            self._connection = engine.connect()
+            self._connection = engine.connect().execution_options(begin="")
         return self._connection
+
+    def rows(self, statement: str) -> list[tuple[str, ...]]:
+        """Returns the rows of a query on the archive."""
+        if self._connection is None:
+            return []
+        driver: Any = self._connection.connection.driver_connection
+        return driver.execute(statement).fetchall()
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -264,11 +275,12 @@ class World:
                     self.loop.freeze(one, seconds)
                 if group.driver in frozen:
                     group.hangs_until = self.loop.time() + seconds + RENEWAL_SECONDS + ON_THE_WAY
-                if group.driver in frozen and seconds > LEASE.total_seconds() / 2:
-                    # Another session may take the run over in the meantime.
-                    self.hang(group, seconds)
-                    for one in group.processes:
-                        self._lose_attempts(one)
+                if seconds > LEASE.total_seconds() / 2:
+                    # The lease and the claims may run out in the meantime.
+                    if group.driver in frozen:
+                        self.hang(group, seconds)
+                    group.stalls_until = self.loop.time() + seconds + ON_THE_WAY
+                    self._lose_attempts(group)
             case _:
                 raise ValueError(kind)
 
@@ -320,23 +332,41 @@ class World:
 
     def _die(self, process: Process) -> None:
         """Notes what was in flight at the death of a process."""
-        self._lose_attempts(process)
         group = self._group_of(process)
-        if process.name.endswith("/limiter") and group.driver.alive:
-            # The next limiter of the session does not know what was reserved.
-            for attempt in self.server.attempts:
-                if attempt.process in group.actors and attempt.fate in UNDER_WAY:
-                    self.excused[attempt.run] = self.excused.get(attempt.run, 0) + attempt.estimate
-
-    def _lose_attempts(self, process: Process) -> None:
-        for attempt in self.server.attempts:
-            if attempt.process is process and attempt.fate in UNDER_WAY:
+        if process is group.driver:
+            # What its actors still do is void for the next session.
+            self._lose_attempts(group)
+            return
+        for attempt in self._under_way(group):
+            if attempt.process is process:
                 attempt.fate = Fate.LOST
+            elif process.name.endswith("/limiter") and group.driver.alive:
+                # The next limiter of the session does not know what was reserved.
+                self.excused[attempt.run] = self.excused.get(attempt.run, 0) + attempt.estimate
+
+    def _lose_attempts(self, group: Group) -> None:
+        for attempt in self._under_way(group):
+            attempt.fate = Fate.LOST
+
+    def _under_way(self, group: Group) -> list[Attempt]:
+        return [
+            attempt
+            for attempt in self.server.attempts
+            if attempt.process in group.processes and attempt.fate in UNDER_WAY
+        ]
 
     def _check_purchase(self, attempt: Attempt) -> None:
         self.note(f"sends {attempt}")
+        group = self._group_of(attempt.process)
+        if not group.driver.alive or self.loop.time() < group.stalls_until:
+            attempt.fate = Fate.LOST
+        excused = self._lost_at_claim.get((group.driver.name, attempt.key), set())
         for earlier in self.server.attempts[:-1]:
-            if earlier.key == attempt.key and earlier.fate not in (Fate.FAILED, Fate.LOST):
+            if (
+                earlier.key == attempt.key
+                and earlier.fate not in (Fate.FAILED, Fate.LOST)
+                and earlier.number not in excused
+            ):
                 self.blame(f"{attempt} buys what {earlier} bought")
         budget = self.plans[attempt.run].budget
         if budget is not None:
@@ -357,6 +387,13 @@ class World:
         group = self._group_of(PROCESS.get())
         if keys and group is not self._owners.get(run):
             self.blame(f"{group.driver} claims calls of a run that it does not own")
+        for key in keys:
+            # These may be settled after all until the claimed attempt is sent.
+            self._lost_at_claim[group.driver.name, key] = {
+                attempt.number
+                for attempt in self.server.attempts
+                if attempt.key == key and attempt.fate is Fate.LOST
+            }
 
     def blame(self, problem: str) -> None:
         """Notes a violation; raylab may catch what is raised where it was found."""
