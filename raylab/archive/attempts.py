@@ -76,7 +76,7 @@ CallOperation = ClaimRow | AnswerRow | EndRow
 
 @dataclass(frozen=True)
 class CallResults:
-    """What became of some operations.
+    """Results of operations.
 
     Attributes:
         refused: claims that were not granted, by id: with the call where it is answered already,

@@ -42,6 +42,8 @@ CASES = {
     "shared": f"Two look at it. {ONE}",
     "next for one": f"Where one goes on. {ONE}",
     "next for the other": f"Where the other goes on. {ONE}",
+    # Enough that one is free whenever a decision is sent, whoever still keeps the others.
+    **{f"spare {number}": f"Nobody decides it. {number} {ONE}" for number in range(8)},
 }
 
 pytestmark = [

@@ -1,1 +1,1 @@
-"""What is annotated: cases, their sources, and what of them a run has archived."""
+"""Cases, their sources, and the part of them that a run has archived."""

@@ -1,1 +1,1 @@
-"""What reviewers have at hand: leases, drafts, decisions that wait, sessions; outside the chain."""
+"""Leases, drafts, waiting decisions and sessions of reviewers; outside the chain."""
