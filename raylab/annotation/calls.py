@@ -264,8 +264,7 @@ def client_of_run(
         ArchiveError: The archive fails, or has no such run.
     """
     if limiter is None:
-        limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
-        limiter = RateLimiter(limits, llm.budget, clock=(timing or Timing()).clock)
+        limiter = RateLimiter(llm.limits, llm.budget, clock=(timing or Timing()).clock)
     limiter.resume(spent_by(archive.run(run)))
     journal = ArchiveJournal(archive, run, owner)
     return Client(llm, journal, LocalRateLimiter(limiter), embedded, timing=timing)

@@ -9,25 +9,69 @@ import hashlib
 import hmac
 import logging
 import os
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, cast
+
+from pydantic import ValidationError
 
 from raylab.archive.chain import canonical
 from raylab.archive.records import ChainHead
 from raylab.archive.run import RunArchive
 from raylab.bounded import parse_json
 from raylab.errors import ArchiveError, ConfigError, DataError
+from raylab.runs.records import Part
 from raylab.runs.run import Run
 
 HEADS = "heads.jsonl"
 KEY_VARIABLE = "RAYLAB_CHAIN_KEY"
 SHORTEST_KEY = 32
-SIGNATURE = "signature"
 
 LOGGER = logging.getLogger(__name__)
 
-Line = dict[str, Any]
+
+class NotedHead(Part):
+    """A line of `heads.jsonl`.
+
+    Attributes:
+        run_id: Id of the run; None if it has none.
+        time: UTC in ISO 8601.
+        records: Number of cases and decisions.
+        records_hash: Hash of the last of them.
+        entries: Number of calls and prompts.
+        entries_hash: Hash of the last of them.
+        signature: HMAC-SHA256 of the other values; None without a key.
+    """
+
+    run_id: str | None
+    time: str
+    records: int
+    records_hash: str
+    entries: int
+    entries_hash: str
+    signature: str | None = None
+
+    @property
+    def head(self) -> ChainHead:
+        """The ends of the chains."""
+        return ChainHead(self.records, self.records_hash, self.entries, self.entries_hash)
+
+    def sign(self, key: str) -> "NotedHead":
+        """Returns the head with its signature by a key."""
+        return self.model_copy(update={"signature": self._signature(key)})
+
+    def is_signed(self, key: str) -> bool:
+        """Returns True if the signature is one by this key."""
+        given = (self.signature or "").encode(errors="replace")
+        return hmac.compare_digest(given, self._signature(key).encode())
+
+    def line(self) -> bytes:
+        """Returns the line, with its end."""
+        unsigned = {"signature"} if self.signature is None else None
+        return canonical(self.model_dump(exclude=unsigned)).encode() + b"\n"
+
+    def _signature(self, key: str) -> str:
+        content = canonical(self.model_dump(exclude={"signature"})).encode()
+        return hmac.new(key.encode(errors="surrogateescape"), content, hashlib.sha256).hexdigest()
 
 
 def noted_heads(run: Run) -> list[ChainHead]:
@@ -39,23 +83,23 @@ def noted_heads(run: Run) -> list[ChainHead]:
         ArchiveError: A line is of another run, holds no head, or is not signed with the key.
         ConfigError: The key is too short.
     """
-    lines = _lines(run)
-    key = _key()
-    signed = [SIGNATURE in line for line in lines]
+    noted, key = _noted(run), _key()
+    signed = [one.signature is not None for one in noted]
     if key is None and any(signed):
         LOGGER.warning("%s is signed, which only %s can check", run / HEADS, KEY_VARIABLE)
-    if key is not None and lines and not any(signed):
+    if key is not None and noted and not any(signed):
         LOGGER.warning("%s is not signed, though %s is set", run / HEADS, KEY_VARIABLE)
-    heads: list[ChainHead] = []
-    for number, line in enumerate(lines):
+    for number, one in enumerate(noted, 1):
+        where = f"{run / HEADS}, head {number}"
         # Lines from before there was a key come first.
-        if key is not None and any(signed[: number + 1]) and not _is_signed(line, key):
+        if key is not None and any(signed[:number]) and not one.is_signed(key):
             raise ArchiveError(
-                f"{run / HEADS}, head {number + 1}: it is not signed with {KEY_VARIABLE}: set the "
-                "key that the run was made with, or restore the file from a copy"
+                f"{where}: it is not signed with {KEY_VARIABLE}: set the key that the run was made "
+                "with, or restore the file from a copy"
             )
-        heads.append(_head(run, number, line))
-    return heads
+        if one.run_id != run.id:
+            raise ArchiveError(f"{where}: it is of another run: restore the file from a copy")
+    return [one.head for one in noted]
 
 
 def note_head(run: Run, archive: RunArchive) -> None:
@@ -70,16 +114,14 @@ def note_head(run: Run, archive: RunArchive) -> None:
     head, noted, key = archive.head(), noted_heads(run), _key()
     if noted and noted[-1] == head:
         return
-    if key is None and any(SIGNATURE in line for line in _lines(run)):
+    if key is None and any(one.signature for one in _noted(run)):
         LOGGER.warning("the head of run %s is not noted: set %s", run.name, KEY_VARIABLE)
         return
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    line: Line = {"run_id": run.id, "time": time, **asdict(head)}
-    if key is not None:
-        line[SIGNATURE] = _signature(line, key)
+    new = NotedHead.model_validate({"run_id": run.id, "time": time, **asdict(head)})
     before = _content(run)
     torn = b"" if before.endswith(b"\n") or not before else b"\n"
-    (run / HEADS).append(torn + canonical(line).encode() + b"\n")
+    (run / HEADS).append(torn + (new if key is None else new.sign(key)).line())
 
 
 def _content(run: Run) -> bytes:
@@ -87,8 +129,8 @@ def _content(run: Run) -> bytes:
     return file.read() if file.exists() else b""
 
 
-def _lines(run: Run) -> list[Line]:
-    lines: list[Line] = []
+def _noted(run: Run) -> list[NotedHead]:
+    noted: list[NotedHead] = []
     for number, text in enumerate(_content(run).splitlines(), 1):
         where = f"{run / HEADS}, line {number}"
         try:
@@ -96,24 +138,13 @@ def _lines(run: Run) -> list[Line]:
         except DataError as error:
             LOGGER.warning("%s: it is torn, and left out", error)
             continue
-        if not isinstance(line, dict):
-            raise ArchiveError(f"{where} holds no head: restore the file from a copy")
-        lines.append(cast(Line, line))
-    return lines
-
-
-def _head(run: Run, number: int, line: Line) -> ChainHead:
-    where = f"{run / HEADS}, head {number + 1}"
-    if line.get("run_id") != run.id:
-        raise ArchiveError(f"{where}: it is of another run: restore the file from a copy")
-    values = {field.name: line.get(field.name) for field in fields(ChainHead)}
-    counts = values["records"], values["entries"]
-    hashes = values["records_hash"], values["entries_hash"]
-    if not all(type(count) is int for count in counts) or not all(
-        isinstance(one, str) for one in hashes
-    ):
-        raise ArchiveError(f"{where}: it holds no head: restore the file from a copy")
-    return ChainHead(**cast(dict[str, Any], values))
+        try:
+            noted.append(NotedHead.model_validate(line, strict=True))
+        except ValidationError as error:
+            raise ArchiveError(
+                f"{where}: it holds no head: restore the file from a copy"
+            ) from error
+    return noted
 
 
 def _key() -> str | None:
@@ -126,17 +157,3 @@ def _key() -> str | None:
             "openssl rand -hex 32"
         )
     return key
-
-
-def _is_signed(line: Line, key: str) -> bool:
-    signature = line.get(SIGNATURE)
-    return isinstance(signature, str) and hmac.compare_digest(
-        signature.encode(errors="replace"), _signature(line, key).encode()
-    )
-
-
-def _signature(line: Line, key: str) -> str:
-    content = canonical({name: value for name, value in line.items() if name != SIGNATURE})
-    return hmac.new(
-        key.encode(errors="surrogateescape"), content.encode(), hashlib.sha256
-    ).hexdigest()

@@ -20,7 +20,8 @@ from raylab.annotation.input.state import CASES_PER_LOOKUP, refuse_other_descrip
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
-from raylab.archive.records import CaseRow
+from raylab.archive.attempts import CallOperation, CallResults
+from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
@@ -137,6 +138,36 @@ class ArchiveClient(CallArchive, Protocol):
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """Archives ended cases."""
         ...
+
+
+class ArchiveWriter:
+    """The one writer of the archive of a run; clients reach it through an `ArchiveClient` each."""
+
+    def __init__(self, archive: Archive, run: str, owner: str) -> None:
+        """Writes the cases and calls of `run`, as the owner of this token."""
+        self._archive = archive
+        self._run = archive.run(run)
+        self._calls = self._run.calls(owner)
+
+    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
+        """See `ArchiveClient`; `claimant` is the name of the client."""
+        return self._calls.write(operations, claimant)
+
+    def void_claims(self, claimant: str) -> None:
+        """See `ArchiveClient`."""
+        self._calls.void(claimant)
+
+    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        """See `ArchiveClient`."""
+        return self._archive.calls_of(description_hashes)
+
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        """See `ArchiveClient`."""
+        self._run.add_cases(rows)
+
+    def known(self, cases: Sequence[str]) -> dict[str, str]:
+        """Returns the status of each of these cases that is archived."""
+        return self._run.statuses(cases)
 
 
 class Meter(Protocol):

@@ -112,7 +112,6 @@ class RunCalls:
         claims = sorted(
             (one for one in operations if isinstance(one, ClaimRow)), key=lambda one: one.key
         )
-
         calls = [call_values(answer.call) for answer in answers]
 
         def work(connection: Connection) -> CallResults:
@@ -143,16 +142,9 @@ class RunCalls:
     ) -> dict[str, CallRow | None]:
         """Grants what is neither answered nor in flight; returns the others."""
         now = self._database.clock.now()
-        left = list(claims)
-        if not self._insert(connection, left, claimant, now):
-            in_flight = _in_flight(connection, claims)
-            left = [claim for claim in claims if in_flight.get(claim.key) != claim.id]
+        if left := self._insert(connection, claims, claimant, now):
             void_claims(connection, ATTEMPTS.c.key.in_([one.key for one in left]), _is_dead(now))
-            self._insert(connection, left, claimant, now)
-            in_flight = _in_flight(connection, claims)
-            left = [claim for claim in claims if in_flight.get(claim.key) != claim.id]
-        else:
-            left = []
+            left = self._insert(connection, left, claimant, now)
         answered = _answered(connection, [claim.key for claim in claims])
         _end(connection, [claim.id for claim in claims if claim.key in answered])
         refused: dict[str, CallRow | None] = {claim.id: None for claim in left}
@@ -160,19 +152,19 @@ class RunCalls:
 
     def _insert(
         self, connection: Connection, claims: Sequence[ClaimRow], claimant: str, now: datetime
-    ) -> bool:
-        """Inserts the claims that are free; returns True if these are certainly all."""
-        if not claims:
-            return True
+    ) -> list[ClaimRow]:
+        """Inserts the claims that are free; returns the others."""
         statement = self._database.dialect.insert_new(ATTEMPTS)
         result = connection.execute(statement, [self._row(one, claimant, now) for one in claims])
-        return result.rowcount == len(claims)
+        if result.rowcount == len(claims):
+            return []
+        in_flight = _in_flight(connection, claims)
+        return [claim for claim in claims if in_flight.get(claim.key) != claim.id]
 
     def _row(self, claim: ClaimRow, claimant: str, now: datetime) -> dict[str, Any]:
-        columns = dict(vars(claim))
-        columns["expires"] = now + timedelta(seconds=columns.pop("seconds"))
         return {
-            **columns,
+            **{name: value for name, value in vars(claim).items() if name != "seconds"},
+            "expires": now + timedelta(seconds=claim.seconds),
             "run_id": self._run_id,
             "owner": self._owner,
             "claimant": claimant,
@@ -196,9 +188,12 @@ def _settle(connection: Connection, answers: Sequence[AnswerRow], new: set[str])
     _end(connection, [answer.claim for answer in counted if answer.call.key in new])
     for answer in counted:
         if answer.call.key not in new:
-            names = ("prompt_tokens", "completion_tokens", "cost")
-            paid = {name: getattr(answer.call, name) for name in names}
-            paid["state"] = AttemptState.PAID
+            paid = {
+                ATTEMPTS.c.prompt_tokens: answer.call.prompt_tokens,
+                ATTEMPTS.c.completion_tokens: answer.call.completion_tokens,
+                ATTEMPTS.c.cost: answer.call.cost,
+                ATTEMPTS.c.state: AttemptState.PAID,
+            }
             mine = ATTEMPTS.c.id == answer.claim
             connection.execute(update(ATTEMPTS).where(mine).values(paid))
 

@@ -28,7 +28,7 @@ from raylab.annotation.worker import (
     open_cases,
 )
 from raylab.archive.store import Archive
-from raylab.cluster.annotators import Annotator, ArchiveWriter, RateLimiterActor
+from raylab.cluster.annotators import Annotator, ArchiveWriterActor, RateLimiterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.codebook import Codebook
@@ -213,7 +213,7 @@ class Pool:
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
-        self._writer = _restarting(ArchiveWriter, writer).remote(archive, self._run, owner)
+        self._writer = _restarting(ArchiveWriterActor, writer).remote(archive, self._run, owner)
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"

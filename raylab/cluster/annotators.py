@@ -7,7 +7,7 @@ import ray
 
 from raylab.annotation.calls import spent_by
 from raylab.annotation.outcome import Status
-from raylab.annotation.worker import Chunk, Tally, Worker
+from raylab.annotation.worker import ArchiveWriter, Chunk, Tally, Worker
 from raylab.archive.attempts import CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
@@ -26,38 +26,19 @@ SERVER_SECONDS = 60.0
 """Longest wait for a database server that is starting, in seconds."""
 
 
-class ArchiveWriter:
-    """The only process that writes the archive. A row given twice is stored once."""
+class ArchiveWriterActor(ArchiveWriter):
+    """The archive's writer in its own process."""
 
     def __init__(self, location: str, run: str, owner: str) -> None:
-        """Opens the archive for `run`, as the owner of this token."""
-        self._archive = Archive.open(location, wait=SERVER_SECONDS)
-        self._run = self._archive.run(run)
-        self._calls = self._run.calls(owner)
-
-    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
-        return self._calls.write(operations, claimant)
-
-    def void_claims(self, claimant: str) -> None:
-        self._calls.void(claimant)
-
-    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        return self._archive.calls_of(description_hashes)
-
-    def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        self._run.add_cases(rows)
-
-    def known(self, cases: Sequence[str]) -> dict[str, str]:
-        return self._run.statuses(cases)
+        super().__init__(Archive.open(location, wait=SERVER_SECONDS), run, owner)
 
 
 class RateLimiterActor(RateLimiter):
     """The rate limiter of a run in its own process; after a restart it reads the sum spent."""
 
     def __init__(self, llm: LlmConfig, run: str, location: str) -> None:
-        limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
         with Archive.open(location, wait=SERVER_SECONDS) as archive:
-            super().__init__(limits, llm.budget, spent_by(archive.run(run)))
+            super().__init__(llm.limits, llm.budget, spent_by(archive.run(run)))
 
 
 class Annotator:

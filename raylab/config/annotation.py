@@ -10,7 +10,7 @@ from pydantic import (
 )
 
 from raylab.config.base import Location, Strict, Text
-from raylab.config.llm import Budget, ChatModel, Endpoint, Price
+from raylab.config.llm import Budget, ChatModel, Endpoint, Limits, Price
 
 
 class LlmConfig(Strict):
@@ -37,6 +37,11 @@ class LlmConfig(Strict):
             "evaluator": self.evaluator,
             "adjudicator": self.adjudicator,
         }
+
+    @property
+    def limits(self) -> dict[str, Limits]:
+        """The limits of each endpoint."""
+        return {name: endpoint.limits for name, endpoint in self.endpoints.items()}
 
     @model_validator(mode="after")
     def _roles_fit(self) -> "LlmConfig":

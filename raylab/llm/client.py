@@ -101,7 +101,6 @@ class Client:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._timing = timing or Timing()
         used = {chat.endpoint for chat in llm.roles.values()}
-        limits = {name: llm.endpoints[name].limits for name in used}
         self._connections = {
             name: Connection(name, llm.endpoints[name], embedded, self._timing)
             for name in sorted(used)
@@ -111,7 +110,7 @@ class Client:
             connection.redactor = redactor
         self._limited = limited_endpoints(llm)
         self._limiter = limiter or LocalRateLimiter(
-            RateLimiter(limits, llm.budget, clock=self._timing.clock)
+            RateLimiter(llm.limits, llm.budget, clock=self._timing.clock)
         )
         self._journal = journal
         self._prices = llm.prices

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from raylab.annotation.calls import spent_by
-from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
+from raylab.annotation.worker import ArchiveWriter, Chunk, Tally, Worker, chunks_of, open_cases
 from raylab.archive.attempts import CallOperation, CallResults
 from raylab.archive.ownership import RENEWAL_SECONDS, Ownership
 from raylab.archive.records import CallRow, CaseRow
@@ -59,27 +59,16 @@ def share_of(config: AnnotateConfig, number: int, count: int) -> AnnotateConfig:
     return config.model_copy(update={"llm": share_concurrency(config.llm, number, count)})
 
 
-class Writer:
-    """The writer of the archive; see `raylab.cluster.annotators.ArchiveWriter`."""
+class Writer(ArchiveWriter):
+    """The writer of the archive, which tells the world what it has acknowledged."""
 
     def __init__(self, world: World, run: str, owner: str) -> None:
-        self._world = world
-        self._archive = world.open_archive()
-        self._run = self._archive.run(run)
-        self._calls = self._run.calls(owner)
-
-    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
-        return self._calls.write(operations, claimant)
-
-    def void_claims(self, claimant: str) -> None:
-        self._calls.void(claimant)
-
-    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        return self._archive.calls_of(description_hashes)
+        super().__init__(world.open_archive(), run, owner)
+        self._world, self._name = world, run
 
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        self._run.add_cases(rows)
-        self._world.archived |= {(self._run.name, row.case) for row in rows}
+        super().add_cases(rows)
+        self._world.archived |= {(self._name, row.case) for row in rows}
 
 
 class ArchiveOf:
@@ -245,6 +234,5 @@ class Session:
 
     def _make_limiter(self) -> RateLimiter:
         llm = self._config.llm
-        limits = {name: endpoint.limits for name, endpoint in llm.endpoints.items()}
         spent = spent_by(self._world.open_archive().run(self._plan.name))
-        return RateLimiter(limits, llm.budget, spent, self._world.loop.time)
+        return RateLimiter(llm.limits, llm.budget, spent, self._world.loop.time)

@@ -74,8 +74,7 @@ class Judge:
         self._lease = lease
         self._now = now
         self._embedded = embedded
-        limits = {name: endpoint.limits for name, endpoint in self._llm.endpoints.items()}
-        self._limiter = RateLimiter(limits, self._llm.budget)
+        self._limiter = RateLimiter(self._llm.limits, self._llm.budget)
         self._ending = False
         self._woken = threading.Event()
         self._lock = threading.Lock()
