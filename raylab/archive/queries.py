@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, func, select
 
 from raylab.archive.chain import digest
 from raylab.archive.records import (
@@ -22,6 +22,10 @@ LOOKED_UP = 500
 """Most values of a list in one statement."""
 LISTED_RUNS = 10
 
+# Statements are built once, because that takes longer than to execute them.
+_RUN = select(RUNS).where(RUNS.c.name == bindparam("name"))
+_LOCKED_RUN = _RUN.with_for_update()
+
 T = TypeVar("T")
 S = TypeVar("S", StoredCase, StoredDecision, CurrentCase)
 
@@ -38,8 +42,7 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
     Raises:
         ArchiveError: There is no such run.
     """
-    statement = select(RUNS).where(RUNS.c.name == name)
-    row = connection.execute(statement.with_for_update() if lock else statement).first()
+    row = connection.execute(_LOCKED_RUN if lock else _RUN, {"name": name}).first()
     if row is None:
         latest = select(RUNS.c.name).order_by(RUNS.c.started.desc()).limit(LISTED_RUNS)
         known = ", ".join(connection.scalars(latest)) or "none"
