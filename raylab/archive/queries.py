@@ -25,6 +25,9 @@ LISTED_RUNS = 10
 # Statements are built once, because that takes longer than to execute them.
 _RUN = select(RUNS).where(RUNS.c.name == bindparam("name"))
 _LOCKED_RUN = _RUN.with_for_update()
+_NAMED = select(CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash).where(
+    CASES.c.run_id == bindparam("run"), CASES.c.case_key.in_(bindparam("keys", expanding=True))
+)
 
 T = TypeVar("T")
 S = TypeVar("S", StoredCase, StoredDecision, CurrentCase)
@@ -96,10 +99,8 @@ def decision_page(
 def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> Iterator[AnyRow]:
     """Yields case, sequence, status and description_hash of the given cases that exist."""
     keys = sorted({digest(case) for case in cases})
-    columns = (CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash)
     for some in chunks(keys):
-        named = (CASES.c.run_id == run.id) & CASES.c.case_key.in_(some)
-        yield from connection.execute(select(*columns).where(named))
+        yield from connection.execute(_NAMED, {"run": run.id, "keys": some})
 
 
 def last_decision(connection: Connection, run: AnyRow, case: str) -> int | None:

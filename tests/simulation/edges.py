@@ -51,7 +51,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield SqliteDialect, "create_engine", _engine_of(SqliteDialect.create_engine)
     yield Database, "_once", _once
     yield Database, "close", lambda database: None
-    yield connection_module, "_open_sdk", lambda *given: World.current.server
+    yield connection_module, "Transport", lambda *_, **__: World.current.server
     yield RunCalls, "write", _claims_of(RunCalls.write)
     yield Client, "complete", _watched(Client.complete)
     yield ProcessName, "current", lambda: World.current.process_name()
