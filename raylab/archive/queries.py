@@ -156,16 +156,11 @@ def current_status(until: int | None = None) -> ColumnElement[str]:
 
 def cost_of(connection: Connection, run: AnyRow, in_flight: bool) -> RunCost:
     """Returns the cost of a run: of the calls it keeps, and of other attempts that may be paid."""
-    attempts = ATTEMPTS.c.run_id == run.id
-    if not in_flight:
-        attempts &= ATTEMPTS.c.state != AttemptState.SENT
-    kept = connection.execute(_sums(CALLS).where(CALLS.c.run == run.name)).one()
-    more = connection.execute(_sums(ATTEMPTS).where(attempts)).one()
+    kept = connection.execute(_KEPT, {"run": run.name}).one()
+    left_out = "" if in_flight else AttemptState.SENT
+    *more, uncertain = connection.execute(_MORE, {"run": run.id, "left_out": left_out}).one()
     prompt, completion, cost, unpriced = (a + b for a, b in zip(kept, more, strict=True))
-    uncertain = select(func.count()).where(attempts, ATTEMPTS.c.state != AttemptState.PAID)
-    return RunCost(
-        int(prompt), int(completion), float(cost), unpriced, connection.scalar(uncertain) or 0
-    )
+    return RunCost(int(prompt), int(completion), float(cost), unpriced, uncertain)
 
 
 def _sums(table: Table) -> Select[Any]:
@@ -175,6 +170,14 @@ def _sums(table: Table) -> Select[Any]:
         for column in (table.c.prompt_tokens, table.c.completion_tokens, table.c.cost)
     ]
     return select(*sums, func.count() - func.count(table.c.cost))
+
+
+_KEPT = _sums(CALLS).where(CALLS.c.run == bindparam("run"))
+_MORE = (
+    _sums(ATTEMPTS)
+    .add_columns(func.count().filter(ATTEMPTS.c.state != AttemptState.PAID))
+    .where(ATTEMPTS.c.run_id == bindparam("run"), ATTEMPTS.c.state != bindparam("left_out"))
+)
 
 
 def _page(

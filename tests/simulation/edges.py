@@ -25,9 +25,6 @@ from tests.simulation.scheduler import PROCESS
 from tests.simulation.server import CALL, Call, Fate
 from tests.simulation.world import World
 
-FULL = 2
-"""Value of SQLite's `PRAGMA synchronous` with which a transaction is durable when it returns."""
-
 T = TypeVar("T")
 
 _engines: dict[str, Engine] = {}
@@ -85,7 +82,7 @@ def _once(database: Database, work: Callable[[Connection], T], options: Options)
             driver.rollback()
             raise
         driver.commit()
-        return driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
+        return World.current.is_durable
 
     World.current.transact(writes, whole)
     return results[0]
