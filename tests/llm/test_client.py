@@ -279,6 +279,12 @@ async def test_no_seed_and_no_schema_send_nothing_of_the_kind() -> None:
 
 # Failures that pass
 
+
+def timeout_for(answer: Answer) -> float:
+    """Short in real time only where the timeout is what is tested."""
+    return 0.2 if answer.hangs else 30.0
+
+
 FAILING_ONCE: dict[str, tuple[Answer, str]] = {
     "408": (failure(408, "slow"), "server_error"),
     "409": (failure(409, "locked"), "server_error"),
@@ -305,7 +311,7 @@ async def test_passing_failure_is_tried_again(answer: Answer, outcome: str) -> N
     clock, events = Clock(), list[CallEvent]()
     behave = in_turn(answer, says("at last"))
     async with ScriptedServer(behave) as server:
-        llm = config(server.base_url, timeout=0.3)
+        llm = config(server.base_url, timeout=timeout_for(answer))
         client = Client(llm, Notebook(), on_call=events.append, timing=clock.timing)
         async with client:
             reply = await ask(client)
@@ -333,7 +339,7 @@ FAILING_FOR_EVER = {
 @awaited
 async def test_failure_that_does_not_pass_ends_the_call(answer: Answer, words: str) -> None:
     async with ScriptedServer(lambda _: answer) as server:
-        llm = config(server.base_url, timeout=0.2, deadline=2)
+        llm = config(server.base_url, timeout=timeout_for(answer), deadline=2)
         async with Client(llm, journal := Notebook(), timing=Clock(draw=0.5).timing) as client:
             error = await error_of(ask(client))
         assert type(error) is DeadlineError
