@@ -91,9 +91,9 @@ class ArcModule(pl.LightningModule):
         self.trained_on: frozenset[str] | None = frozenset(trained_on)
         """Ids of all tasks that the weights were trained on; None if unknown."""
         self.model = build_model(model)
-        self.metrics = GridMetrics(groups, training.objective.model_dump())
-        self.register_buffer("group_of_task", group_of_task, persistent=False)
-        self.group_of_task: Tensor
+        self.metrics = GridMetrics(
+            groups, training.objective.model_dump(), group_of_task=group_of_task
+        )
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self.run_id: str | None = None
@@ -173,7 +173,7 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
-        count_batch(self.model, batch, self.group_of_task[batch.tasks], self.metrics)
+        count_batch(self.model, batch, batch.tasks, self.metrics)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""

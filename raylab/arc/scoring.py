@@ -9,7 +9,7 @@ from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
 
 
-def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetrics) -> None:
+def count_batch(model: GridModel, batch: Batch, task: Tensor, metrics: GridMetrics) -> None:
     """Predicts a batch and adds its counts to `metrics`.
 
     Cells are predicted teacher-forced, as in the published protocol, and height and width from what
@@ -18,7 +18,7 @@ def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetr
     Args:
         model: a model in evaluation mode, on the device of the batch.
         batch: B queries.
-        group: (B,) int64 position of each query's group in `metrics`.
+        task: (B,) int64 position of each query's task in `metrics`.
         metrics: the metrics to add to, on the device of the batch.
     """
     prediction = model(batch)
@@ -30,7 +30,7 @@ def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetr
         source=batch.source.as_images(batch.source.cells),
         target=target.as_images(target.cells),
         prediction=target.as_images(cells),
-        group=group,
+        task=task,
         solved=solved_grids(model, batch, right_size & right_cells),
         shape_correct=right_size,
     )

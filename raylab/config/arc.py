@@ -92,7 +92,7 @@ class ObjectiveConfig(Strict):
     """Weight of cell_accuracy."""
     w_tol: NonNegativeFloat = 0.8
     """Weight of grid_tol_0p95, the share of grids with at least 95 % of their cells right."""
-    w_exact: NonNegativeFloat = 0.2
+    w_ex: NonNegativeFloat = 0.2
     """Weight of grid_accuracy."""
 
 

@@ -38,10 +38,15 @@ from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
 from raylab.config.quality import Layout, QualityEvalConfig
 
 
+RENAMED = {"training.objective.w_exact": "training.objective.w_ex"}
+"""Keys of `training` that are called otherwise now."""
+
+
 class TrainConfig(JobConfig):
     """`jobs/train.py`."""
 
     job: ClassVar[str] = "train"
+    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     model: ModelConfig = ChampionConfig()
     data: DataConfig = DataConfig()
@@ -55,6 +60,7 @@ class TuneConfig(JobConfig):
     """`jobs/tune.py`."""
 
     job: ClassVar[str] = "tune"
+    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     space: SearchSpace
     search: Search = Search.TPE
@@ -118,6 +124,7 @@ class PipelineConfig(JobConfig):
     """`jobs/pipeline.py`."""
 
     job: ClassVar[str] = "pipeline"
+    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     models: Models = ALL_MODELS
     """Models to train in turn: an architecture or `{architecture: ..., key: value}` each."""
