@@ -10,6 +10,7 @@ importing torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
@@ -21,8 +22,19 @@ OBJECTIVE = "dense_grid_objective"
 """The weighted sum of three other metrics that selects checkpoints."""
 GAP_RATE = "compositional_gap_rate"
 """The share of tasks whose cells are right and whose grids are not; counted by task."""
+COPY_SOURCE = "copy_source"
+PREVIOUS_CELL = "previous_cell"
+COPY_ELSE_PREVIOUS = "copy_else_previous"
+RULES = {
+    COPY_SOURCE: "copy the source",
+    PREVIOUS_CELL: "previous cell",
+    COPY_ELSE_PREVIOUS: "copy, else previous",
+}
+"""Labels of the rules that learn nothing, which `raylab.arc.rules` measures, by their names."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
+PUBLISHED = "published_"
+"""Prefix of a metric by the definitions of the published logs."""
 
 
 class Count(IntEnum):
@@ -155,6 +167,34 @@ SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is
 """Metrics that a model can be chosen and scored by."""
 MONITORED = tuple(f"{VALIDATION}{name}" for name in SCORED)
 """The same metrics as training names them."""
+
+
+RuleMetrics = Mapping[str, Mapping[str, float]]
+"""Metrics of the rules that learn nothing, by rule and metric."""
+
+
+def best_rule(rules: RuleMetrics, metric: str) -> tuple[str, float] | None:
+    """Returns the label and the value of the best rule on a metric, with or without `val_`.
+
+    None if no rule was measured, or a higher value of the metric is not better.
+    """
+    name = metric.removeprefix(VALIDATION)
+    values = {rule: of[name] for rule, of in rules.items() if name in of}
+    if not values or name not in SCORED:
+        return None
+    rule = max(values, key=lambda rule: values[rule])
+    return RULES.get(rule, rule), values[rule]
+
+
+def skill(value: float | None, rules: RuleMetrics, metric: str) -> float | None:
+    """Returns (value - best rule) / (1 - best rule): 1 is perfect, 0 learnt nothing.
+
+    None without a value, without a rule to compare with, or where a rule is perfect.
+    """
+    best = best_rule(rules, metric)
+    if value is None or best is None or best[1] >= 1.0:
+        return None
+    return (value - best[1]) / (1 - best[1])
 
 
 def label_of(name: str) -> str:

@@ -22,6 +22,7 @@ from raylab.grid_metrics import (
     OBJECTIVE,
     RATIOS,
     Count,
+    Ratio,
     count_changes,
     count_grids,
 )
@@ -46,14 +47,19 @@ def _check_shapes(predictions: Tensor, targets: Tensor) -> None:
 def _ratio_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
     """Returns every ratio whose counts are known, each a float32 scalar, from summed counts."""
     return {
-        name: _divided(
-            torch.stack([counts[count] for count in ratio.numerator]).sum(0),
-            torch.stack([counts[count] for count in ratio.denominator]).sum(0),
-            ratio.empty,
-        )
+        name: ratio_value(ratio, counts)
         for name, ratio in RATIOS.items()
         if ratio.counts <= counts.keys()
     }
+
+
+def ratio_value(ratio: Ratio, counts: Mapping[Count, Tensor]) -> Tensor:
+    """Returns a ratio of counts of equal shape, float32 of that shape."""
+    return _divided(
+        torch.stack([counts[count] for count in ratio.numerator]).sum(0),
+        torch.stack([counts[count] for count in ratio.denominator]).sum(0),
+        ratio.empty,
+    )
 
 
 def _divided(numerator: Tensor, denominator: Tensor, empty: float) -> Tensor:
@@ -196,6 +202,19 @@ def _objective(
     return {OBJECTIVE: compute_dense_grid_objective(*parts, **(weights or {}))}
 
 
+def grid_counts(
+    source: Tensor, target: Tensor, prediction: Tensor, *, solved: Tensor, shape_correct: Tensor
+) -> Tensor:
+    """Returns the counts of B grids, (B, counts) int64 in the order of `Count`.
+
+    The arguments are those of `GridMetrics.update`.
+    """
+    counts = count_grids(prediction, target, PAD)
+    counts |= count_changes(source, target, prediction, PAD)
+    counts |= {Count.SOLVED: solved.long(), Count.CORRECT_SHAPES: shape_correct.long()}
+    return torch.stack([counts[count] for count in Count], dim=1)
+
+
 def compositional_gap_rate(counts: Tensor) -> Tensor:
     """Returns the share of tasks with over 80 % of their cells right and under 10 % of their grids.
 
@@ -268,10 +287,8 @@ class GridMetrics(Metric):
             solved: (B,) bool, True where free-running decoding gave the exact grid.
             shape_correct: (B,) bool, True where the predicted height and width are both right.
         """
-        counts = count_grids(prediction, target, PAD)
-        counts |= count_changes(source, target, prediction, PAD)
-        counts |= {Count.SOLVED: solved.long(), Count.CORRECT_SHAPES: shape_correct.long()}
-        self.counts.index_add_(0, task, torch.stack([counts[count] for count in Count], dim=1))
+        counts = grid_counts(source, target, prediction, solved=solved, shape_correct=shape_correct)
+        self.counts.index_add_(0, task, counts)
 
     def compute(self) -> dict[str, Tensor]:
         """Returns every metric over all grids, each a scalar in [0, 1]."""

@@ -19,6 +19,7 @@ from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import Logits, build_model
+from raylab.arc.published_metrics import PublishedMetrics
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import Precision, TrainingConfig
@@ -61,7 +62,8 @@ class ArcModule(pl.LightningModule):
     Teacher-forced, the published protocol: `val_grid_accuracy`, `val_cell_accuracy`,
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
-    Free-running: `val_solve_rate`, `val_shape_accuracy`.
+    Free-running: `val_solve_rate`, `val_shape_accuracy`. By the published definitions, on demand:
+    `val_published_cell_accuracy` and the other names of `PublishedMetrics`.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ArcModule(pl.LightningModule):
         groups: Sequence[str],
         group_of_task: Tensor,
         trained_on: Iterable[str],
+        published_pairs: int | None = None,
     ) -> None:
         """Builds the model from `training.seed`.
 
@@ -83,6 +86,7 @@ class ArcModule(pl.LightningModule):
             groups: names of the groups metrics are split by.
             group_of_task: (tasks,) int64 position of each task's group.
             trained_on: ids of the tasks that are trained on.
+            published_pairs: pairs of the store, to also report the metrics of `PublishedMetrics`.
         """
         super().__init__()
         torch.manual_seed(training.seed)
@@ -91,8 +95,10 @@ class ArcModule(pl.LightningModule):
         self.trained_on: frozenset[str] | None = frozenset(trained_on)
         """Ids of all tasks that the weights were trained on; None if unknown."""
         self.model = build_model(model)
-        self.metrics = GridMetrics(
-            groups, training.objective.model_dump(), group_of_task=group_of_task
+        weights = training.objective.model_dump()
+        self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
+        self.published = (
+            None if published_pairs is None else PublishedMetrics(published_pairs, weights)
         )
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
@@ -173,13 +179,16 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
-        count_batch(self.model, batch, batch.tasks, self.metrics)
+        count_batch(self.model, batch, batch.tasks, self.metrics, self.published)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""
         values = self.metrics.compute()
         self.group_table = self.metrics.by_group()
         self.metrics.reset()
+        if self.published is not None:
+            values |= self.published.compute()
+            self.published.reset()
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

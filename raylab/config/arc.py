@@ -223,7 +223,7 @@ ScoreMetric = Annotated[str, OneOf(SCORED)]
 class ScoringConfig(Strict):
     """The scoring of a model on a generation of tasks."""
 
-    metric: ScoreMetric = "cell_accuracy"
+    metric: ScoreMetric = "solve_rate"
     """The metric recorded as accuracy; score files hold the others under their names."""
     unit: Literal["task", "group"] = "task"
     """The unit that one file of the score tree is about."""

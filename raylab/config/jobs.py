@@ -37,7 +37,6 @@ from raylab.config.base import (
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
 from raylab.config.quality import Layout, QualityEvalConfig
 
-
 RENAMED = {"training.objective.w_exact": "training.objective.w_ex"}
 """Keys of `training` that are called otherwise now."""
 
@@ -54,6 +53,8 @@ class TrainConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig()
     init_from: Location | None = None
     """Checkpoint file or run directory whose weights the model starts from."""
+    published_definitions: bool = False
+    """Also report the metrics by the definitions of the published logs, beside those runs."""
 
 
 class TuneConfig(JobConfig):
@@ -139,6 +140,8 @@ class PipelineConfig(JobConfig):
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()
     """Further score trees whose quality is reported as well."""
+    published_definitions: bool = False
+    """Also report the metrics by the definitions of the published logs, beside those runs."""
     pictures: NonNegativeInt = 4
     """Number of tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()

@@ -207,12 +207,12 @@ def test_a_resumed_run_repeats_an_unbroken_one(
     )
     (tmp_path / "broken").mkdir()
     unbroken, broken = Checkpoints(tmp_path), Checkpoints(tmp_path / "broken", killed_in_epoch=2)
-    whole_record = EpochRecorder(config.training.monitor, 25)
+    whole_record = EpochRecorder(config.training.monitor, 25, {})
     whole, expected = fit(config, tasks, whole_record, unbroken)
     with pytest.raises(Killed):
-        fit(config, tasks, EpochRecorder(config.training.monitor, 25), broken)
+        fit(config, tasks, EpochRecorder(config.training.monitor, 25, {}), broken)
     resumed = Checkpoints(tmp_path / "broken")
-    record = EpochRecorder(config.training.monitor, 25)
+    record = EpochRecorder(config.training.monitor, 25, {})
     torch.manual_seed(99)
     rest, module = fit(config, tasks, record, resumed, resume=broken.path(2))
 
@@ -257,7 +257,7 @@ def test_a_resumed_run_goes_on_with_the_batches_of_its_epoch(
 
 def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
     config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
-    record = EpochRecorder("val_cell_accuracy", samples=25)
+    record = EpochRecorder("val_cell_accuracy", samples=25, rules={})
     trainer, module = fit(config, tasks, record)
     metrics = record.metrics
     steps = trainer.global_step // 3
@@ -277,7 +277,7 @@ def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
 def test_the_learning_rate_of_the_record_is_that_of_its_epoch(tasks: tuple[Task, ...]) -> None:
     # A cosine over two epochs from 0.01 to 0: 0.01 and 0.005, then again from the start.
     config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
-    record = EpochRecorder("val_cell_accuracy", samples=25)
+    record = EpochRecorder("val_cell_accuracy", samples=25, rules={})
     fit(config, tasks, record)
     rates = [epoch.learning_rate for epoch in record.history]
     assert rates == pytest.approx([0.01, 0.005, 0.01])
@@ -286,7 +286,7 @@ def test_the_learning_rate_of_the_record_is_that_of_its_epoch(tasks: tuple[Task,
 def test_the_record_of_an_older_checkpoint_is_gone_on_with() -> None:
     metrics = training_metrics(epoch_of(1, {"solve_rate": 0.5}), epoch_of(2, {"solve_rate": 0.75}))
     best = {**metrics.best.row(), "groups": {"a": {"grids": 2, "solve_rate": 0.5}}}
-    record = EpochRecorder("val_solve_rate", samples=25)
+    record = EpochRecorder("val_solve_rate", samples=25, rules={})
     record.load_state_dict({"history": metrics.rows, "best": best})
     assert record.history == list(metrics.history)
     groups = {"a": GroupMetrics(grids=2, metrics={"solve_rate": 0.5})}
