@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
-from raylab.arc.checkpoints import Checkpoint, load_weights
+from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import GridMetrics
@@ -24,7 +24,7 @@ from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
-from raylab.errors import NonFiniteLossError
+from raylab.errors import CheckpointError, NonFiniteLossError
 
 LOSS_CHECK_STEPS = 32
 
@@ -199,6 +199,19 @@ class ArcModule(pl.LightningModule):
             "trained_on": None if self.trained_on is None else sorted(self.trained_on),
             "run_id": self.run_id,
         }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuses to go on from a checkpoint whose optimiser lacks a weight of today's models.
+
+        Raises:
+            CheckpointError: the training began before models were told the size they write.
+        """
+        if f"{PREFIX}{SIZE_CODE}" not in checkpoint["state_dict"]:
+            raise CheckpointError(
+                "this training began before models were told the size that they write, and cannot "
+                "go on as it was: start another run with init_from= its checkpoint, whose outputs "
+                "are kept"
+            )
 
     def _check_losses(self) -> None:
         """Checks the losses since the last check; not at every step, because a check stalls a GPU.

@@ -742,3 +742,37 @@ def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
     kept = Checkpoints(tmp_path)
     fit(config, tasks, kept, module=module)
     assert trained_on_in(kept.path(1)) is None
+
+
+def test_a_training_from_before_sizes_were_told_is_not_continued(
+    random_tasks: RandomTasks,
+) -> None:
+    tasks = random_tasks(3)
+    module = module_of(settings(SMALL_MODELS["decoder_only"]), store_pairs(tasks))
+    state = {f"model.{name}": tensor for name, tensor in module.model.state_dict().items()}
+    module.on_load_checkpoint({"state_dict": state})
+    del state["model.size_code.table"]
+    with pytest.raises(CheckpointError, match="init_from="):
+        module.on_load_checkpoint({"state_dict": state})
+
+
+def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks(3))
+    config = settings(SMALL_MODELS["encoder_decoder"])
+    module = ArcModule(
+        config.model,
+        config.training,
+        task_ids=store.task_ids,
+        groups=("a",),
+        group_of_task=torch.zeros(len(store.task_ids), dtype=torch.int64),
+        trained_on=(),
+        published_pairs=len(store.task_of),
+    ).eval()
+    assert module.published is not None
+    pairs = np.arange(len(store.task_of))
+    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=0, shuffle=False)
+    with torch.inference_mode():
+        for index, draw in enumerate(plan):
+            module.validation_step(BatchDataset(store)[draw], index)
+    counted = int(module.published.counts[:, Count.CELLS].sum())
+    assert counted == int(store.lengths[:, 1].sum()) - len(pairs)

@@ -34,28 +34,9 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     page = Page(render(trial("a", 0.5), trial("b", 0.25), trial("c", None, failure=EVIL)))
     assert "The best of 3 trials reached a dense grid objective of 0.5000 at epoch 2" in page.text
     assert "1 trial failed; the table says why." in page.text
-    assert [
-        "1",
-        "a",
-        "12.50 %",
-        "0.5000",
-        "+0.375",
-        "2",
-        "3",
-        "1,234,567",
-        "champion lr=a",
-    ] in page.rows
-    assert [
-        "2",
-        "b",
-        "12.50 %",
-        "0.2500",
-        "+0.062",
-        "2",
-        "3",
-        "1,234,567",
-        "champion lr=b",
-    ] in page.rows
+    ends = ["2", "3", "1,234,567"]
+    assert ["1", "a", "12.50 %", "0.5000", "+0.375", *ends, "champion lr=a"] in page.rows
+    assert ["2", "b", "12.50 %", "0.2500", "+0.062", *ends, "champion lr=b"] in page.rows
     assert ["-", "c", "-", "failed", "-", "-", "-", "-", f"champion lr=c: {EVIL}"] in page.rows
     rule = ["-", "best rule", "0.00 %", "0.2000", "-", "-", "-", "-", "copy the source"]
     assert rule in page.rows
