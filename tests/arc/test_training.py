@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
 from raylab.arc.checkpoints import load_weights, read_checkpoint
-from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode
@@ -32,7 +32,7 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.grid_metrics import MONITORED
+from raylab.grid_metrics import MONITORED, Count
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
