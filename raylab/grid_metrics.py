@@ -30,7 +30,7 @@ RULES = {
     PREVIOUS_CELL: "previous cell",
     COPY_ELSE_PREVIOUS: "copy, else previous",
 }
-"""Labels of the rules that learn nothing, which `raylab.arc.rules` measures, by their names."""
+"""Labels of the rules that learn nothing, by the names that `raylab.arc.comparators` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
 PUBLISHED = "published_"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from raylab.arc.checkpoints import Checkpoint, restored
+from raylab.arc.comparators.rules import count_rules
 from raylab.arc.data.batching import (
     BatchDataset,
     BatchPlan,
@@ -25,7 +26,6 @@ from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
-from raylab.arc.rules import count_rules
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError

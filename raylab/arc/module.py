@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
 from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights
+from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import Logits, build_model
-from raylab.arc.published_metrics import PublishedMetrics
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import Precision, TrainingConfig

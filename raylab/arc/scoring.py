@@ -2,12 +2,12 @@
 
 from torch import Tensor
 
+from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.decoding import solved_grids
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
-from raylab.arc.published_metrics import PublishedMetrics
 
 
 def count_batch(

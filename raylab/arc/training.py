@@ -11,6 +11,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
 from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indices, store_pairs
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
@@ -18,7 +19,6 @@ from raylab.arc.data.splits import split_tasks
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
-from raylab.arc.rules import rule_metrics
 from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import RuleMetrics
 

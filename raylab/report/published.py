@@ -31,7 +31,7 @@ class PublishedRun(Part):
     outcome: str
 
 
-class Claim(Part):
+class PublishedClaim(Part):
     """A published figure that is not a logged run, and what is known of it."""
 
     source: str
@@ -45,7 +45,7 @@ class PublishedRuns(Part):
     source: str
     definitions: str
     runs: tuple[PublishedRun, ...]
-    claims: tuple[Claim, ...]
+    claims: tuple[PublishedClaim, ...]
 
 
 @cache

@@ -216,9 +216,9 @@ def _excluded(path: tuple[str, ...]) -> bool:
 
 def _renamed(config: dict[str, Any]) -> dict[str, Any]:
     """Returns a configuration with `training.objective.w_exact` under its name of today."""
-    training = config.get("training")
-    objective = training.get("objective") if isinstance(training, dict) else None
-    if not isinstance(objective, dict) or "w_exact" not in objective:
+    training: dict[str, Any] = config.get("training", {})
+    objective: dict[str, Any] = training.get("objective", {})
+    if "w_exact" not in objective:
         return config
     weights = {"w_ex" if key == "w_exact" else key: of for key, of in objective.items()}
     return {**config, "training": {**training, "objective": weights}}

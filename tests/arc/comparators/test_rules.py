@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from raylab.arc.comparators.published_metrics import PublishedMetrics
+from raylab.arc.comparators.rules import count_rules, forced_answers, rule_metrics
 from raylab.arc.data.batching import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.arc.evaluation import score_rules
 from raylab.arc.metrics import Count
-from raylab.arc.published_metrics import PublishedMetrics
-from raylab.arc.rules import count_rules, forced_answers, rule_metrics
 from raylab.config.arc import ScoringConfig
 from tests.arc.conftest import batch_of
 

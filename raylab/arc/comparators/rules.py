@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Indices, PairStore
 from raylab.arc.data.tasks import PAD
 from raylab.arc.decoding import exact_matches
 from raylab.arc.metrics import compositional_gap_rate, grid_counts, metric_values
-from raylab.arc.published_metrics import PublishedMetrics
 from raylab.grid_metrics import (
     COPY_ELSE_PREVIOUS,
     COPY_SOURCE,
