@@ -3,7 +3,7 @@
 Examples:
     python jobs/evaluate.py models=[train-3f2a90c1de]
     python jobs/evaluate.py models=[my-pipeline] generations=[published,1,2,3] scoring.unit=group
-    python jobs/evaluate.py models=[my-sweep] data.subset=evaluation scoring.metric=solve_rate
+    python jobs/evaluate.py models=[my-sweep] data.subset=evaluation scoring.metric=cell_accuracy
     ray job submit --working-dir . -- python jobs/evaluate.py storage=/shared/runs models=[my-sweep]
 """
 

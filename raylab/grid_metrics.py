@@ -10,6 +10,7 @@ importing torch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
@@ -18,9 +19,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OBJECTIVE = "dense_grid_objective"
-"""The only metric that is not a ratio: a weighted sum of three others."""
+"""The weighted sum of three other metrics that selects checkpoints."""
+GAP_RATE = "compositional_gap_rate"
+"""The share of tasks whose cells are right and whose grids are not; counted by task."""
+COPY_SOURCE = "copy_source"
+PREVIOUS_CELL = "previous_cell"
+COPY_ELSE_PREVIOUS = "copy_else_previous"
+RULES = {
+    COPY_SOURCE: "copy the source",
+    PREVIOUS_CELL: "previous cell",
+    COPY_ELSE_PREVIOUS: "copy, else previous",
+}
+"""Labels of the rules that learn nothing, by the names that `raylab.arc.comparators` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
+PUBLISHED = "published_"
+"""Prefix of a metric by the definitions of the published logs."""
 
 
 class Count(IntEnum):
@@ -95,6 +109,8 @@ class Ratio(GridMetric):
 
 
 GRID_METRICS: dict[str, GridMetric] = {
+    "solve_rate": Ratio(label="solve rate (free-running)", numerator=(Count.SOLVED,)),
+    "shape_accuracy": Ratio(label="shape accuracy", numerator=(Count.CORRECT_SHAPES,)),
     OBJECTIVE: GridMetric(label="dense grid objective"),
     "grid_accuracy": Ratio(label="grid accuracy", numerator=(Count.EXACT,)),
     "grid_tol_0p95": Ratio(label="grids with >= 95 % right", numerator=(Count.TOL_95,)),
@@ -125,8 +141,9 @@ GRID_METRICS: dict[str, GridMetric] = {
         denominator=(Count.CELLS,),
         higher_is_better=False,
     ),
-    "solve_rate": Ratio(label="solve rate (free-running)", numerator=(Count.SOLVED,)),
-    "shape_accuracy": Ratio(label="shape accuracy", numerator=(Count.CORRECT_SHAPES,)),
+    GAP_RATE: GridMetric(
+        label="tasks with > 80 % cells and < 10 % grids right", higher_is_better=False
+    ),
     "grid_tol_0p90": Ratio(label="grid tol 0p90", numerator=(Count.TOL_90,), compared=False),
     "grid_tol_0p99": Ratio(label="grid tol 0p99", numerator=(Count.TOL_99,), compared=False),
     "row_all_correct_rate": Ratio(
@@ -142,7 +159,7 @@ GRID_METRICS: dict[str, GridMetric] = {
         compared=False,
     ),
 }
-"""Every metric by its name, in the order in which they are shown."""
+"""Every metric by its name, in the order in which they are shown: free-running ones first."""
 RATIOS = {name: metric for name, metric in GRID_METRICS.items() if isinstance(metric, Ratio)}
 COMPARED = {name: metric.label for name, metric in GRID_METRICS.items() if metric.compared}
 """Labels of the metrics that comparisons show."""
@@ -150,6 +167,34 @@ SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is
 """Metrics that a model can be chosen and scored by."""
 MONITORED = tuple(f"{VALIDATION}{name}" for name in SCORED)
 """The same metrics as training names them."""
+
+
+RuleMetrics = Mapping[str, Mapping[str, float]]
+"""Metrics of the rules that learn nothing, by rule and metric."""
+
+
+def best_rule(rules: RuleMetrics, metric: str) -> tuple[str, float] | None:
+    """Returns the label and the value of the best rule on a metric, with or without `val_`.
+
+    None if no rule was measured, or a higher value of the metric is not better.
+    """
+    name = metric.removeprefix(VALIDATION)
+    values = {rule: of[name] for rule, of in rules.items() if name in of}
+    if not values or name not in SCORED:
+        return None
+    rule = max(values, key=lambda rule: values[rule])
+    return RULES.get(rule, rule), values[rule]
+
+
+def skill(value: float | None, rules: RuleMetrics, metric: str) -> float | None:
+    """Returns (value - best rule) / (1 - best rule): 1 is perfect, 0 learnt nothing.
+
+    None without a value, without a rule to compare with, or where a rule is perfect.
+    """
+    best = best_rule(rules, metric)
+    if value is None or best is None or best[1] >= 1.0:
+        return None
+    return (value - best[1]) / (1 - best[1])
 
 
 def label_of(name: str) -> str:

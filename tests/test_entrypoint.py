@@ -110,7 +110,7 @@ def test_help_lists_every_key_with_its_type_default_and_doc(kind: type[JobConfig
 
 def test_keys_cover_every_field_of_every_architecture() -> None:
     paths = {(key.path, key.variant) for key in keys_of(TrainConfig)}
-    assert ("training.objective.w_exact", None) in paths
+    assert ("training.objective.w_ex", None) in paths
     assert ("model.rope_theta", "model.architecture=decoder_only") in paths
     assert ("model.context_heads", "model.architecture=champion") in paths
     assert ("model.architecture", None) in paths

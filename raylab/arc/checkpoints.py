@@ -11,6 +11,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
+from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.base import GridModel, build_model
 from raylab.compressed import opened_zip
 from raylab.config.models import ModelConfig
@@ -21,6 +22,8 @@ CHECKPOINTS = "checkpoints"
 """Directory of a run that holds one directory per checkpoint."""
 CHECKPOINT_FILE = "checkpoint.ckpt"
 PREFIX = "model."
+SIZE_CODE = "size_code.table"
+"""Weight that tells the size of the output; checkpoints of earlier versions lack it."""
 CHECKPOINT_BYTES = 1 << 32
 LONGEST_REASON = 300
 
@@ -167,6 +170,7 @@ def _parse(uri: str, content: object) -> Checkpoint:
         for name, tensor in cast("dict[object, object]", state).items()
         if isinstance(name, str) and name.startswith(PREFIX)
     }
+    weights = _told_sizes(model, weights)
     run_id = own.get("run_id")
     return Checkpoint(
         uri,
@@ -175,6 +179,17 @@ def _parse(uri: str, content: object) -> Checkpoint:
         _task_ids(own.get("trained_on")),
         run_id if isinstance(run_id, str) else None,
     )
+
+
+def _told_sizes(model: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the weights with a size code of zeros if they are from before models were told sizes.
+
+    With zeros the model computes what it computed before.
+    """
+    colours = weights.get("colours.weight")
+    if SIZE_CODE in weights or colours is None or colours.shape[1:] != (model.d_model,):
+        return weights
+    return {**weights, SIZE_CODE: colours.new_zeros(2, MAX_SIDE, model.d_model)}
 
 
 def _tensor(uri: str, name: str, value: object) -> Tensor:

@@ -21,7 +21,7 @@ def greedy_decode(model: GridModel, batch: Batch) -> Grids:
     sizes = decoding.sizes.argmax(dim=-1) + 1
     areas = sizes.prod(dim=1)
     longest = int(areas.max())
-    decoding.reserve(longest)
+    model.begin(decoding, sizes)
     places = torch.arange(longest, device=sizes.device)
     inside = places < areas[:, None]
     rows = torch.where(inside, places // sizes[:, 1:], 0)

@@ -1,5 +1,6 @@
 """Scores of a checkpoint on tasks: every metric of every unit, with its standard error."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from raylab.arc.checkpoints import Checkpoint, restored
+from raylab.arc.comparators.rules import count_rules
 from raylab.arc.data.batching import (
     BatchDataset,
     BatchPlan,
@@ -105,11 +107,26 @@ def score_tasks(
     """
     store = store_pairs(tasks)
     counts = _count_pairs(checkpoint, store, scoring.batch_size, device)
-    unit_of = unit_of_tasks(groups, scoring)
-    unit_of_pair = np.array([unit_of[id_] for id_ in store.task_ids])[store.task_of]
+    return _unit_scores(counts, store, unit_of_tasks(groups, scoring))
+
+
+def score_rules(
+    tasks: Sequence[Task], groups: Mapping[str, str], scoring: ScoringConfig
+) -> dict[str, float]:
+    """Returns the mean accuracy over the units of each rule that learns nothing, by rule.
+
+    The arguments are those of `score_tasks`, and the pairs and the metric are the same.
+
+    Raises:
+        DataError: there is no pair to score.
+    """
+    store = store_pairs(tasks)
+    units = unit_of_tasks(groups, scoring)
     return {
-        str(unit): _unit_score(counts[torch.from_numpy(unit_of_pair == unit)])
-        for unit in np.unique(unit_of_pair)
+        rule: statistics.fmean(
+            score.metrics[scoring.metric] for score in _unit_scores(counts, store, units).values()
+        )
+        for rule, counts in count_rules(store, np.arange(len(store.task_of))).items()
     }
 
 
@@ -202,6 +219,17 @@ def _count_pairs(
             batch = dataset[draw].to(device)
             count_batch(model, batch, batch.pairs, metrics)
     return metrics.counts.cpu()
+
+
+def _unit_scores(
+    counts: Tensor, store: PairStore, unit_of: Mapping[str, str]
+) -> dict[str, UnitScore]:
+    """Returns the score of every unit from the (pairs, counts) counts of a store."""
+    unit_of_pair = np.array([unit_of[id_] for id_ in store.task_ids])[store.task_of]
+    return {
+        str(unit): _unit_score(counts[torch.from_numpy(unit_of_pair == unit)])
+        for unit in np.unique(unit_of_pair)
+    }
 
 
 def _unit_score(counts: Tensor) -> UnitScore:

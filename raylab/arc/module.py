@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
-from raylab.arc.checkpoints import Checkpoint, load_weights
+from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights
+from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.metrics import GridMetrics
@@ -23,7 +24,7 @@ from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
-from raylab.errors import NonFiniteLossError
+from raylab.errors import CheckpointError, NonFiniteLossError
 
 LOSS_CHECK_STEPS = 32
 
@@ -61,7 +62,8 @@ class ArcModule(pl.LightningModule):
     Teacher-forced, the published protocol: `val_grid_accuracy`, `val_cell_accuracy`,
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
-    Free-running: `val_solve_rate`, `val_shape_accuracy`.
+    Free-running: `val_solve_rate`, `val_shape_accuracy`. By the published definitions, on demand:
+    `val_published_cell_accuracy` and the other names of `PublishedMetrics`.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class ArcModule(pl.LightningModule):
         groups: Sequence[str],
         group_of_task: Tensor,
         trained_on: Iterable[str],
+        published_pairs: int | None = None,
     ) -> None:
         """Builds the model from `training.seed`.
 
@@ -83,6 +86,7 @@ class ArcModule(pl.LightningModule):
             groups: names of the groups metrics are split by.
             group_of_task: (tasks,) int64 position of each task's group.
             trained_on: ids of the tasks that are trained on.
+            published_pairs: pairs of the store, to also report the metrics of `PublishedMetrics`.
         """
         super().__init__()
         torch.manual_seed(training.seed)
@@ -91,9 +95,11 @@ class ArcModule(pl.LightningModule):
         self.trained_on: frozenset[str] | None = frozenset(trained_on)
         """Ids of all tasks that the weights were trained on; None if unknown."""
         self.model = build_model(model)
-        self.metrics = GridMetrics(groups, training.objective.model_dump())
-        self.register_buffer("group_of_task", group_of_task, persistent=False)
-        self.group_of_task: Tensor
+        weights = training.objective.model_dump()
+        self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
+        self.published = (
+            None if published_pairs is None else PublishedMetrics(published_pairs, weights)
+        )
         self.group_table: dict[str, GroupMetrics] = {}
         """Metrics by group of the last validation."""
         self.run_id: str | None = None
@@ -173,13 +179,16 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
-        count_batch(self.model, batch, self.group_of_task[batch.tasks], self.metrics)
+        count_batch(self.model, batch, batch.tasks, self.metrics, self.published)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""
         values = self.metrics.compute()
         self.group_table = self.metrics.by_group()
         self.metrics.reset()
+        if self.published is not None:
+            values |= self.published.compute()
+            self.published.reset()
         self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -190,6 +199,19 @@ class ArcModule(pl.LightningModule):
             "trained_on": None if self.trained_on is None else sorted(self.trained_on),
             "run_id": self.run_id,
         }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuses to go on from a checkpoint whose optimiser lacks a weight of today's models.
+
+        Raises:
+            CheckpointError: the training began before models were told the size they write.
+        """
+        if f"{PREFIX}{SIZE_CODE}" not in checkpoint["state_dict"]:
+            raise CheckpointError(
+                "this training began before models were told the size that they write, and cannot "
+                "go on as it was: start another run with init_from= its checkpoint, whose outputs "
+                "are kept"
+            )
 
     def _check_losses(self) -> None:
         """Checks the losses since the last check; not at every step, because a check stalls a GPU.

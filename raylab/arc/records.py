@@ -1,11 +1,14 @@
 """The records that training, scoring and picturing leave. Reports read them without torch."""
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any, ClassVar, Self
 
-from raylab.grid_metrics import VALIDATION
+from pydantic import Field
+
+from raylab.grid_metrics import VALIDATION, RuleMetrics
 from raylab.runs.records import Part, Record
-from raylab.runs.run import METRICS
+from raylab.runs.run import METRICS, SCORES
 
 GridRows = tuple[tuple[int, ...], ...]
 """The rows of an ARC grid, colours 0..9."""
@@ -17,7 +20,11 @@ class GroupMetrics(Part):
     grids: int
     """Grids of the group, at least 1."""
     metrics: Mapping[str, float]
-    """Every grid metric, and `compositional_gap`: cell accuracy minus grid accuracy."""
+    """Every grid metric, and `compositional_gap`: cell accuracy minus grid accuracy.
+
+    `compositional_gap_rate` is its formal form: the share of the group's tasks with over 80 % of
+    their cells right and under 10 % of their grids.
+    """
 
 
 class Epoch(Part):
@@ -64,6 +71,7 @@ class TrainingMetrics(Record):
     """Measurements of a training so far: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
+    version: ClassVar[int] = 2
 
     parameters: int
     """Parameters of the model."""
@@ -71,11 +79,16 @@ class TrainingMetrics(Record):
     last: Epoch
     history: tuple[Epoch, ...]
     """All epochs, in order."""
+    rules: RuleMetrics = Field(default={})
+    """Metrics of the rules that learn nothing on the same validation tasks; older files have none.
+    """
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the flat rows of files from before schema versions."""
-        return _nested_training(content) if version == 0 and content.get("best") else None
+        """Nests the flat rows of files from before schema versions; version 1 had no rules."""
+        if version == 0 and content.get("best"):
+            return _nested_training(content)
+        return content if version == 1 else None
 
     @property
     def rows(self) -> list[dict[str, float]]:
@@ -87,33 +100,58 @@ class PipelineMetrics(Record):
     """Measurements of the trainings of a pipeline: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
+    version: ClassVar[int] = 2
 
     models: Mapping[str, TrainingMetrics]
     """The models trained so far, by name."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the flat rows of files from before schema versions."""
+        """Nests the flat rows of files from before schema versions; version 1 had no rules."""
         if version != 0:
-            return None
+            return content if version == 1 else None
         models = content.get("models", {}).items()
         return {"models": {name: _nested_training(metrics) for name, metrics in models}}
+
+
+class RuleScores(Record):
+    """Mean scores of the rules that learn nothing on the tasks of a score tree, kept beside it."""
+
+    file: ClassVar[str] = f"{SCORES}-rules.json"
+
+    metric: str
+    """The metric that the score tree calls accuracy."""
+    rules: Mapping[str, Mapping[str, float]]
+    """Mean over the units, in [0, 1], by rule and generation."""
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Mean over the generations, by rule."""
+        return {rule: fmean(of.values()) for rule, of in self.rules.items()}
+
+
+def rule_scores_file(subdir: str) -> str:
+    """Returns the name of the `RuleScores` of the score tree in `subdir` of a run."""
+    return f"{subdir}-rules.json"
 
 
 class EvaluationMetrics(Record):
     """Mean scores of an evaluation: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
+    version: ClassVar[int] = 2
 
     metric: str
     """The metric that the score tree calls accuracy."""
     models: Mapping[str, Mapping[str, float]]
     """Mean over the units, in [0, 1], by model and generation."""
+    rules: RuleMetrics = Field(default={})
+    """The same of the rules that learn nothing, by rule and generation; older files have none."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Keeps files from before schema versions as they are."""
-        return content if version == 0 else None
+        """Keeps older files as they are; they have no rules."""
+        return content if version in (0, 1) else None
 
 
 class PredictedGrid(Part):

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.decoding import solved_grids
@@ -9,7 +10,13 @@ from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
 
 
-def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetrics) -> None:
+def count_batch(
+    model: GridModel,
+    batch: Batch,
+    task: Tensor,
+    metrics: GridMetrics,
+    published: PublishedMetrics | None = None,
+) -> None:
     """Predicts a batch and adds its counts to `metrics`.
 
     Cells are predicted teacher-forced, as in the published protocol, and height and width from what
@@ -18,19 +25,25 @@ def count_batch(model: GridModel, batch: Batch, group: Tensor, metrics: GridMetr
     Args:
         model: a model in evaluation mode, on the device of the batch.
         batch: B queries.
-        group: (B,) int64 position of each query's group in `metrics`.
+        task: (B,) int64 position of each query's task in `metrics`.
         metrics: the metrics to add to, on the device of the batch.
+        published: metrics by the published definitions to add to as well.
     """
     prediction = model(batch)
     cells = prediction.cells.argmax(dim=-1)
     target = batch.target
     right_size = (prediction.sizes.argmax(dim=-1) + 1 == target.sizes).all(dim=1)
     right_cells = ((cells == target.cells) | (target.cells == PAD)).all(dim=1)
+    grids = {
+        "source": batch.source.as_images(batch.source.cells),
+        "target": target.as_images(target.cells),
+        "prediction": target.as_images(cells),
+    }
+    if published is not None:
+        published.update(**grids, pair=batch.pairs)
     metrics.update(
-        source=batch.source.as_images(batch.source.cells),
-        target=target.as_images(target.cells),
-        prediction=target.as_images(cells),
-        group=group,
+        **grids,
+        task=task,
         solved=solved_grids(model, batch, right_size & right_cells),
         shape_correct=right_size,
     )

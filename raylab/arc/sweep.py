@@ -5,11 +5,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from pydantic import Field
+
 from raylab.arc.records import TrainingMetrics
 from raylab.config.arc import SearchSpace
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.grid_metrics import VALIDATION
+from raylab.grid_metrics import VALIDATION, RuleMetrics
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, TRIALS, Run
 from raylab.runs.run_record import RunRecord
@@ -70,6 +72,8 @@ class Trained(Part):
     """The epoch with that value."""
     cell_accuracy: float
     """Cell accuracy at the same epoch."""
+    solve_rate: float | None = None
+    """Free-running solve rate at the same epoch; None in older files."""
     epochs: int
     """Epochs trained."""
     parameters: int
@@ -100,14 +104,21 @@ class SweepMetrics(Record):
 
     file: ClassVar[str] = METRICS
 
+    version: ClassVar[int] = 2
+
     trials: tuple[Trial, ...]
     """Best first, failed ones last."""
+    rules: RuleMetrics = Field(default={})
+    """Metrics of the rules that learn nothing on the validation tasks; older files have none."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the results of training, which are flat in files from before schema versions."""
+        """Nests the results of training, which are flat in files from before schema versions.
+
+        Version 1 had no solve rates and no rules.
+        """
         if version != 0:
-            return None
+            return content if version == 1 else None
         rows: list[Mapping[str, Any]] = content.get("trials", [])
         return {"trials": [_nested(row) for row in rows]}
 
@@ -127,7 +138,11 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
     """
     wanted = set(ids)
     runs = [trial for trial in trial_runs(run) if trial.name.partition("-")[0] in wanted]
-    return SweepMetrics(trials=tuple(sorted((_trial(config, trial) for trial in runs), key=_rank)))
+    trials = sorted((_trial(config, trial) for trial in runs), key=_rank)
+    best = next((trial.trial for trial in trials if trial.trained), None)
+    metrics = None if best is None else Run.at(run / TRIALS / best).read_record(TrainingMetrics)
+    # All trials validate on the same tasks.
+    return SweepMetrics(trials=tuple(trials), rules={} if metrics is None else metrics.rules)
 
 
 def history_of(run: Run, trial: Trial) -> list[dict[str, float]]:
@@ -170,6 +185,7 @@ def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
         score=best.validation[monitor.removeprefix(VALIDATION)],
         epoch=best.epoch,
         cell_accuracy=best.validation["cell_accuracy"],
+        solve_rate=best.validation.get("solve_rate"),
         epochs=metrics.last.epoch,
         parameters=metrics.parameters,
         checkpoint=str(run / best.checkpoint),

@@ -11,6 +11,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
 from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indices, store_pairs
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
@@ -19,6 +20,7 @@ from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.config.jobs import TrainConfig
+from raylab.grid_metrics import RuleMetrics
 
 GPU_LOADER_PROCESSES = 4
 
@@ -52,10 +54,17 @@ class PlannedData(pl.LightningDataModule):
 
 @dataclass(frozen=True)
 class Experiment:
-    """The module and the data that a trainer fits."""
+    """The module and the data that a trainer fits.
+
+    Attributes:
+        module: The model with its optimiser and metrics.
+        data: Its training and validation pairs.
+        rules: Metrics of the rules that learn nothing on the validation pairs; only for rank 0.
+    """
 
     module: ArcModule
     data: PlannedData
+    rules: RuleMetrics
 
 
 def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Experiment:
@@ -91,13 +100,18 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         groups=group_names,
         group_of_task=group_of_task,
         trained_on=split.train,
+        published_pairs=len(store.task_of) if config.published_definitions else None,
     )
     data = PlannedData(
         plan(split.train, training=True),
         plan(split.val, training=False),
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
-    return Experiment(module, data)
+    weights = config.training.objective.model_dump()
+    if rank:
+        return Experiment(module, data, {})
+    pairs, published = store.pairs_of(split.val), config.published_definitions
+    return Experiment(module, data, rule_metrics(store, pairs, weights, published=published))
 
 
 class EpochRecorder(pl.Callback):
@@ -106,9 +120,12 @@ class EpochRecorder(pl.Callback):
     Add it before any callback that reads `metrics` or saves a checkpoint.
     """
 
-    def __init__(self, monitor: str, samples: int) -> None:
-        """Records epochs of `samples` pairs over all workers; `monitor` selects the best."""
-        self.monitor, self.samples = monitor, samples
+    def __init__(self, monitor: str, samples: int, rules: RuleMetrics) -> None:
+        """Records epochs of `samples` pairs over all workers; `monitor` selects the best.
+
+        `rules` are the metrics of the rules that learn nothing on the validation pairs.
+        """
+        self.monitor, self.samples, self.rules = monitor, samples, rules
         self.history: list[Epoch] = []
         self.best: BestEpoch | None = None
         self._parameters = 0
@@ -124,6 +141,7 @@ class EpochRecorder(pl.Callback):
             best=self.best,
             last=self.history[-1],
             history=tuple(self.history),
+            rules=self.rules,
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from raylab.arc.data.batching import MISSING, Indices, PairStore
 from raylab.arc.data.tasks import COLOURS, PAD
-from raylab.arc.models.base import SEPARATOR, START, VOCABULARY, Logits, SizeHead
+from raylab.arc.models.base import SEPARATOR, START, VOCABULARY, Logits, SizeCode, SizeHead
 from raylab.arc.models.encoder_decoder import Bridge
 from raylab.arc.models.layers import MAX_CELLS, Positions1D, Positions2D, Rotary
 from raylab.config.models import (
@@ -171,6 +171,7 @@ class NaiveEncoderDecoder(nn.Module):
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.size_head = SizeHead(width + d_context)
         self.output = nn.Linear(width, COLOURS)
+        self.size_code = SizeCode(width)
 
     def forward(self, batch: NaiveBatch) -> Logits:
         """Returns the logits of every target cell, given the true cells before it."""
@@ -186,6 +187,7 @@ class NaiveEncoderDecoder(nn.Module):
             summary = torch.cat((summary, context), dim=1)
         before = F.pad(target.cells[:, :-1, 0], (1, 0), value=START)
         x = self.colours(before) + self.positions(*_coordinates(target))
+        x = x + self.size_code(target.sizes)[:, None]
         causal = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
         for index, layer in enumerate(self.decoder):
             x = layer(
@@ -240,6 +242,7 @@ class NaiveDecoderOnly(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.size_head = SizeHead(width)
         self.output = nn.Linear(width, COLOURS)
+        self.size_code = SizeCode(width)
 
     def forward(self, batch: NaiveBatch) -> Logits:
         """Returns the logits of every target cell, given the true cells before it."""
@@ -253,7 +256,13 @@ class NaiveDecoderOnly(nn.Module):
         length = tokens.shape[1]
         causal = torch.ones(length, length, dtype=torch.bool).tril()
         mask = causal & (tokens != PAD)[:, None, None, :]
-        x = self.colours(tokens)
+        told = [
+            code.expand(len(tokens), -1) * (torch.arange(len(tokens)) > s)[:, None]
+            for code, tokens, s in zip(
+                self.size_code(target.sizes), sequences, lengths[0], strict=True
+            )
+        ]
+        x = self.colours(tokens) + pad_sequence(told, True)
         for layer in self.layers:
             x = layer(x, mask)
         x = self.norm(x)

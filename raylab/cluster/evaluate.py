@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import ray
 import torch
@@ -12,8 +12,8 @@ import torch
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.arc.evaluation import UnitScore, score_tasks
-from raylab.arc.records import EvaluationMetrics
+from raylab.arc.evaluation import UnitScore, score_rules, score_tasks
+from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
 from raylab.arc.score_files import (
     MissingUnits,
     UnitAccuracies,
@@ -28,15 +28,13 @@ from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import ClusterConfig, Generation
 from raylab.config.jobs import EvaluateConfig
+from raylab.grid_metrics import RULES
 from raylab.log import log_line, log_tables
 from raylab.report.progress import duration
 from raylab.report.tables import accuracy_table, percent
 from raylab.runs.run import SCORES, Run
 
 HEARTBEAT_SECONDS = 30.0
-
-Accuracies = dict[str, dict[str, float]]
-"""Mean accuracy over the units, by model and generation."""
 
 
 def run_evaluate(config: EvaluateConfig) -> None:
@@ -49,12 +47,16 @@ def run_evaluate(config: EvaluateConfig) -> None:
     generation_configs(config.generations, config.data)
     run = Run.open(config, config.job)
     with session(config.cluster, run):
-        accuracies = evaluate_models(
+        metrics = evaluate_models(
             models, config.generations, config.data, config.scoring, config.cluster, run
         )
-    metrics = EvaluationMetrics(metric=config.scoring.metric, models=accuracies)
     run.write_record(metrics)
-    log_tables(accuracy_table(accuracies, config.scoring), metric=metrics.metric, models=accuracies)
+    log_tables(
+        accuracy_table(metrics, config.scoring),
+        metric=metrics.metric,
+        models=metrics.models,
+        rules=metrics.rules,
+    )
     scores = str(run / SCORES)
     log_line(f"score tree {scores}", uri=scores)
     run.finish()
@@ -68,10 +70,11 @@ def evaluate_models(
     cluster: ClusterConfig,
     tree: Run,
     subdir: str = SCORES,
-) -> Accuracies:
+) -> EvaluationMetrics:
     """Scores every model on every generation in the current Ray session.
 
-    Existing score files are kept.
+    Existing score files are kept. The rules that learn nothing are scored on the same pairs once;
+    their scores lie beside the tree, not in it, because they are no models.
 
     Args:
         models: Checkpoint file of each model, a path or URI, by its name in the tree.
@@ -99,13 +102,43 @@ def evaluate_models(
         )
     if missing:
         _score_missing(planned, missing, cluster, accuracies)
-    return {
+    means = {
         model: {
             name: statistics.fmean(accuracies[model, name].values())
             for name in planned.plan.generations
         }
         for model in models
     }
+    return EvaluationMetrics(metric=scoring.metric, models=means, rules=_rules(planned).rules)
+
+
+def _rules(scoring: Scoring) -> RuleScores:
+    """Returns the scores of the rules that learn nothing, measured if that was not done before."""
+    plan, tree, name = scoring.plan, scoring.tree, rule_scores_file(scoring.subdir)
+    if known := tree.read_record(RuleScores, name):
+        return known
+    measure = ray.remote(_score_rules).options(num_cpus=1)
+    units = scoring.unit_of_task(plan.units)
+    pending = {
+        generation: measure.remote(scoring.data(generation, plan.units), units, plan.scoring)
+        for generation in plan.generations
+    }
+    measured = {
+        generation: cast("dict[str, float]", result_of(cast("Any", of), f"rules on {generation}"))
+        for generation, of in pending.items()
+    }
+    rules = {rule: {name: of[rule] for name, of in measured.items()} for rule in RULES}
+    scores = RuleScores(metric=plan.scoring.metric, rules=rules)
+    tree.write_record(scores, name)
+    return scores
+
+
+def _score_rules(
+    data: DataConfig, unit_of_task: Mapping[str, str], scoring: ScoringConfig
+) -> dict[str, float]:
+    """Returns, as a Ray task, the mean accuracy of each rule on a generation."""
+    torch.set_num_threads(1)
+    return score_rules(_tasks_of(data.model_dump_json()), unit_of_task, scoring)
 
 
 def _score_missing(

@@ -13,7 +13,7 @@ import torch
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation import AnsweredTask, answer_tasks, choose_pictures, picture_examples
-from raylab.arc.records import Examples, PipelineMetrics, TrainingMetrics
+from raylab.arc.records import Examples, PipelineMetrics, RuleScores, TrainingMetrics
 from raylab.arc.score_plan import ScorePlan
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
@@ -78,6 +78,7 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, TrainingMetrics]:
             data=config.data,
             training=config.training,
             cluster=config.cluster,
+            published_definitions=config.published_definitions,
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
@@ -129,15 +130,17 @@ def _answer(checkpoint: Checkpoint, data: DataConfig) -> list[AnsweredTask]:
 
 
 def _page(config: PipelineConfig, run: Run) -> str:
-    quality = _written(run, Quality)
+    quality, tree = _written(run, Quality), f"{config.data.source} tasks"
+    scored = run.read_record(RuleScores)
     return render_pipeline(
         PipelineReport(
             uri=run.uri,
             record=run.record,
             config=config,
             models=_written(run, PipelineMetrics).models,
-            quality={f"{config.data.source} tasks": quality, **quality.others},
+            quality={tree: quality, **quality.others},
             examples=_written(run, Examples).examples,
+            rules={} if scored is None else {tree: scored.means},
         )
     )
 

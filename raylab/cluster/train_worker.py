@@ -67,7 +67,7 @@ def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef[An
 
 def _fit_worker(config: TrainConfig, experiment: Experiment, queue: Queue) -> None:
     module, data = experiment.module, experiment.data
-    recorder = EpochRecorder(config.training.monitor, len(data.train.pairs))
+    recorder = EpochRecorder(config.training.monitor, len(data.train.pairs), experiment.rules)
     callbacks = [recorder, _Report(recorder, queue)]
     trainer = prepare_trainer(
         build_trainer(

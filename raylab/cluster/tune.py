@@ -319,7 +319,7 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     run.write_bytes(BEST, yaml.encode())
     run.write_bytes(CURVES, learning_curves_png(histories, monitor))
     run.write_record(metrics)
-    page = SweepReport(run.uri, metrics.trials, histories, monitor, yaml, run.record)
+    page = SweepReport(run.uri, metrics, histories, monitor, yaml, run.record)
     write_page(run, render_sweep(page))
     _tell_outcome(run, metrics, config)
     if results.errors:
@@ -334,8 +334,9 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
     if metrics is None or (best := metrics.trials[0].trained) is None:
         raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
     log_tables(
-        sweep_table(metrics.trials, config.training.monitor),
+        sweep_table(metrics, config.training.monitor),
         trials=[trial.model_dump(mode="json") for trial in metrics.trials],
+        rules=metrics.rules,
     )
     log_line(
         f"best configuration {run / BEST}\n"

@@ -92,7 +92,7 @@ class ObjectiveConfig(Strict):
     """Weight of cell_accuracy."""
     w_tol: NonNegativeFloat = 0.8
     """Weight of grid_tol_0p95, the share of grids with at least 95 % of their cells right."""
-    w_exact: NonNegativeFloat = 0.2
+    w_ex: NonNegativeFloat = 0.2
     """Weight of grid_accuracy."""
 
 
@@ -223,7 +223,7 @@ ScoreMetric = Annotated[str, OneOf(SCORED)]
 class ScoringConfig(Strict):
     """The scoring of a model on a generation of tasks."""
 
-    metric: ScoreMetric = "cell_accuracy"
+    metric: ScoreMetric = "solve_rate"
     """The metric recorded as accuracy; score files hold the others under their names."""
     unit: Literal["task", "group"] = "task"
     """The unit that one file of the score tree is about."""

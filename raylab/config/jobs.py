@@ -37,11 +37,15 @@ from raylab.config.base import (
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
 from raylab.config.quality import Layout, QualityEvalConfig
 
+RENAMED = {"training.objective.w_exact": "training.objective.w_ex"}
+"""Keys of `training` that are called otherwise now."""
+
 
 class TrainConfig(JobConfig):
     """`jobs/train.py`."""
 
     job: ClassVar[str] = "train"
+    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     model: ModelConfig = ChampionConfig()
     data: DataConfig = DataConfig()
@@ -49,12 +53,15 @@ class TrainConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig()
     init_from: Location | None = None
     """Checkpoint file or run directory whose weights the model starts from."""
+    published_definitions: bool = False
+    """Also report the metrics by the definitions of the published logs, beside those runs."""
 
 
 class TuneConfig(JobConfig):
     """`jobs/tune.py`."""
 
     job: ClassVar[str] = "tune"
+    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     space: SearchSpace
     search: Search = Search.TPE
@@ -118,6 +125,7 @@ class PipelineConfig(JobConfig):
     """`jobs/pipeline.py`."""
 
     job: ClassVar[str] = "pipeline"
+    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     models: Models = ALL_MODELS
     """Models to train in turn: an architecture or `{architecture: ..., key: value}` each."""
@@ -132,6 +140,8 @@ class PipelineConfig(JobConfig):
     scoring: ScoringConfig = ScoringConfig()
     score_trees: tuple[Location, ...] = ()
     """Further score trees whose quality is reported as well."""
+    published_definitions: bool = False
+    """Also report the metrics by the definitions of the published logs, beside those runs."""
     pictures: NonNegativeInt = 4
     """Number of tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from raylab.grid_metrics import OBJECTIVE, VALIDATION
 from raylab.report.charts.curves import History, learning_curves
 from raylab.report.charts.theme import shortened
+from raylab.report.published import shown_range
 from raylab.report.tables import percent
 from raylab.runs.run import Run
 
@@ -35,13 +36,13 @@ def write_page(run: Run, page: str) -> None:
 
 
 def curves(histories: Mapping[str, History], monitor: str) -> list[Markup]:
-    """Draws the training loss and the main validation metrics; nothing without epochs.
+    """Draws the main validation metrics and the training loss; nothing without epochs.
 
     Args:
         histories: Rows of epochs by name.
         monitor: The metric that selected the checkpoints.
     """
-    wanted = ("train_loss", monitor, "val_cell_accuracy", "val_grid_accuracy", "val_solve_rate")
+    wanted = ("val_solve_rate", monitor, "val_grid_accuracy", "val_cell_accuracy", "train_loss")
     rows = [row for history in histories.values() for row in history]
     return [
         Markup(learning_curves(histories, metric, prefix=f"curve-{metric}"))
@@ -73,6 +74,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "percent": percent,
+        "range": shown_range,
         "shortened": shortened,
         "shell": shlex.join,
         "yaml": _as_yaml,

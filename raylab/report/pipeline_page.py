@@ -8,29 +8,37 @@ from markupsafe import Markup
 from raylab.arc.records import Example, GridRows, GroupMetrics, TrainingMetrics
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
-from raylab.grid_metrics import GRID_METRICS, label_of
+from raylab.grid_metrics import GRID_METRICS, RuleMetrics, best_rule, label_of
 from raylab.quality.record import TreeQuality
 from raylab.report import published
 from raylab.report.charts.bars import group_bars
 from raylab.report.charts.grids import grid_svg
 from raylab.report.charts.theme import SERIES
 from raylab.report.page import counted, curves, listed, render
+from raylab.report.published import published_runs
 from raylab.report.quality_section import quality_section
-from raylab.report.tables import percent
+from raylab.report.tables import (
+    GROUP_COLUMNS,
+    MARK,
+    by_published,
+    percent,
+    published_values,
+    rule_label,
+    rules_of,
+    with_skill,
+)
 from raylab.runs.run_record import RunRecord
 
 SHOWN_MODELS = len(SERIES)
 """Most models in pictures and bars; if there are more, the best on the metric are shown."""
 QUALITY_TILES = 2
 """Quality figures at the top of the page."""
-GROUP_COLUMNS = {
-    "cell_accuracy": "cell",
-    "grid_accuracy": "grid",
-    "compositional_gap": "gap",
+THEIR_METRICS = {
+    "grid_accuracy": "best grids",
+    "cell_accuracy": "best cells",
     "change_recall": "change recall",
-    "solve_rate": "solved, free-running",
-    "shape_accuracy": "shape, free-running",
 }
+"""Columns of the published runs."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class PipelineReport:
         models: Metrics by model.
         quality: Quality by the name of the score tree.
         examples: Tasks to picture.
+        rules: Accuracies on score trees of the rules that learn nothing, by tree and rule.
     """
 
     uri: str
@@ -52,6 +61,7 @@ class PipelineReport:
     models: Mapping[str, TrainingMetrics] = field(default_factory=dict[str, TrainingMetrics])
     quality: Mapping[str, TreeQuality] = field(default_factory=dict[str, TreeQuality])
     examples: Sequence[Example] = ()
+    rules: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
 
     @property
     def metric(self) -> str:
@@ -62,12 +72,19 @@ class PipelineReport:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its label, cells of our models, the best of them, the published figure."""
+    """A row of a table.
+
+    Attributes:
+        label: Its name.
+        cells: One of each model.
+        best: True for the best of them.
+        others: Models by the published definitions, then rules.
+    """
 
     label: str
     cells: Sequence[str]
     best: Sequence[bool]
-    published: str = "-"
+    others: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -97,6 +114,11 @@ def render_pipeline(report: PipelineReport) -> str:
         tiles=list(_tiles(report)),
         sections=dict(_sections(report)),
         comparison=_comparison(report.models),
+        marked=list(by_published(report.models)),
+        rules=list(map(rule_label, rules_of(report.models))),
+        theirs=published_runs(),
+        their_metrics=THEIR_METRICS,
+        their_rows=list(_their_rows(report.models)),
         shown=list(shown),
         curves=curves(histories, report.config.training.monitor),
         bars=_bars(models),
@@ -105,7 +127,10 @@ def render_pipeline(report: PipelineReport) -> str:
         trees=[quality_section(i, *item) for i, item in enumerate(report.quality.items())],
         tasks=[(example.task, list(_pictures(example, shown))) for example in report.examples],
         accuracy=accuracy_phrase(report.metric),
-        published=published,
+        tree_rules={
+            tree: {rule_label(rule): value for rule, value in of.items()}
+            for tree, of in report.rules.items()
+        },
     )
 
 
@@ -118,15 +143,19 @@ def summary(report: PipelineReport) -> Iterator[str]:
             f"{counted(len(report.models), 'model')} trained for {span} "
             f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {listed(list(report.models))}."
         )
+        rules = rules_of(report.models)
+        if found := _leading(report.models, "solve_rate"):
+            yield (
+                f"On its own (free-running), {found[0]} solves {percent(found[1])} of the "
+                f"validation grids{_beside_rule(rules, 'solve_rate')}."
+            )
+        else:
+            yield "No solve rate was measured, so nothing here says what the models solve."
         if found := _leading(report.models, "grid_accuracy"):
             yield (
                 f"Given the right cells so far (teacher-forced), {found[0]} gets every cell right "
-                f"of {percent(found[1])} of the validation grids."
+                f"of {percent(found[1])} of them{_beside_rule(rules, 'grid_accuracy')}."
             )
-        if found := _leading(report.models, "solve_rate"):
-            yield f"On its own (free-running), {found[0]} solves {percent(found[1])} of them."
-        else:
-            yield "No solve rate was measured, so nothing here says what the models solve."
     for name, quality in report.quality.items():
         named = [
             f"{metric} {figure.value:.3f}"
@@ -154,9 +183,11 @@ def caveats(report: PipelineReport) -> Iterator[str]:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
     if report.models and data.source != published.DATA_SOURCE:
         yield (
-            f"The published figures are on {published.DATA_SOURCE}, this run is on {data.source}: "
+            f"The published runs are on {published.DATA_SOURCE}, this run is on {data.source}: "
             "they give the order of magnitude, not a comparison."
         )
+    if report.models and not rules_of(report.models):
+        yield "This run is from before rules that learn nothing were measured beside the models."
     for name, quality in report.quality.items():
         if skipped := quality.files.skipped:
             yield f"{counted(skipped, 'file')} of {name} could not be used; the list is below."
@@ -212,12 +243,11 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
 
 def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
     """Yields value, label and note of the large numbers at the top."""
-    baseline = published.CHAMPION_BASELINE
+    rules = rules_of(report.models)
     for metric in ("solve_rate", "grid_accuracy", "cell_accuracy"):
         if found := _leading(report.models, metric):
-            theirs = baseline.get(metric)
-            note = "" if theirs is None else f"; published champion {percent(theirs)}"
-            yield percent(found[1]), accuracy_phrase(metric), f"{found[0]}{note}"
+            note = f"{found[0]}{_beside_rule(rules, metric)}"
+            yield percent(found[1]), accuracy_phrase(metric), note
     for name, quality in list(report.quality.items())[:1]:
         for metric, figure in list(quality.figures.items())[:QUALITY_TILES]:
             if figure.value is not None:
@@ -226,15 +256,17 @@ def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
 
 def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
     rows: list[Row] = []
+    rules, theirs = rules_of(models), by_published(models)
     for metric, known in GRID_METRICS.items():
         if not known.compared:
             continue
         values = [_value(of, metric) for of in models.values()]
         top = _top(values) if known.higher_is_better else None
-        theirs = percent(published.CHAMPION_BASELINE.get(metric))
         best = [value is not None and value == top for value in values]
         name = accuracy_phrase(metric) if known.free_running else known.label
-        rows.append(Row(name, [percent(value) for value in values], best, theirs))
+        cells = [with_skill(value, rules, metric) for value in values]
+        others = [percent(of.get(metric)) for of in (*theirs.values(), *rules.values())]
+        rows.append(Row(name, cells, best, others))
     results = models.values()
     for label, cells in (
         ("best epoch", [str(of.best.epoch) for of in results]),
@@ -242,8 +274,22 @@ def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
         ("samples/s in training", [f"{of.last.samples_per_second:.1f}" for of in results]),
         ("parameters", [f"{of.parameters:,}" for of in results]),
     ):
-        rows.append(Row(label, cells, [False] * len(cells)))
+        rows.append(Row(label, cells, [False] * len(cells), ["-"] * (len(theirs) + len(rules))))
     return rows
+
+
+def _their_rows(models: Mapping[str, TrainingMetrics]) -> Iterator[tuple[str, list[str]]]:
+    """Yields our models and the rules by the published definitions, for the published table."""
+    rules = {rule_label(name): published_values(of) for name, of in rules_of(models).items()}
+    for name, values in {**by_published(models), **rules}.items():
+        if values:
+            yield f"{name} {MARK}", [percent(values.get(metric)) for metric in THEIR_METRICS]
+
+
+def _beside_rule(rules: RuleMetrics, metric: str) -> str:
+    """Returns the best rule on a metric as the end of a phrase; nothing without one."""
+    best = best_rule(rules, metric)
+    return "" if best is None else f"; the best rule ({best[0]}) reaches {percent(best[1])}"
 
 
 def _top(values: Sequence[float | None]) -> float | None:

@@ -24,10 +24,10 @@ def epoch_line(epoch: Epoch, epochs: int) -> str:
     return (
         f"epoch {epoch.epoch:>{len(str(epochs))}}/{epochs}"
         f"  loss {epoch.train_loss:.4f}"
-        f"  objective {measured[OBJECTIVE]:.4f}"
-        f"  cell {100 * measured['cell_accuracy']:.2f} %"
-        f"  grid {100 * measured['grid_accuracy']:.2f} %"
         f"  solved {100 * measured['solve_rate']:.2f} %"
+        f"  grid {100 * measured['grid_accuracy']:.2f} %"
+        f"  cell {100 * measured['cell_accuracy']:.2f} %"
+        f"  objective {measured[OBJECTIVE]:.4f}"
         f"  {epoch.samples_per_second:.1f} samples/s"
         f"  ETA {duration(left)}"
     )

@@ -1,34 +1,63 @@
-"""Published figures, shown beside ours.
+"""Published runs, shown beside ours with their protocol and their definitions.
 
-Source: Ingram & Merrit 2025, *An Empirical Answer to re-arc*, and the metrics requirements of its
-reproduction package (2025-10-27). All are teacher-forced, on re-arc validation tasks; none is a
-free-running solve rate.
+The figures and their sources are in `data/published_runs.json`. All are teacher-forced, on re-arc;
+none is a free-running solve rate.
 """
 
-SOURCE = "Ingram & Merrit 2025, An Empirical Answer to re-arc"
+from functools import cache
+from importlib.resources import files
+
+from raylab.runs.records import Part
+
 DATA_SOURCE = "re_arc"
-"""The `data.source` of the published run: 400 tasks, 150 pairs a task, 308/92 tasks."""
+"""The `data.source` of the published runs."""
 EPOCHS = 100
-"""Epochs of the published training."""
+"""Epochs of the published recipe; its logged runs ended before."""
 
-CHAMPION_BASELINE = {
-    "grid_accuracy": 0.0234,
-    "cell_accuracy": 0.9039,
-    "change_recall": 0.7032,
-    "dense_grid_objective": 0.6876,
-}
-"""The published champion."""
+Range = tuple[float, float]
+"""The lowest and the highest value of several runs."""
 
-ABLATION_GRID_ACCURACY = {
-    "generic encoder-decoder": 0.0333,
-    "+ 2-D positions": 0.0317,
-    "+ colour embedding": 0.0325,
-    "champion": 0.0317,
-}
-"""Best grid accuracy at any epoch, in the later ablation; cell accuracy is about 0.90 in each."""
 
-FINE_TUNING_CELL_ACCURACY = (0.8267, 0.8471)
-"""Mean cell accuracy on 18 tasks, before and after fine-tuning on them."""
+class PublishedRun(Part):
+    """A published run, or several of one kind; figures are in [0, 1], None where no log has one."""
 
-CATEGORY_CELL_ACCURACY = {"A2": (0.17, 0.17), "C1": (0.95, 0.98), "S3": (0.70, 0.96)}
-"""Lowest and highest cell accuracy of tasks of a category after that fine-tuning."""
+    run: str
+    data: str
+    protocol: str
+    epochs: str
+    grid_accuracy: Range
+    cell_accuracy: Range
+    change_recall: Range | None
+    outcome: str
+
+
+class PublishedClaim(Part):
+    """A published figure that is not a logged run, and what is known of it."""
+
+    source: str
+    claim: str
+    found: str
+
+
+class PublishedRuns(Part):
+    """All published figures with their source and definitions."""
+
+    source: str
+    definitions: str
+    runs: tuple[PublishedRun, ...]
+    claims: tuple[PublishedClaim, ...]
+
+
+@cache
+def published_runs() -> PublishedRuns:
+    """Returns the figures of the packaged file."""
+    content = (files("raylab.report") / "data" / "published_runs.json").read_bytes()
+    return PublishedRuns.model_validate_json(content)
+
+
+def shown_range(values: Range | None) -> str:
+    """Returns one percentage, or the lowest and the highest; a dash without any."""
+    if values is None:
+        return "-"
+    low, high = (f"{100 * value:.4g}" for value in values)
+    return f"{low} %" if low == high else f"{low} to {high} %"

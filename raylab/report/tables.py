@@ -1,14 +1,26 @@
 """Tables for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from rich.table import Table
 
-from raylab.arc.records import GroupMetrics, TrainingMetrics
-from raylab.arc.sweep import Trial
+from raylab.arc.records import EvaluationMetrics, GroupMetrics, TrainingMetrics
+from raylab.arc.sweep import SweepMetrics
 from raylab.config.arc import ScoringConfig
-from raylab.grid_metrics import COMPARED
-from raylab.report.published import CHAMPION_BASELINE
+from raylab.grid_metrics import COMPARED, PUBLISHED, RULES, RuleMetrics, best_rule, skill
+
+MARK = "†"
+"""Mark of figures by the published definitions."""
+GROUP_COLUMNS = {
+    "solve_rate": "solved, free-running",
+    "shape_accuracy": "shape, free-running",
+    "cell_accuracy": "cell",
+    "grid_accuracy": "grid",
+    "compositional_gap": "gap",
+    "compositional_gap_rate": "tasks with gap",
+    "change_recall": "change recall",
+}
+"""Labels of the metrics of a group of tasks, free-running ones first."""
 
 
 def percent(value: float | None) -> str:
@@ -16,16 +28,56 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
+def with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
+    """Returns a share as a percentage, with its skill over the best rule in brackets."""
+    over = skill(value, rules, metric)
+    return percent(value) if over is None else f"{percent(value)} ({over:+.3f})"
+
+
+def rules_of(results: Mapping[str, TrainingMetrics]) -> RuleMetrics:
+    """Returns the rules that models of one validation set stand beside; empty if none has them."""
+    return next((result.rules for result in results.values() if result.rules), {})
+
+
+def by_published(results: Mapping[str, TrainingMetrics]) -> dict[str, Mapping[str, float]]:
+    """Returns metrics by the published definitions, by model; models without any are left out."""
+    found = {name: published_values(result.best.validation) for name, result in results.items()}
+    return {name: values for name, values in found.items() if values}
+
+
+def published_values(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the metrics by the published definitions under their names without the prefix."""
+    return {
+        name.removeprefix(PUBLISHED): value
+        for name, value in metrics.items()
+        if name.startswith(PUBLISHED)
+    }
+
+
+def rule_label(rule: str) -> str:
+    """Returns the name of a rule in tables."""
+    return f"rule: {RULES.get(rule, rule)}"
+
+
 def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
-    """Returns the metrics of each model at its best epoch beside the published champion."""
-    table = Table(title="Validation metrics at the best epoch, teacher-forced unless stated")
+    """Returns the metrics of each model at its best epoch beside the rules that learn nothing."""
+    rules, theirs = rules_of(results), by_published(results)
+    marked = f"; {MARK} by the published definitions" if theirs else ""
+    table = Table(
+        title="Validation metrics at the best epoch, teacher-forced unless stated; "
+        f"in brackets the skill over the best rule{marked}"
+    )
     table.add_column("metric")
-    for name in results:
+    columns = [*results, *(f"{name} {MARK}" for name in theirs), *map(rule_label, rules)]
+    for name in columns:
         table.add_column(name, justify="right")
-    table.add_column("published champion", justify="right")
     for metric, label in COMPARED.items():
-        ours = [percent(result.best.validation.get(metric)) for result in results.values()]
-        table.add_row(label, *ours, percent(CHAMPION_BASELINE.get(metric)))
+        ours = [
+            with_skill(result.best.validation.get(metric), rules, metric)
+            for result in results.values()
+        ]
+        others = [percent(of.get(metric)) for of in (*theirs.values(), *rules.values())]
+        table.add_row(label, *ours, *others)
     for label, ours in (
         ("best epoch", [str(result.best.epoch) for result in results.values()]),
         ("train loss", [f"{result.best.train_loss:.4f}" for result in results.values()]),
@@ -35,50 +87,60 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
         ),
         ("parameters", [f"{result.parameters:,}" for result in results.values()]),
     ):
-        table.add_row(label, *ours, "-")
+        table.add_row(label, *ours, *["-"] * (len(columns) - len(ours)))
     return table
 
 
 def group_table(groups: Mapping[str, GroupMetrics]) -> Table:
     """Returns metrics of each group of validation tasks, with the compositional gap."""
     table = Table(title="By group of validation tasks, at the best epoch")
-    for label in ("group", "grids", "cell", "grid", "gap", "change recall", "solved", "shape"):
+    for label in ("group", "grids", *GROUP_COLUMNS.values()):
         table.add_column(label, justify="left" if label == "group" else "right")
-    keys = (
-        "cell_accuracy",
-        "grid_accuracy",
-        "compositional_gap",
-        "change_recall",
-        "solve_rate",
-        "shape_accuracy",
-    )
     for name, group in groups.items():
-        table.add_row(name, str(group.grids), *(percent(group.metrics[key]) for key in keys))
+        values = (percent(group.metrics.get(key)) for key in GROUP_COLUMNS)
+        table.add_row(name, str(group.grids), *values)
     return table
 
 
-def sweep_table(trials: Sequence[Trial], monitor: str) -> Table:
-    """Returns trials by rank, best first; `monitor` is the name of the score."""
+def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
+    """Returns trials by rank, best first, and the best rule; `monitor` is the name of the score."""
     table = Table(title=f"Trials by {monitor} at their best epoch")
-    for label in ("rank", monitor, "at epoch", "epochs", "parameters", "trial", "drawn"):
-        table.add_column(label, justify="left" if label in ("trial", "drawn") else "right")
-    for rank, trial in enumerate(trials, 1):
+    for label in ("rank", "solved", monitor, "skill", "at epoch", "epochs", "parameters"):
+        table.add_column(label, justify="right")
+    table.add_column("trial")
+    table.add_column("drawn")
+    for rank, trial in enumerate(sweep.trials, 1):
         if trial.trained is None:
             reason = f"{trial.description}: {trial.failure or 'no epoch was finished'}"
-            table.add_row("-", "failed", "-", "-", "-", trial.trial, reason)
+            table.add_row("-", "-", "failed", *["-"] * 4, trial.trial, reason)
             continue
         found = trial.trained
+        over = skill(found.score, sweep.rules, monitor)
         numbers = (str(found.epoch), str(found.epochs), f"{found.parameters:,}")
-        table.add_row(str(rank), f"{found.score:.4f}", *numbers, trial.trial, trial.description)
+        table.add_row(
+            str(rank),
+            percent(found.solve_rate),
+            f"{found.score:.4f}",
+            "-" if over is None else f"{over:+.3f}",
+            *numbers,
+            trial.trial,
+            trial.description,
+        )
+    if best := best_rule(sweep.rules, monitor):
+        solved = best_rule(sweep.rules, "solve_rate")
+        free = percent(None if solved is None else solved[1])
+        table.add_row("-", free, f"{best[1]:.4f}", *["-"] * 4, "-", f"best rule: {best[0]}")
     return table
 
 
-def accuracy_table(accuracies: Mapping[str, Mapping[str, float]], scoring: ScoringConfig) -> Table:
-    """Returns mean accuracies, in [0, 1]; every model has the same generations."""
+def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
+    """Returns mean accuracies, in [0, 1]; every model and rule has the same generations."""
     table = Table(title=f"Mean {scoring.metric} of a {scoring.unit}")
     table.add_column("model")
-    for generation in next(iter(accuracies.values()), {}):
+    for generation in next(iter(metrics.models.values()), {}):
         table.add_column(generation, justify="right")
-    for model, by_generation in accuracies.items():
+    for model, by_generation in metrics.models.items():
         table.add_row(model, *map(percent, by_generation.values()))
+    for rule, by_generation in metrics.rules.items():
+        table.add_row(rule_label(rule), *map(percent, by_generation.values()))
     return table

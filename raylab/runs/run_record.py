@@ -98,7 +98,7 @@ class RunRecord(Record):
     """
 
     file: ClassVar[str] = RECORD
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     id: str | None = None
     job: str
@@ -137,8 +137,14 @@ class RunRecord(Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Migrates content from before heads were noted; without a version it is the same."""
-        return {**content, "notes_heads": False} if version in (0, 1) else None
+        """Migrates content from before heads were noted, and from before a key was renamed.
+
+        Content without a version is as that of the first one.
+        """
+        if version not in (0, 1, 2):
+            return None
+        heads = {} if version == 2 else {"notes_heads": False}
+        return {**content, **heads, "config": _renamed(content["config"])}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -206,6 +212,16 @@ def _excluded(path: tuple[str, ...]) -> bool:
         and all(name in ("*", key) for name, key in zip(names, path, strict=True))
         for names in (excluded.split(".") for excluded in IDENTITY_EXCLUDES)
     )
+
+
+def _renamed(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns a configuration with `training.objective.w_exact` under its name of today."""
+    training: dict[str, Any] = config.get("training", {})
+    objective: dict[str, Any] = training.get("objective", {})
+    if "w_exact" not in objective:
+        return config
+    weights = {"w_ex" if key == "w_exact" else key: of for key, of in objective.items()}
+    return {**config, "training": {**training, "objective": weights}}
 
 
 def _now() -> str:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.records import BestEpoch, Epoch, GroupMetrics, TrainingMetrics
+from raylab.arc.sweep import Trained
+from raylab.grid_metrics import RuleMetrics
 
 
 def epoch(number: int, metrics: Mapping[str, float], **more: float) -> Epoch:
@@ -23,10 +25,26 @@ def training_metrics(
     *epochs: Epoch,
     groups: Mapping[str, GroupMetrics] | None = None,
     checkpoint: str | None = None,
+    rules: RuleMetrics | None = None,
 ) -> TrainingMetrics:
     """A training of these epochs, of which the last is the best."""
     history = epochs or (epoch(1, {"grid_accuracy": 0.5, "cell_accuracy": 0.75}),)
     last = history[-1]
     checkpoint = checkpoint or checkpoint_path(last.epoch)
     best = BestEpoch(**dict(last), groups=groups or {}, checkpoint=checkpoint)
-    return TrainingMetrics(parameters=1234567, best=best, last=last, history=history)
+    return TrainingMetrics(
+        parameters=1234567, best=best, last=last, history=history, rules=rules or {}
+    )
+
+
+def trained(score: float, solve_rate: float | None = None) -> Trained:
+    """The result of a trial."""
+    return Trained(
+        score=score,
+        epoch=2,
+        cell_accuracy=0.5,
+        solve_rate=solve_rate,
+        epochs=3,
+        parameters=1234567,
+        checkpoint="c",
+    )

@@ -53,6 +53,16 @@ def test_a_checkpoint_is_restored(tmp_path: Path) -> None:
     )
 
 
+def test_a_checkpoint_from_before_sizes_were_told_keeps_its_outputs(tmp_path: Path) -> None:
+    # A size code of zeros adds nothing, so the model is the one of before.
+    whole = content()
+    del whole["state_dict"]["model.size_code.table"]
+    (tmp_path / "x.ckpt").write_bytes(saved(whole))
+    model = restored(read_checkpoint(tmp_path / "x.ckpt"))
+    assert model.size_code.table.shape == (2, 30, MODEL.d_model)
+    assert not model.size_code.table.any()
+
+
 @pytest.mark.parametrize(
     "model",
     [

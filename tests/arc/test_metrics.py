@@ -50,6 +50,7 @@ def test_a_right_grid_is_all_right() -> None:
         "grid_tol_0p99": 1.0,
         "row_all_correct_rate": 1.0,
         "col_all_correct_rate": 1.0,
+        "dense_grid_objective": 1.0,
     }
 
 
@@ -64,6 +65,7 @@ def test_a_two_dimensional_tensor_is_one_grid() -> None:
         "grid_tol_0p99": 0.0,
         "row_all_correct_rate": 0.5,
         "col_all_correct_rate": 0.5,
+        "dense_grid_objective": 0.0,
     }
 
 
@@ -248,12 +250,13 @@ def test_the_objective_weighs_tolerance_and_exactness() -> None:
     cell, tolerance, exact = torch.tensor(0.9), torch.tensor(0.5), torch.tensor(0.25)
     # 0.8 * 0.5 + 0.2 * 0.25 = 0.45
     default = compute_dense_grid_objective(cell, tolerance, exact)
-    assert float(default["dense_grid_objective"]) == pytest.approx(0.45)
+    assert default.shape == ()
+    assert float(default) == pytest.approx(0.45)
     # 0.5 * 0.9 + 0.25 * 0.5 + 0.25 * 0.25 = 0.6375
     weighed = compute_dense_grid_objective(
-        cell, tolerance, exact, w_cell=0.5, w_tol=0.25, w_exact=0.25
+        cell, tolerance, exact, w_cell=0.5, w_tol=0.25, w_ex=0.25
     )
-    assert float(weighed["dense_grid_objective"]) == pytest.approx(0.6375)
+    assert float(weighed) == pytest.approx(0.6375)
 
 
 # Wrong shapes
@@ -384,7 +387,7 @@ def count(metrics: GridMetrics, samples: list[Sample], extra: int = 0) -> None:
         source=padded([sample[0] for sample in samples], extra),
         target=padded([sample[1] for sample in samples], extra),
         prediction=padded([sample[2] for sample in samples], extra),
-        group=torch.tensor([sample[3] for sample in samples]),
+        task=torch.tensor([sample[3] for sample in samples]),
         solved=torch.tensor([sample[4] for sample in samples]),
         shape_correct=torch.tensor([sample[5] for sample in samples]),
     )
@@ -417,7 +420,9 @@ def test_batch_functions_agree_with_loops(seed: int) -> None:
 def test_epoch_metrics_agree_with_loops(seed: int) -> None:
     samples = random_samples(seed, 40)
     metrics = counted(samples, batch_size=7)
-    assert as_floats(metrics.compute()) == pytest.approx(looped_metrics(samples), abs=1e-7)
+    values = as_floats(metrics.compute())
+    values.pop("compositional_gap_rate")
+    assert values == pytest.approx(looped_metrics(samples), abs=1e-7)
 
 
 # Epoch metrics
@@ -458,6 +463,25 @@ def test_group_table_by_hand() -> None:
     assert table["c"].metrics["shape_accuracy"] == 0.0
 
 
+def test_the_formal_gap_is_a_share_of_tasks() -> None:
+    # Tasks 0 and 1 in group a, tasks 2 and 3 in b; 10 cells a grid.
+    # Task 0: 9 of 10 cells, no grid: a gap. Task 1: 8 of 10 cells, not over 80 %: none.
+    # Task 2: ten grids, nine with 9 cells right and one whole, 10 %: none. Task 3 has no grid.
+    metrics = GridMetrics(("a", "b"), group_of_task=torch.tensor([0, 0, 1, 1]))
+    target = np.ones((1, 10), dtype=np.int64)
+
+    def with_wrong(wrong: int, task: int) -> Sample:
+        prediction = np.where(np.arange(10) < wrong, 2, target)
+        return (target, target, prediction, task, False, True)
+
+    count(metrics, [with_wrong(1, 0), with_wrong(2, 1), *[with_wrong(1, 2)] * 9, with_wrong(0, 2)])
+    assert float(metrics.compute()["compositional_gap_rate"]) == pytest.approx(1 / 3)
+    table = metrics.by_group()
+    assert table["a"].metrics["compositional_gap_rate"] == 0.5
+    assert table["b"].metrics["compositional_gap_rate"] == 0.0
+    assert (table["a"].grids, table["b"].grids) == (2, 10)
+
+
 def test_every_group_is_measured_like_an_epoch_of_its_own() -> None:
     samples = random_samples(5, 60)
     table = counted(samples, batch_size=9).by_group()
@@ -468,6 +492,8 @@ def test_every_group_is_measured_like_an_epoch_of_its_own() -> None:
         values = dict(table[group].metrics)
         gap = expected["cell_accuracy"] - expected["grid_accuracy"]
         assert values.pop("compositional_gap") == pytest.approx(gap, abs=1e-6)
+        formal = expected["cell_accuracy"] > 0.8 and expected["grid_accuracy"] < 0.1
+        assert values.pop("compositional_gap_rate") == float(formal)
         assert values == pytest.approx(expected, abs=1e-7)
 
 
@@ -479,7 +505,7 @@ def test_the_table_can_be_read_before_and_after_the_total() -> None:
 
 
 def test_the_objective_takes_the_weights_of_the_configuration() -> None:
-    metrics = GridMetrics(("a",), {"w_cell": 1.0, "w_tol": 0.0, "w_exact": 0.0})
+    metrics = GridMetrics(("a",), {"w_cell": 1.0, "w_tol": 0.0, "w_ex": 0.0})
     ones, prediction = np.ones((1, 4), dtype=np.int64), np.array([[1, 1, 1, 2]])
     count(metrics, [(ones, ones, prediction, 0, False, True)])
     assert float(metrics.compute()["dense_grid_objective"]) == 0.75

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -161,6 +162,39 @@ def test_the_demonstrations_of_others_do_not_matter(store: PairStore, name: str)
     before, after = predicted(model, batch), predicted(model, changed)
     assert close(after.cells[0], before.cells[0]) and close(after.sizes[0], before.sizes[0])
     assert differ(after.cells[1], before.cells[1])
+
+
+def with_size(grids: Grids, height: int, width: int) -> Grids:
+    """The same cells in rows of another width."""
+    order = torch.arange(grids.cells.shape[1]).expand_as(grids.cells)
+    sizes = torch.tensor([[height, width]]).expand_as(grids.sizes)
+    return grids._replace(rows=order // width, cols=order % width, sizes=sizes)
+
+
+def test_every_architecture_is_told_the_size_that_it_writes(small_config: ModelConfig) -> None:
+    grid = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    store = store_pairs([Task("t", (Pair(grid, grid), Pair(grid.T, grid.T)))])
+    batch = batch_of(store, [0], small_config.context_pairs)
+    model = small_model(small_config)
+    wide, tall = (
+        predicted(model, batch._replace(target=with_size(batch.target, *size)))
+        for size in ((2, 3), (3, 2))
+    )
+    assert differ(wide.cells[:, 0], tall.cells[:, 0])
+    assert close(wide.sizes, tall.sizes)
+
+
+@pytest.mark.parametrize("name", ["encoder_decoder", "decoder_only"])
+def test_nothing_but_the_code_of_the_size_tells_the_width(store: PairStore, name: str) -> None:
+    model, batch = small_model(SMALL_MODELS[name]), batch_of(store, [0])
+    with torch.no_grad():
+        model.size_code.table.zero_()
+    length = batch.target.cells.shape[1]
+    one, other = (
+        predicted(model, batch._replace(target=with_size(batch.target, *size)))
+        for size in ((1, length), (length, 1))
+    )
+    assert torch.equal(one.cells, other.cells)
 
 
 # Padding and the other samples of a batch

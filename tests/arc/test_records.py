@@ -58,8 +58,33 @@ def test_trainings(tmp_path: Path) -> None:
     metrics = run.read_record(TrainingMetrics)
     assert metrics is not None
     check_training(metrics)
+    assert metrics.rules == {}
     run.write_record(metrics)
     assert run.read_record(TrainingMetrics) == metrics
+
+
+def test_files_from_before_rules_were_measured_have_none(tmp_path: Path) -> None:
+    epoch = {key: value for key, value in ROW.items() if not key.startswith("val_")}
+    epoch["validation"] = {"grid_accuracy": 0.25}
+    best = {**epoch, "groups": {}, "checkpoint": CHECKPOINT}
+    training = {"parameters": 12, "best": best, "last": epoch, "history": [epoch]}
+    run = run_with(tmp_path, "metrics.json", {"schema_version": 1, **training})
+    metrics = run.read_record(TrainingMetrics)
+    assert metrics is not None and (metrics.rules, metrics.parameters) == ({}, 12)
+    run_with(tmp_path, "metrics.json", {"schema_version": 1, "models": {"champion": training}})
+    pipeline = run.read_record(PipelineMetrics)
+    assert pipeline is not None and pipeline.models["champion"] == metrics
+    evaluation = {"metric": "cell_accuracy", "models": {"a": {"published": 0.5}}}
+    run_with(tmp_path, "metrics.json", {"schema_version": 1, **evaluation})
+    scores = run.read_record(EvaluationMetrics)
+    assert scores is not None and scores.rules == {}
+    trained = {"score": 0.5, "epoch": 2, "cell_accuracy": 0.75, "epochs": 3, "parameters": 12}
+    trained["checkpoint"] = "/runs/c.ckpt"
+    trial = {"trial": "a", "drawn": None, "trained": trained, "failure": None}
+    run_with(tmp_path, "metrics.json", {"schema_version": 1, "trials": [trial]})
+    sweep = run.read_record(SweepMetrics)
+    assert sweep is not None and sweep.rules == {}
+    assert sweep.trials[0].trained is not None and sweep.trials[0].trained.solve_rate is None
 
 
 def test_a_training_without_an_epoch(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
 from raylab.arc.checkpoints import load_weights, read_checkpoint
-from raylab.arc.data.batching import Batch, BatchPlan, PairStore, store_pairs
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode
@@ -32,7 +32,7 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.grid_metrics import MONITORED
+from raylab.grid_metrics import MONITORED, Count
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
@@ -207,12 +207,12 @@ def test_a_resumed_run_repeats_an_unbroken_one(
     )
     (tmp_path / "broken").mkdir()
     unbroken, broken = Checkpoints(tmp_path), Checkpoints(tmp_path / "broken", killed_in_epoch=2)
-    whole_record = EpochRecorder(config.training.monitor, 25)
+    whole_record = EpochRecorder(config.training.monitor, 25, {})
     whole, expected = fit(config, tasks, whole_record, unbroken)
     with pytest.raises(Killed):
-        fit(config, tasks, EpochRecorder(config.training.monitor, 25), broken)
+        fit(config, tasks, EpochRecorder(config.training.monitor, 25, {}), broken)
     resumed = Checkpoints(tmp_path / "broken")
-    record = EpochRecorder(config.training.monitor, 25)
+    record = EpochRecorder(config.training.monitor, 25, {})
     torch.manual_seed(99)
     rest, module = fit(config, tasks, record, resumed, resume=broken.path(2))
 
@@ -257,7 +257,7 @@ def test_a_resumed_run_goes_on_with_the_batches_of_its_epoch(
 
 def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
     config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
-    record = EpochRecorder("val_cell_accuracy", samples=25)
+    record = EpochRecorder("val_cell_accuracy", samples=25, rules={})
     trainer, module = fit(config, tasks, record)
     metrics = record.metrics
     steps = trainer.global_step // 3
@@ -277,7 +277,7 @@ def test_every_epoch_is_recorded(tasks: tuple[Task, ...]) -> None:
 def test_the_learning_rate_of_the_record_is_that_of_its_epoch(tasks: tuple[Task, ...]) -> None:
     # A cosine over two epochs from 0.01 to 0: 0.01 and 0.005, then again from the start.
     config = settings(SMALL_MODELS["champion"], epochs=3, restart_epochs=2, lr=0.01, lr_min=0.0)
-    record = EpochRecorder("val_cell_accuracy", samples=25)
+    record = EpochRecorder("val_cell_accuracy", samples=25, rules={})
     fit(config, tasks, record)
     rates = [epoch.learning_rate for epoch in record.history]
     assert rates == pytest.approx([0.01, 0.005, 0.01])
@@ -286,7 +286,7 @@ def test_the_learning_rate_of_the_record_is_that_of_its_epoch(tasks: tuple[Task,
 def test_the_record_of_an_older_checkpoint_is_gone_on_with() -> None:
     metrics = training_metrics(epoch_of(1, {"solve_rate": 0.5}), epoch_of(2, {"solve_rate": 0.75}))
     best = {**metrics.best.row(), "groups": {"a": {"grids": 2, "solve_rate": 0.5}}}
-    record = EpochRecorder("val_solve_rate", samples=25)
+    record = EpochRecorder("val_solve_rate", samples=25, rules={})
     record.load_state_dict({"history": metrics.rows, "best": best})
     assert record.history == list(metrics.history)
     groups = {"a": GroupMetrics(grids=2, metrics={"solve_rate": 0.5})}
@@ -742,3 +742,37 @@ def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
     kept = Checkpoints(tmp_path)
     fit(config, tasks, kept, module=module)
     assert trained_on_in(kept.path(1)) is None
+
+
+def test_a_training_from_before_sizes_were_told_is_not_continued(
+    random_tasks: RandomTasks,
+) -> None:
+    tasks = random_tasks(3)
+    module = module_of(settings(SMALL_MODELS["decoder_only"]), store_pairs(tasks))
+    state = {f"model.{name}": tensor for name, tensor in module.model.state_dict().items()}
+    module.on_load_checkpoint({"state_dict": state})
+    del state["model.size_code.table"]
+    with pytest.raises(CheckpointError, match="init_from="):
+        module.on_load_checkpoint({"state_dict": state})
+
+
+def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks(3))
+    config = settings(SMALL_MODELS["encoder_decoder"])
+    module = ArcModule(
+        config.model,
+        config.training,
+        task_ids=store.task_ids,
+        groups=("a",),
+        group_of_task=torch.zeros(len(store.task_ids), dtype=torch.int64),
+        trained_on=(),
+        published_pairs=len(store.task_of),
+    ).eval()
+    assert module.published is not None
+    pairs = np.arange(len(store.task_of))
+    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=0, shuffle=False)
+    with torch.inference_mode():
+        for index, draw in enumerate(plan):
+            module.validation_step(BatchDataset(store)[draw], index)
+    counted = int(module.published.counts[:, Count.CELLS].sum())
+    assert counted == int(store.lengths[:, 1].sum()) - len(pairs)

@@ -57,6 +57,8 @@ def evaluation(storage: Path, name: str, **changes: Any) -> EvaluateConfig:
         "data": DATA,
         "storage": str(storage),
         "name": name,
+        # Models as small as these solve nothing, so that their solve rates are all alike.
+        "scoring": ScoringConfig(metric="cell_accuracy"),
     }
     return EvaluateConfig(**(fields | changes))
 
@@ -122,6 +124,14 @@ def test_means_are_those_of_the_files(tree: Path):
             assert mean == pytest.approx(sum(values) / len(values))
     assert means["one"]["published"] != means["one"]["seed-1"]
     assert json.loads((tree / "record.json").read_text())["finished"]
+
+
+def test_the_rules_are_scored_beside_the_tree_on_the_same_generations(tree: Path):
+    rules = json.loads((tree / "metrics.json").read_text())["rules"]
+    assert list(rules) == ["copy_source", "previous_cell", "copy_else_previous"]
+    assert all(list(of) == ["published", "seed-1"] for of in rules.values())
+    assert all(0 < value < 1 for of in rules.values() for value in of.values())
+    assert json.loads((tree / "scores-rules.json").read_text())["rules"] == rules
 
 
 def test_inspect_reads_the_tree(tree: Path):

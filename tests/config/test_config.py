@@ -397,6 +397,11 @@ def test_unknown_key_names_the_nearest(overrides: list[str], expected: str) -> N
     assert expected in refusal(TrainConfig, *overrides).splitlines()[1]
 
 
+def test_the_weight_that_was_renamed_is_told_by_its_name_of_today() -> None:
+    message = refusal(TrainConfig, "training.objective.w_exact=1")
+    assert "training.objective.w_exact: has moved: training.objective.w_ex\n" in message
+
+
 def test_a_key_that_has_moved_names_the_way_to_do_the_same() -> None:
     class Later(TrainConfig):
         moved: ClassVar = {"sweep": "python jobs/tune.py trials=COUNT"}
@@ -416,7 +421,7 @@ def test_key_of_another_architecture_lists_the_keys_of_this_one() -> None:
 
 
 def test_key_unlike_any_other_lists_the_keys_around_it() -> None:
-    assert "w_cell, w_tol, w_exact" in refusal(TrainConfig, "training.objective.qqq=1")
+    assert "w_cell, w_tol, w_ex" in refusal(TrainConfig, "training.objective.qqq=1")
 
 
 @pytest.mark.parametrize(
@@ -509,6 +514,6 @@ def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_metric_that_is_none_is_told_with_those_there_are() -> None:
     message = refusal(TrainConfig, "training.monitor=val_grid_acuracy")
-    assert 'training.monitor: given "val_grid_acuracy", should be \'val_dense_' in message
+    assert 'training.monitor: given "val_grid_acuracy", should be \'val_solve_' in message
     assert "'val_grid_accuracy'" in message and "copy_rate" not in message
     assert "'solve_rate'" in refusal(EvaluateConfig, "models=[x]", "scoring.metric=val_solve_rate")

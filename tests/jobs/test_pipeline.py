@@ -65,7 +65,7 @@ def test_pipeline_ends_with_a_report_and_a_second_run_does_what_is_missing(
     page = (run / "report.html").read_text()
     assert (
         f"{quality['figures']['separability']['value']:.3f}" in page
-        and "published champion" in page
+        and "rule: copy the source" in page
     )
 
     record = json.loads((run / "record.json").read_text())

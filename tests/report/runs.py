@@ -139,7 +139,7 @@ def every_kind(storage: Path, report: AnnotationReport) -> list[str]:
     Run.at(f"{sweep.uri}/{TRIALS}/t1").write_record(epochs(0.5))
     left(
         EvaluateConfig(**place, name="scored", models=("trained",)),
-        EvaluationMetrics(metric="cell_accuracy", models={"trained": {"published": 0.625}}),
+        EvaluationMetrics(metric="solve_rate", models={"trained": {"published": 0.625}}),
     )
     annotate(storage, "annotated", report)
     left(QualityConfig(**place, name="measured"), benchmark(0.25))

@@ -18,6 +18,7 @@ from raylab.report.comparison.page import (
 from raylab.report.comparison.reading import compare, find_runs
 from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
+from tests.arc.measured import epoch, training_metrics
 from tests.report.pages import Page
 from tests.report.runs import annotate, content, epochs, every_kind, left, train
 
@@ -92,11 +93,11 @@ def test_every_kind_is_read(tmp_path: Path):
     names = every_kind(tmp_path, content())
     comparison = of(tmp_path, *names)
     figures = {one.key: one for one in comparison.figures}
-    assert list(figures) == ["models", "scores-cell_accuracy", "benchmarks", "annotations"]
+    assert list(figures) == ["models", "scores-solve_rate", "benchmarks", "annotations"]
     grids = {label: row["val_grid_accuracy"].value for label, row in comparison.models.items()}
     assert grids == {"trained": 0.25, "swept/t1": 0.5, "piped/champion": 0.75}
     assert list(comparison.histories) == list(grids)
-    assert {label: list(row) for label, row in comparison.scores["cell_accuracy"].items()} == {
+    assert {label: list(row) for label, row in comparison.scores["solve_rate"].items()} == {
         "scored/trained": ["published"],
         "piped/champion": ["published", "seed-1"],
     }
@@ -108,6 +109,19 @@ def test_every_kind_is_read(tmp_path: Path):
     assert ["published", "62.50 %", "50.00 %"] in page.rows
     assert ["difficulty", "0.25 0.150 to 0.350", "0.5 0.400 to 0.600"] in page.rows
     assert [run.problem for run in comparison.runs.values()] == [None] * 6
+
+
+def test_rules_on_the_same_tasks_are_shown_once_and_give_the_skill(tmp_path: Path):
+    rules = {"copy_source": {"solve_rate": 0.2, "grid_accuracy": 0.3}}
+    for name, solved in (("a", 0.6), ("b", 0.2)):
+        config = TrainConfig.model_validate({"storage": str(tmp_path), "name": name})
+        left(config, training_metrics(epoch(1, {"solve_rate": solved}), rules=rules))
+    (models,) = of(tmp_path, "a", "b").figures
+    assert list(models.values) == ["a", "b", "rule: copy the source"]
+    # (0.6 - 0.2) / 0.8
+    assert models.values["a"]["skill"].value == pytest.approx(0.5)
+    assert models.values["b"]["skill"].value == 0.0
+    assert models.values["rule: copy the source"]["val_solve_rate"].value == 0.2
 
 
 def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):

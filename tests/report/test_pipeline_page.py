@@ -29,11 +29,16 @@ GROUP = GroupMetrics(
         "cell_accuracy": 0.9,
         "grid_accuracy": 0.25,
         "compositional_gap": 0.65,
+        "compositional_gap_rate": 0.75,
         "change_recall": 0.5,
         "solve_rate": 0.125,
         "shape_accuracy": 1.0,
     },
 )
+RULES = {
+    "copy_source": {"solve_rate": 0.0, "grid_accuracy": 0.02, "cell_accuracy": 0.6},
+    "previous_cell": {"solve_rate": 0.0, "grid_accuracy": 0.01, "cell_accuracy": 0.5},
+}
 FULL = PipelineConfig.model_validate({"data": {"source": "re_arc", "path": "re_arc.zip"}})
 """The published recipe."""
 SHORT = PipelineConfig.model_validate({"data": {"source": "arc_agi_1"}, "training": {"epochs": 2}})
@@ -46,7 +51,7 @@ def metrics(
     if solved is not None:
         values["solve_rate"] = solved
     first, last = epoch(1, values, train_loss=0.9), epoch(2, values)
-    return training_metrics(first, last, groups={"C1": GROUP, "A2": GROUP})
+    return training_metrics(first, last, groups={"C1": GROUP, "A2": GROUP}, rules=RULES)
 
 
 def example(
@@ -97,25 +102,55 @@ def usual() -> Page:
     return page_of(report())
 
 
-def test_metrics_stand_beside_the_published_champion(usual: Page):
+def test_metrics_stand_beside_the_rules_free_running_ones_first(usual: Page):
     rows = usual.rows
-    assert ["metric", "champion", "small", "published champion"] in rows
-    assert ["grid accuracy", "3.10 %", "2.00 %", "2.34 %"] in rows
-    assert ["solve rate (free-running)", "1.23 %", "1.23 %", "-"] in rows
-    assert ["dense grid objective", "-", "-", "68.76 %"] in rows
-    assert ["best epoch", "2", "2", "-"] in rows
-    assert ["parameters", "1,234,567", "1,234,567", "-"] in rows
-    assert ["ablation, generic encoder-decoder: best grid accuracy at any epoch", "3.33 %"] in rows
+    rules = ["rule: copy the source", "rule: previous cell"]
+    head = rows.index(["metric", "champion", "small", *rules])
+    solved = ["1.23 % (+0.012)"] * 2
+    assert rows[head + 1] == ["solve rate (free-running)", *solved, "0.00 %", "0.00 %"]
+    # (0.031 - 0.02) / 0.98 = 0.0112; the other is as good as the best rule.
+    grids = ["3.10 % (+0.011)", "2.00 % (+0.000)"]
+    assert ["grid accuracy", *grids, "2.00 %", "1.00 %"] in rows
+    assert ["best epoch", "2", "2", "-", "-"] in rows
+    assert ["parameters", "1,234,567", "1,234,567", "-", "-"] in rows
+
+
+def test_published_runs_stand_apart_with_their_definitions(usual: Page):
+    champion = next(row for row in usual.rows if row[0] == "champion, seeds 307, 308 and 309")
+    assert champion[1:5] == ["3.17 %", "70.2 to 72.2 %", "66 to 69 %", "18 to 30"]
+    assert "the first output cell is left out" in usual.text
+    assert "cells 90.39 %" in usual.text
+    assert "The cell and dense figures are in no log" in usual.text
+    assert "published_definitions=true computes ours by them" in usual.text
+
+
+def test_ours_by_the_published_definitions_are_marked_and_stand_beside_the_published_runs():
+    values = {"grid_accuracy": 0.25, "published_grid_accuracy": 0.125}
+    rules = {"copy_source": {"grid_accuracy": 0.0, "published_grid_accuracy": 0.0625}}
+    models = {"champion": training_metrics(epoch(1, values), rules=rules)}
+    rows = page_of(report(models=models)).rows
+    assert ["metric", "champion", "champion †", "rule: copy the source"] in rows
+    assert ["grid accuracy", "25.00 % (+0.250)", "12.50 %", "0.00 %"] in rows
+    ours, rule = (next(row for row in rows if row[0] == name) for name in (
+        "champion †", "rule: copy the source †"
+    ))  # fmt: skip
+    assert ours[1:4] == ["12.50 %", "-", "-"]
+    assert rule[1:4] == ["6.25 %", "-", "-"]
+
+
+def test_rules_stand_beside_the_accuracies_of_a_score_tree():
+    rules = {"this run": {"copy_source": 0.375}}
+    assert ["rule: copy the source", "37.50 %", "-"] in page_of(report(rules=rules)).rows
 
 
 def test_only_the_better_model_is_marked():
     html = render_pipeline(report())
-    assert re.findall(r'class="best">([^<]*)<', html) == ["3.10 %"]
+    assert re.findall(r'class="best">([^<]*)<', html) == ["3.10 % (+0.011)"]
 
 
 def test_groups_have_a_row_for_each_model_with_the_gap(usual: Page):
     rows = usual.rows
-    numbers = ["7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %", "100.00 %"]
+    numbers = ["7", "12.50 %", "100.00 %", "90.00 %", "25.00 %", "65.00 %", "75.00 %", "50.00 %"]
     for group in ("C1", "A2"):
         start = rows.index([group, "champion", *numbers])
         assert rows[start + 1] == ["small", *numbers]
@@ -126,7 +161,7 @@ def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):
     assert "difficulty 0.1415 95 % interval 0.1111 to 0.1818" in text
     assert "separability 0.0213 no interval" in text
     assert "1 - the highest accuracy of a model" in text
-    assert "Accuracy is cell accuracy, teacher-forced." in text
+    assert "Accuracy is solve rate (free-running)." in text
     assert "1,270 read, 6 cached, 1 skipped" in text
     assert "only two models" in text
 
@@ -185,12 +220,15 @@ def test_provenance_names_configuration_commit_versions_and_command(usual: Page)
 
 
 def test_the_summary_keeps_teacher_forcing_and_solving_apart():
-    first, forced, alone, of_quality = summary(report())
+    first, alone, forced, of_quality = summary(report())
     assert first == "2 models trained for 2 epochs: champion and small."
     assert "teacher-forced" in forced
     assert "3.10 %" in forced
     assert "solve" not in forced
-    assert alone == "On its own (free-running), champion solves 1.23 % of them."
+    assert alone == (
+        "On its own (free-running), champion solves 1.23 % of the validation grids; the best rule "
+        "(copy the source) reaches 0.00 %."
+    )
     assert "difficulty 0.141, separability 0.021 and consistency 0.991" in of_quality
 
 
@@ -282,7 +320,7 @@ def test_headings_descend_one_level_at_a_time(usual: Page):
 def test_fifty_models_fit_in_three_megabytes():
     size = 30
     noise = [[(7 * x + 3 * y * y) % 10 for x in range(size)] for y in range(size)]
-    models = {f"model-{i:02}": metrics(i / 100, cell=i / 100) for i in range(50)}
+    models = {f"model-{i:02}": metrics(i / 100, solved=i / 100) for i in range(50)}
     examples = [
         example(f"{i:08}", noise, noise, {name: answer(noise, True) for name in models})
         for i in range(4)
@@ -293,7 +331,7 @@ def test_fifty_models_fit_in_three_megabytes():
     assert len(html.encode()) < 3_000_000
     pictured = re.findall(r"<title>prediction of (model-\d+) for task 00000000<", html)
     assert pictured == [f"model-{i}" for i in range(50 - SHOWN_MODELS, 50)]
-    assert f"The {SHOWN_MODELS} best of 50 models on cell accuracy, teacher-forced." in html
+    assert f"The {SHOWN_MODELS} best of 50 models on solve rate (free-running)." in html
 
 
 def test_a_run_of_nothing_still_makes_a_page():
@@ -307,9 +345,9 @@ def test_a_training_run_has_the_same_page_without_scores():
     page = page_of(PipelineReport("/runs/t", run_record(name="t"), config, {"champion": metrics()}))
     assert page.text.startswith("raylab train t Skip to content raylab train · /runs/t")
     assert "1 model trained for 2 epochs: champion." in page.text
-    assert ["grid accuracy", "3.10 %", "2.34 %"] in page.rows
-    assert ["C1", "champion", "7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %",
-            "100.00 %"] in page.rows  # fmt: skip
+    assert ["grid accuracy", "3.10 % (+0.011)", "2.00 %", "1.00 %"] in page.rows
+    assert ["C1", "champion", "7", "12.50 %", "100.00 %", "90.00 %", "25.00 %", "65.00 %",
+            "75.00 %", "50.00 %"] in page.rows  # fmt: skip
     assert [target for target in page.targets if target[1:2].isalpha()] == [
         "#main", "#metrics", "#curves", "#groups", "#provenance",
         *(target for target in page.targets if target.startswith(("#curve-", "#bars-"))),

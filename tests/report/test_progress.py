@@ -15,7 +15,7 @@ SPEED = {"samples_per_second": 31.25, "train_seconds": 50.0, "validation_seconds
 def test_epoch_line_counts_the_epochs_left():
     # 7 epochs of a minute each are left.
     assert epoch_line(epoch(3, METRICS, train_loss=0.51234, **SPEED), 10) == (
-        "epoch  3/10  loss 0.5123  objective 0.2500  cell 50.00 %  grid 12.50 %  solved 10.00 %"
+        "epoch  3/10  loss 0.5123  solved 10.00 %  grid 12.50 %  cell 50.00 %  objective 0.2500"
         "  31.2 samples/s  ETA 7 min"
     )
 

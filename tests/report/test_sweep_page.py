@@ -1,24 +1,20 @@
 import re
 
-from raylab.arc.sweep import Trained, Trial
+from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.report.sweep_page import SHOWN_CURVES, SHOWN_TRIALS, SweepReport, render_sweep
+from tests.arc.measured import trained
 from tests.report.pages import Page
 from tests.runs.records import run_record
 
 MONITOR = "val_dense_grid_objective"
+RULES = {"copy_source": {"dense_grid_objective": 0.2, "solve_rate": 0.0}}
 EVIL = "<script>alert('x')</script>"
 
 
 def trial(name: str, score: float | None, failure: str | None = None) -> Trial:
-    trained = (
-        None
-        if score is None
-        else Trained(
-            score=score, epoch=2, cell_accuracy=0.5, epochs=3, parameters=1234567, checkpoint="c"
-        )
-    )
+    result = None if score is None else trained(score, solve_rate=0.125)
     drawn = {"architecture": "champion", "training.lr": name}
-    return Trial(trial=name, drawn=drawn, trained=trained, failure=failure)
+    return Trial(trial=name, drawn=drawn, trained=result, failure=failure)
 
 
 def history(score: float) -> list[dict[str, float]]:
@@ -27,9 +23,10 @@ def history(score: float) -> list[dict[str, float]]:
 
 def render(*trials: Trial) -> str:
     histories = {of.trial: history(of.trained.score) for of in trials if of.trained}
+    sweep = SweepMetrics(trials=trials, rules=RULES)
     record = run_record(job="tune", name="night", config={"trials": len(trials)})
     return render_sweep(
-        SweepReport("/runs/night", trials, histories, MONITOR, "training:\n  lr: 0.1\n", record)
+        SweepReport("/runs/night", sweep, histories, MONITOR, "training:\n  lr: 0.1\n", record)
     )
 
 
@@ -37,9 +34,13 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     page = Page(render(trial("a", 0.5), trial("b", 0.25), trial("c", None, failure=EVIL)))
     assert "The best of 3 trials reached a dense grid objective of 0.5000 at epoch 2" in page.text
     assert "1 trial failed; the table says why." in page.text
-    assert ["1", "a", "0.5000", "2", "3", "1,234,567", "champion lr=a"] in page.rows
-    assert ["2", "b", "0.2500", "2", "3", "1,234,567", "champion lr=b"] in page.rows
-    assert ["-", "c", "failed", "-", "-", "-", f"champion lr=c: {EVIL}"] in page.rows
+    ends = ["2", "3", "1,234,567"]
+    assert ["1", "a", "12.50 %", "0.5000", "+0.375", *ends, "champion lr=a"] in page.rows
+    assert ["2", "b", "12.50 %", "0.2500", "+0.062", *ends, "champion lr=b"] in page.rows
+    assert ["-", "c", "-", "failed", "-", "-", "-", "-", f"champion lr=c: {EVIL}"] in page.rows
+    rule = ["-", "best rule", "0.00 %", "0.2000", "-", "-", "-", "-", "copy the source"]
+    assert rule in page.rows
+    assert "The best rule that learns nothing, copy the source, reaches 0.2000." in page.text
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
     assert "lr: 0.1" in page.text
     assert "script" not in page.tags

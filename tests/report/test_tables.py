@@ -2,10 +2,11 @@ from io import StringIO
 
 from rich.console import Console
 
-from raylab.arc.records import GroupMetrics
+from raylab.arc.records import EvaluationMetrics, GroupMetrics
+from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.arc import ScoringConfig
-from raylab.report.tables import accuracy_table, comparison_table, group_table
-from tests.arc.measured import epoch, training_metrics
+from raylab.report.tables import accuracy_table, comparison_table, group_table, sweep_table
+from tests.arc.measured import epoch, trained, training_metrics
 
 
 def text_of(table: object) -> list[list[str]]:
@@ -17,13 +18,52 @@ def text_of(table: object) -> list[list[str]]:
     ]
 
 
-def test_ours_stand_beside_the_published_champion():
-    result = training_metrics(epoch(4, {"grid_accuracy": 0.031}))
+RULES = {
+    "copy_source": {"solve_rate": 0.0, "grid_accuracy": 0.02, "cell_accuracy": 0.6},
+    "previous_cell": {"solve_rate": 0.2, "grid_accuracy": 0.01, "cell_accuracy": 1.0},
+}
+
+
+def test_ours_stand_beside_the_rules_with_the_skill_over_the_best():
+    # (0.216 - 0.02) / (1 - 0.02) = 0.2; (0.1 - 0.2) / 0.8 = -0.125; a perfect rule leaves no skill.
+    values = {"grid_accuracy": 0.216, "solve_rate": 0.1, "cell_accuracy": 0.9}
+    result = training_metrics(epoch(4, values), rules=RULES)
     rows = text_of(comparison_table({"champion": result}))
-    assert ["grid accuracy", "3.10 %", "2.34 %"] in rows
-    assert ["solve rate (free-running)", "-", "-"] in rows
-    assert ["dense grid objective", "-", "68.76 %"] in rows
-    assert ["parameters", "1,234,567", "-"] in rows
+    assert ["metric", "champion", "rule: copy the source", "rule: previous cell"] in rows
+    free = ["solve rate (free-running)", "10.00 % (-0.125)", "0.00 %", "20.00 %"]
+    assert rows.index(free) < rows.index(["grid accuracy", "21.60 % (+0.200)", "2.00 %", "1.00 %"])
+    assert ["cell accuracy", "90.00 %", "60.00 %", "100.00 %"] in rows
+    assert ["parameters", "1,234,567", "-", "-"] in rows
+
+
+def test_a_training_from_before_the_rules_stands_alone():
+    rows = text_of(comparison_table({"old": training_metrics(epoch(4, {"grid_accuracy": 0.25}))}))
+    assert ["grid accuracy", "25.00 %"] in rows
+
+
+def test_figures_by_the_published_definitions_are_a_marked_column():
+    values = {"grid_accuracy": 0.25, "published_grid_accuracy": 0.125}
+    table = comparison_table({"champion": training_metrics(epoch(4, values))})
+    rows = text_of(table)
+    assert str(table.title).endswith("† by the published definitions")
+    assert ["metric", "champion", "champion †"] in rows
+    assert ["grid accuracy", "25.00 %", "12.50 %"] in rows
+    assert ["shape accuracy", "-", "-"] in rows
+
+
+def test_trials_stand_beside_the_best_rule():
+    best = trained(score=0.55, solve_rate=0.25)
+    sweep = SweepMetrics(
+        trials=(
+            Trial(trial="t1", drawn={"architecture": "champion"}, trained=best, failure=None),
+            Trial(trial="t2", drawn=None, trained=None, failure="loss is nan"),
+        ),
+        rules={"copy_source": {"grid_accuracy": 0.1, "solve_rate": 0.0}},
+    )
+    rows = text_of(sweep_table(sweep, "val_grid_accuracy"))
+    assert ["1", "25.00 %", "0.5500", "+0.500", "2", "3", "1,234,567", "t1", "champion"] in rows
+    assert ["-", "-", "failed", "-", "-", "-", "-", "t2", "-: loss is nan"] in rows
+    assert ["-", "0.00 %", "0.1000", *["-"] * 5, "best rule: copy the source"] in rows
 
 
 def test_groups_show_their_compositional_gap():
@@ -33,20 +73,28 @@ def test_groups_show_their_compositional_gap():
             "cell_accuracy": 0.9,
             "grid_accuracy": 0.25,
             "compositional_gap": 0.65,
+            "compositional_gap_rate": 0.75,
             "change_recall": 0.5,
             "solve_rate": 0.125,
             "shape_accuracy": 1.0,
         },
     )
-    row = ["C1", "7", "90.00 %", "25.00 %", "65.00 %", "50.00 %", "12.50 %", "100.00 %"]
+    shapes = ["12.50 %", "100.00 %"]
+    row = ["C1", "7", *shapes, "90.00 %", "25.00 %", "65.00 %", "75.00 %", "50.00 %"]
     assert row in text_of(group_table({"C1": metrics}))
 
 
 def test_accuracies_stand_by_model_and_generation():
-    accuracies = {"base": {"published": 0.5, "seed-1": 0.25}, "big": {"published": 1, "seed-1": 0}}
-    table = accuracy_table(accuracies, ScoringConfig(unit="group"))
+    accuracies = {
+        "base": {"published": 0.5, "seed-1": 0.25},
+        "big": {"published": 1.0, "seed-1": 0.0},
+    }
+    rules = {"copy_source": {"published": 0.125, "seed-1": 0.25}}
+    metrics = EvaluationMetrics(metric="solve_rate", models=accuracies, rules=rules)
+    table = accuracy_table(metrics, ScoringConfig(unit="group"))
     rows = text_of(table)
-    assert table.title == "Mean cell_accuracy of a group"
+    assert table.title == "Mean solve_rate of a group"
     assert ["model", "published", "seed-1"] in rows
     assert ["base", "50.00 %", "25.00 %"] in rows
     assert ["big", "100.00 %", "0.00 %"] in rows
+    assert ["rule: copy the source", "12.50 %", "25.00 %"] in rows

@@ -131,6 +131,19 @@ def test_a_record_with_an_invalid_value_is_named(tmp_path: Path) -> None:
         run.read_record(RunRecord)
 
 
+def test_a_run_from_before_a_key_was_renamed_is_resumed(tmp_path: Path) -> None:
+    config = train(tmp_path, "name=old", "training.objective.w_ex=0.5")
+    run = Run.open(config, "train")
+    recorded = config.model_dump(mode="json")
+    weights = recorded["training"]["objective"]
+    weights["w_exact"] = weights.pop("w_ex")
+    change_record(run, config=recorded, schema_version=2)
+    Run.open(train(tmp_path, "name=old", "training.objective.w_ex=0.5", "resume=true"), "train")
+    assert run.record.config["training"]["objective"] == {"w_cell": 0.0, "w_tol": 0.8, "w_ex": 0.5}
+    with pytest.raises(RunError, match=r"w_ex: the run has 0\.5, now 0\.2"):
+        Run.open(train(tmp_path, "name=old", "resume=true"), "train")
+
+
 def test_a_run_whose_record_has_keys_that_moved_since_is_resumed(tmp_path: Path) -> None:
     overrides = [f"storage='{tmp_path}'", "name=night", "resume=true"]
     config = load_config(AnnotateConfig, overrides)

@@ -1,8 +1,10 @@
 """The interface of every architecture: a network that writes an output grid cell by cell.
 
 It starts from a start token, and predicts the height and width of the output from what is known
-before the first cell. The token at step t carries the colour of cell t - 1 and the coordinates of
-cell t, the cell to predict. Logits are over the ten colours: padding is never an answer.
+before the first cell. Every token of the output then carries the height and width that it is
+written in: the true ones under teacher forcing, the predicted ones free-running. The token at step
+t also carries the colour of cell t - 1 and the coordinates of cell t, the cell to predict. Logits
+are over the ten colours: padding is never an answer.
 """
 
 from abc import ABC, abstractmethod
@@ -46,15 +48,32 @@ class Decoding:
     """Number of tokens in the caches before those of the output, padding included."""
     memories: list[Memory]
     context: Tensor | None
+    told: Tensor | None = None
+    """(B, D) codes of the height and width that the outputs are written in; None before `begin`."""
 
-    def reserve(self, room: int) -> None:
-        """Makes room for `room` output cells."""
-        for cache in self.caches:
-            cache.reserve(room)
+
+class SizeCode(nn.Module):
+    """Code of the height and width of the output, added to every token of it.
+
+    All architectures have it, so that none knows more of the shape than another. It starts at zero:
+    without it a model computes what one without it computed.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        """Codes sizes in `d_model` dimensions."""
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(2, MAX_SIDE, d_model))
+
+    def forward(self, sizes: Tensor) -> Tensor:
+        """Returns (B, D) codes of (B, 2) heights and widths, each 1 to 30."""
+        height, width = (sizes - 1).unbind(1)
+        return self.table[0, height] + self.table[1, width]
 
 
 class GridModel(nn.Module, ABC):
     """A model that writes an output grid cell by cell."""
+
+    size_code: SizeCode
 
     @abstractmethod
     def forward(self, batch: Batch) -> Logits:
@@ -64,6 +83,13 @@ class GridModel(nn.Module, ABC):
     def start(self, batch: Batch) -> Decoding:
         """Reads source and demonstrations and predicts the output's size."""
 
+    def begin(self, decoding: Decoding, sizes: Tensor) -> None:
+        """Begins to write outputs of (B, 2) `sizes`, and makes room for their cells."""
+        decoding.told = self.size_code(sizes)
+        room = int(sizes.prod(dim=1).max())
+        for cache in decoding.caches:
+            cache.reserve(room)
+
     @abstractmethod
     def step(
         self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
@@ -71,7 +97,7 @@ class GridModel(nn.Module, ABC):
         """Returns (B, 10) logits of cell t at (B,) `rows`, `cols`.
 
         Args:
-            decoding: the state from `start`, updated by earlier steps.
+            decoding: the state after `start` and `begin`, updated by earlier steps.
             before: (B,) cell t - 1; `START` at t = 0.
             rows: (B,) row of cell t.
             cols: (B,) column of cell t.

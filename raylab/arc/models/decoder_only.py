@@ -12,6 +12,7 @@ from raylab.arc.models.base import (
     Decoding,
     GridModel,
     Logits,
+    SizeCode,
     SizeHead,
     network_of,
     shifted,
@@ -42,6 +43,7 @@ class DecoderOnly(GridModel):
         self.norm = nn.LayerNorm(width)
         self.size_head = SizeHead(width)
         self.output = nn.Linear(width, COLOURS)
+        self.size_code = SizeCode(width)
 
     def forward(self, batch: Batch) -> Logits:
         """Returns the logits of every target cell, given the true cells before it."""
@@ -49,10 +51,12 @@ class DecoderOnly(GridModel):
         target = shifted(batch.target).masked_fill(batch.target.cells == PAD, PAD)
         x = self.colours(_left_aligned(torch.cat((prefix, target), dim=1)))
         positions = torch.arange(x.shape[1], device=x.device)
+        known = (prefix != PAD).sum(1)
+        of_output = (positions >= known[:, None])[..., None]
+        x = x + self.size_code(batch.target.sizes)[:, None] * of_output
         for layer in self.layers:
             x = layer(x, causal=True, positions=positions)
         x = self.norm(x)
-        known = (prefix != PAD).sum(1)
         steps = torch.arange(target.shape[1], device=x.device)
         places = (known[:, None] + steps).clamp(max=x.shape[1] - 1)
         cells = x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
@@ -74,7 +78,8 @@ class DecoderOnly(GridModel):
         self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
     ) -> Tensor:
         """Returns (B, 10) logits of cell t."""
-        x = self.colours(before[:, None])
+        assert decoding.told is not None
+        x = self.colours(before[:, None]) + decoding.told[:, None]
         positions = decoding.prefix + t
         places = torch.arange(decoding.capacity + t + 1, device=x.device)
         seen = (places <= positions[:, None])[:, None, None, :]

@@ -13,6 +13,7 @@ from raylab.arc.models.base import (
     Decoding,
     GridModel,
     Logits,
+    SizeCode,
     SizeHead,
     network_of,
     shifted,
@@ -88,12 +89,14 @@ class EncoderDecoder(GridModel):
         self.decoder_norm = nn.LayerNorm(width)
         self.size_head = SizeHead(width + d_context)
         self.output = nn.Linear(width, COLOURS)
+        self.size_code = SizeCode(width)
 
     def forward(self, batch: Batch) -> Logits:
         """Returns the logits of every target cell, given the true cells before it."""
         memories, context, sizes = self._read(batch)
         target = batch.target
         x = self._embed(shifted(target), target.rows, target.cols, 0)
+        x = x + self.size_code(target.sizes)[:, None]
         for index, layer in enumerate(self.decoder):
             x = self._bridged(index, layer(x, causal=True, memory=memories[index]), context)
         return Logits(self.output(self.decoder_norm(x)), sizes)
@@ -110,7 +113,9 @@ class EncoderDecoder(GridModel):
         self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
     ) -> Tensor:
         """Returns (B, 10) logits of cell t."""
+        assert decoding.told is not None
         x = self._embed(before[:, None], rows[:, None], cols[:, None], t)
+        x = x + decoding.told[:, None]
         positions = decoding.prefix + t
         seen = torch.ones(len(before), 1, 1, t + 1, dtype=torch.bool, device=x.device)
         for index, layer in enumerate(self.decoder):

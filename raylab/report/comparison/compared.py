@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 from raylab.annotation.report import COMPARED_FIGURES
 from raylab.config.schema import flat
-from raylab.grid_metrics import GRID_METRICS, VALIDATION, label_of
+from raylab.grid_metrics import GRID_METRICS, VALIDATION, RuleMetrics, label_of
 from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.charts.curves import History
 from raylab.report.charts.intervals import Measured
+from raylab.report.tables import rule_label
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part, Record
 from raylab.runs.run import REPORT
@@ -51,6 +52,8 @@ class Figures:
     values: Mapping[str, Row]
 
 
+SKILL = "skill"
+"""Key of the skill of a model over the best rule that learns nothing, on the solve rate."""
 MODELS = {
     **{
         f"{VALIDATION}{name}": Measure(
@@ -59,6 +62,7 @@ MODELS = {
         for name, metric in GRID_METRICS.items()
         if metric.compared
     },
+    SKILL: Measure("skill (solve rate)", "number"),
     "train_loss": Measure("train loss", "number", "lower"),
     "epoch": Measure("best epoch", "count", None),
     "samples_per_second": Measure("samples/s in training", "number"),
@@ -138,6 +142,7 @@ class Comparison:
     Attributes:
         runs: All of them.
         models: Figures of trained models.
+        rules: Metrics of the rules that learn nothing on the validation tasks of the same models.
         histories: Rows of the epochs of the same models.
         scores: By metric, the mean accuracy of scored models on each generation.
         benchmarks: Figures of the quality of benchmarks.
@@ -146,6 +151,7 @@ class Comparison:
 
     runs: dict[str, ComparedRun] = field(default_factory=dict[str, ComparedRun])
     models: dict[str, Row] = field(default_factory=dict[str, Row])
+    rules: dict[str, RuleMetrics] = field(default_factory=dict[str, RuleMetrics])
     histories: dict[str, History] = field(default_factory=dict[str, History])
     scores: dict[str, dict[str, Row]] = field(default_factory=dict[str, dict[str, Row]])
     benchmarks: dict[str, Row] = field(default_factory=dict[str, Row])
@@ -154,7 +160,8 @@ class Comparison:
     @property
     def figures(self) -> list[Figures]:
         """All figures by kind."""
-        found = [Figures("models", "Trained models", MODELS, self.models)]
+        models = {**self.models, **_rule_rows(self.rules)}
+        found = [Figures("models", "Trained models", MODELS, models)]
         for metric, scores in self.scores.items():
             names = dict.fromkeys(name for row in scores.values() for name in row)
             measures = {name: Measure(name) for name in names}
@@ -228,6 +235,21 @@ class Comparison:
             provenance=self.provenance,
             caveats=tuple(self.caveats),
         )
+
+
+def _rule_rows(rules: Mapping[str, RuleMetrics]) -> dict[str, Row]:
+    """Returns the rows of rules; models that were validated on the same tasks share theirs."""
+    distinct: dict[str, RuleMetrics] = {}
+    for label, of in rules.items():
+        if of and of not in distinct.values():
+            distinct[label] = of
+    return {
+        f"{rule_label(rule)}{f' ({label})' if len(distinct) > 1 else ''}": {
+            f"{VALIDATION}{name}": ComparedValue(value=value) for name, value in values.items()
+        }
+        for label, of in distinct.items()
+        for rule, values in of.items()
+    }
 
 
 def _measured(figures: Figures) -> Figures:

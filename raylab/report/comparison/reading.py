@@ -9,14 +9,16 @@ from typing import TypeVar
 
 from raylab.annotation.report import COMPARED_FIGURES, AnnotationReport
 from raylab.annotation.statistics.estimates import Estimate
-from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
+from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.errors import DataError, RunError
 from raylab.files import places_of
+from raylab.grid_metrics import RuleMetrics, skill
 from raylab.quality.record import Quality
 from raylab.report.charts.intervals import Measured
-from raylab.report.comparison.compared import MODELS, ComparedRun, ComparedValue, Comparison
+from raylab.report.comparison.compared import MODELS, SKILL, ComparedRun, ComparedValue, Comparison
 from raylab.report.quality_section import known_figures
+from raylab.report.tables import rule_label
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run
 from raylab.runs.run_record import RECORD, RunRecord
@@ -118,7 +120,9 @@ def _read_pipeline(found: Comparison, label: str, run: Run, compared: ComparedRu
         quality = _read(run, Quality, f"it has no {Quality.file} yet")
         found.benchmarks[label] = known_figures(quality)
         metric = compared.config.get("scoring.metric", "accuracy")
-        _add_scores(found, label, metric, quality.generations)
+        scored = run.read_record(RuleScores)
+        rules = {} if scored is None else scored.rules
+        _add_scores(found, label, metric, quality.generations, rules)
 
 
 def _read_sweep(found: Comparison, label: str, run: Run, compared: ComparedRun) -> None:
@@ -133,7 +137,7 @@ def _read_sweep(found: Comparison, label: str, run: Run, compared: ComparedRun) 
 
 def _read_evaluation(found: Comparison, label: str, run: Run, compared: ComparedRun) -> None:
     metrics = _read(run, EvaluationMetrics, "not every model is scored yet")
-    _add_scores(found, label, metrics.metric, metrics.models)
+    _add_scores(found, label, metrics.metric, metrics.models, metrics.rules)
 
 
 def _read_quality(found: Comparison, label: str, run: Run, compared: ComparedRun) -> None:
@@ -164,16 +168,23 @@ def _add_model(found: Comparison, label: str, metrics: TrainingMetrics) -> None:
         **metrics.best.row(),
         "parameters": metrics.parameters,
         "samples_per_second": metrics.last.samples_per_second,
+        SKILL: skill(metrics.best.validation.get("solve_rate"), metrics.rules, "solve_rate"),
     }
+    found.rules[label] = metrics.rules
     found.models[label] = {key: ComparedValue(value=row.get(key)) for key in MODELS}
     found.histories[label] = metrics.rows
 
 
 def _add_scores(
-    found: Comparison, label: str, metric: str, models: Mapping[str, Mapping[str, float]]
+    found: Comparison,
+    label: str,
+    metric: str,
+    models: Mapping[str, Mapping[str, float]],
+    rules: RuleMetrics,
 ) -> None:
     scores = found.scores.setdefault(metric, {})
-    for model, accuracies in models.items():
+    named = {rule_label(rule): of for rule, of in rules.items()}
+    for model, accuracies in {**models, **named}.items():
         scores[f"{label}/{model}"] = {
             name: ComparedValue(value=of) for name, of in accuracies.items()
         }

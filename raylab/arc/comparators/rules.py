@@ -1,0 +1,136 @@
+"""Rules that learn nothing, measured like the models that they stand beside.
+
+Teacher-forced, a rule knows what a model knows at a cell: the source, the size of the target, and
+the true cells before.
+
+- *Copy the source* answers with the source's cell in the same place, and with none outside it.
+- *Previous cell* answers with the true cell before in row-major order; first, with the source's
+  first cell.
+- *Copy, else previous* copies inside the source and repeats the true cell before outside it.
+
+Free-running, a rule writes a grid of the source's size. *Previous cell* then repeats its own cells,
+a grid of one colour, and *copy, else previous* never leaves the source: it is *copy the source*.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from raylab.arc.comparators.published_metrics import PublishedMetrics
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Indices, PairStore
+from raylab.arc.data.tasks import PAD
+from raylab.arc.decoding import exact_matches
+from raylab.arc.metrics import compositional_gap_rate, grid_counts, metric_values
+from raylab.grid_metrics import (
+    COPY_ELSE_PREVIOUS,
+    COPY_SOURCE,
+    GAP_RATE,
+    PREVIOUS_CELL,
+    RULES,
+    Count,
+)
+
+BATCH_SIZE = 256
+
+RuleCounts = dict[str, Tensor]
+"""(N, counts) int64 by rule: the counts of N pairs, in the order of `Count`."""
+
+
+def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
+    """Returns the counts of every rule on `pairs` of the store, at least one."""
+    counts = {
+        rule: torch.zeros(len(store.task_of), len(Count), dtype=torch.int64) for rule in RULES
+    }
+    for batch in _batches(store, pairs):
+        source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
+        shaped = (batch.source.sizes == batch.target.sizes).all(dim=1)
+        solved = _solved(batch)
+        for rule, prediction in forced_answers(batch).items():
+            counts[rule][batch.pairs] = grid_counts(
+                source, target, prediction, solved=solved[rule], shape_correct=shaped
+            )
+    chosen = torch.from_numpy(pairs)
+    return {rule: of[chosen] for rule, of in counts.items()}
+
+
+def rule_metrics(
+    store: PairStore, pairs: Indices, weights: Mapping[str, float], *, published: bool = False
+) -> dict[str, dict[str, float]]:
+    """Returns every metric by rule, each in [0, 1], over `pairs` of the store.
+
+    Args:
+        store: the pairs of all tasks.
+        pairs: at least one pair.
+        weights: keyword weights of the dense grid objective.
+        published: also return the metrics of `PublishedMetrics`. They leave the first cell out, so
+            *previous cell* is given it.
+    """
+    tasks = torch.from_numpy(store.task_of[pairs])
+    found: dict[str, dict[str, float]] = {}
+    for rule, counts in count_rules(store, pairs).items():
+        by_task = counts.new_zeros(len(store.task_ids), len(Count)).index_add_(0, tasks, counts)
+        values = metric_values(counts.sum(0), weights)
+        values[GAP_RATE] = compositional_gap_rate(by_task)
+        found[rule] = {name: float(value) for name, value in values.items()}
+    if published:
+        for rule, values in _published_metrics(store, pairs, weights).items():
+            found[rule] |= values
+    return found
+
+
+def _published_metrics(
+    store: PairStore, pairs: Indices, weights: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
+    metrics = {rule: PublishedMetrics(len(store.task_of), weights) for rule in RULES}
+    for batch in _batches(store, pairs):
+        source, target = (side.as_images(side.cells) for side in (batch.source, batch.target))
+        for rule, prediction in forced_answers(batch).items():
+            metrics[rule].update(source, target, prediction, batch.pairs)
+    return {
+        rule: {name: float(value) for name, value in of.compute().items()}
+        for rule, of in metrics.items()
+    }
+
+
+def _batches(store: PairStore, pairs: Indices) -> Iterator[Batch]:
+    """Yields the pairs without demonstrations, in batches of similar length."""
+    plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0, shuffle=False)
+    dataset = BatchDataset(store)
+    for draw in plan:
+        yield dataset[draw]
+
+
+def forced_answers(batch: Batch) -> dict[str, Tensor]:
+    """Returns the teacher-forced answers of every rule to a batch, (B, H, W) by rule.
+
+    `PAD` stands for no answer, and fills what lies outside a target.
+    """
+    source, target = batch.source, batch.target
+    previous = target.as_images(
+        torch.cat((source.cells[:, :1], F.pad(target.cells, (0, -1))), dim=1)
+    )
+    copied = torch.full_like(previous, PAD)
+    height, width = previous.shape[1:]
+    common = source.as_images(source.cells)[:, :height, :width]
+    copied[:, : common.shape[1], : common.shape[2]] = common
+    copied = copied.masked_fill(target.as_images(target.cells) == PAD, PAD)
+    return {
+        COPY_SOURCE: copied,
+        PREVIOUS_CELL: previous,
+        COPY_ELSE_PREVIOUS: torch.where(copied == PAD, previous, copied),
+    }
+
+
+def _solved(batch: Batch) -> dict[str, Tensor]:
+    """Returns (B,) bool by rule, True where its free-running answer is the exact target."""
+    source = batch.source
+    inside = source.cells != PAD
+    repeated = source._replace(cells=torch.where(inside, source.cells[:, :1], PAD))
+    copied = exact_matches(source, batch.target)
+    return {
+        COPY_SOURCE: copied,
+        PREVIOUS_CELL: exact_matches(repeated, batch.target),
+        COPY_ELSE_PREVIOUS: copied,
+    }
