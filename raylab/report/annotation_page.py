@@ -47,6 +47,8 @@ ENDINGS = {
     "accept": "a code that was acceptable to the evaluator",
     "human:one-acceptable": "only one of the two codes was acceptable",
     "human:none-acceptable": "neither code was acceptable",
+    "human:disagreement": "the codes differed, and a person settles differences",
+    "human:candidate": "the evaluator refused the candidate of the row",
     "human:unparsable": "an answer held no code that could be read",
     "human:unconfirmed": "the evaluator refused the adjudicated code",
 }

@@ -27,6 +27,8 @@ LONGEST_LINE_HIGHLIGHTED = 2_000
 KINDS = {
     "one-acceptable": "One answer acceptable",
     "none-acceptable": "Neither acceptable",
+    "disagreement": "Codes differ",
+    "candidate": "Candidate refused",
     "unconfirmed": "Adjudication refused",
     "unparsable": "Answer without a code",
     "unreadable": "Reply unreadable",

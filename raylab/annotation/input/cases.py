@@ -1,6 +1,7 @@
 """Cases to annotate: system descriptions, streamed from files, from the package or from Python.
 
-A case file is JSONL, also compressed, or Parquet, with rows `{id, description, gold?, meta?}`:
+A case file is JSONL, also compressed, or Parquet, with rows `{id, description, gold?,
+candidate?: {code, rationale}, meta?}`:
 
     {"id": "pid", "description": "A valve command is formed ...", "gold": "Ctl"}
 
@@ -34,10 +35,11 @@ from numpy.typing import NDArray
 from raylab.bounded import lines, over, parse_json
 from raylab.codebook import Codebook, Label
 from raylab.compressed import Compression, check_ratio, unpacked
+from raylab.config.base import Strict
 from raylab.errors import ConfigError, DataError, LabelError, LimitError
 from raylab.files import REQUEST_BYTES, Place
 
-KEYS = ("id", "description", "gold", "meta")
+KEYS = ("id", "description", "gold", "candidate", "meta")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 COMPRESSIONS: dict[str, Compression] = {
@@ -70,6 +72,14 @@ UNREADABLE = (
 """What pyarrow raises for files that are broken or hold values that Python has no type for."""
 
 
+class Candidate(Strict):
+    """A classification that came with a case, to be judged."""
+
+    code: str
+    """As written; it need not be readable."""
+    rationale: str = ""
+
+
 @dataclass(frozen=True)
 class Case:
     """A system to classify.
@@ -82,6 +92,7 @@ class Case:
         meta: Further JSON values. Three keys have a meaning: `trap` (true if the description
             suggests a wrong category), `bait` (list of the categories it suggests) and `reviewed`
             (false if gold is one person's proposal).
+        candidate: A classification for the evaluator to judge; None if there is none.
     """
 
     id: str
@@ -89,6 +100,7 @@ class Case:
     gold: str | None = None
     gold_label: Label | None = None
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
+    candidate: Candidate | None = None
 
     @property
     def description_hash(self) -> str:
@@ -284,7 +296,7 @@ def _json_row(place: str, line: bytes) -> dict[str, Any]:
             cause = "the last line is torn: write the file again, or remove the line"
         raise DataError(f"{place}: {shown} is no JSON object: {cause}") from error
     if not isinstance(row, dict):
-        raise DataError(f"{place}: {_shown(row)} is no JSON object {{id, description, gold, meta}}")
+        raise DataError(f"{place}: {_shown(row)} is no JSON object {{{', '.join(KEYS)}}}")
     return cast(dict[str, Any], row)
 
 
@@ -342,6 +354,7 @@ def _case(place: str, row: dict[str, Any], codebook: Codebook, generation: str |
         gold,
         _gold_label(place, gold, codebook),
         _meta(place, row.get("meta"), codebook),
+        _candidate(place, row.get("candidate")),
     )
 
 
@@ -378,17 +391,36 @@ def _gold_label(place: str, value: object, codebook: Codebook) -> Label | None:
         _refuse(place, "gold", value, f"{codebook.label_name}, or left out; {problem}")
 
 
-def _meta(place: str, value: object, codebook: Codebook) -> dict[str, Any]:
+def _candidate(place: str, value: object) -> Candidate | None:
+    given = _object(place, "candidate", value)
+    for key in given.keys() - Candidate.model_fields.keys():
+        _refuse(place, f"candidate.{key}", given[key], "code or rationale: move it into meta", "is")
+    if all(part is None for part in given.values()):
+        # A Parquet column of structs has every key in every row.
+        return None
+    rationale = given.get("rationale") or ""
+    return Candidate(
+        code=_text(place, "candidate.code", given.get("code")),
+        rationale=_text(place, "candidate.rationale", rationale) if rationale else "",
+    )
+
+
+def _object(place: str, key: str, value: object) -> dict[str, Any]:
+    """Returns an object that is given as one or as JSON text; empty where it is missing."""
     if isinstance(value, str):
         try:
             value = parse_json(value, place)
         except DataError:
-            _refuse(place, "meta", value, "an object, or JSON text of one")
+            _refuse(place, key, value, "an object, or JSON text of one")
     if value is None:
         return {}
     if not isinstance(value, dict):
-        _refuse(place, "meta", value, "an object")
-    meta = cast(dict[str, Any], value)
+        _refuse(place, key, value, "an object")
+    return cast(dict[str, Any], value)
+
+
+def _meta(place: str, value: object, codebook: Codebook) -> dict[str, Any]:
+    meta = _object(place, "meta", value)
     for key in ("trap", "reviewed"):
         if not isinstance(meta.get(key, False), bool):
             _refuse(place, f"meta.{key}", meta[key], "true or false")
