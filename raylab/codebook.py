@@ -210,6 +210,8 @@ class PromptSet:
         adjudicate: Prompt of the adjudicator.
         repair: Second turn after a reply that cannot be read.
         form: Form in which labels are given.
+        open_book: True if the prompts name the systems of the cases with `meta.open_book`, whose
+            gold then measures no accuracy.
         warning: Limits on what such answers show; None if there are none.
     """
 
@@ -218,6 +220,7 @@ class PromptSet:
     adjudicate: PromptFile
     repair: PromptFile
     form: AnswerForm
+    open_book: bool = False
     warning: str | None = None
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo
 
-from raylab.annotation.input.cases import Candidate
+from raylab.annotation.input.cases import CandidateCode
 from raylab.annotation.roles import Side
 from raylab.codebook import Agreement, Codebook, Label
 from raylab.config.base import Strict
@@ -135,7 +135,7 @@ class Outcome(Strict):
     """The label that a person gave, as written."""
     gold_label: LabelField | None
     """The same as read; statistics count it."""
-    candidate: Candidate | None = None
+    candidate: CandidateCode | None = None
     """The classification that came with the row, as given."""
     trap: bool
     meta: dict[str, Any]

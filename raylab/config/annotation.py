@@ -63,9 +63,9 @@ class CasesConfig(Strict):
 
     path: Location | None = None
     """JSONL or Parquet file with id, description and, where known, gold, candidate and meta."""
-    packaged: Literal["gold", "proposed", "injections"] | None = None
-    """Packaged cases: with published codes, our unreviewed proposals with traps, or descriptions
-    that give orders to the models."""
+    packaged: Literal["gold", "systems", "proposed", "injections"] | None = None
+    """Packaged cases: with published codes, published systems or further proposals with codes that
+    nobody reviewed, or descriptions that give orders to the models."""
     python: tuple[Text, ...] = ()
     """Installed objects whose source is the description, such as scipy.optimize.linprog."""
     every: PositiveInt = 1

@@ -264,7 +264,7 @@ def test_a_body_of_a_newer_version_is_refused(read: Any) -> None:
 
 
 def test_version_2_is_read_with_the_present_name_of_a_criterion() -> None:
-    body = {**NEW_OUTCOME.model_dump(mode="json"), "version": 2}
+    body: dict[str, Any] = {**NEW_OUTCOME.model_dump(mode="json"), "version": 2}
     del body["candidate"]
     body["answers"]["A"]["evaluation"]["issues"] = ["mechanism", "execution"]
     body["adjudication"]["confirmation"]["issues"] = ["execution"]
@@ -273,7 +273,7 @@ def test_version_2_is_read_with_the_present_name_of_a_criterion() -> None:
     assert evaluation and evaluation.issues == ("mechanism", "parallelism/pipelines")
     assert settled and settled.confirmation
     assert settled.confirmation.issues == ("parallelism/pipelines",)
-    decision = {**NEW_DECISION.model_dump(mode="json"), "version": 2}
+    decision: dict[str, Any] = {**NEW_DECISION.model_dump(mode="json"), "version": 2}
     decision["confirmation"]["issues"] = ["execution"]
     confirmation = read_decision(decision, CODEBOOK).confirmation
     assert confirmation and confirmation.issues == ("parallelism/pipelines",)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylab.annotation.archived import read_outcome
-from raylab.annotation.input.cases import Candidate, Case
+from raylab.annotation.input.cases import CandidateCode, Case
 from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
 from raylab.annotation.protocol import Settings, annotate, confirm, draw_order
 from raylab.config.annotation import LlmConfig, ProtocolConfig
@@ -129,7 +129,7 @@ def test_person_settles_differences_in_place_of_the_adjudicator(policy: str) -> 
 
 def judged(code: str, report: str, **protocol: Any) -> tuple[Outcome, ScriptedChat]:
     chat = ScriptedChat({"evaluate-a": report})
-    case = replace(CASE, candidate=Candidate(code=code, rationale="it feeds back"))
+    case = replace(CASE, candidate=CandidateCode(code=code, rationale="it feeds back"))
     settings = settings_of(stages="evaluate", **protocol)
     return asyncio.run(annotate(case, chat, settings)), chat
 
@@ -141,7 +141,7 @@ def test_evaluator_alone_judges_a_candidate() -> None:
     assert "it feeds back" in chat.shown("evaluate-a")
     assert outcome.path == ("candidate:strict", "evaluate-a:PASS:90", "accept")
     assert outcome.status is Status.ACCEPTED and str(outcome.label) == f"OPT=Ctl{FIELDS}"
-    assert outcome.candidate == Candidate(code=f"OPT=Ctl{FIELDS}", rationale="it feeds back")
+    assert outcome.candidate == CandidateCode(code=f"OPT=Ctl{FIELDS}", rationale="it feeds back")
     assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
 
 
@@ -193,7 +193,7 @@ def test_accepted_case_holds_all_that_led_there() -> None:
     )
     (call,) = a.calls
     assert (call.stage, call.model, call.reply.response_model) == ("classify-a", "alpha", "model-1")
-    assert call.prompt == "classify_maximal@1" and len(call.prompt_hash) == 64
+    assert call.prompt == "classify_maximal@2" and len(call.prompt_hash) == 64
     assert json.loads(call.reply.text)["rationale"] == "it feeds back"
     assert outcome.started <= outcome.finished and outcome.started.tzinfo is not None
     assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome

@@ -72,7 +72,7 @@ UNREADABLE = (
 """What pyarrow raises for files that are broken or hold values that Python has no type for."""
 
 
-class Candidate(Strict):
+class CandidateCode(Strict):
     """A classification that came with a case, to be judged."""
 
     code: str
@@ -89,9 +89,9 @@ class Case:
         description: Source code, algorithm or summary of a project.
         gold: Label by a person, as written; None if there is none.
         gold_label: The label that was read from gold; None if there is none.
-        meta: Further JSON values. Three keys have a meaning: `trap` (true if the description
-            suggests a wrong category), `bait` (list of the categories it suggests) and `reviewed`
-            (false if gold is one person's proposal).
+        meta: Further JSON values. Four keys have a meaning: `trap` (true if the description
+            suggests a wrong category), `bait` (list of the categories it suggests), `reviewed`
+            (false if gold is one person's proposal) and `open_book` (true if prompts name it).
         candidate: A classification for the evaluator to judge; None if there is none.
     """
 
@@ -100,7 +100,7 @@ class Case:
     gold: str | None = None
     gold_label: Label | None = None
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
-    candidate: Candidate | None = None
+    candidate: CandidateCode | None = None
 
     @property
     def description_hash(self) -> str:
@@ -391,15 +391,15 @@ def _gold_label(place: str, value: object, codebook: Codebook) -> Label | None:
         _refuse(place, "gold", value, f"{codebook.label_name}, or left out; {problem}")
 
 
-def _candidate(place: str, value: object) -> Candidate | None:
+def _candidate(place: str, value: object) -> CandidateCode | None:
     given = _object(place, "candidate", value)
-    for key in given.keys() - Candidate.model_fields.keys():
+    for key in given.keys() - CandidateCode.model_fields.keys():
         _refuse(place, f"candidate.{key}", given[key], "code or rationale: move it into meta", "is")
     if all(part is None for part in given.values()):
         # A Parquet column of structs has every key in every row.
         return None
     rationale = given.get("rationale") or ""
-    return Candidate(
+    return CandidateCode(
         code=_text(place, "candidate.code", given.get("code")),
         rationale=_text(place, "candidate.rationale", rationale) if rationale else "",
     )
@@ -421,7 +421,7 @@ def _object(place: str, key: str, value: object) -> dict[str, Any]:
 
 def _meta(place: str, value: object, codebook: Codebook) -> dict[str, Any]:
     meta = _object(place, "meta", value)
-    for key in ("trap", "reviewed"):
+    for key in ("trap", "reviewed", "open_book"):
         if not isinstance(meta.get(key, False), bool):
             _refuse(place, f"meta.{key}", meta[key], "true or false")
     bait: object = meta.get("bait", [])

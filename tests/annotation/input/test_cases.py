@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import (
-    Candidate,
+    CandidateCode,
     Case,
     in_generation,
     packaged_cases,
@@ -334,8 +334,8 @@ def test_candidate_is_kept_as_written(tmp_path: Path):
     given = {"code": "roots: Evo", "rationale": "it breeds"}
     rows = [{**PID, "candidate": given}, {**PID, "id": "b", "candidate": {"code": "Evo"}}]
     first, second = read(jsonl(tmp_path, *rows))
-    assert first.candidate == Candidate(code="roots: Evo", rationale="it breeds")
-    assert second.candidate == Candidate(code="Evo", rationale="")
+    assert first.candidate == CandidateCode(code="roots: Evo", rationale="it breeds")
+    assert second.candidate == CandidateCode(code="Evo", rationale="")
 
 
 def test_parquet_holds_candidates_as_a_struct_or_text(tmp_path: Path):
@@ -343,7 +343,7 @@ def test_parquet_holds_candidates_as_a_struct_or_text(tmp_path: Path):
     for column in (pa.array([given, None]), pa.array(['{"code": "Evo"}', None])):
         table = pa.table({"id": ["a", "b"], "description": ["x", "y"], "candidate": column})
         first, second = read(parquet(tmp_path, table))
-        assert first.candidate == Candidate(code="Evo")
+        assert first.candidate == CandidateCode(code="Evo")
         assert second.candidate is None
 
 

@@ -196,5 +196,5 @@ def test_packaged_and_installed_cases_of_a_finished_run_are_not_read(annotated: 
 def test_a_row_without_a_candidate_is_refused_where_candidates_are_judged(annotated: Annotated):
     protocol = annotated.config.protocol.model_copy(update={"stages": "evaluate"})
     annotated.config = annotated.config.model_copy(update={"protocol": protocol})
-    with pytest.raises(DataError, match="case a has no candidate.*protocol.stages=all"):
+    with pytest.raises(DataError, match=r"case a has no candidate.*protocol\.stages=all"):
         annotated.take()
