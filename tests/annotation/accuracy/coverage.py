@@ -61,7 +61,8 @@ def simulate(share: float, gap: float, cases: int, audited: int, rounds: int) ->
         held += [low <= share <= high for low, high in intervals]
         widths += [high - low for low, high in intervals[1:]]
         done += 1
-    return Coverage(*(held / rounds).tolist(), float(widths[0] / widths[1]))
+    normal, ours, alone = (held / rounds).tolist()
+    return Coverage(normal, ours, alone, float(widths[0] / widths[1]))
 
 
 def main() -> None:

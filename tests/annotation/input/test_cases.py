@@ -19,9 +19,9 @@ from raylab.annotation.input.cases import (
     Case,
     in_generation,
     packaged_cases,
-    python_cases,
     read_cases,
 )
+from raylab.annotation.input.python_objects import python_cases
 from raylab.errors import DataError
 from raylab.opt.code import Root, parse, parse_intent
 from tests.annotation.outcomes import CODEBOOK
