@@ -78,6 +78,7 @@ def test_the_tables_of_a_run():
         "Agreement of A and B on 3 cases with both codes",
         "Right against gold",
         "Recall / precision of each root in gold",
+        "The evaluator against gold",
     ]
     rows = all_rows(tables)
     assert rows["accepted"] == ["2", "50.0 % [15.0, 85.0]"]
@@ -98,6 +99,11 @@ def test_the_tables_of_a_run():
     assert rows["left out, no answer or decision"] == ["0", "0", "1"]
     assert rows["Lrn"] == ["2", "100 % / 100 %", "100 % / 67 %", "100 % / 100 %"]
     assert rows["Ctl"] == ["0", "- / -", "- / -", "- / -"]
+    # The evaluator passes the three right codes of A, and fails its wrong one.
+    assert rows["right codes"][0].startswith("75.0 % [")
+    assert rows["right, given PASS"][0].startswith("100.0 % [")
+    assert rows["right, given FAIL"][0].startswith("0.0 % [")
+    assert rows["area under the curve of the score"][0].startswith("1.000 [")
 
 
 def test_what_is_missing_is_a_dash_or_a_reason():
