@@ -99,11 +99,12 @@ def test_the_tables_of_a_run():
     assert rows["left out, no answer or decision"] == ["0", "0", "1"]
     assert rows["Lrn"] == ["2", "100 % / 100 %", "100 % / 67 %", "100 % / 100 %"]
     assert rows["Ctl"] == ["0", "- / -", "- / -", "- / -"]
-    # The evaluator passes the three right codes of A, and fails its wrong one.
-    assert rows["right codes"][0].startswith("75.0 % [")
-    assert rows["right, given PASS"][0].startswith("100.0 % [")
-    assert rows["right, given FAIL"][0].startswith("0.0 % [")
-    assert rows["area under the curve of the score"][0].startswith("1.000 [")
+    # A's three codes are right and B's two of four; all have PASS and one score, no skill.
+    for label in ("right codes", "right, given PASS"):
+        assert [cell.partition(" [")[0] for cell in rows[label]] == ["100.0 %", "50.0 %"]
+    assert rows["right, given FAIL"] == ["-", "-"]
+    a, b = rows["area under the curve of the score"]
+    assert a == "undefined: no code is wrong" and b.startswith("0.500 [")
 
 
 def test_what_is_missing_is_a_dash_or_a_reason():
