@@ -1,13 +1,16 @@
 """Settle the open cases of an annotation run in the browser, each confirmed by the evaluator.
 
 The page listens on loopback; on any other address it asks for the token in RAYLAB_REVIEW_TOKEN.
-`export=` writes the open cases to a file to fill in instead, `import=` archives its decisions.
+`export=` writes the open cases to a file to fill in instead, `import=` archives its decisions. With
+`audit=` both are about a random sample of the decided cases, which measures the run's accuracy.
 
 Examples:
     python jobs/review.py name=systems
     RAYLAB_REVIEW_TOKEN=... python jobs/review.py name=systems host=0.0.0.0 'hosts=[review.example]'
     python jobs/review.py name=systems export=systems.jsonl
     python jobs/review.py name=systems import=systems.jsonl reviewer=Ada
+    python jobs/review.py name=systems audit=0.05 export=audit.jsonl
+    python jobs/review.py name=systems audit=0.05 import=audit.jsonl reviewer=Ada
 """
 
 from raylab.config.jobs import ReviewConfig
@@ -15,7 +18,11 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    if config.export is not None:
+    if config.audit is not None:
+        from raylab.review.audit_exchange import export_or_import_audit
+
+        export_or_import_audit(config, config.audit)
+    elif config.export is not None:
         from raylab.review.exchange import export_cases
 
         export_cases(config, config.export)

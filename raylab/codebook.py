@@ -33,6 +33,11 @@ class Label(Protocol):
         ...
 
     @property
+    def written(self) -> str:
+        """The line as it was written, before it was brought to the canonical form."""
+        ...
+
+    @property
     def composition(self) -> str:
         """The part of the canonical line that decides whether two answers are the same."""
         ...
@@ -87,7 +92,7 @@ class Agreement(Strict):
     Attributes:
         exact: True if the compositions are identical; fields do not count.
         jaccard: Jaccard index of the sets of categories, in [0, 1].
-        levenshtein: Edits between the canonical lines.
+        levenshtein: Edits between the lines as written, the string distance of the protocol.
         levenshtein_normalised: Edits divided by the length of the longer line, in [0, 1]; 0 means
             equal lines.
         weighted: 1 minus the distance of the sets, in [0, 1]; 1 only for equal sets.
@@ -117,8 +122,8 @@ def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
     return Agreement(
         exact=exact,
         jaccard=len(a.categories & b.categories) / len(a.categories | b.categories),
-        levenshtein=Levenshtein.distance(str(a), str(b)),
-        levenshtein_normalised=Levenshtein.normalized_distance(str(a), str(b)),
+        levenshtein=Levenshtein.distance(a.written, b.written),
+        levenshtein_normalised=Levenshtein.normalized_distance(a.written, b.written),
         weighted=1.0 - distance(a.categories, b.categories),
         composition=1.0 if exact else 0.5 if same_categories else 0.0,
         distance=distance.version,
@@ -205,6 +210,8 @@ class PromptSet:
         adjudicate: Prompt of the adjudicator.
         repair: Second turn after a reply that cannot be read.
         form: Form in which labels are given.
+        open_book: True if the prompts name the systems of the cases with `meta.open_book`, whose
+            gold then measures no accuracy.
         warning: Limits on what such answers show; None if there are none.
     """
 
@@ -213,6 +220,7 @@ class PromptSet:
     adjudicate: PromptFile
     repair: PromptFile
     form: AnswerForm
+    open_book: bool = False
     warning: str | None = None
 
 

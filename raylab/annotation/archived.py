@@ -1,5 +1,6 @@
 """Archived outcomes and decisions, of this and of earlier versions of their bodies."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from raylab.annotation.outcome import BODY_VERSION, HumanDecision, Outcome, Status
@@ -34,8 +35,11 @@ def read_outcome(body: Body, codebook: Codebook) -> Outcome:
         LabelError: The codebook cannot read a label in it.
         pydantic.ValidationError: The body does not have the form of its version.
     """
-    if _version_of(body) != BODY_VERSION:
+    version = _version_of(body)
+    if version == 1:
         body = _outcome_of_version_1(body, codebook)
+    if version < BODY_VERSION:
+        body = _with_issues_renamed(body, codebook)
     return Outcome.model_validate(body, context={"codebook": codebook})
 
 
@@ -47,11 +51,19 @@ def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
         LabelError: The codebook cannot read a label in it.
         pydantic.ValidationError: The body does not have the form of its version.
     """
-    if _version_of(body) != BODY_VERSION:
+    version = _version_of(body)
+    if version == 1:
         body = {
             **body,
             "classification": _classification(body["classification"]),
             "confirmation": _with_calls(body["confirmation"]),
+        }
+    if version < BODY_VERSION:
+        names = _issue_names(codebook)
+        body = {
+            **body,
+            "version": BODY_VERSION,
+            "confirmation": _renamed(body["confirmation"], names),
         }
     return HumanDecision.model_validate(body, context={"codebook": codebook})
 
@@ -76,6 +88,30 @@ def _version_of(body: Body) -> int:
             "update raylab"
         )
     return version
+
+
+def _issue_names(codebook: Codebook) -> dict[str, str]:
+    """Returns the present name of a criterion for each of its other names."""
+    return {other: one.name for one in codebook.criteria for other in one.synonyms}
+
+
+def _with_issues_renamed(body: Body, codebook: Codebook) -> Body:
+    """Returns a version 2 body in the current form: criteria have their present names."""
+    names = _issue_names(codebook)
+    answers = {
+        side: {**answer, "evaluation": _renamed(answer["evaluation"], names)}
+        for side, answer in body["answers"].items()
+    }
+    settled = body["adjudication"]
+    if settled is not None:
+        settled = {**settled, "confirmation": _renamed(settled["confirmation"], names)}
+    return {**body, "version": BODY_VERSION, "answers": answers, "adjudication": settled}
+
+
+def _renamed(evaluation: Body | None, names: Mapping[str, str]) -> Body | None:
+    if evaluation is None:
+        return None
+    return {**evaluation, "issues": [names.get(one, one) for one in evaluation["issues"]]}
 
 
 def _outcome_of_version_1(body: Body, codebook: Codebook) -> Body:

@@ -22,6 +22,7 @@ def judge(
     threshold: int,
     criteria: Sequence[Criterion],
     calls: tuple[Call, ...] = (),
+    capped: bool = True,
 ) -> Evaluation:
     """Returns the evaluation that follows from a report.
 
@@ -35,13 +36,15 @@ def judge(
         threshold: Lowest score of an acceptable label, 0 to 100.
         criteria: The criteria of the codebook, in the order of reports.
         calls: The calls that led to the report.
+        capped: False lowers nothing: verdict and score are those of the report.
     """
-    score, caps = report.score, list[str]()
-    for limit, why in _limits(report, criteria):
-        if score > limit:
-            score = limit
-            caps.append(f"{why}: at most {limit}")
-    verdict = _worse(report.verdict, _band(score, min(WEAK_PASS_FROM, threshold)))
+    score, verdict, caps = report.score, report.verdict, list[str]()
+    if capped:
+        for limit, why in _limits(report, criteria):
+            if score > limit:
+                score = limit
+                caps.append(f"{why}: at most {limit}")
+        verdict = _worse(verdict, _band(score, min(WEAK_PASS_FROM, threshold)))
     unmet = {*report.issues} | ({FORMAT.name} if form != "strict" else set[str]())
     return Evaluation(
         verdict=verdict,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo
 
+from raylab.annotation.input.cases import CandidateCode
 from raylab.annotation.roles import Side
 from raylab.codebook import Agreement, Codebook, Label
 from raylab.config.base import Strict
@@ -18,7 +19,7 @@ from raylab.llm.chat import Reply
 
 PROTOCOL = "1"
 """Version of the protocol, archived with each run."""
-BODY_VERSION = 2
+BODY_VERSION = 3
 """Version of the fields of a body."""
 
 
@@ -124,7 +125,7 @@ class Answer(Strict):
 class Outcome(Strict):
     """One case, decided or not, with every step that led there."""
 
-    version: Literal[2] = BODY_VERSION
+    version: Literal[3] = BODY_VERSION
     """Version of the body."""
     case: str
     description_hash: str
@@ -134,6 +135,8 @@ class Outcome(Strict):
     """The label that a person gave, as written."""
     gold_label: LabelField | None
     """The same as read; statistics count it."""
+    candidate: CandidateCode | None = None
+    """The classification that came with the row, as given."""
     trap: bool
     meta: dict[str, Any]
     status: Status
@@ -191,7 +194,7 @@ class Outcome(Strict):
 class HumanDecision(Strict):
     """A person's label for a case, which an evaluator confirmed or refused."""
 
-    version: Literal[2] = BODY_VERSION
+    version: Literal[3] = BODY_VERSION
     """Version of the body."""
     case: str
     action: Literal["decide", "undo"]

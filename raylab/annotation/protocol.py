@@ -28,6 +28,8 @@ from raylab.annotation.outcome import (
 from raylab.annotation.replies import Candidates, ChoiceReply, LabelReply, ReplyReader, ReportReply
 from raylab.annotation.roles import (
     ADJUDICATE,
+    CANDIDATE,
+    CANDIDATE_SIDE,
     CONFIRM,
     SIDES,
     Side,
@@ -38,7 +40,7 @@ from raylab.annotation.roles import (
 from raylab.annotation.settings import RoleModel, Settings
 from raylab.codebook import Agreement, Label, compare
 from raylab.config.base import AS_PUBLISHED
-from raylab.errors import CallError
+from raylab.errors import CallError, LabelError
 from raylab.llm.chat import Chat, Message
 from raylab.llm.json_replies import UnreadableError, clean
 from raylab.llm.prompts import PromptFile, neutral, shortened
@@ -73,11 +75,13 @@ def next_step(acceptable: tuple[bool, bool], relation: Relation, settings: Setti
         relation: Relation of the codes.
         settings: Settings, of which the policy and `accept_operator_differences` are used.
     """
+    alike = relation is Relation.SAME or (
+        relation is Relation.OPERATORS and settings.accept_operator_differences
+    )
+    if settings.policy == "published" and not alike:
+        return Step.ADJUDICATE
     match acceptable:
         case (True, True):
-            alike = relation is Relation.SAME or (
-                relation is Relation.OPERATORS and settings.accept_operator_differences
-            )
             return Step.ACCEPT if alike else Step.ADJUDICATE
         case (False, False):
             return Step.HUMAN
@@ -165,11 +169,42 @@ class _Course:
     async def run(self) -> Outcome:
         try:
             self.refuse_long_description()
+            if self.settings.stages == "evaluate":
+                return await self.judge_candidate()
             await _both(self.classify("A"), self.classify("B"))
             await self.evaluate_both()
             return await self.decide()
         except _Ended as ended:
             return self.outcome(ended.status, ended.step, reason=ended.reason)
+
+    async def judge_candidate(self) -> Outcome:
+        """Has the evaluator judge the candidate of the row, and nobody else asked."""
+        side = CANDIDATE_SIDE
+        self.classified[side] = self.candidate_given()
+        await self.evaluate_side(side)
+        if self.evaluated[side].acceptable:
+            return self.outcome(Status.ACCEPTED, "accept", self.label_of(side))
+        reason = f"the candidate is not acceptable: {_told(self.evaluated[side])}"
+        return self.outcome(Status.HUMAN, "human:candidate", reason=reason)
+
+    def candidate_given(self) -> Classification:
+        """Returns the candidate of the row; it has no calls."""
+        given = self.case.candidate
+        if given is None:
+            raise _Ended(Status.FAILED, f"failed:{CANDIDATE}", "the row has no candidate")
+        repairs: list[str] = []
+        try:
+            label = self.settings.prompts.form.read(given.code, repairs)
+        except LabelError as error:
+            return Classification(
+                label=None, rationale=given.rationale, format="unparsable", problem=str(error)
+            )
+        return Classification(
+            label=label,
+            rationale=given.rationale,
+            format="repaired" if repairs else "strict",
+            repairs=tuple(repairs),
+        )
 
     def refuse_long_description(self) -> None:
         prompt, length = self.settings.prompts.classify, len(self.case.description)
@@ -241,6 +276,7 @@ class _Course:
             self.settings.threshold,
             self.settings.codebook.criteria,
             calls,
+            self.settings.score_caps,
         )
 
     async def adjudicate(self) -> Adjudication:
@@ -310,6 +346,8 @@ class _Course:
         match next_step((a.acceptable, b.acceptable), self.relation(), self.settings):
             case Step.ACCEPT:
                 return self.outcome(Status.ACCEPTED, "accept", self.label_of("A"))
+            case Step.ADJUDICATE if self.settings.human_adjudicator:
+                return self.leave_difference()
             case Step.ADJUDICATE:
                 return await self.settle()
             case Step.HUMAN:
@@ -332,9 +370,20 @@ class _Course:
         reason = f"the adjudicated code is not acceptable: {_told(confirmation)}"
         return self.outcome(Status.HUMAN, "human:unconfirmed", reason=reason)
 
+    def leave_difference(self) -> Outcome:
+        """Leaves to a person what an adjudicator would settle."""
+        if self.relation() is Relation.SAME:
+            return self.refused()
+        codes = " and ".join(f"{side} {self.label_of(side).composition}" for side in SIDES)
+        reason = f"the codes differ, {codes}: {self.scores()}"
+        return self.outcome(Status.HUMAN, "human:disagreement", reason=reason)
+
+    def scores(self) -> str:
+        return ", ".join(f"{side} {_told(self.evaluated[side])}" for side in SIDES)
+
     def refused(self) -> Outcome:
         a, b = self.evaluated["A"], self.evaluated["B"]
-        scores = f"A {_told(a)}, B {_told(b)}"
+        scores = self.scores()
         if not (a.acceptable or b.acceptable):
             reason = f"neither code is acceptable: {scores}"
             return self.outcome(Status.HUMAN, "human:none-acceptable", reason=reason)
@@ -422,6 +471,7 @@ class _Course:
             generation=self.generation,
             gold=case.gold,
             gold_label=case.gold_label,
+            candidate=case.candidate,
             trap=case.trap,
             meta=case.meta,
             status=status,
@@ -451,7 +501,8 @@ class _Course:
     def steps(self) -> Iterator[str]:
         """Yields the steps taken, in the order of the protocol and not of the answers."""
         for side, classification in sorted(self.classified.items()):
-            yield f"{classify_stage(side)}:{classification.format}"
+            given = self.settings.stages == "evaluate"
+            yield f"{CANDIDATE if given else classify_stage(side)}:{classification.format}"
         for side, evaluation in sorted(self.evaluated.items()):
             yield f"{evaluate_stage(side)}:{evaluation.verdict}:{evaluation.score}"
         if self.agreement is not None:

@@ -1,11 +1,12 @@
 """The report of an annotation run, `report.json`, and the figures for comparing runs."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
 from pydantic import model_validator
 
+from raylab.annotation.accuracy.verdicts import JudgeCounts, JudgeReport
 from raylab.annotation.outcome import Status
 from raylab.annotation.roles import SIDES
 from raylab.annotation.scores import ScoreTreeReport
@@ -26,6 +27,7 @@ STATUSES = {
 """The statuses in words."""
 COMPARED_AGREEMENT = ("exact", "same_roots", "weighted", "kappa", "alpha")
 COMPARED_USAGE = ("cost", "sent", "prompt_tokens", "completion_tokens")
+NEW_IN_VERSION_2 = {"judge", "audit"}
 RENAMED = {"served": "response_model", "journalled": "cached"}
 """Renamed keys of reports without a schema version."""
 
@@ -43,6 +45,7 @@ class AnnotationReport(BatchReport, Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
+    version: ClassVar[int] = 2
 
     run: str
     run_id: str | None
@@ -53,23 +56,38 @@ class AnnotationReport(BatchReport, Record):
 
     @model_validator(mode="after")
     def _check_givers(self) -> Self:
-        lacking = [*(set(SIDES) - self.annotators.keys()), *(set(GIVERS) - self.sensitivity.keys())]
+        sides = {*SIDES}
+        lacking = [
+            *(sides - self.annotators.keys()),
+            *(sides - self.judge.keys()),
+            *(set(GIVERS) - self.sensitivity.keys()),
+        ]
         if lacking:
             raise ValueError(f"it lacks the figures of {', '.join(sorted(lacking))}")
         return self
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Migrates reports without a schema version, which have other key names.
+        """Migrates reports of version 1, and those without a version, which have other key names.
 
-        The earliest of these lack whole sections and cannot be read.
+        The earliest of these lack whole sections and cannot be read. What no report had before
+        version 2 is empty: the judge against gold, and the audit.
         """
-        if version != 0 or not content.keys() >= cls.model_fields.keys():
+        if version > 1 or not content.keys() >= cls.model_fields.keys() - NEW_IN_VERSION_2:
             return None
-        found = cast("dict[str, Any]", _renamed(content))
-        for case in found.get("disagreements", {}).get("shown", ()):
-            case.update(candidates={side: case.pop(side.lower(), None) for side in SIDES})
-        return found
+        found = content
+        if version == 0:
+            found = cast("dict[str, Any]", _renamed(content))
+            for case in found.get("disagreements", {}).get("shown", ()):
+                case.update(candidates={side: case.pop(side.lower(), None) for side in SIDES})
+        nothing = JudgeCounts().summary().model_dump(mode="json")
+        return {
+            **found,
+            "cases": {**found["cases"], "open_book": 0},
+            "score_tree": {**found["score_tree"], "notes": []},
+            "judge": dict.fromkeys(SIDES, nothing),
+            "audit": None,
+        }
 
 
 def _renamed(value: object) -> object:
@@ -127,6 +145,13 @@ def _compared_figures() -> Iterator[ComparedFigure]:
             f"gold.{name}.roots",
             Measure(f"right roots, {label}"),
             lambda r, name=name: r.gold[name].roots if name in r.gold else None,
+        )
+    area = measures_of(JudgeReport)["auc"]
+    for side in SIDES:
+        yield ComparedFigure(
+            f"judge.{side}.auc",
+            replace(area, label=f"{area.label}, {NAMES[side]}"),
+            lambda r, side=side: r.judge[side].auc,
         )
     for name in GIVERS:
         yield ComparedFigure(

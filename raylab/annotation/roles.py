@@ -17,6 +17,10 @@ ANNOTATORS: Mapping[Side, str] = {"A": "annotator_a", "B": "annotator_b"}
 EVALUATOR = "evaluator"
 ADJUDICATOR = "adjudicator"
 
+CANDIDATE_SIDE: Side = "A"
+"""The side as which the candidate of a row is judged where the evaluator alone is asked."""
+CANDIDATE = "candidate"
+"""The step of a case that takes the candidate of its row."""
 ADJUDICATE = "adjudicate"
 CONFIRM = "confirm"
 

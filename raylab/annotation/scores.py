@@ -25,6 +25,14 @@ LEAST_CASES = 1
 """Fewest cases of a file; halves of the packaged cases have only one case of some roots."""
 ACCURACY = "accuracy"
 METRICS = (ACCURACY, "exact", "primary", "jaccard", "weighted")
+HALVES = (
+    "generations {names} are random halves of the published cases: they differ only in which cases "
+    "were drawn, so their consistency measures subsampling alone"
+)
+FILES = (
+    "generations {names} are case files of their own: consistency with them measures how accuracy "
+    "changes between these sets of cases"
+)
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
 
 
@@ -43,6 +51,8 @@ class ScoreTreeReport(Part):
     files: int
     left_out: tuple[str, ...]
     """Sentences on what the tree leaves out, and why."""
+    notes: tuple[str, ...]
+    """Sentences on what its generations are, and so what their consistency measures."""
     scores: tuple[RootAccuracy, ...]
 
 
@@ -79,16 +89,20 @@ class ScoreFiles:
     Attributes:
         files: Files with the same roots for every annotator and generation; may be empty.
         left_out: Sentences on what the tree leaves out, and why.
+        notes: Sentences on what its generations are.
     """
 
     files: tuple[ScoreFile, ...]
     left_out: tuple[str, ...]
+    notes: tuple[str, ...]
 
     @property
     def summary(self) -> ScoreTreeReport:
         """The tree in the form of the report."""
         accuracies = tuple(file.accuracy for file in self.files)
-        return ScoreTreeReport(files=len(self.files), left_out=self.left_out, scores=accuracies)
+        return ScoreTreeReport(
+            files=len(self.files), left_out=self.left_out, notes=self.notes, scores=accuracies
+        )
 
 
 def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
@@ -156,7 +170,7 @@ def score_files(
         for generation in counts.names
         for root in kept
     ]
-    return ScoreFiles(tuple(files), tuple(counts.left_out(least)))
+    return ScoreFiles(tuple(files), tuple(counts.left_out(least)), tuple(counts.notes()))
 
 
 @dataclass
@@ -249,11 +263,22 @@ class _Counts:
             metadata={
                 "annotator": side,
                 "generation": generation,
+                "generation_kind": self._kind(generation),
                 "accuracy_of": "set of roots",
                 "distance": self._codebook.distance.version,
                 "unparsable": sums.unparsable,
             },
         )
+
+    def _kind(self, generation: str) -> str:
+        if generation in self._seeds:
+            return "random half"
+        return "case file" if generation in self._files else "all cases"
+
+    def notes(self) -> Iterator[str]:
+        for text, names in ((HALVES, self._seeds), (FILES, self._files)):
+            if names:
+                yield text.format(names=", ".join(names))
 
     def left_out(self, least: int) -> Iterator[str]:
         for root in self._codebook.categories:
@@ -265,7 +290,7 @@ class _Counts:
                     "needed in every generation)"
                 )
         if self._without_gold:
-            yield f"{self._without_gold} cases without gold"
+            yield f"{self._without_gold} cases without held-out gold"
         if self._unanswered:
             yield f"{self._unanswered} cases with gold that one annotator did not answer"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, EVALUATOR, Side
+from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, CANDIDATE_SIDE, EVALUATOR, Side
 from raylab.codebook import Codebook, PromptSet
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
@@ -62,7 +62,10 @@ class Settings:
         prompts: Prompts of all roles.
         codebook: Codebook of the classification.
         policy: As in `ProtocolConfig`.
+        stages: As in `ProtocolConfig`.
+        human_adjudicator: True if a person settles differences instead of the adjudicator.
         accept_operator_differences: As in `ProtocolConfig`.
+        score_caps: As in `ProtocolConfig`.
         threshold: Lowest score of an acceptable code.
         seed: Seed of the order in which candidates are shown.
         salt: Distinguishes the calls from equal ones in the journal.
@@ -74,8 +77,11 @@ class Settings:
     adjudicator: RoleModel
     prompts: PromptSet
     codebook: Codebook
-    policy: Literal["strict", "lenient"] = "strict"
+    policy: Literal["strict", "lenient", "published"] = "strict"
+    stages: Literal["all", "evaluate"] = "all"
+    human_adjudicator: bool = False
     accept_operator_differences: bool = False
+    score_caps: bool = True
     threshold: int = 70
     seed: int = 307
     salt: str = ""
@@ -102,11 +108,14 @@ class Settings:
             prompts=prompts,
             codebook=codebook,
             policy=protocol.policy,
+            stages=protocol.stages,
+            human_adjudicator=protocol.adjudicator == "human",
+            score_caps=protocol.score_caps,
             accept_operator_differences=protocol.accept_operator_differences,
             threshold=protocol.threshold,
             seed=protocol.seed,
             salt=salt,
-            warnings=tuple(_warnings(models, prompts)),
+            warnings=tuple(_warnings(models, prompts, protocol)),
         )
 
 
@@ -122,19 +131,34 @@ def _prompts(style: str, codebook: Codebook) -> PromptSet:
     return codebook.prompts(style)
 
 
-def _warnings(models: Mapping[str, RoleModel], prompts: PromptSet) -> Iterator[str]:
+CANDIDATES_ONLY = (
+    f"protocol.stages=evaluate: the answers of {CANDIDATE_SIDE} are the rows' candidates; no "
+    "annotator and no adjudicator was asked"
+)
+
+
+def _warnings(
+    models: Mapping[str, RoleModel], prompts: PromptSet, protocol: ProtocolConfig
+) -> Iterator[str]:
+    if protocol.stages == "evaluate":
+        yield CANDIDATES_ONLY
+    else:
+        yield from _warnings_of_models(models, protocol)
+    if prompts.warning:
+        yield prompts.warning
+
+
+def _warnings_of_models(models: Mapping[str, RoleModel], protocol: ProtocolConfig) -> Iterator[str]:
     a, b = (models[role] for role in ANNOTATORS.values())
     if a.is_same_model(b) and a.chat.temperature == b.chat.temperature == 0:
         yield (
             f"both annotators are {a.chat.model} at temperature 0, where a seed changes little: "
             "their agreement says little; use two models, or a temperature above 0"
         )
-    for role, consequence in (
-        (ADJUDICATOR, "it may prefer its own answers"),
-        (EVALUATOR, "it may be lenient with its own answers"),
-    ):
+    consequences = {EVALUATOR: "it may be lenient with its own answers"}
+    if protocol.adjudicator == "model":
+        consequences = {ADJUDICATOR: "it may prefer its own answers", **consequences}
+    for role, consequence in consequences.items():
         same = [name for name in ANNOTATORS.values() if models[role].is_same_model(models[name])]
         if same:
             yield f"the {role} is the model of {' and '.join(same)}: {consequence}"
-    if prompts.warning:
-        yield prompts.warning

@@ -292,6 +292,7 @@ def failed_outcome(case: Case, generation: str, reason: str) -> Outcome:
         generation=generation,
         gold=case.gold,
         gold_label=case.gold_label,
+        candidate=case.candidate,
         trap=case.trap,
         meta=dict(case.meta),
         status=Status.FAILED,

@@ -62,10 +62,10 @@ class CasesConfig(Strict):
     """The system descriptions to classify: at most one of the first three keys, else gold."""
 
     path: Location | None = None
-    """JSONL or Parquet file with id, description and, where known, gold and meta."""
-    packaged: Literal["gold", "proposed", "injections"] | None = None
-    """Packaged cases: with published codes, our unreviewed proposals with traps, or descriptions
-    that give orders to the models."""
+    """JSONL or Parquet file with id, description and, where known, gold, candidate and meta."""
+    packaged: Literal["gold", "systems", "proposed", "injections"] | None = None
+    """Packaged cases: with published codes, published systems or further proposals with codes that
+    nobody reviewed, or descriptions that give orders to the models."""
     python: tuple[Text, ...] = ()
     """Installed objects whose source is the description, such as scipy.optimize.linprog."""
     every: PositiveInt = 1
@@ -84,12 +84,20 @@ class CasesConfig(Strict):
 class ProtocolConfig(Strict):
     """The rules by which a case is decided."""
 
-    policy: Literal["strict", "lenient"] = "strict"
-    """If only one answer is acceptable: strict asks a person, lenient the adjudicator first."""
+    stages: Literal["all", "evaluate"] = "all"
+    """All stages, or the evaluator alone, on the `candidate` that each row carries."""
+    policy: Literal["strict", "lenient", "published"] = "strict"
+    """If only one answer is acceptable: strict asks a person, lenient the adjudicator first.
+    published asks the adjudicator whenever the codes differ, even if neither is acceptable."""
+    adjudicator: Literal["model", "human"] = "model"
+    """Settles differences: the model llm.adjudicator, or a person on the review page."""
     accept_operator_differences: bool = False
     """Take A's answer if both have the same roots and differ only in `+` and `/`."""
     threshold: Annotated[int, Field(ge=0, le=100)] = 70
     """Lowest score of an acceptable answer."""
+    score_caps: bool = True
+    """Lower a score to the cap of an unmet criterion and to the band of its verdict; false takes
+    the evaluator's verdict and score as they are."""
     distance: Location | None = None
     """JSON file of root distances; null takes the packaged opt-l1-v1."""
     seed: NonNegativeInt = 307

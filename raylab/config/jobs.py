@@ -164,7 +164,8 @@ class AnnotateConfig(JobConfig):
     cases: CasesConfig = CasesConfig()
     protocol: ProtocolConfig = ProtocolConfig()
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
-    """Generations of the score tree: `published` (all gold cases), seeds of halves, case files."""
+    """Generations of the score tree: `published` (all gold cases), seeds of halves, whose
+    consistency measures subsampling alone, or case files."""
     fresh: bool = False
     """Repeat calls that other runs in the archive have answered, to measure drift."""
     archive: Location | None = None
@@ -211,6 +212,9 @@ class ReviewConfig(JobConfig):
     """Write the open cases to this JSONL file to fill in, instead of serving the page."""
     import_: LocalPath | None = Field(default=None, alias="import")
     """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
+    audit: Annotated[float, Field(gt=0, le=1)] | None = None
+    """With export= and import=: instead of the open cases, a random sample of this share of the
+    cases that the protocol decided, for people to classify unseen; report.json tells the result."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
     wait: bool = False
@@ -241,6 +245,8 @@ class ReviewConfig(JobConfig):
     def _does_one_thing(self) -> "ReviewConfig":
         if self.export is not None and self.import_ is not None:
             raise ValueError("takes export= or import=, not both")
+        if self.audit is not None and self.export is None and self.import_ is None:
+            raise ValueError("audit= goes with export=, a file for people to fill in, or import=")
         if self.reviewer is not None and self.import_ is None:
             raise ValueError("reviewer= goes with import=; the page asks for a name itself")
         return self

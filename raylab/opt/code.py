@@ -147,8 +147,9 @@ class OptCode:
         """
         return tuple(key for key in ASKED_FIELDS if key not in self.fields)
 
-    def legacy(self) -> str:
-        """Returns the line in the notation of v1.0, with its original braces and brackets."""
+    @property
+    def written(self) -> str:
+        """The line with its roots as written, in any published notation; fields are in order."""
         return self._line(str(self.expression))
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from raylab.opt.prompts import STYLES, prompt_catalogue, prompt_set
 
 VERSION = "1.0"
 """Version of the set of roots."""
-CASE_SETS = ("gold", "proposed", "injections", "intents")
+CASE_SETS = ("gold", "systems", "proposed", "injections", "intents")
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,11 @@ class OptCodebook:
     def case_sets(self) -> Mapping[str, str]:
         """The packaged cases.
 
-        `gold` holds single mechanisms with the codes from the taxonomy's texts and its notation
-        examples; `proposed` holds hybrids and traps that nobody else has reviewed; `injections`
-        holds descriptions that give orders to the models that read them; `intents` holds
-        declarations at design time, without gold and with `meta.intent`.
+        `gold` holds single mechanisms with the codes from the taxonomy's texts, which the prompts
+        name, and its notation examples; `systems` holds published systems that no prompt names,
+        with codes that await a second person; `proposed` holds hybrids and traps that nobody else
+        has reviewed; `injections` holds descriptions that give orders to the models that read
+        them; `intents` holds declarations at design time, without gold and with `meta.intent`.
         """
         folder = resources.files("raylab.opt") / "data"
         return {name: str(folder / f"{name}.jsonl") for name in CASE_SETS}

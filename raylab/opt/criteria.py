@@ -3,12 +3,12 @@
 from raylab.codebook import FORMAT, Criterion
 
 MECHANISM = "mechanism"
-EXECUTION = "execution"
+EXECUTION = "parallelism/pipelines"
 """Parallelism or pipelines mistaken for a mechanism."""
 CRITERIA = (
     FORMAT,
     Criterion(MECHANISM, 50, ("mechanisms", "root", "roots")),
-    Criterion(EXECUTION, 60, ("parallelism", "pipeline", "pipelines", "parallelism/pipelines")),
+    Criterion(EXECUTION, 60, ("parallelism", "pipeline", "pipelines", "execution")),
     Criterion("composition"),
     Criterion("attributes", synonyms=("attribute", "attribute plausibility")),
 )

@@ -40,6 +40,7 @@ def prompt_set(style: str) -> PromptSet:
         adjudicate=load_prompt(f"adjudicate{suffix}"),
         repair=load_prompt("repair"),
         form=WORD_ANSWERS if words else CODE_ANSWERS,
+        open_book=not words,
         warning=SHORT_WARNING if words else None,
     )
 

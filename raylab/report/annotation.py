@@ -1,11 +1,14 @@
 """Tables of an annotation run, and of runs over time, for the terminal."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.table import Table
 
+from raylab.annotation.accuracy.audit import AuditReport
+from raylab.annotation.accuracy.verdicts import JudgeReport
+from raylab.annotation.outcome import Verdict
 from raylab.annotation.report import STATUSES, AnnotationReport
-from raylab.annotation.roles import SIDES
+from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.adjudication import AdjudicationReport
 from raylab.annotation.statistics.annotators import FormatReport, JudgementReport, SourceReport
 from raylab.annotation.statistics.batch_quality import NAMES
@@ -85,6 +88,9 @@ def annotation_tables(report: AnnotationReport) -> Iterator[Table]:
     if report.cases.with_gold:
         yield gold_table(report.gold)
         yield root_table(report.gold)
+        yield judge_table(report.judge)
+    if report.audit is not None:
+        yield audit_table(report.audit)
 
 
 def summary_table(report: AnnotationReport) -> Table:
@@ -145,6 +151,33 @@ def gold_table(gold: dict[str, GoldReport]) -> Table:
     table.add_section()
     table.add_row("cases", *(f"{of.cases:,}" for of in gold.values()))
     table.add_row("left out, no answer or decision", *(f"{of.left_out:,}" for of in gold.values()))
+    return table
+
+
+def judge_table(judges: Mapping[Side, JudgeReport]) -> Table:
+    """Returns how far the evaluator's verdicts and scores tell right codes from wrong ones."""
+    table = Table(title="The evaluator against gold")
+    table.add_column("")
+    for side in judges:
+        table.add_column(NAMES[side], justify="right")
+    for measure, estimates in estimates_of(judges.values(), JudgeReport):
+        shown = shown_share if measure.form == "share" else shown_number
+        table.add_row(measure.label, *map(shown, estimates))
+    for verdict in Verdict:
+        of = [judge.right_by_verdict[verdict] for judge in judges.values()]
+        table.add_row(f"right, given {verdict}", *map(shown_share, of))
+    return table
+
+
+def audit_table(audit: AuditReport) -> Table:
+    """Returns the accuracy of the decided codes by scores, by audit, and by both."""
+    table = Table(title=f"Audit of {audit.audited:,} of {audit.decided:,} decided cases")
+    table.add_column("right codes")
+    table.add_column("share", justify="right")
+    judged = "-" if audit.judged is None else f"{100 * audit.judged:.1f} %"
+    table.add_row("by the evaluator's scores", judged)
+    table.add_row("of the audited cases", shown_share(audit.right))
+    table.add_row("of all, scores corrected by the audit", shown_share(audit.corrected))
     return table
 
 

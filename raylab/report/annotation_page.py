@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from raylab.annotation.accuracy.verdicts import BAND, JudgeReport
 from raylab.annotation.outcome import Status
 from raylab.annotation.report import STATUSES, AnnotationReport
 from raylab.annotation.roles import (
@@ -47,6 +48,8 @@ ENDINGS = {
     "accept": "a code that was acceptable to the evaluator",
     "human:one-acceptable": "only one of the two codes was acceptable",
     "human:none-acceptable": "neither code was acceptable",
+    "human:disagreement": "the codes differed, and a person settles differences",
+    "human:candidate": "the evaluator refused the candidate of the row",
     "human:unparsable": "an answer held no code that could be read",
     "human:unconfirmed": "the evaluator refused the adjudicated code",
 }
@@ -150,6 +153,8 @@ def render_annotation(page: AnnotationPage) -> str:
         time=shown_time,
         agreement=_agreement_plot(report.agreement),
         judged=_evaluation_plot(report.annotators),
+        reliability=_reliability_plot(report.judge),
+        judge_figures=list(estimates_of(report.judge.values(), JudgeReport)),
         confusion=[
             (panel, _confusion_map(report.confusion, name))
             for name, panel in report.confusion.panels.items()
@@ -237,12 +242,15 @@ def _interval(estimate: Estimate) -> str:
 def _sections(report: AnnotationReport) -> dict[str, str]:
     """Returns the titles of the sections by id."""
     gold = {"gold": "Right against gold"} if report.cases.with_gold else {}
+    judged = any(judge.codes for judge in report.judge.values()) or report.audit is not None
+    judge = {"judge": "Whether the judge is any good"} if judged else {}
     scores = {"scores": "Accuracy by root"} if report.score_tree.scores else {}
     return {
         "endings": "How the cases ended",
         "agreement": "Agreement",
         "annotators": "Annotators",
         **gold,
+        **judge,
         "confusion": "Confusion",
         **scores,
         "disagreements": "Instructive disagreements",
@@ -287,6 +295,25 @@ def _evaluation_plot(annotators: Mapping[Side, AnnotatorReport]) -> Markup:
     }
     title = "What the evaluator said of the annotators' codes, with 95 % intervals"
     return Markup(interval_plot(rows, title, prefix="evaluation-plot", shares=True))
+
+
+def _reliability_plot(judges: Mapping[Side, JudgeReport]) -> Markup | None:
+    """Returns the share of right codes by band of the score, the highest on top."""
+    rows: dict[str, dict[str, Estimate]] = {}
+    for lowest in range(100 - BAND, -BAND, -BAND):
+        highest = 100 if lowest == 100 - BAND else lowest + BAND - 1
+        found = {
+            NAMES[side]: band.right
+            for side, judge in judges.items()
+            for band in judge.bands
+            if band.lowest == lowest
+        }
+        if found:
+            rows[f"score {lowest} to {highest}"] = found
+    if not rows:
+        return None
+    title = "Share of right codes by the evaluator's score, with 95 % intervals"
+    return Markup(interval_plot(rows, title, prefix="reliability-plot", shares=True))
 
 
 def _confusion_map(confusion: Confusion, name: str) -> Markup:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from raylab.annotation.accuracy.audit import AuditRecord, Audits
+from raylab.annotation.accuracy.held_out import held_out
 from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.export import export_run
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
@@ -104,11 +106,17 @@ def _report(
     """Reads the outcomes once; returns their report and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
     decisions = (read_decision(row.body, codebook) for row in archive.run(run.name).decisions())
-    quality = BatchQuality(decisions, codebook)
+    audit = run.read_record(AuditRecord)
+    audits = audit and Audits(audit, codebook, config.protocol.seed)
+    quality = BatchQuality(decisions, codebook, audits)
     disagreements = Disagreements(codebook.distance)
     head = archive.run(run.name).row()
     scores = score_files(
-        _counted(outcomes_of(archive, run.name, codebook), quality, disagreements),
+        _counted(
+            held_out(outcomes_of(archive, run.name, codebook), settings.prompts),
+            quality,
+            disagreements,
+        ),
         config.generations,
         annotator_names(config.llm.roles),
         codebook,
@@ -170,8 +178,9 @@ def _print(run: Run, report: AnnotationReport) -> None:
         **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
         usage=report.usage.total.model_dump(mode="json"),
     )
-    left_out = report.score_tree.left_out if report.cases.with_gold else ()
-    for notice in (*report.notices, *left_out):
+    tree = report.score_tree
+    of_tree = (*tree.left_out, *tree.notes) if report.cases.with_gold else ()
+    for notice in (*report.notices, *of_tree):
         log_line(f"note: {notice}")
     log_line(f"report {run / PAGE} and {report.file}, heat map {run / CONFUSION}", uri=run.uri)
 

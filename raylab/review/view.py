@@ -15,7 +15,7 @@ from raylab.annotation.human.review_file import (
     chosen_label,
     review_row,
 )
-from raylab.annotation.input.cases import is_source
+from raylab.annotation.input.python_objects import is_source
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import SIDES, Side
 from raylab.codebook import Codebook, Label
@@ -27,6 +27,8 @@ LONGEST_LINE_HIGHLIGHTED = 2_000
 KINDS = {
     "one-acceptable": "One answer acceptable",
     "none-acceptable": "Neither acceptable",
+    "disagreement": "Codes differ",
+    "candidate": "Candidate refused",
     "unconfirmed": "Adjudication refused",
     "unparsable": "Answer without a code",
     "unreadable": "Reply unreadable",

@@ -29,6 +29,10 @@ class Fruit:
         return hash(self.word)
 
     @property
+    def written(self) -> str:
+        return self.word
+
+    @property
     def composition(self) -> str:
         return self.word
 

@@ -253,11 +253,27 @@ def test_decision_of_version_1_that_takes_one_back_is_read() -> None:
 def test_what_was_read_is_written_in_the_present_version(body: dict[str, Any]) -> None:
     outcome = read_outcome(body, CODEBOOK)
     written = outcome.model_dump(mode="json")
-    assert (written["version"], written["gold"]) == (2, body["gold"])
+    assert (written["version"], written["gold"]) == (3, body["gold"])
     assert read_outcome(written, CODEBOOK) == outcome
 
 
 @pytest.mark.parametrize("read", [read_outcome, read_decision])
 def test_a_body_of_a_newer_version_is_refused(read: Any) -> None:
-    with pytest.raises(ArchiveError, match="version 3, this raylab reads 2 at most: update raylab"):
-        read({"version": 3}, CODEBOOK)
+    with pytest.raises(ArchiveError, match="version 4, this raylab reads 3 at most: update raylab"):
+        read({"version": 4}, CODEBOOK)
+
+
+def test_version_2_is_read_with_the_present_name_of_a_criterion() -> None:
+    body: dict[str, Any] = {**NEW_OUTCOME.model_dump(mode="json"), "version": 2}
+    del body["candidate"]
+    body["answers"]["A"]["evaluation"]["issues"] = ["mechanism", "execution"]
+    body["adjudication"]["confirmation"]["issues"] = ["execution"]
+    found = read_outcome(body, CODEBOOK)
+    evaluation, settled = found.evaluation("A"), found.adjudication
+    assert evaluation and evaluation.issues == ("mechanism", "parallelism/pipelines")
+    assert settled and settled.confirmation
+    assert settled.confirmation.issues == ("parallelism/pipelines",)
+    decision: dict[str, Any] = {**NEW_DECISION.model_dump(mode="json"), "version": 2}
+    decision["confirmation"]["issues"] = ["execution"]
+    confirmation = read_decision(decision, CODEBOOK).confirmation
+    assert confirmation and confirmation.issues == ("parallelism/pipelines",)

@@ -5,7 +5,7 @@ from raylab.annotation.outcome import Verdict
 from raylab.annotation.replies import ReportReply
 from raylab.opt.criteria import CRITERIA
 
-NAMES = {"mechanism": "mechanism", "execution": "execution", "fields": "attributes"}
+NAMES = {"mechanism": "mechanism", "execution": "parallelism/pipelines", "fields": "attributes"}
 
 # What the evaluator says: verdict, score, issues; what counts: verdict, score, acceptable, and
 # whether the report contradicts itself. Bands: PASS from 85, WEAK_PASS from 70. Caps: mechanism
@@ -78,10 +78,12 @@ def test_format_is_computed(form: Format, unmet: bool) -> None:
 
 
 def test_caps_say_why() -> None:
-    report = ReportReply(Verdict.PASS, 95, ("mechanism", "execution"), "")
+    report = ReportReply(Verdict.PASS, 95, ("mechanism", "parallelism/pipelines"), "")
     assert judge(report, "strict", 70, CRITERIA).caps == ("issue mechanism: at most 50",)
-    report = ReportReply(Verdict.WEAK_PASS, 95, ("execution",), "")
-    assert judge(report, "strict", 70, CRITERIA).caps == ("issue execution: at most 60",)
+    report = ReportReply(Verdict.WEAK_PASS, 95, ("parallelism/pipelines",), "")
+    assert judge(report, "strict", 70, CRITERIA).caps == (
+        "issue parallelism/pipelines: at most 60",
+    )
 
 
 def test_answer_without_a_code() -> None:

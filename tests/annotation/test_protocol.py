@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylab.annotation.archived import read_outcome
-from raylab.annotation.input.cases import Case
+from raylab.annotation.input.cases import CandidateCode, Case
 from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
 from raylab.annotation.protocol import Settings, annotate, confirm, draw_order
 from raylab.config.annotation import LlmConfig, ProtocolConfig
@@ -53,22 +54,25 @@ def without_times(outcome: Outcome) -> dict[str, Any]:
 
 
 # The decision table of section 6 of the facts: acceptable A, acceptable B, relation; then what
-# follows under strict, strict with accept_operator_differences, lenient, lenient with it.
+# follows under strict, strict with accept_operator_differences, lenient, lenient with it, and under
+# published, which adjudicates all that differs substantially, without and with it.
 TABLE = """
-    yes yes same       accept     accept     accept     accept
-    yes yes operators  adjudicate accept     adjudicate accept
-    yes yes roots      adjudicate adjudicate adjudicate adjudicate
-    yes no  same       human      human      adjudicate adjudicate
-    yes no  operators  human      human      adjudicate adjudicate
-    yes no  roots      human      human      adjudicate adjudicate
-    no  yes same       human      human      adjudicate adjudicate
-    no  yes operators  human      human      adjudicate adjudicate
-    no  yes roots      human      human      adjudicate adjudicate
-    no  no  same       human      human      human      human
-    no  no  operators  human      human      human      human
-    no  no  roots      human      human      human      human
+    yes yes same       accept     accept     accept     accept     accept     accept
+    yes yes operators  adjudicate accept     adjudicate accept     adjudicate accept
+    yes yes roots      adjudicate adjudicate adjudicate adjudicate adjudicate adjudicate
+    yes no  same       human      human      adjudicate adjudicate human      human
+    yes no  operators  human      human      adjudicate adjudicate adjudicate human
+    yes no  roots      human      human      adjudicate adjudicate adjudicate adjudicate
+    no  yes same       human      human      adjudicate adjudicate human      human
+    no  yes operators  human      human      adjudicate adjudicate adjudicate human
+    no  yes roots      human      human      adjudicate adjudicate adjudicate adjudicate
+    no  no  same       human      human      human      human      human      human
+    no  no  operators  human      human      human      human      adjudicate human
+    no  no  roots      human      human      human      human      adjudicate adjudicate
 """
-COLUMNS = [("strict", False), ("strict", True), ("lenient", False), ("lenient", True)]
+COLUMNS = [
+    (policy, flag) for policy in ("strict", "lenient", "published") for flag in (False, True)
+]
 CODES = {
     "same": ("Evo/Lrn", "Evo/Lrn"),
     "operators": ("Evo/Lrn", "Lrn+Evo"),
@@ -113,6 +117,59 @@ def test_decision_table(a: str, b: str, relation: str, policy: str, flag: bool, 
         assert chat.roles[4:] == []
 
 
+@pytest.mark.parametrize("policy", ["strict", "published"])
+def test_person_settles_differences_in_place_of_the_adjudicator(policy: str) -> None:
+    chat = ScriptedChat({**DISPUTED, "evaluate-b": BAD if policy == "published" else GOOD})
+    settings = settings_of(policy=policy, adjudicator="human")
+    outcome = asyncio.run(annotate(CASE, chat, settings))
+    assert chat.roles == FIRST_FOUR and outcome.adjudication is None
+    assert (outcome.status, outcome.path[-1]) == (Status.HUMAN, "human:disagreement")
+    assert outcome.reason is not None and "A Ctl and B Lrn" in outcome.reason
+
+
+def judged(code: str, report: str, **protocol: Any) -> tuple[Outcome, ScriptedChat]:
+    chat = ScriptedChat({"evaluate-a": report})
+    case = replace(CASE, candidate=CandidateCode(code=code, rationale="it feeds back"))
+    settings = settings_of(stages="evaluate", **protocol)
+    return asyncio.run(annotate(case, chat, settings)), chat
+
+
+def test_evaluator_alone_judges_a_candidate() -> None:
+    outcome, chat = judged(f"OPT=Ctl{FIELDS}", GOOD)
+    assert chat.roles == ["evaluate-a"]
+    assert f"Candidate code: OPT=Ctl{FIELDS}" in chat.shown("evaluate-a")
+    assert "it feeds back" in chat.shown("evaluate-a")
+    assert outcome.path == ("candidate:strict", "evaluate-a:PASS:90", "accept")
+    assert outcome.status is Status.ACCEPTED and str(outcome.label) == f"OPT=Ctl{FIELDS}"
+    assert outcome.candidate == CandidateCode(code=f"OPT=Ctl{FIELDS}", rationale="it feeds back")
+    assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
+
+
+def test_refused_candidate_waits_for_a_person() -> None:
+    outcome, _ = judged("the code is opt: swarm", BAD)
+    assert (outcome.status, outcome.path) == (
+        Status.HUMAN,
+        ("candidate:repaired", "evaluate-a:FAIL:40", "human:candidate"),
+    )
+
+
+def test_candidate_without_a_code_fails_without_a_call_and_is_kept() -> None:
+    outcome, chat = judged(JUNK, GOOD)
+    assert chat.roles == [] and outcome.status is Status.HUMAN
+    assert outcome.path == ("candidate:unparsable", "evaluate-a:FAIL:0", "human:candidate")
+    assert outcome.candidate is not None and outcome.candidate.code == JUNK
+
+
+def test_scores_count_as_given_without_caps() -> None:
+    said = graded("PASS", 88, ["mechanism"])
+    capped, _ = judged("OPT=Ctl", said)
+    given, _ = judged("OPT=Ctl", said, score_caps=False)
+    assert (capped.status, given.status) == (Status.HUMAN, Status.ACCEPTED)
+    evaluation = given.evaluation("A")
+    assert evaluation is not None and evaluation.contradictory
+    assert (evaluation.verdict, evaluation.score, evaluation.caps) == (Verdict.PASS, 88, ())
+
+
 def test_accepted_case_holds_all_that_led_there() -> None:
     outcome = outcome_of(AGREED)
     assert outcome.path == (
@@ -136,7 +193,7 @@ def test_accepted_case_holds_all_that_led_there() -> None:
     )
     (call,) = a.calls
     assert (call.stage, call.model, call.reply.response_model) == ("classify-a", "alpha", "model-1")
-    assert call.prompt == "classify_maximal@1" and len(call.prompt_hash) == 64
+    assert call.prompt == "classify_maximal@2" and len(call.prompt_hash) == 64
     assert json.loads(call.reply.text)["rationale"] == "it feeds back"
     assert outcome.started <= outcome.finished and outcome.started.tzinfo is not None
     assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome

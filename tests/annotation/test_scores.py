@@ -63,6 +63,18 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
     assert measured.figures["separability"].interval is not None
 
 
+def test_generations_are_told_for_what_they_are(tmp_path: Any):
+    file = str(tmp_path / "reworded.jsonl")
+    cases = [*GOLD, *(one.model_copy(update={"generation": "reworded"}) for one in GOLD)]
+    found = score_files(cases, ("published", 1, file), {"A": "x", "B": "y"}, CODEBOOK, "2026-03-01")
+    kinds = {one.generation: one.log.metadata["generation_kind"] for one in found.files}
+    assert kinds == {"published": "all cases", "seed-1": "random half", "reworded": "case file"}
+    halves, files = found.notes
+    assert "seed-1" in halves and "measures subsampling alone" in halves
+    assert "reworded" in files and "case files of their own" in files
+    assert score_files(GOLD, ("published",), {"A": "x", "B": "y"}, CODEBOOK, "n").notes == ()
+
+
 def test_score_files_hold_accuracy_its_error_and_the_other_measures():
     cases = [
         outcome("1", "Evo/Lrn", "Evo", gold="Evo/Lrn"),
@@ -74,7 +86,7 @@ def test_score_files_hold_accuracy_its_error_and_the_other_measures():
     found = score_files(cases, ("published",), {"A": "x", "B": "y"}, CODEBOOK, "2026-03-01")
     assert [file.path for file in found.files] == ["x/published/Evo.json", "y/published/Evo.json"]
     assert found.left_out[-2:] == (
-        "1 cases without gold",
+        "1 cases without held-out gold",
         "1 cases with gold that one annotator did not answer",
     )
     a, b = (file.log for file in found.files)

@@ -36,6 +36,14 @@ def test_composition_is_scored_apart_from_roots(a: str, b: str, exact: bool, com
     assert (found.weighted == 1.0) == (composition > 0) == (found.jaccard == 1.0)
 
 
+def test_edits_are_those_of_the_lines_as_written():
+    # The protocol's own pair: only the second root differs, in three letters.
+    found = compare(parse("OPT=Evo+Lrn"), parse("OPT=Evo+Sch"))
+    assert (found.levenshtein, found.levenshtein_normalised) == (3, about(3 / 11))
+    reordered = compare(parse("OPT=Lrn+Evo"), parse("OPT=Evo+Lrn"))
+    assert reordered.exact and reordered.levenshtein == 6
+
+
 def test_fields_count_in_the_line_only():
     found = compare(parse("OPT=Lrn; Rep=a"), parse("OPT=Lrn; Rep=b"))
     assert (found.exact, found.jaccard, found.weighted, found.composition) == (True, 1, 1, 1)

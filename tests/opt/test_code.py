@@ -91,8 +91,8 @@ def test_canonical_composition(line: str, composition: str):
 def test_legacy_forms_are_kept_and_written_on_request():
     code = parse("OPT=Sym{Lrn,[Prb→Sch]}; Rep=rules", strict=True)
     assert code.expression == Ensemble(Root.SYM, (Root.LRN, Pipeline((Root.PRB, Root.SCH))))
-    assert code.legacy() == "OPT=Sym{Lrn,[Prb→Sch]}; Rep=rules"
-    assert parse(code.legacy(), strict=True) == code
+    assert code.written == "OPT=Sym{Lrn,[Prb→Sch]}; Rep=rules"
+    assert parse(code.written, strict=True) == code
 
 
 def test_codes_are_equal_by_their_canonical_line():
@@ -369,7 +369,7 @@ def test_reading_what_was_written_gives_the_same_code(expression: str, fields: d
     assert set(again.repairs) <= {Repair.UNKNOWN_FIELD}
     assert code.roots == {Root(name) for name in re.findall("[A-Z][a-z]{2}", expression)}
     assert code.primary is Root(code.composition[:3])
-    assert parse(code.legacy()) == code
+    assert parse(code.written) == code
     if fields.keys() <= set(FIELDS):
         assert parse(str(code), strict=True) == code
 
@@ -517,4 +517,4 @@ def test_every_gold_code_is_read_and_keeps_its_roots(row: dict[str, str]):
     expression = row["gold"].removeprefix("OPT=").partition(";")[0]
     assert code.roots == {Root(name) for name in re.findall("[A-Z][a-z]{2}", expression)}
     assert set(code.repairs) <= {Repair.NO_MARKER}
-    assert code.legacy().removeprefix("OPT=") == row["gold"].removeprefix("OPT=")
+    assert code.written.removeprefix("OPT=") == row["gold"].removeprefix("OPT=")

@@ -37,12 +37,12 @@ INJECTIONS = list(packaged_cases("injections", CODEBOOK))
 # Another text under the same version would make archives say that two runs were told the same.
 # Raise the version in the file, then put the new hash here.
 VERSIONS = {
-    "adjudicate": ("1", "f1ad1e5859ba5148"),
+    "adjudicate": ("2", "c2b82b5add46a918"),
     "adjudicate_word": ("1", "2edfd8cdc5e9e33c"),
-    "classify_maximal": ("1", "fa5f5b0b3e5d99b4"),
+    "classify_maximal": ("2", "8d604b7f24fa8080"),
     "classify_minimal": ("1", "58c3645459b106ca"),
     "classify_word": ("1", "014e2d424ca26ce6"),
-    "evaluate": ("1", "1b0cd418493dd393"),
+    "evaluate": ("2", "db055441997ebc76"),
     "evaluate_word": ("1", "aea86ac9c94d53d4"),
     "repair": ("1", "169ce555cf27592e"),
 }
@@ -168,12 +168,79 @@ def test_maximal_prompt_defines_what_the_minimal_one_takes_as_known() -> None:
     assert len(minimal) < len(maximal) / 1.5
 
 
-def test_no_packaged_description_is_given_away() -> None:
+NAMED = {
+    "backprop": "error backpropagation", "gradient-descent": "gradient descent", "adam": "Adam",
+    "hebbian-oja": "Hebb and Oja rules", "predictive-coding": "predictive coding",
+    "td-lambda": "TD(lambda)", "actor-critic": "actor-critic",
+    "policy-gradient": "policy gradients", "least-squares": "linear least squares",
+    "genetic-algorithm": "genetic algorithms", "evolution-strategy": "evolution strategies",
+    "genetic-programming": "genetic programming", "cma-es": "CMA-ES",
+    "neuroevolution": "neuroevolution", "clonal-selection": "clonal selection",
+    "expert-system": "expert systems", "theorem-prover": "theorem provers",
+    "production-system": "production systems", "strips-planner": "STRIPS planning",
+    "forward-chaining": "forward and backward chaining", "unification": "unification",
+    "logic-programming": "logic programs", "bayes-net": "Bayesian networks",
+    "hmm": "hidden Markov models", "crf": "conditional random fields",
+    "factor-graph": "factor graphs", "particle-filter": "particle filters", "mcmc": "MCMC",
+    "variational-inference": "variational inference",
+    "probabilistic-program": "probabilistic programs", "astar": "A*", "ida-star": "IDA*",
+    "branch-and-bound": "branch and bound", "mcts": "Monte-Carlo tree search",
+    "black-box-optimizer": "black-box optimisers", "dynamic-programming": "dynamic programming",
+    "pid": "PID", "lqr": "LQR", "kalman": "Kalman filters", "mpc": "model predictive control",
+    "trajectory-regulation": "regulation along a trajectory",
+    "pso": "particle swarm optimisation", "aco": "ant colony optimisation", "boids": "boids",
+    "immune-network": "immune networks",
+}  # fmt: skip
+"""Each single mechanism of the published gold, as the prompts name it."""
+HELD_OUT = [case for name in ("systems", "proposed") for case in packaged_cases(name, CODEBOOK)]
+
+
+@pytest.mark.parametrize("role", ["classify_maximal", "evaluate", "adjudicate"])
+def test_published_gold_is_named_under_its_root(role: str) -> None:
+    told = load_prompt(role).messages(**content_of(load_prompt(role)))[0].content
+    gold = {
+        case.id: case for case in packaged_cases("gold", CODEBOOK) if case.meta.get("open_book")
+    }
+    assert gold.keys() == NAMED.keys() and len(gold) == 45
+    for case in gold.values():
+        assert case.gold_label is not None
+        (line,) = (line for line in told.splitlines() if line.startswith(f"- {case.gold} ("))
+        assert NAMED[case.id].lower() in line.lower()
+
+
+def test_open_book_gold_is_that_of_single_mechanisms() -> None:
+    for case in packaged_cases("gold", CODEBOOK):
+        assert case.gold_label is not None
+        assert case.meta.get("open_book", False) is (len(case.gold_label.categories) == 1)
+    assert {style: prompt_set(style).open_book for style in STYLES} == {
+        "minimal": True,
+        "maximal": True,
+        "word": False,
+    }
+
+
+def test_examples_of_the_prompts_are_no_gold() -> None:
     told = "".join(prompt.text for prompt in ALL)
-    for case in [*packaged_cases("gold", CODEBOOK), *packaged_cases("proposed", CODEBOOK)]:
+    for case in [*packaged_cases("gold", CODEBOOK), *HELD_OUT]:
         words = case.description.split()
         for start in range(len(words) - 6):
             assert " ".join(words[start : start + 6]) not in told
+
+
+def test_held_out_systems_are_not_named_and_say_where_they_come_from() -> None:
+    told = "".join(prompt.text for prompt in ALL)
+    systems = list(packaged_cases("systems", CODEBOOK))
+    for case in systems:
+        assert not re.search(rf"\b{re.escape(case.meta['name'])}\b", told, re.IGNORECASE), case.id
+        assert re.search(r", (18|19|20)\d\d, ", case.meta["source"])
+        assert not case.reviewed and not case.meta.get("open_book")
+        assert case.gold_label is not None and not case.bait & case.gold_label.categories
+        assert case.trap is bool(case.bait)
+    assert len(systems) >= 60 and len({case.description for case in systems}) == len(systems)
+    labels = [case.gold_label for case in systems if case.gold_label is not None]
+    assert sum(len(label.categories) == 2 for label in labels) >= 20
+    assert sum(case.trap for case in systems) >= 10
+    assert {root for label in labels for root in label.categories} == set(Root)
 
 
 # Schemas

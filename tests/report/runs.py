@@ -50,6 +50,7 @@ CASES = [
 
 SCORE_TREE = ScoreTreeReport(
     files=1,
+    notes=("generations seed-1 are random halves",),
     left_out=("3 cases without gold",),
     scores=(
         RootAccuracy(annotator="m", generation="published", root="Lrn", accuracy=proportion(1, 1)),

@@ -78,6 +78,7 @@ def test_the_tables_of_a_run():
         "Agreement of A and B on 3 cases with both codes",
         "Right against gold",
         "Recall / precision of each root in gold",
+        "The evaluator against gold",
     ]
     rows = all_rows(tables)
     assert rows["accepted"] == ["2", "50.0 % [15.0, 85.0]"]
@@ -98,6 +99,12 @@ def test_the_tables_of_a_run():
     assert rows["left out, no answer or decision"] == ["0", "0", "1"]
     assert rows["Lrn"] == ["2", "100 % / 100 %", "100 % / 67 %", "100 % / 100 %"]
     assert rows["Ctl"] == ["0", "- / -", "- / -", "- / -"]
+    # A's three codes are right and B's two of four; all have PASS and one score, no skill.
+    for label in ("right codes", "right, given PASS"):
+        assert [cell.partition(" [")[0] for cell in rows[label]] == ["100.0 %", "50.0 %"]
+    assert rows["right, given FAIL"] == ["-", "-"]
+    a, b = rows["area under the curve of the score"]
+    assert a == "undefined: no code is wrong" and b.startswith("0.500 [")
 
 
 def test_what_is_missing_is_a_dash_or_a_reason():

@@ -91,6 +91,16 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     )
 
 
+def test_the_judge_stands_against_gold(usual: Page):
+    rows, judges = {row[0]: row[1:] for row in usual.rows}, content().judge
+    assert rows["evaluated codes with gold"] == [str(judges[side].codes) for side in "AB"]
+    # Of A's evaluated codes, the one refused is wrong.
+    assert rows["right, given FAIL"][0] == f"{share(proportion(0, 1))} of 1"
+    (failed,) = (band for band in judges["A"].bands if band.lowest == 40)
+    assert ["annotator A", "40", "1", "40.0", share(failed.right)] in usual.rows
+    assert "audit=0.05" in usual.text
+
+
 def test_every_measure_is_said_in_words(usual: Page):
     measures = next(row for row in usual.rows if row[:2] == ["measure", "figure"])
     start = usual.rows.index(measures) + 1
@@ -207,7 +217,7 @@ def test_alpha_is_judged_by_the_convention(alpha: float, words: str):
 
 @pytest.mark.parametrize("cases", [[], [outcome("1", None, None, status=Status.FAILED)]])
 def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
-    empty = ScoreTreeReport(files=0, left_out=(), scores=())
+    empty = ScoreTreeReport(files=0, left_out=(), notes=(), scores=())
     text = Page(html_of(content(cases, score_tree=empty))).text
     assert "no disagreement to learn from" in text
     assert "Undefined: no case with both answers." in text

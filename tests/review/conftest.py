@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.input.cases import Case, python_cases
+from raylab.annotation.input.cases import Case
+from raylab.annotation.input.python_objects import python_cases
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.opt.code import parse

@@ -134,6 +134,7 @@ def review_row(outcome: Outcome, description: str, seed: int) -> ReviewRow:
         candidates=tuple(
             NamedAnswer(name=side, **_shown(outcome.classification(side), outcome.evaluation(side)))
             for side in draw_order(seed, outcome.case)
+            if side in outcome.answers
         ),
         adjudicated=None
         if adjudication is None

@@ -1,6 +1,7 @@
-"""Cases to annotate: system descriptions, streamed from files, from the package or from Python.
+"""Cases to annotate: system descriptions, streamed from files or from the package.
 
-A case file is JSONL, also compressed, or Parquet, with rows `{id, description, gold?, meta?}`:
+A case file is JSONL, also compressed, or Parquet, with rows `{id, description, gold?,
+candidate?: {code, rationale}, meta?}`:
 
     {"id": "pid", "description": "A valve command is formed ...", "gold": "Ctl"}
 
@@ -9,21 +10,13 @@ of rows and slightly more than eight bytes for each id, to detect duplicate ids.
 """
 
 import hashlib
-import importlib
-import inspect
 import io
 import json
-import platform
 import re
-import sys
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import metadata
 from math import isfinite
-from types import ModuleType
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -34,10 +27,11 @@ from numpy.typing import NDArray
 from raylab.bounded import lines, over, parse_json
 from raylab.codebook import Codebook, Label
 from raylab.compressed import Compression, check_ratio, unpacked
+from raylab.config.base import Strict
 from raylab.errors import ConfigError, DataError, LabelError, LimitError
 from raylab.files import REQUEST_BYTES, Place
 
-KEYS = ("id", "description", "gold", "meta")
+KEYS = ("id", "description", "gold", "candidate", "meta")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 COMPRESSIONS: dict[str, Compression] = {
@@ -70,6 +64,14 @@ UNREADABLE = (
 """What pyarrow raises for files that are broken or hold values that Python has no type for."""
 
 
+class CandidateCode(Strict):
+    """A classification that came with a case, to be judged."""
+
+    code: str
+    """As written; it need not be readable."""
+    rationale: str = ""
+
+
 @dataclass(frozen=True)
 class Case:
     """A system to classify.
@@ -79,9 +81,10 @@ class Case:
         description: Source code, algorithm or summary of a project.
         gold: Label by a person, as written; None if there is none.
         gold_label: The label that was read from gold; None if there is none.
-        meta: Further JSON values. Three keys have a meaning: `trap` (true if the description
-            suggests a wrong category), `bait` (list of the categories it suggests) and `reviewed`
-            (false if gold is one person's proposal).
+        meta: Further JSON values. Four keys have a meaning: `trap` (true if the description
+            suggests a wrong category), `bait` (list of the categories it suggests), `reviewed`
+            (false if gold is one person's proposal) and `open_book` (true if prompts name it).
+        candidate: A classification for the evaluator to judge; None if there is none.
     """
 
     id: str
@@ -89,6 +92,7 @@ class Case:
     gold: str | None = None
     gold_label: Label | None = None
     meta: dict[str, Any] = field(default_factory=dict[str, Any])
+    candidate: CandidateCode | None = None
 
     @property
     def description_hash(self) -> str:
@@ -164,32 +168,6 @@ def packaged_cases(name: str, codebook: Codebook) -> Iterator[Case]:
             f"cases.packaged {name} is none of the packaged cases: {', '.join(codebook.case_sets)}"
         )
     return read_cases(location, codebook)
-
-
-def python_cases(names: Iterable[str]) -> Iterator[Case]:
-    """Yields the source code of installed Python objects as cases.
-
-    Args:
-        names: Dotted names of modules, classes or functions, such as scipy.optimize.linprog.
-
-    Yields:
-        One case for each name, which is its id; meta has `package` and `version`.
-
-    Raises:
-        DataError: An object does not exist, cannot be imported or has no Python source, or a name
-            is given twice.
-    """
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise DataError(f"Python object {name} is given twice: remove one")
-        seen.add(name)
-        yield Case(name, _source(name), meta=_origin(name))
-
-
-def is_source(meta: dict[str, Any]) -> bool:
-    """Returns True if the meta of a case is that of source code, as from `python_cases`."""
-    return meta.keys() >= {"package", "version"}
 
 
 def in_generation(case_id: str, seed: int, fraction: float = 0.5) -> bool:
@@ -284,7 +262,7 @@ def _json_row(place: str, line: bytes) -> dict[str, Any]:
             cause = "the last line is torn: write the file again, or remove the line"
         raise DataError(f"{place}: {shown} is no JSON object: {cause}") from error
     if not isinstance(row, dict):
-        raise DataError(f"{place}: {_shown(row)} is no JSON object {{id, description, gold, meta}}")
+        raise DataError(f"{place}: {_shown(row)} is no JSON object {{{', '.join(KEYS)}}}")
     return cast(dict[str, Any], row)
 
 
@@ -342,6 +320,7 @@ def _case(place: str, row: dict[str, Any], codebook: Codebook, generation: str |
         gold,
         _gold_label(place, gold, codebook),
         _meta(place, row.get("meta"), codebook),
+        _candidate(place, row.get("candidate")),
     )
 
 
@@ -378,18 +357,37 @@ def _gold_label(place: str, value: object, codebook: Codebook) -> Label | None:
         _refuse(place, "gold", value, f"{codebook.label_name}, or left out; {problem}")
 
 
-def _meta(place: str, value: object, codebook: Codebook) -> dict[str, Any]:
+def _candidate(place: str, value: object) -> CandidateCode | None:
+    given = _object(place, "candidate", value)
+    for key in given.keys() - CandidateCode.model_fields.keys():
+        _refuse(place, f"candidate.{key}", given[key], "code or rationale: move it into meta", "is")
+    if all(part is None for part in given.values()):
+        # A Parquet column of structs has every key in every row.
+        return None
+    rationale = given.get("rationale") or ""
+    return CandidateCode(
+        code=_text(place, "candidate.code", given.get("code")),
+        rationale=_text(place, "candidate.rationale", rationale) if rationale else "",
+    )
+
+
+def _object(place: str, key: str, value: object) -> dict[str, Any]:
+    """Returns an object that is given as one or as JSON text; empty where it is missing."""
     if isinstance(value, str):
         try:
             value = parse_json(value, place)
         except DataError:
-            _refuse(place, "meta", value, "an object, or JSON text of one")
+            _refuse(place, key, value, "an object, or JSON text of one")
     if value is None:
         return {}
     if not isinstance(value, dict):
-        _refuse(place, "meta", value, "an object")
-    meta = cast(dict[str, Any], value)
-    for key in ("trap", "reviewed"):
+        _refuse(place, key, value, "an object")
+    return cast(dict[str, Any], value)
+
+
+def _meta(place: str, value: object, codebook: Codebook) -> dict[str, Any]:
+    meta = _object(place, "meta", value)
+    for key in ("trap", "reviewed", "open_book"):
         if not isinstance(meta.get(key, False), bool):
             _refuse(place, f"meta.{key}", meta[key], "true or false")
     bait: object = meta.get("bait", [])
@@ -413,63 +411,3 @@ def _shown(value: object) -> str:
     except RecursionError:
         return "nested too deep to show"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
-# Python objects
-
-
-def _source(name: str) -> str:
-    found = _import(name)
-    try:
-        return textwrap.dedent(inspect.getsource(found))
-    except (OSError, TypeError) as error:
-        raise DataError(
-            f"Python object {name} has no Python source ({error}): name a module, class or "
-            "function that is written in Python"
-        ) from error
-
-
-def _import(name: str) -> Any:
-    module, rest = _module_of(name)
-    found: Any = module
-    for attribute in rest:
-        try:
-            found = getattr(found, attribute)
-        except AttributeError as error:
-            raise DataError(f"Python object {name} does not exist: {error}") from error
-    return found
-
-
-def _module_of(name: str) -> tuple[ModuleType, list[str]]:
-    """Returns the longest module at the start of a dotted name, and the names after it."""
-    parts = name.split(".")
-    if not all(part.isidentifier() for part in parts):
-        raise DataError(f"Python object {name!a}: should be a dotted name, package.object")
-    module: ModuleType | None = None
-    for length in range(1, len(parts) + 1):
-        path = ".".join(parts[:length])
-        try:
-            module = importlib.import_module(path)
-        except ModuleNotFoundError as error:
-            if module is not None and error.name == path:
-                return module, parts[length - 1 :]
-            raise DataError(f"Python object {name}: {error}: install its package") from error
-        except Exception as error:
-            # Importing runs the package's code, which may raise anything.
-            raise DataError(f"Python object {name}: importing {path} fails: {error}") from error
-    assert module is not None
-    return module, []
-
-
-def _origin(name: str) -> dict[str, Any]:
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        return {"package": "python", "version": platform.python_version()}
-    for package in _distributions().get(top, ()):
-        return {"package": package, "version": metadata.version(package)}
-    return {"package": top, "version": None}
-
-
-@cache
-def _distributions() -> dict[str, list[str]]:
-    return dict(metadata.packages_distributions())

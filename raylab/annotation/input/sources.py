@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from pyarrow import ArrowException
 
-from raylab.annotation.input.cases import Case, CaseIds, packaged_cases, python_cases, read_cases
+from raylab.annotation.input.cases import Case, CaseIds, packaged_cases, read_cases
+from raylab.annotation.input.python_objects import python_cases
 from raylab.codebook import Codebook
 from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from raylab.annotation.archived import read_outcome
-from raylab.annotation.input.cases import Case, is_source
+from raylab.annotation.input.cases import Case
+from raylab.annotation.input.python_objects import is_source
 from raylab.annotation.input.sources import input_files, input_hash, select_cases
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
@@ -145,7 +146,18 @@ def refuse_other_description(case: Case, archived: str, run: str) -> None:
 def _batches(config: AnnotateConfig, codebook: Codebook) -> Iterator[list[Case]]:
     cases = select_cases(config.cases, config.generations, codebook)
     while some := [case for _, case in islice(cases, CASES_PER_LOOKUP)]:
+        if config.protocol.stages == "evaluate":
+            _refuse_without_candidate(some)
         yield some
+
+
+def _refuse_without_candidate(cases: Sequence[Case]) -> None:
+    for case in cases:
+        if case.candidate is None:
+            raise DataError(
+                f"case {case.id} has no candidate, which protocol.stages=evaluate judges: add "
+                "candidate: {code, rationale} to its row, or let protocol.stages=all classify it"
+            )
 
 
 def _refuse_changed(
@@ -161,8 +173,12 @@ def _refuse_changed(
             outcome, case = read_outcome(current.case.body, codebook), there[current.case.case]
             # The version of an installed package says nothing of its source.
             same_meta = is_source(case.meta) or outcome.meta == case.meta
-            if outcome.gold_label != case.gold_label or not same_meta:
-                what = "gold" if same_meta else "meta"
+            changed = {
+                "meta": not same_meta,
+                "gold": outcome.gold_label != case.gold_label,
+                "candidate": outcome.candidate != case.candidate,
+            }
+            if what := next((name for name, differs in changed.items() if differs), None):
                 raise DataError(
                     f"case {case.id} has another {what} than run {run.name} archived: restore "
                     "it, give it another id, or choose another name=, which asks nothing again"

@@ -5,8 +5,11 @@ prompts, generations and human decisions, but not on the number of cases.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from raylab.annotation.accuracy.audit import AuditReport, Audits
+from raylab.annotation.accuracy.held_out import is_open_book
+from raylab.annotation.accuracy.verdicts import JudgeCounts, JudgeReport
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.roles import OTHER, SIDES, Side
 from raylab.annotation.statistics.adjudication import AdjudicationReport, Adjudications
@@ -31,6 +34,10 @@ from raylab.runs.records import Part
 PROPOSED = (
     "{proposed} of {gold} gold codes are one person's proposals that nobody reviewed "
     "(meta.reviewed is false): accuracy against them is provisional."
+)
+OPEN_BOOK = (
+    "{cases} gold codes are of systems that the prompts name (meta.open_book): no accuracy counts "
+    "them. cases.packaged=systems has gold that no prompt names."
 )
 FINAL, REVIEWED = "final", "reviewed"
 NAMES = {
@@ -58,6 +65,9 @@ class CaseReport(Part):
 
     total: int
     with_gold: int
+    """Cases with held-out gold."""
+    open_book: int
+    """Cases whose gold measures no accuracy, because the prompts name the system."""
     proposed_gold: int
     """Cases whose gold nobody reviewed."""
     traps: int
@@ -95,6 +105,10 @@ class BatchReport(Part):
     gold: dict[str, GoldReport]
     """Accuracy of each annotator, the `final` code and, if people decided, the `reviewed` code."""
     confusion: Confusion
+    judge: dict[Side, JudgeReport]
+    """The evaluator's verdicts on each annotator's codes, against held-out gold."""
+    audit: AuditReport | None
+    """The audit of the decided cases; None if none was imported."""
     sensitivity: dict[str, TrapReport]
     """Results on traps of each annotator and of the `final` code."""
     adjudication: AdjudicationReport
@@ -107,13 +121,21 @@ class BatchReport(Part):
 class BatchQuality:
     """Counts of the outcomes of a run."""
 
-    def __init__(self, decisions: Iterable[HumanDecision], codebook: Codebook) -> None:
+    def __init__(
+        self,
+        decisions: Iterable[HumanDecision],
+        codebook: Codebook,
+        audits: Audits | None = None,
+    ) -> None:
         """Starts without outcomes.
 
         Args:
             decisions: People's decisions, in the order in which they were archived.
             codebook: Codebook of the labels.
+            audits: Counts of the audit of the run; None if there is none.
         """
+        self._judges: dict[Side, JudgeCounts] = {side: JudgeCounts() for side in SIDES}
+        self._audits = audits
         self._codebook = codebook
         self._decisions = Decisions(decisions)
         self._all = _Group(codebook)
@@ -127,7 +149,7 @@ class BatchQuality:
         self._usage, self._durations = Usage(), Durations()
         self._paths, self._endings = Texts(), Texts()
         self._examples: dict[str, str] = {}
-        self._trap_cases = self._proposed = self._waiting = 0
+        self._trap_cases = self._proposed = self._waiting = self._open_book = 0
 
     def add(self, outcome: Outcome) -> None:
         """Counts a case; call it once for each."""
@@ -142,8 +164,13 @@ class BatchQuality:
                 outcome.classification(OTHER[side]),
                 outcome.gold_label,
             )
+        for side, judge in self._judges.items():
+            judge.add(outcome.answers.get(side), outcome.gold_label)
+        if self._audits is not None:
+            self._audits.add(outcome)
         self._measures.add(outcome)
         self._trap_cases += outcome.trap
+        self._open_book += is_open_book(outcome)
         self._proposed += outcome.gold_label is not None and outcome.meta.get("reviewed") is False
         for side in SIDES:
             self._traps[side].add(outcome, outcome.label_of(side))
@@ -182,6 +209,8 @@ class BatchQuality:
             agreement=self._measures.with_means(self._all.pairs.agreement(seed), seed),
             gold=self._all.gold_reports(any_reviewed),
             confusion=self._all.confusion(),
+            judge={side: judge.summary() for side, judge in self._judges.items()},
+            audit=None if self._audits is None else self._audits.summary(),
             sensitivity={name: traps.summary() for name, traps in self._traps.items()},
             adjudication=self._adjudications.summary(),
             decisions=self._decisions.summary(self._waiting),
@@ -191,15 +220,17 @@ class BatchQuality:
             },
         )
 
-    def _notices(self) -> list[str]:
-        if not self._proposed:
-            return []
-        return [PROPOSED.format(proposed=self._proposed, gold=self._all.with_gold)]
+    def _notices(self) -> Iterator[str]:
+        if self._proposed:
+            yield PROPOSED.format(proposed=self._proposed, gold=self._all.with_gold)
+        if self._open_book:
+            yield OPEN_BOOK.format(cases=self._open_book)
 
     def _cases(self) -> CaseReport:
         return CaseReport(
             total=self._all.total,
             with_gold=self._all.with_gold,
+            open_book=self._open_book,
             proposed_gold=self._proposed,
             traps=self._trap_cases,
             status=self._all.status(),

@@ -51,7 +51,7 @@ class AgreementReport(PairAgreement):
     composition: Annotated[Estimate, Measure("composition", "number")]
     """1 for the same code, 0.5 for the same roots joined differently, else 0."""
     levenshtein: Annotated[Estimate, Measure("Levenshtein, edits", "number", "lower")]
-    """Characters to change to turn one line into the other."""
+    """Characters to change to turn one line, as written, into the other."""
     levenshtein_normalised: Annotated[Estimate, Measure("Levenshtein by length", "number", "lower")]
     """The same as a share of the longer line; 0 is equal."""
 
@@ -167,12 +167,16 @@ class CaseMeasures:
 def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
     """Returns the agreement of A and B on a case; None unless both gave a code.
 
-    This is the archived agreement, unless it was computed with another distance.
+    With another distance than the archived one, only what depends on it is computed again:
+    archived labels are canonical, and the edits are those of the lines as written.
     """
     a, b = (outcome.label_of(side) for side in SIDES)
     if a is None or b is None:
         return None
-    record = outcome.agreement
-    if record is None or record.distance != distance.version:
-        record = compare(a, b, distance)
-    return record
+    record, now = outcome.agreement, distance.version
+    if record is None:
+        return compare(a, b, distance)
+    if record.distance == now:
+        return record
+    weighted = 1.0 - distance(a.categories, b.categories)
+    return record.model_copy(update={"weighted": weighted, "distance": now})

@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import (
+    CandidateCode,
     Case,
     in_generation,
     packaged_cases,
-    python_cases,
     read_cases,
 )
+from raylab.annotation.input.python_objects import python_cases
 from raylab.errors import DataError
 from raylab.opt.code import Root, parse, parse_intent
 from tests.annotation.outcomes import CODEBOOK
@@ -323,3 +325,37 @@ def test_a_generation_is_a_share_that_the_seed_draws():
 def test_membership_is_the_documented_hash(name: str, seed: int, fraction: float):
     digest = hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
     assert in_generation(name, seed, fraction) == (int(digest[:16], 16) / 2**64 < fraction)
+
+
+# Candidates
+
+
+def test_candidate_is_kept_as_written(tmp_path: Path):
+    given = {"code": "roots: Evo", "rationale": "it breeds"}
+    rows = [{**PID, "candidate": given}, {**PID, "id": "b", "candidate": {"code": "Evo"}}]
+    first, second = read(jsonl(tmp_path, *rows))
+    assert first.candidate == CandidateCode(code="roots: Evo", rationale="it breeds")
+    assert second.candidate == CandidateCode(code="Evo", rationale="")
+
+
+def test_parquet_holds_candidates_as_a_struct_or_text(tmp_path: Path):
+    given = {"code": "Evo", "rationale": None}
+    for column in (pa.array([given, None]), pa.array(['{"code": "Evo"}', None])):
+        table = pa.table({"id": ["a", "b"], "description": ["x", "y"], "candidate": column})
+        first, second = read(parquet(tmp_path, table))
+        assert first.candidate == CandidateCode(code="Evo")
+        assert second.candidate is None
+
+
+@pytest.mark.parametrize(
+    ("candidate", "problem"),
+    [
+        ("Evo", "candidate is 'Evo', should be an object"),
+        ({"code": " "}, "candidate.code is ' ', should be text that is not empty"),
+        ({"rationale": "r"}, "candidate.code is missing"),
+        ({"code": "Evo", "score": 9}, "candidate.score is 9, is code or rationale"),
+    ],
+)
+def test_bad_candidate_is_refused(tmp_path: Path, candidate: object, problem: str):
+    with pytest.raises(DataError, match=re.escape(problem)):
+        list(read(jsonl(tmp_path, {**PID, "candidate": candidate})))

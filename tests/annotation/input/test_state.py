@@ -106,6 +106,7 @@ CHANGED: dict[str, tuple[dict[str, Any], str]] = {
     "gold": ({"gold": "Evo"}, "another gold"),
     "no gold": ({"gold": None}, "another gold"),
     "meta": ({"meta": {"trap": True}}, "another meta"),
+    "candidate": ({"candidate": {"code": "Evo"}}, "another candidate"),
 }
 
 
@@ -190,3 +191,10 @@ def test_packaged_and_installed_cases_of_a_finished_run_are_not_read(annotated: 
     annotated.config = annotated.config.model_copy(update={"cases": cases})
     assert not annotated.needs_work()
     assert next(read_cases(CODEBOOK.case_sets["gold"], CODEBOOK))
+
+
+def test_a_row_without_a_candidate_is_refused_where_candidates_are_judged(annotated: Annotated):
+    protocol = annotated.config.protocol.model_copy(update={"stages": "evaluate"})
+    annotated.config = annotated.config.model_copy(update={"protocol": protocol})
+    with pytest.raises(DataError, match=r"case a has no candidate.*protocol\.stages=all"):
+        annotated.take()

@@ -87,7 +87,7 @@ DOZEN = [
             reason="the adjudicated code is not acceptable: FAIL 10",
             adjudication=adjudication(("A", "B"), "synthesis", "Ctl", report("FAIL", 10))),
     outcome("7", "Swm", "Sym", gold="Sym", trap=True, meta={"bait": ["Swm"]},
-            status=Status.HUMAN, evaluation_a=report("FAIL", 40, ("execution",)),
+            status=Status.HUMAN, evaluation_a=report("FAIL", 40, ("parallelism/pipelines",)),
             path=("evaluate-a:FAIL:40", "human:one-acceptable"), reason="only B is acceptable"),
     outcome("8", "Sym", "Lrn+Sch", gold="Sym", trap=True, status=Status.HUMAN,
             path=("human:one-acceptable",), reason="only A is acceptable"),
@@ -460,7 +460,7 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> No
     passed = [r for r in reports if r.verdict in (Verdict.PASS, Verdict.WEAK_PASS)]
     assert share(of.evaluation.pass_rate) == (len(passed), len(reports))
     asked = [r for r in reports if r.raw_verdict is not None]
-    taken = sum("execution" in r.issues for r in asked)
+    taken = sum("parallelism/pipelines" in r.issues for r in asked)
     assert share(of.evaluation.contradictory)[1] == len(asked)
     assert share(of.evaluation.execution_issue) == (taken, len(asked))
     if reports:

@@ -1,0 +1,100 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raylab.annotation.accuracy.audit import AuditedCase, AuditRecord, Audits, is_drawn
+from raylab.annotation.accuracy.inference import predicted_share, wilson_interval
+from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.statistics.estimates import proportion
+from tests.annotation.accuracy.coverage import simulate
+from tests.annotation.outcomes import CODEBOOK, adjudication, outcome, report
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def test_estimate_by_hand() -> None:
+    # Labels 1, 1, 0 with predictions 0.9, 0.8, 0.4; over all six, 0.9, 0.8, 0.4, 0.9, 0.6, 0.6.
+    labels, predicted = np.array([1.0, 1, 0]), np.array([0.9, 0.8, 0.4])
+    everywhere = np.array([0.9, 0.8, 0.4, 0.9, 0.6, 0.6])
+    # Covariance 0.225, variance 0.04: the weight 0.225 / (1.5 * 0.04) is cut to 1, so that the
+    # estimate is the mean prediction 0.7 plus the mean of 0.1, 0.2 and -0.4, which is -1 / 30.
+    found = predicted_share(labels, predicted, everywhere)
+    assert found.weight == 1.0
+    assert found.value == pytest.approx(0.7 - 1 / 30)
+
+
+def test_predictions_without_information_get_no_weight() -> None:
+    labels, same = np.array([1.0, 1, 0, 1]), np.full(4, 0.9)
+    found = predicted_share(labels, same, np.full(40, 0.9))
+    assert (found.weight, found.value) == (0.0, 0.75)
+    assert found.interval == pytest.approx(proportion(3, 4).interval)
+
+
+def test_wilson_interval_is_that_of_proportions() -> None:
+    for right, trials in ((0, 5), (3, 7), (20, 20)):
+        assert wilson_interval(right / trials, trials) == pytest.approx(
+            proportion(right, trials).interval
+        )
+
+
+def test_too_few_labels_are_refused() -> None:
+    with pytest.raises(ValueError, match="two or more"):
+        predicted_share(np.array([1.0]), np.array([0.9]), np.array([0.9, 0.8]))
+
+
+@pytest.mark.parametrize("share", [0.7, 0.9, 0.98])
+@pytest.mark.parametrize("gap", [0.0, 0.2])
+@pytest.mark.parametrize("audited", [15, 60])
+def test_interval_covers_the_share(share: float, gap: float, audited: int) -> None:
+    found = simulate(share, gap, 300, audited, rounds=400)
+    assert 0.91 <= found.ours <= 0.99
+    # Scores that tell nothing cost no precision, and those that do are of use.
+    assert found.width < (1.01 if gap == 0 else 0.97)
+
+
+def audited(case: str, code: str) -> AuditedCase:
+    return AuditedCase(case=case, code=code, justification="", reviewer="Ada", decided=NOON)
+
+
+def counted(record: AuditRecord, outcomes: list[Outcome]) -> Any:
+    audits = Audits(record, CODEBOOK, seed=1)
+    for one in outcomes:
+        audits.add(one)
+    return audits.summary()
+
+
+def test_decided_cases_are_counted_with_the_report_on_their_code() -> None:
+    settled = adjudication(("A", "B"), "synthesis", "Lrn", report("PASS", 80))
+    outcomes = [
+        outcome("a", "Lrn", "Lrn", evaluation_a=report("PASS", 100)),
+        outcome("b", "Lrn", "Evo", status=Status.ADJUDICATED, code="Lrn", adjudication=settled),
+        outcome("c", "Lrn", "Evo", status=Status.HUMAN),
+    ]
+    codes = (audited("a", "OPT=Lrn"), audited("b", "OPT=Evo"), audited("c", "OPT=Lrn"))
+    found = counted(AuditRecord(share=1.0, codes=codes), outcomes)
+    assert (found.decided, found.drawn, found.audited) == (2, 2, 2)
+    assert found.judged == pytest.approx(0.9)
+    assert (found.right.value, found.right.count) == (0.5, 2)
+    assert found.corrected.value == pytest.approx(0.5) and found.corrected.count == 2
+
+
+def test_audit_without_codes_has_no_estimate() -> None:
+    found = counted(AuditRecord(share=0.5, codes=()), [])
+    assert (found.decided, found.judged, found.corrected.reason) == (0, None, "no cases")
+
+
+def test_larger_sample_holds_the_smaller_and_only_decided_cases() -> None:
+    cases = [outcome(f"case-{n}", "Lrn", "Lrn") for n in range(2000)]
+    small = {one.case for one in cases if is_drawn(one, 1, 0.05)}
+    large = {one.case for one in cases if is_drawn(one, 1, 0.2)}
+    assert small < large and 60 < len(small) < 140
+    assert not is_drawn(outcome("case-1", "Lrn", "Evo", status=Status.HUMAN), 1, 1.0)
+
+
+def test_later_codes_replace_earlier_ones() -> None:
+    first = AuditRecord(share=0.1, codes=(audited("a", "OPT=Lrn"), audited("b", "OPT=Evo")))
+    second = first.extended((audited("a", "OPT=Sch"),), 0.2)
+    assert second.share == 0.2
+    assert {one.case: one.code for one in second.codes} == {"a": "OPT=Sch", "b": "OPT=Evo"}

@@ -1,0 +1,89 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from raylab.annotation.accuracy.held_out import held_out, is_open_book
+from raylab.annotation.accuracy.verdicts import JudgeCounts, area_under_curve
+from raylab.annotation.outcome import Answer, Verdict
+from raylab.opt.code import parse
+from raylab.opt.prompts import prompt_set
+from tests.annotation.outcomes import answer, outcome, report, unread
+
+
+def judged(code: str, verdict: str, score: int) -> Answer:
+    return Answer(classification=answer(code), evaluation=report(verdict, score))
+
+
+def test_verdicts_and_scores_against_gold_by_hand() -> None:
+    counts = JudgeCounts()
+    for code, verdict, score in (
+        ("Lrn", "PASS", 95),
+        ("Lrn", "PASS", 85),
+        ("Evo", "PASS", 85),
+        ("Lrn", "WEAK_PASS", 75),
+        ("Evo", "FAIL", 40),
+    ):
+        counts.add(judged(code, verdict, score), parse("Lrn"))
+    found = counts.summary()
+    assert (found.codes, found.right.value) == (5, pytest.approx(3 / 5))
+    given = {verdict: of.value for verdict, of in found.right_by_verdict.items()}
+    assert given == {
+        Verdict.PASS: pytest.approx(2 / 3),
+        Verdict.WEAK_PASS: 1.0,
+        Verdict.FAIL: 0.0,
+    }
+    # Of the six pairs: 95 beats both wrong codes, 85 ties one and beats one, 75 beats one.
+    assert found.auc.value == pytest.approx((2 + 1.5 + 1) / 6)
+    bands = [(band.lowest, band.mean_score, band.right.value) for band in found.bands]
+    assert bands == [(40, 40.0, 0.0), (70, 75.0, 1.0), (80, 85.0, 0.5), (90, 95.0, 1.0)]
+
+
+def test_what_no_evaluator_judged_is_passed_over() -> None:
+    counts = JudgeCounts()
+    counts.add(None, parse("Lrn"))
+    counts.add(judged("Lrn", "PASS", 90), None)
+    counts.add(Answer(classification=answer("Lrn")), parse("Lrn"))
+    counts.add(Answer(classification=answer(None), evaluation=unread()), parse("Lrn"))
+    found = counts.summary()
+    assert (found.codes, found.auc.value, found.auc.reason) == (0, None, "no cases")
+
+
+def test_area_is_undefined_without_both_kinds() -> None:
+    assert area_under_curve({90: 3}, {}).reason == "no code is wrong"
+    assert area_under_curve({}, {90: 3}).reason == "no code is right"
+
+
+@pytest.mark.parametrize(("right", "wrong", "area"), [(90, 40, 1.0), (40, 90, 0.0)])
+def test_perfect_separation_leaves_an_interval(right: int, wrong: int, area: float) -> None:
+    found = area_under_curve({right: 10}, {wrong: 10})
+    assert found.value == area and found.interval is not None
+    low, high = found.interval
+    assert 0 <= low <= area <= high <= 1 and high - low > 0.1
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0, 2.5])
+def test_interval_of_the_area_covers_it(shift: float) -> None:
+    # Normal scores of unit variance: the area is Phi(shift / sqrt 2).
+    true = {0.0: 0.5, 1.0: 0.7602, 2.5: 0.9615}[shift]
+    generator = np.random.default_rng(1)
+    held = 0
+    for _ in range(400):
+        right = Counter(
+            np.round(50 + 10 * (generator.normal(size=40) + shift)).astype(int).tolist()
+        )
+        wrong = Counter(np.round(50 + 10 * generator.normal(size=15)).astype(int).tolist())
+        interval = area_under_curve(right, wrong).interval
+        assert interval is not None
+        held += interval[0] <= true <= interval[1]
+    assert 0.92 <= held / 400 <= 0.99
+
+
+def test_gold_that_the_prompts_name_measures_nothing() -> None:
+    named = outcome("named", "Lrn", "Lrn", gold="Lrn", meta={"open_book": True})
+    other = outcome("other", "Lrn", "Lrn", gold="Lrn")
+    found = list(held_out([named, other], prompt_set("maximal")))
+    assert [one.gold_label for one in found] == [None, parse("Lrn")]
+    assert [is_open_book(one) for one in found] == [True, False]
+    assert found[0].gold == "Lrn"
+    assert list(held_out([named], prompt_set("word"))) == [named]
