@@ -241,7 +241,7 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "quality", "tune", "annotate", "scaling"] = "train"
+    part: Literal["train", "quality", "tune", "annotate", "scaling", "coverage"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -264,3 +264,5 @@ class BenchmarkConfig(JobConfig):
     """Seconds that the local chat server takes to answer."""
     bare_loop: bool = True
     """Time the bare loop as well."""
+    simulations: PositiveInt = 500
+    """Simulations of each setting for part=coverage."""

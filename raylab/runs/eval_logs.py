@@ -39,6 +39,10 @@ HEADER_BYTES = 1 << 26
 RESULTS_BYTES = 1 << 22
 LENIENT_BYTES = 1 << 23
 """Longest log with NaN or infinity, because Python's objects take 30 times its size."""
+LEAST_SCORED = 30
+"""Units below which a share has no standard error."""
+LEAST_OF_EACH = 5
+"""Right and wrong units' worth that a share needs for one."""
 LONGEST_REASON = 200
 SUFFIXES = (".json", ".eval")
 
@@ -93,6 +97,14 @@ def read_score(file: BinaryIO, name: str) -> float | str:
     except DataError as error:
         outcome = str(error)
     return _shown(outcome, LONGEST_REASON) if isinstance(outcome, str) else outcome
+
+
+def is_estimated(share: float, count: int) -> bool:
+    """Returns True if `share` +- 1.96 standard errors over `count` units is a 95 % interval.
+
+    It is too short for few units, and near 0 or 1, where the standard error itself is hardly known.
+    """
+    return count >= LEAST_SCORED and count * min(share, 1.0 - share) >= LEAST_OF_EACH
 
 
 class EvalLog(Record):

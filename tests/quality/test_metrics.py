@@ -99,10 +99,17 @@ def test_equal_accuracies_that_differ_in_rounding_are_ties():
 
 def test_an_exact_fit_is_warned_of(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
-        compute_benchmark_novelty(FIVE, [FIVE] * 3)
+        six = {**FIVE, "f": 0.4}
+        compute_benchmark_novelty(six, [six] * 4)
         assert not caplog.records
-        compute_benchmark_novelty(FIVE, [FIVE] * 4)
-    assert "4 prior benchmarks" in caplog.text and "6 models or more" in caplog.text
+        compute_benchmark_novelty(six, [six] * 5)
+    assert "5 prior benchmarks" in caplog.text and "7 models or more" in caplog.text
+
+
+def test_few_models_are_warned_of(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        compute_benchmark_novelty(FIVE, [FIVE])
+    assert "novelty of 5 models" in caplog.text and "6 models or more" in caplog.text
 
 
 @pytest.mark.parametrize(
