@@ -97,6 +97,7 @@ class QualityConfig(JobConfig):
     """`jobs/quality.py`."""
 
     job: ClassVar[str] = "quality"
+    foreign: ClassVar[frozenset[str]] = frozenset({"defaults", "exp_cfg", "prompt_cfg"})
 
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
     run_id: Text | None = None

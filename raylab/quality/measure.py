@@ -107,9 +107,10 @@ def measure(
                 f"{difference}; novelty needs the same models everywhere: add their scores, or "
                 "take the prior out of quality_eval_cfg.prior_datasets"
             )
+    pooled = config.quality_eval_cfg.prior_means == "files"
     accuracies = MeanAccuracies(
         table.means,
-        [other.means.mean(axis=-1) for other in tables[1:]],
+        [_model_means(other, pooled) for other in tables[1:]],
         table.generations,
         int(table.counts.min()),
     )
@@ -117,9 +118,12 @@ def measure(
     return TreeQuality(
         figures={name: figure_of(metric, accuracies, noise) for name, metric in METRICS.items()},
         models=_by_model(table),
+        file_counts=dict(
+            zip(table.models, table.counts.sum(axis=-1).astype(int).tolist(), strict=True)
+        ),
         generations=_by_generation(current.tree.layout, table),
         priors={
-            scores.tree.location: _by_model(other)
+            scores.tree.location: _by_model(other, pooled)
             for scores, other in zip(priors, tables[1:], strict=True)
         },
         layout=current.tree.layout,
@@ -242,8 +246,13 @@ def _why_no_interval(metric: QualityMetric, accuracies: MeanAccuracies, replicat
     return metric.why_no_interval(accuracies)
 
 
-def _by_model(table: _Table) -> dict[str, float]:
-    return dict(zip(table.models, table.means.mean(axis=-1).tolist(), strict=True))
+def _model_means(table: _Table, pooled: bool) -> Array:
+    """Returns (models,) means over all files, or over the generations' means."""
+    return np.average(table.means, axis=-1, weights=table.counts if pooled else None)
+
+
+def _by_model(table: _Table, pooled: bool = False) -> dict[str, float]:
+    return dict(zip(table.models, _model_means(table, pooled).tolist(), strict=True))
 
 
 def _by_generation(layout: Layout, table: _Table) -> dict[str, dict[str, float]]:

@@ -155,11 +155,11 @@ def compute_benchmark_novelty(
 
     Args:
         current: Accuracy of each model on the benchmark, in [0, 1].
-        priors: The same for each earlier benchmark, of the same models.
+        priors: A figure of each model on each earlier benchmark, of the same models, on any scale.
 
     Raises:
-        ValueError: There are no models or no priors, the models differ, or an accuracy is outside
-            [0, 1] or NaN.
+        ValueError: There are no models or no priors, the models differ, an accuracy is outside
+            [0, 1] or NaN, or a prior figure is not finite.
     """
     actual = _vector(current)
     if not priors:
@@ -168,7 +168,7 @@ def compute_benchmark_novelty(
     for number, prior in enumerate(priors, 1):
         if difference := model_difference(current, prior):
             raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
-        columns.append([_accuracy(prior[name], f"prior {number}, {name!r}") for name in current])
+        columns.append([_finite(prior[name], f"prior {number}, {name!r}") for name in current])
     if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
     return float(novelty(actual, np.array(columns).T))
@@ -212,10 +212,10 @@ def consistency(accuracies: Array) -> Array:
 
 
 def novelty(current: Array, priors: Array) -> Array:
-    """Returns the novelty of (..., models) accuracies against (..., models, priors) ones."""
+    """Returns the novelty of (..., models) accuracies against (..., models, priors) figures."""
     actual = _rounded(current)
     centre = actual.mean(axis=-1, keepdims=True)
-    columns = _rounded(priors)
+    columns = _rounded(priors / np.maximum(np.abs(priors).max(axis=-2, keepdims=True), 1.0))
     columns = _rounded(columns - columns.mean(axis=-2, keepdims=True))
     inverse = np.linalg.pinv(columns, rcond=RANK_TOLERANCE)
     weights = inverse @ (actual - centre)[..., None]
@@ -341,6 +341,13 @@ def _vector(accuracies: Accuracies) -> Array:
     if not named:
         raise ValueError("no accuracies: give one model or more")
     return np.array([_accuracy(value, name) for name, value in named])
+
+
+def _finite(value: Any, name: str) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"figure of {name} is {number}, not finite")
+    return number
 
 
 def _accuracy(value: Any, name: str) -> float:

@@ -56,6 +56,7 @@ class TreeQuality(Part):
     Attributes:
         figures: By metric, in the order of `raylab.quality.metrics.METRICS`.
         models: Accuracy of each model in [0, 1], the mean over its generations.
+        file_counts: Number of usable files of each model; empty in older records.
         generations: The same by model and generation; empty for a tree without generations.
         priors: Accuracies of the models on each earlier benchmark, by its location.
         layout: `GENERATIONS` or `FLAT`.
@@ -67,6 +68,7 @@ class TreeQuality(Part):
 
     figures: Mapping[str, QualityFigure]
     models: Mapping[str, float]
+    file_counts: Mapping[str, int] = {}
     generations: Mapping[str, Mapping[str, float]]
     priors: Mapping[str, Mapping[str, float]]
     layout: Layout

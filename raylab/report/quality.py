@@ -33,7 +33,9 @@ def log_lines(quality: TreeQuality) -> Iterator[str]:
     """Yields the lines that users search for in the log of the job."""
     for model, accuracy in quality.models.items():
         generations = quality.generations.get(model)
-        over = f" over {len(generations)} generations" if generations else ""
+        files = quality.file_counts.get(model)
+        over = f" over {files} JSON files" if files else ""
+        over = f" over {len(generations)} generations" if generations else over
         yield f"Model '{model}' mean accuracy{over}: {accuracy:.4f}"
     for name, figure in quality.figures.items():
         shown = f"not computed, {figure.reason}" if figure.value is None else f"{figure.value:.4f}"

@@ -83,6 +83,7 @@ def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
     found = quality(tmp_path, scores)
     assert found.models == {"m1": exactly(0.6), "m2": exactly(0.5)}
     assert (found.layout, found.generations) == ("flat", {})
+    assert found.file_counts == {"m1": 2, "m2": 3}
     consistency = found.figures["consistency"]
     assert consistency.value is None and "no generations" in (consistency.reason or "")
     assert found.files.skipped == 1
@@ -111,6 +112,17 @@ def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
     again = quality(tmp_path / "two", current, prior, prior)
     assert values(again)["novelty"] == exactly(0.5)
     assert "fit 3 models exactly" in again.warnings[0]
+
+
+def test_priors_with_uneven_generations_can_be_pooled(tmp_path: Path):
+    # a: mean of means (.2 + .8) / 2, of the files (3 * .2 + .8) / 4.
+    prior = {"a": {"g1": [0.2] * 3, "g2": [0.8]}, "b": {"g1": [0.4], "g2": [0.4]}}
+    current = {"a": [0.5], "b": [0.6]}
+    pooled = {"quality_eval_cfg": {"prior_means": "files"}}
+    (even,) = quality(tmp_path / "1", current, prior).priors.values()
+    (uneven,) = quality(tmp_path / "2", current, prior, **pooled).priors.values()
+    assert even == {"a": exactly(0.5), "b": exactly(0.4)}
+    assert uneven == {"a": exactly(0.35), "b": exactly(0.4)}
 
 
 MISSING = {

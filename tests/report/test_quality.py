@@ -18,6 +18,8 @@ def test_users_find_models_and_metrics_by_their_lines():
     ]
     flat = log_lines(quality(models={"m": 0.75}, generations={}, figures={}))
     assert list(flat) == ["Model 'm' mean accuracy: 0.7500"]
+    counted = log_lines(quality(models={"m": 0.75}, file_counts={"m": 4}, generations={}))
+    assert next(counted) == "Model 'm' mean accuracy over 4 JSON files: 0.7500"
 
 
 def test_quality_that_was_not_computed_says_why():
