@@ -1,6 +1,5 @@
 """How often 95 % intervals hold the truth, in simulations of which the truth is known."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -188,8 +187,8 @@ def agreement_coverage(
     kappas, alphas = _Hits(), _Hits()
     for _ in range(simulations):
         drawn = generator.multinomial(cases, pairs.ravel()).tolist()
-        counts = Counter({pair: n for pair, n in zip(answers, drawn, strict=True) if n})
-        kappas.add(cohen_kappa(counts).interval, true)
+        counts = {pair: n for pair, n in zip(answers, drawn, strict=True) if n}
+        kappas.add(cohen_kappa({(a, b): n for (a, b), n in counts.items()}).interval, true)
         sets = {(frozenset({a}), frozenset({b})): n for (a, b), n in counts.items()}
         alphas.add(krippendorff_alpha(sets, _unequal).interval, true)
     setting, size = f"agreement {agreement:.2f}", f"{cases} cases"

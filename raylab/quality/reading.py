@@ -159,6 +159,18 @@ def read_units(
     return done
 
 
+def read_files(unit: Unit) -> Iterator[tuple[str, float | str]]:
+    """Yields the path of each score file of a unit with its accuracy, or why it has none.
+
+    Raises:
+        DataError: The directory is missing, or holds too many entries.
+        OSError: A file or directory cannot be read for the moment.
+    """
+    root = Place.at(unit.location)
+    for file in _files(root, UnitScores(unit)):
+        yield file.name, _read_file(root, f"{unit.path}/{file.name}", file.fault, None)[0]
+
+
 def task_groups(units: Sequence[Unit], cpus: int) -> list[list[Unit]]:
     """Divides units among the tasks that read them on this many CPUs."""
     return groups_of(units, max(TASKS_PER_CPU * cpus, math.ceil(len(units) / UNITS_PER_TASK)))

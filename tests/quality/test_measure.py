@@ -214,6 +214,7 @@ def test_equal_models_have_a_separability_and_a_consistency_without_the_chance_o
     assert (separability.corrected or 0.0) < (separability.value or 0.0)
     assert (consistency.corrected or 0.0) > (consistency.value or 0.0)
     for figure in (separability, consistency):
+        assert figure.interval is not None
         assert figure.interval[0] <= (figure.corrected or 0.0) <= figure.interval[1]
 
 
