@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
 
 from raylab.archive.database import Database
 from raylab.archive.journal import add_calls
@@ -18,6 +18,19 @@ from raylab.archive.queries import chunks
 from raylab.archive.records import AttemptState, CallRow
 from raylab.archive.rows import call_row, call_values
 from raylab.archive.tables import ATTEMPTS, CALLS, OWNERS
+
+# Statements are built once, because that takes longer than to execute them.
+_OWNER = select(OWNERS.c.token).where(
+    OWNERS.c.run_id == bindparam("run"), OWNERS.c.token == bindparam("owner")
+)
+_KEYS = bindparam("keys", expanding=True)
+_ANSWERED = select(CALLS).where(CALLS.c.key.in_(_KEYS))
+_IN_FLIGHT = select(ATTEMPTS.c.key, ATTEMPTS.c.id).where(
+    ATTEMPTS.c.key.in_(_KEYS), ATTEMPTS.c.state == AttemptState.SENT
+)
+_END = delete(ATTEMPTS).where(ATTEMPTS.c.id == bindparam("claim"))
+_PAY = update(ATTEMPTS).where(ATTEMPTS.c.id == bindparam("claim"))
+_KEEP = _PAY.values(state=AttemptState.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class RunCalls:
         self._database = database
         self._run_id = run_id
         self._owner = owner
+        self._new_claims = database.dialect.insert_new(ATTEMPTS)
 
     def write(self, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
         """Does all operations, or none, in one transaction; may be repeated.
@@ -134,8 +148,8 @@ class RunCalls:
         self._database.write(lambda connection: void_claims(connection, of_it))
 
     def _is_owner(self, connection: Connection) -> bool:
-        mine = (OWNERS.c.run_id == self._run_id) & (OWNERS.c.token == self._owner)
-        return connection.execute(select(OWNERS.c.token).where(mine)).first() is not None
+        mine = {"run": self._run_id, "owner": self._owner}
+        return connection.execute(_OWNER, mine).first() is not None
 
     def _claim(
         self, connection: Connection, claims: Sequence[ClaimRow], claimant: str
@@ -154,8 +168,8 @@ class RunCalls:
         self, connection: Connection, claims: Sequence[ClaimRow], claimant: str, now: datetime
     ) -> list[ClaimRow]:
         """Inserts the claims that are free; returns the others."""
-        statement = self._database.dialect.insert_new(ATTEMPTS)
-        result = connection.execute(statement, [self._row(one, claimant, now) for one in claims])
+        rows = [self._row(one, claimant, now) for one in claims]
+        result = connection.execute(self._new_claims, rows)
         if result.rowcount == len(claims):
             return []
         in_flight = _in_flight(connection, claims)
@@ -186,16 +200,19 @@ def _settle(connection: Connection, answers: Sequence[AnswerRow], new: set[str])
     _keep(connection, uncounted)
     counted = [answer for answer in answers if answer.claim not in uncounted]
     _end(connection, [answer.claim for answer in counted if answer.call.key in new])
-    for answer in counted:
-        if answer.call.key not in new:
-            paid = {
-                ATTEMPTS.c.prompt_tokens: answer.call.prompt_tokens,
-                ATTEMPTS.c.completion_tokens: answer.call.completion_tokens,
-                ATTEMPTS.c.cost: answer.call.cost,
-                ATTEMPTS.c.state: AttemptState.PAID,
-            }
-            mine = ATTEMPTS.c.id == answer.claim
-            connection.execute(update(ATTEMPTS).where(mine).values(paid))
+    again = [answer for answer in counted if answer.call.key not in new]
+    if again:
+        connection.execute(_PAY, [_paid(answer) for answer in again])
+
+
+def _paid(answer: AnswerRow) -> dict[str, Any]:
+    return {
+        "claim": answer.claim,
+        "prompt_tokens": answer.call.prompt_tokens,
+        "completion_tokens": answer.call.completion_tokens,
+        "cost": answer.call.cost,
+        "state": AttemptState.PAID,
+    }
 
 
 def _is_dead(now: datetime) -> ColumnElement[bool]:
@@ -208,28 +225,26 @@ def _is_dead(now: datetime) -> ColumnElement[bool]:
 
 def _in_flight(connection: Connection, claims: Sequence[ClaimRow]) -> dict[str, str]:
     """Returns the ids of the attempts in flight at these calls, by key."""
-    found: dict[str, str] = {}
-    for some in chunks([claim.key for claim in claims]):
-        named = ATTEMPTS.c.key.in_(some) & (ATTEMPTS.c.state == AttemptState.SENT)
-        rows = connection.execute(select(ATTEMPTS.c.key, ATTEMPTS.c.id).where(named))
-        found |= {row.key: row.id for row in rows}
-    return found
+    return {
+        row.key: row.id
+        for some in chunks([claim.key for claim in claims])
+        for row in connection.execute(_IN_FLIGHT, {"keys": some})
+    }
 
 
 def _answered(connection: Connection, keys: Sequence[str]) -> dict[str, CallRow]:
     return {
         row.key: call_row(row)
         for some in chunks(keys)
-        for row in connection.execute(select(CALLS).where(CALLS.c.key.in_(some)))
+        for row in connection.execute(_ANSWERED, {"keys": some})
     }
 
 
 def _end(connection: Connection, claims: Sequence[str]) -> None:
-    for some in chunks(claims):
-        connection.execute(delete(ATTEMPTS).where(ATTEMPTS.c.id.in_(some)))
+    if claims:
+        connection.execute(_END, [{"claim": claim} for claim in claims])
 
 
 def _keep(connection: Connection, claims: Sequence[str]) -> None:
-    for some in chunks(claims):
-        mine = ATTEMPTS.c.id.in_(some)
-        connection.execute(update(ATTEMPTS).where(mine).values(state=AttemptState.UNKNOWN))
+    if claims:
+        connection.execute(_KEEP, [{"claim": claim} for claim in claims])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from raylab.archive.chain import call_content, entry_hash, prompt_content
 from raylab.archive.database import Database
@@ -22,6 +22,11 @@ CALL, PROMPT = "call", "prompt"
 PAGE = 500
 LISTED = 1000
 """Problems of a journal after which the walk through it ends."""
+
+# Statements are built once, because that takes longer than to execute them.
+_HEAD = select(JOURNALS).where(JOURNALS.c.run_id == bindparam("run")).with_for_update()
+_MOVE_HEAD = update(JOURNALS).where(JOURNALS.c.run_id == bindparam("run"))
+_ENTER = insert(ENTRIES)
 
 Prompts = Mapping[str, tuple[str, str, str]]
 """Prompts by hash: name, version, text."""
@@ -162,8 +167,7 @@ class _Entry:
 
 def _lock(connection: Connection, run_id: int) -> AnyRow:
     """Returns the head of a journal, locked until the transaction ends."""
-    mine = select(JOURNALS).where(JOURNALS.c.run_id == run_id)
-    return connection.execute(mine.with_for_update()).one()
+    return connection.execute(_HEAD, {"run": run_id}).one()
 
 
 def _append(
@@ -180,10 +184,10 @@ def _append(
         last = entry_hash(kind, last, sequence, content)
         row = {"run_id": run_id, "sequence": sequence, "kind": kind, "key": key, "hash": last}
         rows.append(row)
-    connection.execute(insert(ENTRIES), rows)
+    connection.execute(_ENTER, rows)
     calls = head.calls + (len(rows) if kind == CALL else 0)
-    new = {"entries": sequence, "calls": calls, "hash": last}
-    connection.execute(update(JOURNALS).where(JOURNALS.c.run_id == run_id).values(new))
+    new = {"run": run_id, "entries": sequence, "calls": calls, "hash": last}
+    connection.execute(_MOVE_HEAD, new)
 
 
 def _entries(database: Database, run_id: int) -> Iterator[_Entry]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, func, select
 
 from raylab.archive.chain import digest
 from raylab.archive.records import (
@@ -22,6 +22,13 @@ LOOKED_UP = 500
 """Most values of a list in one statement."""
 LISTED_RUNS = 10
 
+# Statements are built once, because that takes longer than to execute them.
+_RUN = select(RUNS).where(RUNS.c.name == bindparam("name"))
+_LOCKED_RUN = _RUN.with_for_update()
+_NAMED = select(CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash).where(
+    CASES.c.run_id == bindparam("run"), CASES.c.case_key.in_(bindparam("keys", expanding=True))
+)
+
 T = TypeVar("T")
 S = TypeVar("S", StoredCase, StoredDecision, CurrentCase)
 
@@ -38,8 +45,7 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
     Raises:
         ArchiveError: There is no such run.
     """
-    statement = select(RUNS).where(RUNS.c.name == name)
-    row = connection.execute(statement.with_for_update() if lock else statement).first()
+    row = connection.execute(_LOCKED_RUN if lock else _RUN, {"name": name}).first()
     if row is None:
         latest = select(RUNS.c.name).order_by(RUNS.c.started.desc()).limit(LISTED_RUNS)
         known = ", ".join(connection.scalars(latest)) or "none"
@@ -93,10 +99,8 @@ def decision_page(
 def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> Iterator[AnyRow]:
     """Yields case, sequence, status and description_hash of the given cases that exist."""
     keys = sorted({digest(case) for case in cases})
-    columns = (CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash)
     for some in chunks(keys):
-        named = (CASES.c.run_id == run.id) & CASES.c.case_key.in_(some)
-        yield from connection.execute(select(*columns).where(named))
+        yield from connection.execute(_NAMED, {"run": run.id, "keys": some})
 
 
 def last_decision(connection: Connection, run: AnyRow, case: str) -> int | None:
@@ -152,16 +156,11 @@ def current_status(until: int | None = None) -> ColumnElement[str]:
 
 def cost_of(connection: Connection, run: AnyRow, in_flight: bool) -> RunCost:
     """Returns the cost of a run: of the calls it keeps, and of other attempts that may be paid."""
-    attempts = ATTEMPTS.c.run_id == run.id
-    if not in_flight:
-        attempts &= ATTEMPTS.c.state != AttemptState.SENT
-    kept = connection.execute(_sums(CALLS).where(CALLS.c.run == run.name)).one()
-    more = connection.execute(_sums(ATTEMPTS).where(attempts)).one()
+    kept = connection.execute(_KEPT, {"run": run.name}).one()
+    left_out = "" if in_flight else AttemptState.SENT
+    *more, uncertain = connection.execute(_MORE, {"run": run.id, "left_out": left_out}).one()
     prompt, completion, cost, unpriced = (a + b for a, b in zip(kept, more, strict=True))
-    uncertain = select(func.count()).where(attempts, ATTEMPTS.c.state != AttemptState.PAID)
-    return RunCost(
-        int(prompt), int(completion), float(cost), unpriced, connection.scalar(uncertain) or 0
-    )
+    return RunCost(int(prompt), int(completion), float(cost), unpriced, uncertain)
 
 
 def _sums(table: Table) -> Select[Any]:
@@ -171,6 +170,14 @@ def _sums(table: Table) -> Select[Any]:
         for column in (table.c.prompt_tokens, table.c.completion_tokens, table.c.cost)
     ]
     return select(*sums, func.count() - func.count(table.c.cost))
+
+
+_KEPT = _sums(CALLS).where(CALLS.c.run == bindparam("run"))
+_MORE = (
+    _sums(ATTEMPTS)
+    .add_columns(func.count().filter(ATTEMPTS.c.state != AttemptState.PAID))
+    .where(ATTEMPTS.c.run_id == bindparam("run"), ATTEMPTS.c.state != bindparam("left_out"))
+)
 
 
 def _page(

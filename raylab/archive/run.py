@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, func, insert, select, update
 
 from raylab.archive.attempts import RunCalls
 from raylab.archive.chain import canonical, content_key, digest
@@ -47,6 +47,9 @@ from raylab.archive.verification import head_of, missing_heads, verify_chains
 from raylab.errors import ArchiveError, LeaseError
 
 BATCH = 100
+
+# Built once, because that takes longer than to execute it.
+_MOVE_HEAD = update(RUNS).where(RUNS.c.id == bindparam("run"))
 
 
 class RunArchive:
@@ -416,5 +419,6 @@ def _append(
         return
     values = [{**one.columns, **more, "run_id": run_id} for one in records]
     connection.execute(insert(table), values)
-    head = {"head_sequence": records[-1].sequence, "head_hash": records[-1].hash}
-    connection.execute(update(RUNS).where(RUNS.c.id == run_id).values(head))
+    last = records[-1]
+    head = {"run": run_id, "head_sequence": last.sequence, "head_hash": last.hash}
+    connection.execute(_MOVE_HEAD, head)

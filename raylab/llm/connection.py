@@ -10,25 +10,15 @@ from dataclasses import dataclass, replace
 
 import aiohttp
 import httpx2
-from openai import (
-    APIConnectionError,
-    APIStatusError,
-    AsyncOpenAI,
-    Omit,
-    RequestOptions,
-)
 from pydantic import SecretStr
 
 from raylab.config.llm import Endpoint
 from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
 from raylab.llm.redaction import Redactor
-from raylab.llm.transport import LARGEST_ANSWER, BoundedClient, OversizeError
+from raylab.llm.transport import LARGEST_ANSWER, OversizeError, Transport
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status, scrub
 
-CONNECT_TIMEOUT = 15.0
-KEEP_ALIVE = 4.0
-"""Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
 SILENT_CALLS = 5
 """Consecutive calls that reached their deadline without an answer, after which a run ends."""
 UNREACHED_DEADLINE = 120.0
@@ -88,9 +78,12 @@ class Connection:
         self._silent = 0
         self._refused = 0
         self._refusal = ""
-        keyless: RequestOptions = {"headers": {"Authorization": Omit()}}
-        self._options: RequestOptions = {} if self._key else keyless
-        self._sdk = _open_sdk(endpoint, self.base_url, self._key)
+        self._transport = Transport(
+            self.base_url,
+            self.key,
+            endpoint.limits.concurrency,
+            trust_env=endpoint.base_url is not None,
+        )
 
     @property
     def key(self) -> str:
@@ -102,7 +95,7 @@ class Connection:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._sdk.close()
+        await self._transport.close()
 
     def end(self, reason: LlmError) -> None:
         """Ends the connection and wakes all waiting calls."""
@@ -164,13 +157,7 @@ class Connection:
     async def _send(self, content: bytes) -> Completion | Failure:
         try:
             async with asyncio.timeout(self.limits.timeout):
-                # The SDK's typed method takes three times the processor time.
-                response = await self._sdk.post(
-                    "/chat/completions",
-                    cast_to=httpx2.Response,
-                    content=content,
-                    options=self._options,
-                )
+                answer = await self._transport.post(content)
         except TimeoutError:
             return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.limits.timeout:g} s")
         except OversizeError:
@@ -179,23 +166,17 @@ class Connection:
                 f"it has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check that "
                 "base_url is that of a chat endpoint",
             )
-        except APIStatusError as error:
-            answer = error.response
-            return read_status(
-                answer.status_code,
-                answer.headers,
-                answer.content,
-                self._timing.now(),
-                self._answered,
-            )
-        except (APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
+        except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
             root = _root(error)
             return Failure(
                 AttemptOutcome.CONNECTION,
                 f"the connection failed: {type(root).__name__} {root}".rstrip(),
                 was_sent=not _was_not_made(error),
             )
-        return read_completion(response.content)
+        if not answer.is_success:
+            now = self._timing.now()
+            return read_status(answer.status, answer.headers, answer.content, now, self._answered)
+        return read_completion(answer.content)
 
     def succeeded(self) -> None:
         """Counts an answered call."""
@@ -247,25 +228,8 @@ def _address(name: str, endpoint: Endpoint, embedded: Embedded | None) -> tuple[
     return endpoint.base_url, SecretStr(key)
 
 
-def _open_sdk(endpoint: Endpoint, base_url: str, key: SecretStr) -> AsyncOpenAI:
-    slots = endpoint.limits.concurrency
-    limits = httpx2.Limits(
-        max_connections=slots, max_keepalive_connections=slots, keepalive_expiry=KEEP_ALIVE
-    )
-    # As a header the key takes precedence over OPENAI_API_KEY and OPENAI_CUSTOM_HEADERS.
-    bearer = {"Authorization": f"Bearer {key.get_secret_value()}"} if key else {}
-    return AsyncOpenAI(
-        api_key="in the header",
-        base_url=base_url,
-        max_retries=0,
-        timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
-        default_headers=bearer,
-        http_client=BoundedClient(limits, trust_env=endpoint.base_url is not None),
-    )
-
-
 def _root(error: BaseException) -> BaseException:
-    """Returns the innermost cause; the SDK and its transport wrap it in their own errors."""
+    """Returns the innermost cause; the HTTP client wraps it in its own errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -25,9 +25,6 @@ from tests.simulation.scheduler import PROCESS
 from tests.simulation.server import CALL, Call, Fate
 from tests.simulation.world import World
 
-FULL = 2
-"""Value of SQLite's `PRAGMA synchronous` with which a transaction is durable when it returns."""
-
 T = TypeVar("T")
 
 _engines: dict[str, Engine] = {}
@@ -51,7 +48,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield SqliteDialect, "create_engine", _engine_of(SqliteDialect.create_engine)
     yield Database, "_once", _once
     yield Database, "close", lambda database: None
-    yield connection_module, "_open_sdk", lambda *given: World.current.server
+    yield connection_module, "Transport", lambda *_, **__: World.current.server
     yield RunCalls, "write", _claims_of(RunCalls.write)
     yield Client, "complete", _watched(Client.complete)
     yield ProcessName, "current", lambda: World.current.process_name()
@@ -85,7 +82,7 @@ def _once(database: Database, work: Callable[[Connection], T], options: Options)
             driver.rollback()
             raise
         driver.commit()
-        return driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
+        return World.current.is_durable
 
     World.current.transact(writes, whole)
     return results[0]

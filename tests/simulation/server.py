@@ -11,14 +11,14 @@ from random import Random
 from typing import Any
 
 import httpx2
-from openai import APIConnectionError, APIStatusError
 
+from raylab.llm.transport import Answer as Response
 from raylab.llm.wire import BYTES_PER_TOKEN
 from tests.simulation.scheduler import PROCESS, Process
 
 MAX_TOKENS = 20
 TIMEOUT = 10.0
-REQUEST = httpx2.Request("POST", "http://server/v1/chat/completions")
+NOT_NOW = b'{"error": {"message": "not now"}}'
 
 
 class Answer(StrEnum):
@@ -121,7 +121,7 @@ CALL: ContextVar[Call] = ContextVar("call")
 
 
 class Server:
-    """The server; `post` is that of the SDK.
+    """The server, in the place of `raylab.llm.transport.Transport`.
 
     Attributes:
         attempts: all attempts, in the order in which they came.
@@ -134,19 +134,18 @@ class Server:
         self._random = random
         self._arrived = arrived
 
-    async def post(self, path: str, *, content: bytes, **_: Any) -> httpx2.Response:
-        """Answers an attempt; see `AsyncOpenAI.post`."""
+    async def post(self, content: bytes) -> Response:
+        """Answers an attempt; see `raylab.llm.transport.Transport`."""
         attempt = self._receive(content)
         try:
             response = await self._answer(attempt, content)
-        except APIStatusError:
-            attempt.fate, attempt.refused = Fate.FAILED, True
-            raise
         except BaseException:
             if attempt.fate is Fate.IN_FLIGHT:
                 attempt.fate = Fate.FAILED
             raise
-        if attempt.answer not in WITH_COMPLETION:
+        if not response.is_success:
+            attempt.fate, attempt.refused = Fate.FAILED, True
+        elif attempt.answer not in WITH_COMPLETION:
             attempt.fate = Fate.FAILED
         elif attempt.fate is Fate.IN_FLIGHT:
             attempt.fate = Fate.ANSWERED
@@ -177,7 +176,7 @@ class Server:
         self._usage = used
         return attempt
 
-    async def _answer(self, attempt: Attempt, content: bytes) -> httpx2.Response:
+    async def _answer(self, attempt: Attempt, content: bytes) -> Response:
         random, usage = self._random, self._usage
         seconds = TIMEOUT + 1 if attempt.answer is Answer.SLOW else random.random() * 3
         if random.random() < 0.05:
@@ -186,18 +185,18 @@ class Server:
         await asyncio.sleep(seconds)
         match attempt.answer:
             case Answer.BUSY:
-                raise _status(429, {})
+                return Response(429, {}, NOT_NOW)
             case Answer.BUSY_UNTIL:
-                raise _status(429, {"retry-after": str(random.randrange(30))})
+                return Response(429, {"retry-after": str(random.randrange(30))}, NOT_NOW)
             case Answer.ERROR:
-                raise _status(500, {})
+                return Response(500, {}, NOT_NOW)
             case Answer.BROKEN_BEFORE | Answer.BROKEN_AFTER:
-                raise APIConnectionError(request=REQUEST)
+                raise httpx2.ReadError("broken")
             case Answer.NO_COMPLETION:
-                return _response(200, {}, b"<html>")
+                return Response(200, {}, b"<html>")
             case answer:
                 body = _completion(_text(random, content, answer), _usage(random, answer, usage))
-                return _response(200, {}, body)
+                return Response(200, {}, body)
 
 
 def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:
@@ -212,7 +211,6 @@ def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:
 
 
 def _usage(random: Random, answer: Answer, used: tuple[int, int]) -> Mapping[str, Any] | None:
-    prompt, reply = used
     prompt, reply = used
     if answer is Answer.NO_USAGE:
         return random.choice((None, {}, {"completion_tokens": reply}, {"prompt_tokens": prompt}))
@@ -236,12 +234,3 @@ def _text(random: Random, content: bytes, answer: Answer) -> str:
             return json.dumps(
                 {"why": "w", "fruit": random.choice(("stone", "stone", "stone", "stone", "berry"))}
             )
-
-
-def _response(status: int, headers: Mapping[str, str], content: bytes) -> httpx2.Response:
-    return httpx2.Response(status, headers=headers, content=content, request=REQUEST)
-
-
-def _status(status: int, headers: Mapping[str, str]) -> APIStatusError:
-    response = _response(status, headers, b'{"error": {"message": "not now"}}')
-    return APIStatusError("not now", response=response, body=None)

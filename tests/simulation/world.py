@@ -21,6 +21,8 @@ from tests.simulation.server import Attempt, Fate, Server, Weather
 
 T = TypeVar("T")
 
+FULL = 2
+"""Value of SQLite's `PRAGMA synchronous` with which a transaction is durable when it returns."""
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 LINGER = 3.0
 """Most seconds for which the actors of a dead driver live on."""
@@ -95,6 +97,8 @@ class World:
         self.server = Server(random, self._check_purchase)
         self.disk = Disk(directory / "archive.db", template)
         self._connection: Connection | None = None
+        self.is_durable = False
+        """True if a transaction is durable when it returns."""
         self.trace: list[tuple[float, str, str]] = []
         self.plans: dict[str, RunPlan] = {}
         self.excused: dict[str, int] = {}
@@ -163,6 +167,8 @@ class World:
         """Returns the one connection to the archive, as only one transaction is open at a time."""
         if self._connection is None:
             self._connection = engine.connect().execution_options(begin="")
+            driver: Any = self._connection.connection.driver_connection
+            self.is_durable = driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
         return self._connection
 
     def rows(self, statement: str) -> list[tuple[str, ...]]:
