@@ -30,7 +30,7 @@ LEAST_TASKS = 20
 LEAST_WRONG = 5
 """Tasks' worth of right and of wrong answers that the best model must have for an interval."""
 TASKS_PER_CONTRAST = 3
-"""Tasks for each difference between generations of a model that the interval is computed from."""
+"""Tasks for each difference of models, or of a model's generations, that an interval is made of."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -249,7 +249,13 @@ def _why_no_difficulty_interval(accuracies: MeanAccuracies) -> str:
 
 
 def _why_no_separability_interval(accuracies: MeanAccuracies) -> str:
-    return "" if accuracies.benchmark.shape[-2] > 1 else "one model has no distance"
+    models = accuracies.benchmark.shape[-2]
+    if models == 1:
+        return "one model has no distance"
+    needed = TASKS_PER_CONTRAST * (models - 1)
+    if accuracies.tasks >= needed:
+        return ""
+    return f"{accuracies.tasks} tasks are too few for {models} models: an interval needs {needed}"
 
 
 def _why_no_consistency_interval(accuracies: MeanAccuracies) -> str:

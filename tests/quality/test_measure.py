@@ -233,6 +233,7 @@ def test_novelty_has_no_interval(tmp_path: Path):
         # 30 tasks of .1: 3 right.
         ({"m": [0.1] * 30}, 9, "difficulty", "right on 3.0 of 30 tasks"),
         ({"m": [0.5, 0.6] * 15}, 9, "separability", "one model"),
+        ({f"m{i}": [0.5, 0.6] * 10 for i in range(8)}, 9, "separability", "20 tasks are too few"),
         (accuracies(20, 4), 9, "consistency", "20 tasks are too few for 3 models over 4"),
     ],
 )
