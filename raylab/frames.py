@@ -90,9 +90,9 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     rows: list[tuple[str, str, str, float | None, str | None]] = []
     for unit in found.units:
         for name, outcome in read_files(unit):
-            usable = isinstance(outcome, float)
-            known = (outcome, None) if usable else (None, str(outcome))
-            rows.append((unit.model, unit.generation, name, *known))
+            reason = outcome if isinstance(outcome, str) else None
+            accuracy = None if isinstance(outcome, str) else outcome
+            rows.append((unit.model, unit.generation, name, accuracy, reason))
     return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
 
 
