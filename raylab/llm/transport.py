@@ -22,8 +22,8 @@ class OversizeError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer of an endpoint.
+class HttpResponse:
+    """A response of an endpoint.
 
     Attributes:
         status: HTTP status.
@@ -74,7 +74,7 @@ class Transport:
         """Closes the connections."""
         await self._http.aclose()
 
-    async def post(self, content: bytes) -> Answer:
+    async def post(self, content: bytes) -> HttpResponse:
         """Sends a request and reads the answer.
 
         Raises:
@@ -90,7 +90,7 @@ class Transport:
         )
         response = await self._http.send(request, stream=True)
         try:
-            return Answer(response.status_code, response.headers, await _read(response))
+            return HttpResponse(response.status_code, response.headers, await _read(response))
         finally:
             await response.aclose()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from raylab.llm.transport import Answer as Response
+from raylab.llm.transport import HttpResponse
 from raylab.llm.wire import BYTES_PER_TOKEN
 from tests.simulation.scheduler import PROCESS, Process
 
@@ -134,7 +134,7 @@ class Server:
         self._random = random
         self._arrived = arrived
 
-    async def post(self, content: bytes) -> Response:
+    async def post(self, content: bytes) -> HttpResponse:
         """Answers an attempt; see `raylab.llm.transport.Transport`."""
         attempt = self._receive(content)
         try:
@@ -176,7 +176,7 @@ class Server:
         self._usage = used
         return attempt
 
-    async def _answer(self, attempt: Attempt, content: bytes) -> Response:
+    async def _answer(self, attempt: Attempt, content: bytes) -> HttpResponse:
         random, usage = self._random, self._usage
         seconds = TIMEOUT + 1 if attempt.answer is Answer.SLOW else random.random() * 3
         if random.random() < 0.05:
@@ -185,18 +185,18 @@ class Server:
         await asyncio.sleep(seconds)
         match attempt.answer:
             case Answer.BUSY:
-                return Response(429, {}, NOT_NOW)
+                return HttpResponse(429, {}, NOT_NOW)
             case Answer.BUSY_UNTIL:
-                return Response(429, {"retry-after": str(random.randrange(30))}, NOT_NOW)
+                return HttpResponse(429, {"retry-after": str(random.randrange(30))}, NOT_NOW)
             case Answer.ERROR:
-                return Response(500, {}, NOT_NOW)
+                return HttpResponse(500, {}, NOT_NOW)
             case Answer.BROKEN_BEFORE | Answer.BROKEN_AFTER:
                 raise httpx2.ReadError("broken")
             case Answer.NO_COMPLETION:
-                return Response(200, {}, b"<html>")
+                return HttpResponse(200, {}, b"<html>")
             case answer:
                 body = _completion(_text(random, content, answer), _usage(random, answer, usage))
-                return Response(200, {}, body)
+                return HttpResponse(200, {}, body)
 
 
 def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:
