@@ -1,6 +1,6 @@
 """The import direction of the house.
 
-jobs -> benchmarks -> cluster -> review -> report -> {arc, annotation, opt, quality}
+jobs -> benchmarks -> cluster -> review -> report -> frames -> {arc, annotation, opt, quality}
 -> {codebook, llm, archive, runs, entrypoint} -> config
 -> {files, compressed, working_directory} -> bounded
 -> {errors, log, urls, background, grid_metrics, object_storage}
@@ -28,6 +28,7 @@ LAYERS = [
     {"codebook"},
     {"arc", "annotation", "opt", "quality"},
     {"taxonomies"},
+    {"frames"},
     {"report"},
     {"review"},
     {"cluster"},

@@ -18,7 +18,7 @@ from raylab.codebook import Codebook, Label, compare
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
-from raylab.runs.eval_logs import EvalLog
+from raylab.runs.eval_logs import EvalLog, is_estimated
 from raylab.runs.records import Part
 
 LEAST_CASES = 1
@@ -189,8 +189,8 @@ class _Sums:
     def metrics(self) -> dict[str, float]:
         means = [min(1.0, value / self.cases) for value in self.values]
         found: dict[str, float] = {n: mean for n, mean in zip(METRICS, means, strict=True)}
-        if self.cases > 1:
-            share = found[ACCURACY]
+        share = found[ACCURACY]
+        if is_estimated(share, self.cases):
             found["stderr"] = math.sqrt(share * (1 - share) / (self.cases - 1))
         return found
 

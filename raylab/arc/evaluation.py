@@ -29,6 +29,7 @@ from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring import count_batch
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
+from raylab.runs.eval_logs import is_estimated
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
 """The published weights of the objective, the same for every model so that scores compare."""
@@ -44,7 +45,7 @@ class UnitScore:
     metrics: dict[str, float]
     """Every metric of `GridMetrics`, each in [0, 1]."""
     standard_errors: dict[str, float]
-    """By metric, from `raylab.arc.metrics.standard_errors`; metrics without one are left out."""
+    """By metric, from `raylab.arc.metrics.standard_errors`; none where `is_estimated` denies it."""
 
 
 def trained_on(checkpoint: Checkpoint) -> frozenset[str]:
@@ -233,11 +234,15 @@ def _unit_scores(
 
 
 def _unit_score(counts: Tensor) -> UnitScore:
-    values = metric_values(counts.sum(0), OBJECTIVE_WEIGHTS)
+    of_all = metric_values(counts.sum(0), OBJECTIVE_WEIGHTS)
+    values = {name: float(value) for name, value in of_all.items()}
+    errors = standard_errors(counts, OBJECTIVE_WEIGHTS)
     return UnitScore(
         grids=len(counts),
-        metrics={name: float(value) for name, value in values.items()},
-        standard_errors=standard_errors(counts, OBJECTIVE_WEIGHTS),
+        metrics=values,
+        standard_errors={
+            name: error for name, error in errors.items() if is_estimated(values[name], len(counts))
+        },
     )
 
 

@@ -22,4 +22,6 @@ def run_benchmark(config: BenchmarkConfig) -> None:
             from raylab.benchmarks.annotate import benchmark_annotate as measure
         case "scaling":
             from raylab.benchmarks.scaling import benchmark_scaling as measure
+        case "coverage":
+            from raylab.benchmarks.coverage import benchmark_coverage as measure
     measure(config)

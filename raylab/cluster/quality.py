@@ -18,6 +18,7 @@ from raylab.quality.reading import UnitScores, read_units, task_groups
 from raylab.quality.record import QUALITY, Quality, TreeQuality
 from raylab.quality.trees import ScoreTree, Unit, find_trees, scores_root
 from raylab.report.quality import log_quality
+from raylab.runs.eval_logs import ScoreChoice
 from raylab.runs.run import Run
 
 PROGRESS_SECONDS = 10.0
@@ -67,10 +68,12 @@ def _measure(
     cpus = int(ray.cluster_resources().get("CPU", 1))
     groups = task_groups([unit for tree in trees for unit in tree.units], cpus)
     cache, meters = storage if config.cache else None, Meters(run)
+    settings = config.quality_eval_cfg
+    choice = ScoreChoice(settings.metric, settings.scorer)
     read = ray.remote(_read).options(num_cpus=1, num_returns=2, retry_exceptions=[OSError])
     pairs = cast(
         "list[list[ObjectRef[Any]]]",
-        [read.remote(group, cache, config.bootstrap, meters) for group in groups],
+        [read.remote(group, cache, config.bootstrap, choice, meters) for group in groups],
     )
     counts, parts = [count for count, _ in pairs], [scores for _, scores in pairs]
     try:
@@ -83,10 +86,14 @@ def _measure(
 
 
 def _read(
-    units: Sequence[Unit], cache: str | None, replicates: int, meters: Meters
+    units: Sequence[Unit],
+    cache: str | None,
+    replicates: int,
+    choice: ScoreChoice,
+    meters: Meters,
 ) -> tuple[int, list[UnitScores]]:
     """Reads some units as a Ray task; returns the number of their files, and the scores."""
-    scores = read_units(units, cache, replicates)
+    scores = read_units(units, cache, replicates, choice)
     counts = count_files(scores)
     for outcome, count in counts:
         meters.add(FILES, count, outcome=outcome)

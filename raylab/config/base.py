@@ -138,6 +138,8 @@ class JobConfig(Strict):
     """Name of the job: of its script, its YAML file and, by default, its runs."""
     moved: ClassVar[Mapping[str, str]] = {}
     """Keys of earlier versions, each with its replacement; `*` stands for any name."""
+    foreign: ClassVar[frozenset[str]] = frozenset()
+    """Sections of a file that are of other tools, and ignored."""
 
     storage: Location = Field(default="./runs", validate_default=True)
     """Directory, or any URI that pyarrow's filesystems open."""

@@ -5,7 +5,8 @@ This is the only module that knows Hydra and OmegaConf.
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -33,6 +34,7 @@ UNUSABLE = (
     RecursionError,
 )
 """Errors of Hydra, OmegaConf and PyYAML for values that they cannot take."""
+LOGGER = logging.getLogger(__name__)
 CONFIGS = Path(raylab.__file__).parents[1] / "configs"
 Config = TypeVar("Config", bound=JobConfig)
 
@@ -64,7 +66,7 @@ def load_config(
     usable, problems = _read_overrides(groups, overrides)
     unchosen = {problem.path for problem in problems} & groups.keys()
     chosen = {text.partition("=")[0] for text in usable} & groups.keys()
-    values = {} if file is None else _read_file(file)
+    values = {} if file is None else _read_file(file, kind.foreign)
     kept = {key: value for key, value in values.items() if key not in chosen}
     try:
         config = _validate(kind, _compose(kind, usable, kept))
@@ -121,9 +123,15 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return cast(dict[str, Any], document)
 
 
-def _read_file(path: Path) -> dict[str, Any]:
-    """Reads a file of the user, whose sections replace those of the job's YAML."""
+def _read_file(path: Path, foreign: Set[str]) -> dict[str, Any]:
+    """Reads a file of the user, whose sections replace those of the job's YAML.
+
+    Foreign sections are named in a warning and left out.
+    """
     values = _read_yaml(path)
+    if ignored := sorted(values.keys() & foreign):
+        LOGGER.warning("%s: ignored, they are of other tools: %s", path, ", ".join(ignored))
+        values = {key: value for key, value in values.items() if key not in ignored}
     # Interpolations multiply like aliases, but only when they are resolved.
     if any("${" in text for text in _texts(values)):
         raise ConfigError(f"{path}: ${{...}} is not read in a file: write the value itself")

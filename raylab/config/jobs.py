@@ -104,6 +104,7 @@ class QualityConfig(JobConfig):
     """`jobs/quality.py`."""
 
     job: ClassVar[str] = "quality"
+    foreign: ClassVar[frozenset[str]] = frozenset({"defaults", "exp_cfg", "prompt_cfg"})
 
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
     run_id: Text | None = None
@@ -257,7 +258,7 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "quality", "tune", "annotate", "scaling"] = "train"
+    part: Literal["train", "quality", "tune", "annotate", "scaling", "coverage"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -280,3 +281,5 @@ class BenchmarkConfig(JobConfig):
     """Seconds that the local chat server takes to answer."""
     bare_loop: bool = True
     """Time the bare loop as well."""
+    simulations: PositiveInt = 500
+    """Simulations of each setting for part=coverage."""

@@ -10,7 +10,7 @@ from raylab.bounded import read_all
 from raylab.errors import DataError, RunError
 from raylab.files import Place
 from raylab.quality.trees import Unit
-from raylab.runs.eval_logs import LONGEST_REASON
+from raylab.runs.eval_logs import LONGEST_REASON, ScoreChoice
 
 CACHE_DIRECTORY = ".score-cache"
 CACHE_FORMAT = 2
@@ -29,9 +29,12 @@ Entries = dict[str, Entry]
 """Entries of a unit by the path of the file below it."""
 
 
-def cache_key(unit: Unit) -> str:
-    """Returns the key of a unit in its cache file."""
-    return f"{Place.at(unit.location).filesystem.type_name}:{unit.path}"
+def cache_key(unit: Unit, choice: ScoreChoice | None = None) -> str:
+    """Returns the key of a unit in its cache file, another one for each choice of a score."""
+    key = f"{Place.at(unit.location).filesystem.type_name}:{unit.path}"
+    if choice is None or choice == ScoreChoice():
+        return key
+    return f"{key}\0{choice.metric}\0{choice.scorer or ''}"
 
 
 def by_shard(units: Sequence[Unit]) -> dict[int, list[Unit]]:

@@ -10,19 +10,22 @@ from numpy.typing import NDArray
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.errors import DataError
-from raylab.quality.metrics import METRICS, MeanAccuracies, model_difference
+from raylab.quality.intervals import deviations
+from raylab.quality.metrics import (
+    LEAST_TASKS,
+    METRICS,
+    MeanAccuracies,
+    QualityMetric,
+    model_difference,
+)
 from raylab.quality.reading import UnitScores
 from raylab.quality.record import FileCounts, QualityFigure, SkippedFile, TreeQuality
 from raylab.quality.trees import ScoreTree
 
-QUANTILES = (0.025, 0.975)
-LEAST_REPLICATES = 0.5
-"""Share of the replicates that must draw a file of every unit for intervals to be given."""
 LISTED_FILES = 1000
 NAMED_FILES = 3
 
 Array = NDArray[np.float64]
-Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class _Table:
         models: Names, in order.
         generations: Names, in order; one empty name without generations.
         means: (models, generations) mean accuracies.
+        counts: (models, generations) numbers of files.
         weighted: (replicates, models, generations) sums of weight times accuracy.
         weights: (replicates, models, generations) sums of the weights.
     """
@@ -53,6 +57,7 @@ class _Table:
     models: tuple[str, ...]
     generations: tuple[str, ...]
     means: Array
+    counts: Array
     weighted: Array
     weights: Array
 
@@ -79,7 +84,7 @@ def measure(
     """Computes every metric of a benchmark with its interval.
 
     The accuracy of a model is the mean over its generations of the mean over files. Intervals are
-    95 % intervals over the bootstrap replicates that draw a file of every unit.
+    those of `raylab.quality.intervals`.
 
     Args:
         current: The benchmark.
@@ -102,23 +107,23 @@ def measure(
                 f"{difference}; novelty needs the same models everywhere: add their scores, or "
                 "take the prior out of quality_eval_cfg.prior_datasets"
             )
-    accuracies = _accuracies([t.means for t in tables], table.generations)
-    values = {name: float(of) for name, of in _computed(accuracies).items()}
-    intervals, no_intervals = _intervals(everything, tables, values, config)
+    pooled = config.quality_eval_cfg.prior_means == "files"
+    accuracies = MeanAccuracies(
+        table.means,
+        [_model_means(other, pooled) for other in tables[1:]],
+        table.generations,
+        int(table.counts.min()),
+    )
+    noise = deviations(table.weighted, table.weights, table.counts)
     return TreeQuality(
-        figures={
-            name: QualityFigure(
-                value=values.get(name),
-                interval=intervals.get(name),
-                reason=metric.why_not(accuracies) or None,
-            )
-            for name, metric in METRICS.items()
-        },
-        no_intervals=no_intervals,
+        figures={name: figure_of(metric, accuracies, noise) for name, metric in METRICS.items()},
         models=_by_model(table),
+        file_counts=dict(
+            zip(table.models, table.counts.sum(axis=-1).astype(int).tolist(), strict=True)
+        ),
         generations=_by_generation(current.tree.layout, table),
         priors={
-            scores.tree.location: _by_model(other)
+            scores.tree.location: _by_model(other, pooled)
             for scores, other in zip(priors, tables[1:], strict=True)
         },
         layout=current.tree.layout,
@@ -156,6 +161,7 @@ def _table(scores: TreeScores, config: QualityConfig) -> _Table:
         models,
         generations,
         np.array([[unit.total / unit.count for unit in row] for row in rows]),
+        np.array([[unit.count for unit in row] for row in rows], float),
         _replicates_first([[unit.weighted for unit in row] for row in rows]),
         _replicates_first([[unit.weights for unit in row] for row in rows]),
     )
@@ -208,55 +214,45 @@ def _common_generations(
     return common
 
 
-def _accuracies(means: Sequence[Array], generations: Sequence[str]) -> MeanAccuracies:
-    """Builds accuracies of (..., models, generations) means of each tree, benchmark first."""
-    return MeanAccuracies(means[0], [prior.mean(axis=-1) for prior in means[1:]], generations)
+def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> QualityFigure:
+    """Computes a figure with its interval.
 
-
-def _computed(accuracies: MeanAccuracies) -> dict[str, Array]:
-    """Returns the metrics that can be computed, with the leading axes of the accuracies."""
-    return {
-        name: metric.compute(accuracies)
-        for name, metric in METRICS.items()
-        if not metric.why_not(accuracies)
-    }
-
-
-def _intervals(
-    everything: Sequence[TreeScores],
-    tables: Sequence[_Table],
-    values: Mapping[str, float],
-    config: QualityConfig,
-) -> tuple[dict[str, Interval], str | None]:
-    """Returns the intervals of the metrics; if there are none, also the reason."""
-    if not config.bootstrap:
-        return {}, "bootstrap=0"
-    for unit in (unit for scores in everything for unit in scores.units):
-        if unit.count == 1:
-            return {}, f"{unit.unit.path} has one usable file, intervals need two"
-    kept = np.logical_and.reduce([(t.weights > 0).all(axis=(1, 2)) for t in tables])
-    if kept.sum() < LEAST_REPLICATES * config.bootstrap:
-        return {}, (
-            f"only {kept.sum()} of {config.bootstrap} replicates draw a file of every directory: "
-            "the directories hold too few files"
-        )
-    means = [t.weighted[kept] / t.weights[kept] for t in tables]
-    drawn = _computed(_accuracies(means, tables[0].generations))
-    return {name: _interval(values[name], of) for name, of in drawn.items()}, None
-
-
-def _interval(value: float, drawn: Array) -> Interval:
-    """Returns the percentile interval, recentred on the value and kept in [0, 1].
-
-    The maximum and the spread of resampled accuracies lie above the measured ones, so plain
-    percentiles could exclude the value itself.
+    Args:
+        metric: The metric.
+        accuracies: Accuracies of one benchmark, without leading axes.
+        noise: (replicates, models, generations) deviations of the replicates from them.
     """
-    ends = np.clip(value + np.quantile(drawn, QUANTILES) - np.median(drawn), 0.0, 1.0)
-    return float(ends[0]), float(ends[1])
+    if reason := metric.why_not(accuracies):
+        return QualityFigure(value=None, interval=None, reason=reason)
+    value = float(metric.compute(accuracies))
+    missing = _why_no_interval(metric, accuracies, len(noise))
+    if missing or metric.estimate is None:
+        return QualityFigure(value=value, interval=None, reason=None, no_interval=missing)
+    estimated = metric.estimate(accuracies, noise)
+    low, high = (min(max(end, 0.0), 1.0) for end in estimated.interval)
+    return QualityFigure(
+        value=value, corrected=estimated.corrected, interval=(low, high), reason=None
+    )
 
 
-def _by_model(table: _Table) -> dict[str, float]:
-    return dict(zip(table.models, table.means.mean(axis=-1).tolist(), strict=True))
+def _why_no_interval(metric: QualityMetric, accuracies: MeanAccuracies, replicates: int) -> str:
+    """Returns the reason why a figure has no interval; empty if it has one."""
+    if metric.estimate is not None and not replicates:
+        return "bootstrap=0"
+    if metric.estimate is not None and accuracies.tasks < LEAST_TASKS:
+        return (
+            f"a directory has {accuracies.tasks} usable files: intervals need {LEAST_TASKS} or more"
+        )
+    return metric.why_no_interval(accuracies)
+
+
+def _model_means(table: _Table, pooled: bool) -> Array:
+    """Returns (models,) means over all files, or over the generations' means."""
+    return np.average(table.means, axis=-1, weights=table.counts if pooled else None)
+
+
+def _by_model(table: _Table, pooled: bool = False) -> dict[str, float]:
+    return dict(zip(table.models, _model_means(table, pooled).tolist(), strict=True))
 
 
 def _by_generation(layout: Layout, table: _Table) -> dict[str, dict[str, float]]:

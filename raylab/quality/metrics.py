@@ -17,10 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from raylab.quality.intervals import Estimated, maximum, mean_deviation, mean_distance
+
 DECIMALS = 12
 """Decimals to which tied accuracies and predictions agree."""
 RANK_TOLERANCE = 1e-10
 """Share of the largest singular value below which others count as zero."""
+LEAST_MODELS = 6
+"""Models below which a rank correlation takes so few values that novelty means nothing."""
+LEAST_TASKS = 20
+"""Tasks of a directory below which no figure has an interval."""
+LEAST_WRONG = 5
+"""Tasks' worth of right and of wrong answers that the best model must have for an interval."""
+TASKS_PER_CONTRAST = 3
+"""Tasks for each difference of models, or of a model's generations, that an interval is made of."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -41,6 +51,8 @@ class MeanAccuracies:
     benchmark: Array
     priors: Sequence[Array]
     generations: Sequence[str]
+    tasks: int = 0
+    """Fewest tasks of a model in a generation; 0 if that is unknown."""
 
     @property
     def models(self) -> Array:
@@ -56,6 +68,10 @@ class QualityMetric:
         compute: Returns the figure, with the leading axes of the accuracies.
         why_not: Returns the reason why it cannot be computed; empty if it can.
         warning: Returns the reason why the computed figure says nothing; empty if it does.
+        estimate: Returns the figure's interval over tasks, from accuracies and from the
+            (replicates, models, generations) deviations of the replicates from them; None if no
+            interval is known that holds.
+        why_no_interval: Returns the reason why there is none; empty if there is one.
         better: The good end of its scale; None if neither is.
         meaning: The meaning of the figure, for readers of the report.
         computation: The formula in words.
@@ -64,6 +80,8 @@ class QualityMetric:
     compute: Callable[[MeanAccuracies], Array]
     why_not: Callable[[MeanAccuracies], str] = lambda _: ""
     warning: Callable[[MeanAccuracies], str] = lambda _: ""
+    estimate: Callable[[MeanAccuracies, Array], Estimated] | None = None
+    why_no_interval: Callable[[MeanAccuracies], str] = lambda _: ""
     better: Literal["higher", "lower"] | None = "higher"
     meaning: str
     computation: str
@@ -137,11 +155,11 @@ def compute_benchmark_novelty(
 
     Args:
         current: Accuracy of each model on the benchmark, in [0, 1].
-        priors: The same for each earlier benchmark, of the same models.
+        priors: A figure of each model on each earlier benchmark, of the same models, on any scale.
 
     Raises:
-        ValueError: There are no models or no priors, the models differ, or an accuracy is outside
-            [0, 1] or NaN.
+        ValueError: There are no models or no priors, the models differ, an accuracy is outside
+            [0, 1] or NaN, or a prior figure is not finite.
     """
     actual = _vector(current)
     if not priors:
@@ -150,8 +168,8 @@ def compute_benchmark_novelty(
     for number, prior in enumerate(priors, 1):
         if difference := model_difference(current, prior):
             raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
-        columns.append([_accuracy(prior[name], f"prior {number}, {name!r}") for name in current])
-    if warning := exact_fit_warning(len(current), len(priors)):
+        columns.append([_finite(prior[name], f"prior {number}, {name!r}") for name in current])
+    if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
     return float(novelty(actual, np.array(columns).T))
 
@@ -163,10 +181,15 @@ def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
     return "; ".join(f"{kind} {', '.join(names)}" for kind, names in parts.items() if names)
 
 
-def exact_fit_warning(models: int, priors: int) -> str:
-    """Returns the warning that novelty against this many priors says nothing, or an empty text."""
-    if priors < models - 1:
+def novelty_warning(models: int, priors: int) -> str:
+    """Returns the warning that novelty says nothing, or an empty text."""
+    if priors < models - 1 and models >= LEAST_MODELS:
         return ""
+    if priors < models - 1:
+        return (
+            f"novelty of {models} models is a rank correlation that takes few values, so that it "
+            f"says nothing: it needs {LEAST_MODELS} models or more"
+        )
     return (
         f"{priors} prior benchmarks and an intercept fit {models} models exactly, so that novelty "
         f"says nothing: it needs {priors + 2} models or more"
@@ -189,10 +212,10 @@ def consistency(accuracies: Array) -> Array:
 
 
 def novelty(current: Array, priors: Array) -> Array:
-    """Returns the novelty of (..., models) accuracies against (..., models, priors) ones."""
+    """Returns the novelty of (..., models) accuracies against (..., models, priors) figures."""
     actual = _rounded(current)
     centre = actual.mean(axis=-1, keepdims=True)
-    columns = _rounded(priors)
+    columns = _rounded(priors / np.maximum(np.abs(priors).max(axis=-2, keepdims=True), 1.0))
     columns = _rounded(columns - columns.mean(axis=-2, keepdims=True))
     inverse = np.linalg.pinv(columns, rcond=RANK_TOLERANCE)
     weights = inverse @ (actual - centre)[..., None]
@@ -214,9 +237,54 @@ def _why_no_novelty(accuracies: MeanAccuracies) -> str:
     return "" if accuracies.priors else "no prior_datasets are configured"
 
 
+def _why_no_difficulty_interval(accuracies: MeanAccuracies) -> str:
+    best = float(accuracies.models.max())
+    count = accuracies.tasks * accuracies.benchmark.shape[-1]
+    if count * min(best, 1 - best) >= LEAST_WRONG:
+        return ""
+    return (
+        f"the best model is right on {count * best:.1f} of {count} tasks: an interval needs "
+        f"{LEAST_WRONG} right and {LEAST_WRONG} wrong"
+    )
+
+
+def _why_no_separability_interval(accuracies: MeanAccuracies) -> str:
+    models = accuracies.benchmark.shape[-2]
+    if models == 1:
+        return "one model has no distance"
+    needed = TASKS_PER_CONTRAST * (models - 1)
+    if accuracies.tasks >= needed:
+        return ""
+    return f"{accuracies.tasks} tasks are too few for {models} models: an interval needs {needed}"
+
+
+def _why_no_consistency_interval(accuracies: MeanAccuracies) -> str:
+    models, generations = accuracies.benchmark.shape[-2:]
+    needed = TASKS_PER_CONTRAST * models * (generations - 1)
+    if accuracies.tasks >= needed:
+        return ""
+    return (
+        f"{accuracies.tasks} tasks are too few for {models} models over {generations} generations: "
+        f"an interval needs {needed}"
+    )
+
+
+def _estimated_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated:
+    deviation = mean_deviation(accuracies.benchmark, noise)
+    low, high = deviation.interval
+    return Estimated((1 - high, 1 - low), 1 - (deviation.corrected or 0.0))
+
+
+def _estimated_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated:
+    low, high = maximum(accuracies.models, noise.mean(axis=-1))
+    return Estimated((1 - high, 1 - low))
+
+
 METRICS = {
     "difficulty": QualityMetric(
         compute=lambda accuracies: difficulty(accuracies.models),
+        estimate=_estimated_difficulty,
+        why_no_interval=_why_no_difficulty_interval,
         better=None,
         meaning="How much the best model leaves undone: 0 if one model gets all right, 1 if none "
         "gets anything right.",
@@ -224,6 +292,8 @@ METRICS = {
     ),
     "separability": QualityMetric(
         compute=lambda accuracies: separability(accuracies.models),
+        estimate=lambda accuracies, noise: mean_distance(accuracies.models, noise.mean(axis=-1)),
+        why_no_interval=_why_no_separability_interval,
         meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
         "0.5.",
         computation="mean over models of |accuracy - mean accuracy|",
@@ -231,15 +301,21 @@ METRICS = {
     "consistency": QualityMetric(
         compute=lambda accuracies: consistency(accuracies.benchmark),
         why_not=_why_no_consistency,
-        meaning="How steady a model's accuracy stays when the tasks are drawn anew: 1 if it never "
-        "moves.",
+        estimate=_estimated_consistency,
+        why_no_interval=_why_no_consistency_interval,
+        meaning="How steady a model's accuracy stays from generation to generation: 1 if it never "
+        "moves. The chance of the tasks drawn lowers it; the corrected figure is without that.",
         computation="1 - mean over models of the sample standard deviation (n - 1) over "
         "generations",
     ),
     "novelty": QualityMetric(
         compute=lambda accuracies: novelty(accuracies.models, np.stack(accuracies.priors, axis=-1)),
         why_not=_why_no_novelty,
-        warning=lambda accuracies: exact_fit_warning(
+        why_no_interval=lambda _: (
+            "a rank correlation moves in steps, and no interval that was "
+            "tried holds the true one often enough"
+        ),
+        warning=lambda accuracies: novelty_warning(
             accuracies.benchmark.shape[-2], len(accuracies.priors)
         ),
         meaning="How little earlier benchmarks say about the order of the models on this one: 0 "
@@ -271,6 +347,13 @@ def _vector(accuracies: Accuracies) -> Array:
     if not named:
         raise ValueError("no accuracies: give one model or more")
     return np.array([_accuracy(value, name) for name, value in named])
+
+
+def _finite(value: Any, name: str) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"figure of {name} is {number}, not finite")
+    return number
 
 
 def _accuracy(value: Any, name: str) -> float:

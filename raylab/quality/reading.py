@@ -26,7 +26,7 @@ from raylab.quality.cache import CacheFile, Entry, by_shard, cache_key, known_ou
 from raylab.quality.record import SkippedFile
 from raylab.quality.trees import Unit, is_visible
 from raylab.quality.weights import chunk_weights
-from raylab.runs.eval_logs import SUFFIXES, read_score
+from raylab.runs.eval_logs import SUFFIXES, ScoreChoice, read_score
 
 SETTLED_NANOSECONDS = 2_000_000_000
 """Age in ns below which a file may change again without a new time stamp."""
@@ -123,7 +123,10 @@ class UnitScores:
 
 
 def read_units(
-    units: Sequence[Unit], cache: str | None = None, replicates: int = 0
+    units: Sequence[Unit],
+    cache: str | None = None,
+    replicates: int = 0,
+    choice: ScoreChoice | None = None,
 ) -> list[UnitScores]:
     """Reads the files of some units. Memory grows only with the files of one cache shard.
 
@@ -134,25 +137,38 @@ def read_units(
         units: Units to read.
         cache: Path or URI of the storage whose score cache is used; None reads every file.
         replicates: Number of bootstrap replicates; see `raylab.quality.weights`.
+        choice: What is read of each log; None reads the accuracy of its first score.
 
     Raises:
         DataError: A directory is missing on the machine where this runs, or holds too many entries.
         OSError: A file or directory cannot be read for the moment.
     """
     if cache is None:
-        return [_read_unit(unit, {}, replicates)[0] for unit in units]
+        return [_read_unit(unit, {}, replicates, choice)[0] for unit in units]
     done: list[UnitScores] = []
     for shard, members in by_shard(units).items():
         file = CacheFile(cache, shard)
         known = file.read()
         found = dict(known)
         for unit in members:
-            key = cache_key(unit)
-            scores, found[key] = _read_unit(unit, known.get(key, {}), replicates)
+            key = cache_key(unit, choice)
+            scores, found[key] = _read_unit(unit, known.get(key, {}), replicates, choice)
             done.append(scores)
         if found != known:
             file.write(found)
     return done
+
+
+def read_files(unit: Unit) -> Iterator[tuple[str, float | str]]:
+    """Yields the path of each score file of a unit with its accuracy, or why it has none.
+
+    Raises:
+        DataError: The directory is missing, or holds too many entries.
+        OSError: A file or directory cannot be read for the moment.
+    """
+    root = Place.at(unit.location)
+    for file in _files(root, UnitScores(unit)):
+        yield file.name, _read_file(root, f"{unit.path}/{file.name}", file.fault, None)[0]
 
 
 def task_groups(units: Sequence[Unit], cpus: int) -> list[list[Unit]]:
@@ -169,7 +185,7 @@ def groups_of(units: Sequence[Unit], groups: int) -> list[list[Unit]]:
 
 
 def _read_unit(
-    unit: Unit, known: Mapping[str, Entry], replicates: int
+    unit: Unit, known: Mapping[str, Entry], replicates: int, choice: ScoreChoice | None
 ) -> tuple[UnitScores, dict[str, Entry]]:
     """Returns the sums of a unit, and the cache entries of its files."""
     root = Place.at(unit.location)
@@ -186,7 +202,7 @@ def _read_unit(
             entries[file.name] = (file.size, file.changed, outcome)
         else:
             scores.read += 1
-            outcome, readable = _read_file(root, path, file.fault)
+            outcome, readable = _read_file(root, path, file.fault, choice)
             if readable and file.changed < settled:
                 entries[file.name] = (file.size, file.changed, outcome)
         if isinstance(outcome, str):
@@ -200,16 +216,18 @@ def _read_unit(
     return scores, entries
 
 
-def _read_file(root: Place, path: str, fault: str) -> tuple[float | str, bool]:
+def _read_file(
+    root: Place, path: str, fault: str, choice: ScoreChoice | None
+) -> tuple[float | str, bool]:
     """Returns the accuracy or the reason why there is none, and True if the file could be read."""
     if fault:
         return fault, False
     try:
         if root.is_local:
             with io.FileIO(path) as file:
-                return read_score(file, path), True
+                return read_score(file, path, choice), True
         with root.filesystem.open_input_file(path) as remote:
-            return read_score(cast(BinaryIO, remote), path), True
+            return read_score(cast(BinaryIO, remote), path, choice), True
     except OSError as error:
         return _fault(error), False
 

@@ -14,13 +14,19 @@ class QualityFigure(Part):
 
     Attributes:
         value: The figure; None if it was not computed.
-        interval: Ends of its 95 % interval; None if there is none.
+        corrected: The figure without what the chance of the tasks drawn adds to it, which is
+            median-unbiased; None if that is not known.
+        interval: Ends of its 95 % interval over tasks; None if there is none. It is around the
+            corrected figure and may leave the value out.
         reason: The reason why it was not computed; None if it was.
+        no_interval: The reason why it has no interval; None if it has one or was not computed.
     """
 
     value: float | None
+    corrected: float | None = None
     interval: tuple[float, float] | None
     reason: str | None
+    no_interval: str | None = None
 
 
 class FileCounts(Part):
@@ -49,8 +55,8 @@ class TreeQuality(Part):
 
     Attributes:
         figures: By metric, in the order of `raylab.quality.metrics.METRICS`.
-        no_intervals: The reason why no figure has an interval; None if there are intervals.
         models: Accuracy of each model in [0, 1], the mean over its generations.
+        file_counts: Number of usable files of each model; empty in older records.
         generations: The same by model and generation; empty for a tree without generations.
         priors: Accuracies of the models on each earlier benchmark, by its location.
         layout: `GENERATIONS` or `FLAT`.
@@ -61,8 +67,8 @@ class TreeQuality(Part):
     """
 
     figures: Mapping[str, QualityFigure]
-    no_intervals: str | None
     models: Mapping[str, float]
+    file_counts: Mapping[str, int] = {}
     generations: Mapping[str, Mapping[str, float]]
     priors: Mapping[str, Mapping[str, float]]
     layout: Layout
@@ -80,6 +86,7 @@ class Quality(TreeQuality, Record):
     """
 
     file: ClassVar[str] = QUALITY
+    version: ClassVar[int] = 2
 
     others: Mapping[str, TreeQuality] = {}
 
@@ -90,21 +97,32 @@ class Quality(TreeQuality, Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Groups values, intervals and reasons by metric; the first version kept them apart."""
-        if version != 0:
+        """Groups what version 0 kept apart by metric, and tells each figure why it has no interval.
+
+        Version 1 told it once.
+        """
+        if version not in (0, 1):
             return None
-        others: dict[str, dict[str, Any]] = content.pop("others", {})
-        return {
-            **_tree_of_figures(content),
-            "others": {location: _tree_of_figures(other) for location, other in others.items()},
-        }
+        trees = [content, *content.get("others", {}).values()]
+        for tree in trees:
+            if version == 0:
+                _group_figures(tree)
+            _tell_reasons(tree)
+        return content
 
 
-def _tree_of_figures(content: dict[str, Any]) -> dict[str, Any]:
-    intervals: dict[str, Any] = content.pop("intervals", {})
-    reasons: dict[str, str] = content.pop("reasons", {})
-    figures = {
-        name: {"value": content.pop(name, None), "interval": of, "reason": reasons.get(name)}
+def _group_figures(tree: dict[str, Any]) -> None:
+    intervals: dict[str, Any] = tree.pop("intervals", {})
+    reasons: dict[str, str] = tree.pop("reasons", {})
+    tree["figures"] = {
+        name: {"value": tree.pop(name, None), "interval": of, "reason": reasons.get(name)}
         for name, of in intervals.items()
     }
-    return {"figures": figures, "no_intervals": reasons.get("intervals"), **content}
+    tree["no_intervals"] = reasons.get("intervals")
+
+
+def _tell_reasons(tree: dict[str, Any]) -> None:
+    reason = tree.pop("no_intervals", None)
+    for figure in tree["figures"].values():
+        if figure["value"] is not None and figure["interval"] is None:
+            figure["no_interval"] = reason

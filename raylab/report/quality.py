@@ -25,7 +25,7 @@ def log_quality(quality: TreeQuality) -> None:
         log_line(f"  {file.path}: {file.reason}", **file.model_dump())
     if files.skipped > LOGGED_FILES:
         log_line(f"  more of them in {QUALITY}")
-    content = quality.model_dump(mode="json", include={"figures", "no_intervals", "models"})
+    content = quality.model_dump(mode="json", include={"figures", "models"})
     log_tables(quality_table(quality), **content)
 
 
@@ -33,7 +33,9 @@ def log_lines(quality: TreeQuality) -> Iterator[str]:
     """Yields the lines that users search for in the log of the job."""
     for model, accuracy in quality.models.items():
         generations = quality.generations.get(model)
-        over = f" over {len(generations)} generations" if generations else ""
+        files = quality.file_counts.get(model)
+        over = f" over {files} JSON files" if files else ""
+        over = f" over {len(generations)} generations" if generations else over
         yield f"Model '{model}' mean accuracy{over}: {accuracy:.4f}"
     for name, figure in quality.figures.items():
         shown = f"not computed, {figure.reason}" if figure.value is None else f"{figure.value:.4f}"
@@ -43,14 +45,14 @@ def log_lines(quality: TreeQuality) -> Iterator[str]:
 def quality_table(quality: TreeQuality) -> Table:
     """Returns the metrics with their 95 % intervals."""
     table = Table(title="Benchmark quality")
-    for label in ("metric", "value", "95 % interval", "why not"):
-        table.add_column(label, justify="right" if label == "value" else "left")
+    for label in ("metric", "value", "corrected", "95 % interval", "why not"):
+        table.add_column(label, justify="right" if label in ("value", "corrected") else "left")
     for name, figure in quality.figures.items():
         interval = figure.interval
         table.add_row(
             name,
-            "-" if figure.value is None else f"{figure.value:.4f}",
+            *("-" if of is None else f"{of:.4f}" for of in (figure.value, figure.corrected)),
             "-" if interval is None else f"{interval[0]:.4f} to {interval[1]:.4f}",
-            figure.reason or quality.no_intervals or "",
+            figure.reason or figure.no_interval or "",
         )
     return table

@@ -18,7 +18,7 @@ class ExplainedFigure:
     Attributes:
         metric: Its name.
         value: The figure as text; empty if it was not computed.
-        interval: The ends of its interval, or the reason why it has none.
+        interval: The corrected figure and the ends of its interval, or why it has none.
         reason: The reason why it was not computed; empty if it was.
         meaning: The meaning of the metric.
         computation: Its formula.
@@ -79,14 +79,15 @@ def _explained(quality: TreeQuality) -> Iterator[ExplainedFigure]:
             yield ExplainedFigure(
                 metric=name,
                 value="" if figure.value is None else f"{figure.value:.4f}",
-                interval=_interval(figure, quality.no_intervals),
+                interval=_interval(figure),
                 reason=(figure.reason or "no reason was given") if figure.value is None else "",
                 meaning=metric.meaning,
                 computation=metric.computation,
             )
 
 
-def _interval(figure: QualityFigure, reason: str | None) -> str:
+def _interval(figure: QualityFigure) -> str:
     if figure.interval is None:
-        return f"no interval: {reason}" if reason else "no interval"
-    return f"95 % interval {figure.interval[0]:.4f} to {figure.interval[1]:.4f}"
+        return f"no interval: {figure.no_interval}" if figure.no_interval else "no interval"
+    interval = f"95 % interval {figure.interval[0]:.4f} to {figure.interval[1]:.4f}"
+    return interval if figure.corrected is None else f"corrected {figure.corrected:.4f}, {interval}"

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO, Self
 
@@ -39,6 +40,10 @@ HEADER_BYTES = 1 << 26
 RESULTS_BYTES = 1 << 22
 LENIENT_BYTES = 1 << 23
 """Longest log with NaN or infinity, because Python's objects take 30 times its size."""
+LEAST_SCORED = 30
+"""Units below which a share has no standard error."""
+LEAST_OF_EACH = 5
+"""Right and wrong units' worth that a share needs for one."""
 LONGEST_REASON = 200
 SUFFIXES = (".json", ".eval")
 
@@ -47,12 +52,10 @@ class _Metric(msgspec.Struct):
     value: float | None = None
 
 
-class _Metrics(msgspec.Struct):
-    accuracy: _Metric | None = None
-
-
 class _Score(msgspec.Struct):
-    metrics: _Metrics = msgspec.field(default_factory=_Metrics)
+    name: str | None = None
+    scorer: str | None = None
+    metrics: dict[str, Any] = {}
 
 
 class _Results(msgspec.Struct):
@@ -75,7 +78,20 @@ _RAW_LOG = msgspec.json.Decoder(_RawLog)
 _RESULTS = msgspec.json.Decoder(_Results | None)
 
 
-def read_score(file: BinaryIO, name: str) -> float | str:
+@dataclass(frozen=True)
+class ScoreChoice:
+    """What is read of a log.
+
+    Attributes:
+        metric: Name of the metric.
+        scorer: Name of the score or its scorer; None takes the first score.
+    """
+
+    metric: str = "accuracy"
+    scorer: str | None = None
+
+
+def read_score(file: BinaryIO, name: str, choice: ScoreChoice | None = None) -> float | str:
     """Reads the accuracy in [0, 1] of an eval log, or the reason why it has none.
 
     A log without a status, as other tools write, is valid if it has a score. A JSON log that is
@@ -84,15 +100,25 @@ def read_score(file: BinaryIO, name: str) -> float | str:
     Args:
         file: The log, at its start.
         name: File name; its suffix determines the format.
+        choice: The metric to read instead of the accuracy of the first score.
 
     Raises:
         OSError: The file cannot be read.
     """
     try:
-        outcome = _score(_read_eval(file) if name.endswith(".eval") else _read_json(file))
+        log = _read_eval(file) if name.endswith(".eval") else _read_json(file)
+        outcome = _value(log, choice or ScoreChoice())
     except DataError as error:
         outcome = str(error)
     return _shown(outcome, LONGEST_REASON) if isinstance(outcome, str) else outcome
+
+
+def is_estimated(share: float, count: int) -> bool:
+    """Returns True if `share` +- 1.96 standard errors over `count` units is a 95 % interval.
+
+    It is too short for few units, and near 0 or 1, where the standard error itself is hardly known.
+    """
+    return count >= LEAST_SCORED and count * min(share, 1.0 - share) >= LEAST_OF_EACH
 
 
 class EvalLog(Record):
@@ -182,20 +208,29 @@ def _identifier(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:22]
 
 
-def _score(log: _Log) -> float | str:
+def _value(log: _Log, choice: ScoreChoice) -> float | str:
     if log.status not in (None, "success"):
         return f"status is {_shown(log.status)}, not success"
     if log.error is not None:
         return "the log carries an error"
     if log.results is None or not log.results.scores:
         return "the log has no scores"
-    accuracy = log.results.scores[0].metrics.accuracy
-    if accuracy is None or accuracy.value is None:
-        return "the first score has no accuracy"
-    if not 0.0 <= accuracy.value <= 1.0:
-        value = "NaN" if math.isnan(accuracy.value) else accuracy.value
-        return f"accuracy is {value}, not in [0, 1]"
-    return accuracy.value
+    scores = log.results.scores
+    if choice.scorer is not None:
+        scores = [score for score in scores if choice.scorer in (score.name, score.scorer)]
+        if not scores:
+            return f"the log has no score of {choice.scorer}"
+    which = "the first score" if choice.scorer is None else f"the score of {choice.scorer}"
+    try:
+        metric = msgspec.convert(scores[0].metrics.get(choice.metric), _Metric | None)
+    except msgspec.ValidationError as error:
+        raise DataError(f"not an Inspect eval log: {error}") from error
+    if metric is None or metric.value is None:
+        return f"{which} has no {choice.metric}"
+    if not 0.0 <= metric.value <= 1.0:
+        value = "NaN" if math.isnan(metric.value) else metric.value
+        return f"{choice.metric} is {value}, not in [0, 1]"
+    return metric.value
 
 
 def _shown(text: str, most: int = 40) -> str:

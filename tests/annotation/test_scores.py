@@ -1,5 +1,4 @@
 import json
-import math
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
     assert measured.generations["poor"]["published"] == pytest.approx(4 / 7)
     assert measured.figures["difficulty"].value == 0.0
     assert measured.figures["consistency"].value is not None
-    assert measured.figures["separability"].interval is not None
+    assert "usable files" in (measured.figures["separability"].no_interval or "")
 
 
 def test_generations_are_told_for_what_they_are(tmp_path: Any):
@@ -92,7 +91,8 @@ def test_score_files_hold_accuracy_its_error_and_the_other_measures():
     a, b = (file.log for file in found.files)
     assert (a.samples, a.task, a.dataset) == (3, "Evo", "opt-code/published")
     assert a.metrics["accuracy"] == pytest.approx(2 / 3)
-    assert a.metrics["stderr"] == pytest.approx(math.sqrt(2 / 9 / 2))
+    # An error of three cases would mislead.
+    assert "stderr" not in a.metrics
     assert a.metrics["exact"] == pytest.approx(1 / 3)
     assert a.metrics["jaccard"] == pytest.approx(2.5 / 3)
     # Half of the mass of {Evo, Lrn} moves .80 to {Evo}.

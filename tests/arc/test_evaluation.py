@@ -23,6 +23,7 @@ from raylab.arc.records import GridRows
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError
+from raylab.runs.eval_logs import is_estimated
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 
 CPU = torch.device("cpu")
@@ -176,11 +177,19 @@ def test_scores_do_not_depend_on_the_other_tasks(
     assert alone == {tasks[1].id: together[tasks[1].id]}
 
 
-def test_every_metric_has_an_error(checkpoint: Checkpoint, tasks: tuple[Task, ...]) -> None:
+def test_errors_of_few_grids_are_left_out(
+    checkpoint: Checkpoint, tasks: tuple[Task, ...], random_tasks: RandomTasks
+) -> None:
     (score,) = score_tasks(checkpoint, tasks[:1], groups_of(tasks), BY_TASK, CPU).values()
-    assert score.standard_errors.keys() == score.metrics.keys()
     assert score.metrics.keys() == metric_values(torch.zeros(len(Count)).long()).keys()
-    assert score.standard_errors["cell_accuracy"] > 0
+    assert score.standard_errors == {}
+    many = random_tasks(12, longest_side=4)
+    (of_all,) = score_tasks(
+        checkpoint, many, dict.fromkeys((task.id for task in many), "a"), BY_GROUP, CPU
+    ).values()
+    assert of_all.grids >= 30
+    for name, value in of_all.metrics.items():
+        assert (name in of_all.standard_errors) == is_estimated(value, of_all.grids), name
 
 
 def test_a_task_of_one_pair_has_scores_and_no_errors(checkpoint: Checkpoint) -> None:

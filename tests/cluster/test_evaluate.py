@@ -101,18 +101,14 @@ def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tr
     }
 
 
-def test_files_hold_every_metric_with_its_error(tree: Path):
-    errors: list[float] = []
+def test_files_hold_every_metric(tree: Path):
     for path in (tree / "scores").rglob("*.json"):
         metrics = metrics_in(path)
         assert metrics["accuracy"] == metrics["cell_accuracy"]
-        assert metrics["stderr"] == metrics["cell_accuracy_stderr"]
-        errors.append(metrics["stderr"])
-        assert {"solve_rate", "dense_grid_objective", "grid_accuracy_stderr"} <= metrics.keys()
+        assert {"solve_rate", "dense_grid_objective"} <= metrics.keys()
         log = json.loads(path.read_text())["eval"]
         assert log["run_id"] == id_in(tree)
         assert (log["model"], log["dataset"]["name"]) == path.relative_to(tree).parts[1:3]
-    assert max(errors) > 0
 
 
 def test_means_are_those_of_the_files(tree: Path):

@@ -1,6 +1,7 @@
 """Composition and validation of every job's configuration."""
 
 import itertools
+import logging
 import re
 from pathlib import Path
 from typing import Any, ClassVar
@@ -517,3 +518,25 @@ def test_a_metric_that_is_none_is_told_with_those_there_are() -> None:
     assert 'training.monitor: given "val_grid_acuracy", should be \'val_solve_' in message
     assert "'val_grid_accuracy'" in message and "copy_rate" not in message
     assert "'solve_rate'" in refusal(EvaluateConfig, "models=[x]", "scoring.metric=val_solve_rate")
+
+
+def test_the_published_quality_configuration_is_taken_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    file = tmp_path / "run_quality_evaluation_cfg.yaml"
+    file.write_text(
+        "defaults:\n  - _self_\n"
+        "prompt_cfg:\n  text: ${oc.env:PROMPT}\n"
+        "exp_cfg:\n  seed: 1\n"
+        "quality_eval_cfg:\n"
+        "  scores_root_dir: /data/scores\n  scores_subdir: scores\n"
+        "  prior_datasets:\n    - /data/prior\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        config = load_config(QualityConfig, (), file)
+    assert config.quality_eval_cfg.scores_root_dir == "/data/scores"
+    assert config.quality_eval_cfg.prior_datasets == ("/data/prior",)
+    assert "defaults, exp_cfg, prompt_cfg" in caplog.text
+    file.write_text("prompts_cfg: {}\n")
+    with pytest.raises(ConfigError, match="prompts_cfg"):
+        load_config(QualityConfig, (), file)

@@ -7,9 +7,12 @@ from raylab.quality.record import FileCounts, Quality, QualityFigure, SkippedFil
 
 
 def figure(
-    value: float | None, interval: tuple[float, float] | None = None, reason: str | None = None
+    value: float | None,
+    interval: tuple[float, float] | None = None,
+    reason: str | None = None,
+    **more: Any,
 ) -> QualityFigure:
-    return QualityFigure(value=value, interval=interval, reason=reason)
+    return QualityFigure(value=value, interval=interval, reason=reason, **more)
 
 
 def quality(**more: Any) -> Quality:
@@ -18,11 +21,10 @@ def quality(**more: Any) -> Quality:
     whole = Quality(
         figures={
             "difficulty": figure(0.1415, (0.1111, 0.1818)),
-            "separability": figure(0.0213),
-            "consistency": figure(0.9911),
+            "separability": figure(0.0213, no_interval="bootstrap=0"),
+            "consistency": figure(0.9911, (0.99, 1.0), corrected=0.9987),
             "novelty": figure(None, reason="no prior benchmark was given"),
         },
-        no_intervals=None,
         models={"champion": 0.8585, "small": 0.8159},
         generations={"champion": {"published": 0.86, "1": 0.857}, "small": {"1": 0.8159}},
         priors={"/runs/earlier": {"champion": 0.4321, "small": 0.4}},

@@ -83,6 +83,7 @@ def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
     found = quality(tmp_path, scores)
     assert found.models == {"m1": exactly(0.6), "m2": exactly(0.5)}
     assert (found.layout, found.generations) == ("flat", {})
+    assert found.file_counts == {"m1": 2, "m2": 3}
     consistency = found.figures["consistency"]
     assert consistency.value is None and "no generations" in (consistency.reason or "")
     assert found.files.skipped == 1
@@ -107,10 +108,21 @@ def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
     assert found.priors == {
         str(tmp_path / "prior0"): {"a": exactly(0.3), "b": exactly(0.5), "c": exactly(0.7)}
     }
-    assert found.warnings == ()
+    assert "needs 6 models or more" in found.warnings[0]
     again = quality(tmp_path / "two", current, prior, prior)
     assert values(again)["novelty"] == exactly(0.5)
-    assert "says nothing" in again.warnings[0]
+    assert "fit 3 models exactly" in again.warnings[0]
+
+
+def test_priors_with_uneven_generations_can_be_pooled(tmp_path: Path):
+    # a: mean of means (.2 + .8) / 2, of the files (3 * .2 + .8) / 4.
+    prior = {"a": {"g1": [0.2] * 3, "g2": [0.8]}, "b": {"g1": [0.4], "g2": [0.4]}}
+    current = {"a": [0.5], "b": [0.6]}
+    pooled = {"quality_eval_cfg": {"prior_means": "files"}}
+    (even,) = quality(tmp_path / "1", current, prior).priors.values()
+    (uneven,) = quality(tmp_path / "2", current, prior, **pooled).priors.values()
+    assert even == {"a": exactly(0.5), "b": exactly(0.4)}
+    assert uneven == {"a": exactly(0.35), "b": exactly(0.4)}
 
 
 MISSING = {
@@ -178,69 +190,59 @@ def accuracies(tasks: int, generations: int) -> Scores:
     }
 
 
-def test_intervals_agree_with_a_plain_bootstrap_over_tasks(tmp_path: Path):
-    tasks, scores = 60, accuracies(60, 2)
-    found = quality(tmp_path, scores, bootstrap=2000)
-    draw = random.Random(5)
-    drawn: list[tuple[float, float, float]] = []
-    for _ in range(2000):
-        chosen = [draw.randrange(tasks) for _ in range(tasks)]
-        rows = [
-            [statistics.fmean(values[i] for i in chosen) for values in generations.values()]
-            for generations in scores.values()
-        ]
-        means = [statistics.fmean(row) for row in rows]
-        middle = statistics.fmean(means)
-        drawn.append(
-            (
-                1 - max(means),
-                statistics.fmean(abs(mean - middle) for mean in means),
-                1 - statistics.fmean(statistics.stdev(row) for row in rows),
-            )
-        )
-    for name, replicates in zip(
-        ("difficulty", "separability", "consistency"), zip(*drawn, strict=True), strict=True
-    ):
-        low, value, high = interval(found, name)
-        ordered = sorted(replicates)
-        median, width = statistics.median(replicates), ordered[1949] - ordered[49]
-        assert abs(value - low - (median - ordered[49])) < 0.1 * width
-        assert abs(high - value - (ordered[1949] - median)) < 0.1 * width
-    assert found.figures["novelty"].interval is None
-    assert found.no_intervals is None
+def test_the_interval_of_a_clear_best_is_that_of_its_mean(tmp_path: Path):
+    # 400 tasks in one generation: the best model's mean +- 1.96 standard errors.
+    scores = {model: rows["g0"] for model, rows in accuracies(400, 1).items()}
+    low, value, high = interval(quality(tmp_path, scores, bootstrap=2000), "difficulty")
+    error = statistics.stdev(scores["m1"]) / 400**0.5
+    assert value == exactly(1 - statistics.fmean(scores["m1"]))
+    assert (value - low, high - value) == (
+        pytest.approx(1.96 * error, rel=0.1),
+        pytest.approx(1.96 * error, rel=0.1),
+    )
 
 
-def test_intervals_hold_the_value_where_models_are_alike(tmp_path: Path):
-    # Six models that differ by chance: the best of resampled means is above the best mean.
+def test_equal_models_have_a_separability_and_a_consistency_without_the_chance_of_tasks(
+    tmp_path: Path,
+):
     draw = random.Random(7)
-    scores = {f"m{i}": {g: [draw.random() for _ in range(8)] for g in "ab"} for i in range(6)}
+    scores = {f"m{i}": {g: [draw.random() for _ in range(60)] for g in "ab"} for i in range(6)}
     found = quality(tmp_path, scores, bootstrap=500)
-    for name in ("difficulty", "separability", "consistency"):
-        low, value, high = interval(found, name)
-        assert 0 <= low < value < high <= 1
+    separability, consistency = found.figures["separability"], found.figures["consistency"]
+    assert separability.interval is not None and separability.interval[0] == 0.0
+    assert consistency.interval is not None and consistency.interval[1] == 1.0
+    assert (separability.corrected or 0.0) < (separability.value or 0.0)
+    assert (consistency.corrected or 0.0) > (consistency.value or 0.0)
+    for figure in (separability, consistency):
+        assert figure.interval is not None
+        assert figure.interval[0] <= (figure.corrected or 0.0) <= figure.interval[1]
 
 
-def test_novelty_has_an_interval_that_holds_it(tmp_path: Path):
-    current, prior = accuracies(20, 2), accuracies(30, 2)
-    found = quality(tmp_path, current, prior, bootstrap=200)
-    low, value, high = interval(found, "novelty")
-    assert 0 <= low <= value <= high <= 1
+def test_novelty_has_no_interval(tmp_path: Path):
+    found = quality(tmp_path, accuracies(20, 2), accuracies(30, 2), bootstrap=200)
+    novelty = found.figures["novelty"]
+    assert novelty.value is not None and novelty.interval is None
+    assert "steps" in (novelty.no_interval or "")
 
 
 @pytest.mark.parametrize(
-    ("scores", "replicates", "reason"),
+    ("scores", "replicates", "metric", "reason"),
     [
-        ({"m": [0.1, 0.2]}, 0, "bootstrap=0"),
-        ({"m": [0.1, 0.2], "n": [0.3]}, 100, "n has one usable file"),
-        # A unit of two files is empty in exp(-2) = 14 % of replicates; ten with other names
-        # leave 23 %.
-        ({f"m{i}": {f"d{i}": [0.1, 0.2]} for i in range(10)}, 200, "too few files"),
+        ({"m": [0.1] * 30}, 0, "difficulty", "bootstrap=0"),
+        ({"m": [0.1, 0.2]}, 9, "difficulty", "2 usable files: intervals need 20"),
+        # 30 tasks of .1: 3 right.
+        ({"m": [0.1] * 30}, 9, "difficulty", "right on 3.0 of 30 tasks"),
+        ({"m": [0.5, 0.6] * 15}, 9, "separability", "one model"),
+        ({f"m{i}": [0.5, 0.6] * 10 for i in range(8)}, 9, "separability", "20 tasks are too few"),
+        (accuracies(20, 4), 9, "consistency", "20 tasks are too few for 3 models over 4"),
     ],
 )
-def test_why_there_are_no_intervals(tmp_path: Path, scores: Scores, replicates: int, reason: str):
-    found = quality(tmp_path, scores, bootstrap=replicates, layout="flat")
-    assert reason in (found.no_intervals or "")
-    assert {figure.interval for figure in found.figures.values()} == {None}
+def test_why_there_is_no_interval(
+    tmp_path: Path, scores: Scores, replicates: int, metric: str, reason: str
+):
+    figure = quality(tmp_path, scores, bootstrap=replicates).figures[metric]
+    assert figure.interval is None and figure.corrected is None
+    assert reason in (figure.no_interval or "")
 
 
 def test_a_quality_of_before_schema_versions_is_read():
@@ -263,4 +265,15 @@ def test_a_quality_of_before_schema_versions_is_read():
     assert values(found) == values(found.others["/a"]) == {"difficulty": 0.2, "novelty": None}
     assert interval(found, "difficulty") == (0.1, 0.2, 0.3)
     assert found.figures["novelty"].reason == "no prior_datasets are configured"
-    assert (found.no_intervals, found.models) == (None, {"m": 0.8})
+    assert found.models == {"m": 0.8}
+    first = {
+        **old,
+        "schema_version": 1,
+        "figures": {"difficulty": {"value": 0.2, "interval": None, "reason": None}},
+        "no_intervals": "bootstrap=0",
+    }
+    for key in ("difficulty", "novelty", "intervals", "reasons"):
+        first.pop(key, None)
+    migrated = Quality.of_content({**first, "others": {}})
+    assert migrated is not None
+    assert migrated.figures["difficulty"].no_interval == "bootstrap=0"

@@ -91,6 +91,13 @@ def test_novelty(
     assert compute_benchmark_novelty(current, priors) == exactly(expected)
 
 
+@pytest.mark.parametrize("scale", [-7.0, 1e-3, 1e9])
+def test_priors_may_be_on_any_scale(scale: float):
+    # As "half" above.
+    prior = {"a": 0.3 * scale, "b": 0.5 * scale, "c": 0.7 * scale}
+    assert compute_benchmark_novelty({"a": 0.5, "b": 0.1, "c": 0.6}, [prior]) == exactly(0.5)
+
+
 def test_equal_accuracies_that_differ_in_rounding_are_ties():
     # 0.1 + 0.2 is not 0.3 in floating point; a prior that is constant but for it predicts nothing.
     prior = {"a": 0.1 + 0.2, "b": 0.3, "c": 0.3, "d": 0.1 + 0.2}
@@ -99,10 +106,17 @@ def test_equal_accuracies_that_differ_in_rounding_are_ties():
 
 def test_an_exact_fit_is_warned_of(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
-        compute_benchmark_novelty(FIVE, [FIVE] * 3)
+        six = {**FIVE, "f": 0.4}
+        compute_benchmark_novelty(six, [six] * 4)
         assert not caplog.records
-        compute_benchmark_novelty(FIVE, [FIVE] * 4)
-    assert "4 prior benchmarks" in caplog.text and "6 models or more" in caplog.text
+        compute_benchmark_novelty(six, [six] * 5)
+    assert "5 prior benchmarks" in caplog.text and "7 models or more" in caplog.text
+
+
+def test_few_models_are_warned_of(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        compute_benchmark_novelty(FIVE, [FIVE])
+    assert "novelty of 5 models" in caplog.text and "6 models or more" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,7 @@ def test_an_exact_fit_is_warned_of(caplog: pytest.LogCaptureFixture):
         (compute_benchmark_consistency, ({"x": [0.5, 2.0]},), "'x', generation 1 is 2.0"),
         (compute_benchmark_consistency, ({"x": [0.5]},), "'x' has 1 gen"),
         (compute_benchmark_consistency, ({"x": [0.5, 0.5], "y": [0.1] * 3},), "'y' has 3 gen"),
-        (compute_benchmark_novelty, ({"a": 0.5}, [{"a": 7.0}]), "prior 1, 'a' is 7.0"),
+        (compute_benchmark_novelty, ({"a": 0.5}, [{"a": math.inf}]), "prior 1, 'a' is inf"),
         (
             compute_benchmark_novelty,
             ({"a": 0.5, "b": 0.5}, [{"b": 0.1, "z": 0.2}]),

@@ -20,7 +20,7 @@ from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
 from tests.arc.measured import epoch, training_metrics
 from tests.report.pages import Page
-from tests.report.runs import annotate, content, epochs, every_kind, left, train
+from tests.report.runs import CASES, annotate, content, epochs, every_kind, left, train
 
 
 def of(storage: Path, *names: str) -> Comparison:
@@ -125,10 +125,11 @@ def test_rules_on_the_same_tasks_are_shown_once_and_give_the_skill(tmp_path: Pat
 
 
 def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
-    annotate(tmp_path, "january", content())
-    annotate(tmp_path, "march", content(), cases={"take": 3})
+    many = [c.model_copy(update={"case": f"{c.case}-{n}"}) for n in range(8) for c in CASES]
+    report = content(many)
+    annotate(tmp_path, "january", report)
+    annotate(tmp_path, "march", report, cases={"take": 3})
     comparison = of(tmp_path, "january", "march")
-    report = content()
     alpha = report.agreement.alpha
     assert alpha.interval is not None
     low, high = alpha.interval

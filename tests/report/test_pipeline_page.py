@@ -169,12 +169,13 @@ def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):
 def test_a_null_figure_gives_its_reason_and_no_number(usual: Page):
     text = usual.text
     assert "novelty not computed: no prior benchmark was given" in text
-    assert text.count("95 % interval 0") == 1
+    assert text.count("95 % interval 0") == 2
 
 
 def test_figures_without_an_interval_say_why():
-    text = page_of(report(quality={"ours": quality(no_intervals="bootstrap=0")})).text
+    text = page_of(report(quality={"ours": quality()})).text
     assert "separability 0.0213 no interval: bootstrap=0" in text
+    assert "consistency 0.9911 corrected 0.9987, 95 % interval 0.9900 to 1.0000" in text
 
 
 def test_accuracies_stand_beside_those_on_the_priors(usual: Page):

@@ -18,11 +18,13 @@ def test_users_find_models_and_metrics_by_their_lines():
     ]
     flat = log_lines(quality(models={"m": 0.75}, generations={}, figures={}))
     assert list(flat) == ["Model 'm' mean accuracy: 0.7500"]
+    counted = log_lines(quality(models={"m": 0.75}, file_counts={"m": 4}, generations={}))
+    assert next(counted) == "Model 'm' mean accuracy over 4 JSON files: 0.7500"
 
 
 def test_quality_that_was_not_computed_says_why():
     rows = text_of(quality_table(quality(figures=FIGURES)))
-    assert ["difficulty", "0.1250", "0.0625 to 0.2500", ""] in rows
-    assert ["novelty", "-", "-", "no prior_datasets are configured"] in rows
-    without = quality(figures={"difficulty": figure(0.125)}, no_intervals="bootstrap=0")
-    assert ["difficulty", "0.1250", "-", "bootstrap=0"] in text_of(quality_table(without))
+    assert ["difficulty", "0.1250", "-", "0.0625 to 0.2500", ""] in rows
+    assert ["novelty", "-", "-", "-", "no prior_datasets are configured"] in rows
+    without = quality(figures={"difficulty": figure(0.125, no_interval="bootstrap=0")})
+    assert ["difficulty", "0.1250", "-", "-", "bootstrap=0"] in text_of(quality_table(without))

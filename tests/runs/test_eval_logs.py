@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raylab.compressed import ZSTANDARD
-from raylab.runs.eval_logs import PREFIX, EvalLog, read_score
+from raylab.runs.eval_logs import PREFIX, EvalLog, ScoreChoice, is_estimated, read_score
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip
 
@@ -234,3 +234,32 @@ def test_a_sparse_file_is_read_up_to_its_limit(tmp_path: Path):
         file.truncate(1 << 40)
     with path.open("rb") as file, memory(1024 * MIB):
         assert "more than" in str(read_score(file, "x.json"))
+
+
+@pytest.mark.parametrize(
+    ("choice", "outcome"),
+    [
+        (ScoreChoice(), 0.25),
+        (ScoreChoice("f1"), 0.5),
+        (ScoreChoice(scorer="judge"), 0.75),
+        (ScoreChoice(scorer="model_graded"), 0.75),
+        (ScoreChoice("f1", "judge"), "the score of judge has no f1"),
+        (ScoreChoice(scorer="other"), "the log has no score of other"),
+        (ScoreChoice("tokens"), "tokens is 120.0, not in [0, 1]"),
+    ],
+)
+def test_metric_and_scorer_can_be_chosen(choice: ScoreChoice, outcome: float | str):
+    first = {"accuracy": {"value": 0.25}, "f1": {"value": 0.5}, "tokens": {"value": 120}}
+    judged = {"accuracy": {"value": 0.75}}
+    scores = [
+        {"name": "match", "scorer": "match", "metrics": first},
+        {"name": "judge", "scorer": "model_graded", "metrics": judged},
+    ]
+    text = json.dumps({"status": "success", "results": {"scores": scores}}).encode()
+    assert read_score(io.BytesIO(text), "x.json", choice) == outcome
+
+
+def test_a_standard_error_needs_right_and_wrong_units():
+    assert is_estimated(0.5, 30) and is_estimated(0.05, 100) and is_estimated(0.95, 100)
+    assert not is_estimated(0.5, 29)
+    assert not is_estimated(0.04, 100) and not is_estimated(1.0, 10_000)

@@ -4,17 +4,17 @@ Only the counts of distinct pairs of answers are kept, so memory depends on the 
 the number of cases.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from raylab.annotation.statistics.estimates import DRAWS, Array, Estimate, bootstrap
+from raylab.annotation.statistics.estimates import DRAWS, Array, Estimate, agreement
 
 TOLERANCE = 1e-9
 
 Category = TypeVar("Category", bound=str)
+Answer = TypeVar("Answer")
 SetDistance = Callable[[frozenset[Category], frozenset[Category]], float]
 """A distance of two non-empty sets of categories, in [0, 1]; a metric."""
 
@@ -31,21 +31,20 @@ def cohen_kappa(
 
     Args:
         counts: Cases by the two answers, None for a missing one; those cases are left out.
-        draws: Replicates of the percentile bootstrap; 0 leaves the interval out.
-        seed: Seed of the bootstrap.
+        draws: Draws from the posterior for the interval; 0 leaves it out.
+        seed: Seed of the draws.
     """
     answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
-    pairs = sorted(answered)
-    number = {value: place for place, value in enumerate(sorted({v for p in pairs for v in p}))}
-    places = np.array([[number[value] for value in pair] for pair in pairs], int)
-    differences = 1.0 - np.eye(len(number))
+    values = sorted({value for pair in answered for value in pair})
+    differences = 1.0 - np.eye(len(values))
 
     def kappa(cases: Array) -> Array:
-        observed, a, b = _observed_and_margins(cases, places, differences)
-        expected = 1.0 - (a * b).sum(-1) / a.sum(-1) ** 2
-        return _one_less(observed, expected)
+        first, second = cases.sum(-1), cases.sum(-2)
+        total = first.sum(-1)
+        expected = 1.0 - (first * second).sum(-1) / total**2
+        return _one_less((cases * differences).sum((-2, -1)) / total, expected)
 
-    return bootstrap([answered[pair] for pair in pairs], kappa, draws, seed)
+    return agreement(_table(answered, values), kappa, draws, seed)
 
 
 def krippendorff_alpha(
@@ -64,39 +63,28 @@ def krippendorff_alpha(
         counts: Cases by the two answers, an empty set for a missing one; those cases hold no
             pair of values and are left out.
         distance: Distance of two sets, in [0, 1].
-        draws: Replicates of the percentile bootstrap; 0 leaves the interval out.
-        seed: Seed of the bootstrap.
+        draws: Draws from the posterior for the interval; 0 leaves it out.
+        seed: Seed of the draws.
     """
     answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
-    pairs = sorted(answered, key=lambda pair: [sorted(answer) for answer in pair])
-    values = sorted({answer for pair in pairs for answer in pair}, key=sorted)
-    number = {answer: place for place, answer in enumerate(values)}
-    places = np.array([[number[answer] for answer in pair] for pair in pairs], int)
-    table = np.array([[distance(a, b) ** 2 for b in values] for a in values])
+    values = sorted({answer for pair in answered for answer in pair}, key=sorted)
+    differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
 
     def alpha(cases: Array) -> Array:
-        observed, a, b = _observed_and_margins(cases, places, table)
-        margin = a + b
+        margin = cases.sum(-1) + cases.sum(-2)
         size = margin.sum(-1)
-        expected = ((margin @ table) * margin).sum(-1) / (size * (size - 1))
-        return _one_less(observed, expected)
+        expected = ((margin @ differences) * margin).sum(-1) / (size * (size - 1))
+        return _one_less((cases * differences).sum((-2, -1)) / (size / 2), expected)
 
-    return bootstrap([answered[pair] for pair in pairs], alpha, draws, seed)
+    return agreement(_table(answered, values), alpha, draws, seed)
 
 
-def _observed_and_margins(
-    cases: Array, places: NDArray[np.int_], table: Array
-) -> tuple[Array, Array, Array]:
-    """Returns the mean observed difference and the counts of each value, first and second.
-
-    Args:
-        cases: (..., pairs) numbers of cases.
-        places: (pairs, 2) places of the two values of each pair.
-        table: (values, values) differences.
-    """
-    given = np.eye(len(table))[places]
-    observed = cases @ table[places[:, 0], places[:, 1]] / cases.sum(-1)
-    return observed, cases @ given[:, 0], cases @ given[:, 1]
+def _table(counts: Mapping[tuple[Answer, Answer], int], values: Sequence[Answer]) -> Array:
+    """Returns the (values, values) numbers of cases, first annotator by second."""
+    table = np.zeros((len(values), len(values)))
+    for (first, second), count in counts.items():
+        table[values.index(first), values.index(second)] = count
+    return table
 
 
 def _one_less(observed: Array, expected: Array) -> Array:

@@ -1,7 +1,7 @@
 """Estimates from cases: proportions, their differences and bootstrap intervals."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -13,8 +13,10 @@ from raylab.runs.records import Part
 DRAWS = 1000
 """Replicates of the bootstrap."""
 QUANTILES = (0.025, 0.975)
-LEAST_DEFINED = 0.8
-"""Share of the replicates that must have a value for an interval."""
+LEAST_CASES = 20
+"""Cases below which agreement has no interval."""
+PRIOR = 0.5
+"""Cases that Jeffreys' prior adds to the equal and to the different answers."""
 DRAWS_AT_ONCE = 50
 """Replicates of a mean drawn at once."""
 CHUNK = 1 << 20
@@ -26,8 +28,8 @@ Array = NDArray[np.float64]
 class Estimate(Part):
     """An estimate from cases.
 
-    Proportions have Wilson intervals, all others percentile bootstrap intervals over cases. Missing
-    values are left out and do not count as zero.
+    Proportions have Wilson intervals, agreement has intervals of its posterior, means have
+    percentile bootstrap intervals over cases. Missing values are left out and do not count as zero.
     """
 
     value: float | None
@@ -122,47 +124,51 @@ def mean_estimate(counts: Mapping[float, int], seed: int, draws: int = DRAWS) ->
     return Estimate(value=mean, interval=interval, count=total, reason=None)
 
 
-def bootstrap(
-    counts: Sequence[int], statistic: Callable[[Array], Array], draws: int, seed: int
-) -> Estimate:
-    """Returns a statistic of two annotators' answers with its percentile bootstrap interval.
+def agreement(table: Array, statistic: Callable[[Array], Array], draws: int, seed: int) -> Estimate:
+    """Returns a statistic of two annotators' answers with the 95 % interval of its posterior.
 
-    Cases with equal pairs of answers are exchangeable, so a multinomial draw of the counts of the
-    distinct pairs draws the cases with replacement.
+    The shares of the pairs of answers have a Dirichlet posterior. Its prior is Jeffreys' for equal
+    against different answers, spread over the equal pairs as they were seen and over the different
+    ones as chance would pair them. So the interval has a width also where all answers agree, where
+    a bootstrap of the cases has none.
 
     Args:
-        counts: Cases of each distinct pair, in an order that does not depend on the cases.
-        statistic: Takes (..., pairs) numbers of cases, returns (...) values; NaN is undefined.
-        draws: Replicates; 0 leaves the interval out.
-        seed: Seed of the replicates.
+        table: (answers, answers) numbers of cases, first annotator by second.
+        statistic: Takes (..., answers, answers) numbers, returns (...) values; NaN is undefined.
+        draws: Draws from the posterior; 0 leaves the interval out.
+        seed: Seed of the draws.
     """
-    cases = np.array(counts, float)
-    total = sum(counts)
+    total = int(table.sum())
     if not total:
         return Estimate(value=None, interval=None, count=0, reason="no case with both answers")
-    value = float(statistic(cases))
+    value = float(statistic(table))
     if math.isnan(value):
         reason = "no disagreement is expected: all answers are the same"
         return Estimate(value=None, interval=None, count=total, reason=reason)
-    interval, reason = _interval(cases, statistic, draws, seed)
-    return Estimate(value=value, interval=interval, count=total, reason=reason)
+    if not draws or total < LEAST_CASES:
+        reason = f"{total} cases: an interval needs {LEAST_CASES}" if draws else "no replicates"
+        return Estimate(value=value, interval=None, count=total, reason=reason)
+    interval = _percentiles(_posterior(table, statistic, draws, seed))
+    return Estimate(value=value, interval=interval, count=total, reason=None)
 
 
-def _interval(
-    cases: Array, statistic: Callable[[Array], Array], draws: int, seed: int
-) -> tuple[tuple[float, float] | None, str | None]:
-    total = int(cases.sum())
-    if not draws or total < 2:
-        return None, "no replicates" if not draws else "one case has no spread"
+def _posterior(table: Array, statistic: Callable[[Array], Array], draws: int, seed: int) -> Array:
+    """Returns (draws,) values of the statistic for tables of as many cases."""
+    equal = np.diag(np.diag(table))
+    chance = np.outer(table.sum(1), table.sum(0))
+    np.fill_diagonal(chance, 0.0)
+    weights = table + sum(PRIOR * of / of.sum() for of in (equal, chance) if of.any())
+    places = np.nonzero(weights)
     generator = np.random.default_rng(seed)
-    at_once = max(1, CHUNK // len(cases))
-    chunks = [min(at_once, draws - start) for start in range(0, draws, at_once)]
-    drawn = (generator.multinomial(total, cases / total, size) for size in chunks)
-    values = np.concatenate([statistic(sample.astype(float)) for sample in drawn])
-    values = values[~np.isnan(values)]
-    if len(values) < LEAST_DEFINED * draws:
-        return None, f"only {len(values)} of {draws} replicates have a value: too few cases differ"
-    return _percentiles(values), None
+    at_once = max(1, CHUNK // table.size)
+    values: list[Array] = []
+    for start in range(0, draws, at_once):
+        tables = np.zeros((min(at_once, draws - start), *table.shape))
+        gammas = generator.standard_gamma(weights[places], (len(tables), len(places[0])))
+        tables[:, *places] = gammas / gammas.sum(-1, keepdims=True) * table.sum()
+        values.append(statistic(tables))
+    drawn = np.concatenate(values)
+    return drawn[~np.isnan(drawn)]
 
 
 def _percentiles(values: Array) -> tuple[float, float]:

@@ -84,26 +84,31 @@ def test_nothing_is_made_up_where_agreement_is_undefined():
     single = krippendorff_alpha({(roots(LRN), roots(EVO)): 1}, PACKAGED)
     # Two values that differ: D_o = D_e.
     assert (single.value, single.interval) == (about(0.0), None)
-    # Most replicates of 1 in 1,001 that differ are without a value only if it is not drawn: 37 %.
-    rare = cohen_kappa({(LRN, LRN): 1000, (LRN, EVO): 1})
-    assert rare.value is not None and rare.interval is None
-    assert rare.reason is not None and "replicates have a value" in rare.reason
+    few = cohen_kappa({(LRN, LRN): 10, (EVO, EVO): 5})
+    assert (few.value, few.interval) == (about(1.0), None)
+    assert few.reason == "15 cases: an interval needs 20"
 
 
-def test_the_interval_is_that_of_resampled_cases():
-    counts = {(LRN, LRN): 60, (EVO, EVO): 25, (LRN, EVO): 10, (SCH, EVO): 8, (SCH, SCH): 17}
+def test_the_interval_of_many_cases_is_that_of_resampled_ones():
+    counts = {(LRN, LRN): 600, (EVO, EVO): 250, (LRN, EVO): 100, (SCH, EVO): 80, (SCH, SCH): 170}
     found = cohen_kappa(counts, draws=4000)
-    cases = [pair for pair, n in counts.items() for _ in range(n)]
-    generator = random.Random(11)
-    values: list[float] = []
-    for _ in range(1500):
-        drawn = Counter(generator.choices(cases, k=len(cases)))
-        value = cohen_kappa(drawn, draws=0).value
-        assert value is not None
-        values.append(value)
-    expected = np.quantile(values, [0.025, 0.975])
-    # The quantiles of both are drawn: about .004 of standard error each.
-    assert found.interval == pytest.approx(tuple(expected.tolist()), abs=0.02)
+    generator = np.random.default_rng(11)
+    shares = np.array(list(counts.values())) / 1200
+    drawn = [
+        cohen_kappa(dict(zip(counts, row, strict=True)), draws=0).value
+        for row in generator.multinomial(1200, shares, 1500).tolist()
+    ]
+    expected = np.quantile(np.array(drawn, float), [0.025, 0.975])
+    # The quantiles of both are drawn: about .001 of standard error each.
+    assert found.interval == pytest.approx(tuple(expected.tolist()), abs=0.006)
+
+
+def test_full_agreement_leaves_room_for_disagreement():
+    # 15 of each: kappa is 1 - d / e. The share d that differs has a Beta(.5, 30.5) posterior, whose
+    # 97.5 % quantile is .080; e is near .5.
+    low, high = cohen_kappa({(LRN, LRN): 15, (EVO, EVO): 15}, draws=20_000).interval or (0, 0)
+    assert high == pytest.approx(1.0, abs=1e-3)
+    assert low == pytest.approx(1 - 0.080 / 0.5, abs=0.015)
 
 
 def test_intervals_depend_on_the_seed_and_shrink_with_the_cases():

@@ -1,0 +1,124 @@
+"""What runs leave as pandas DataFrames.
+
+Runs and score trees are given by directory or URI, as `runs/one`.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from raylab.annotation.export import export_run
+from raylab.annotation.run import archive_location, find_annotation_run, open_archive
+from raylab.arc.records import PipelineMetrics, TrainingMetrics
+from raylab.arc.sweep import SweepMetrics
+from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
+from raylab.config.quality import Layout
+from raylab.errors import RunError
+from raylab.files import Place
+from raylab.quality.reading import read_files
+from raylab.quality.trees import find_trees
+from raylab.runs.run import Run
+from raylab.runs.run_record import RunRecord
+from raylab.taxonomies import choose_codebook
+
+SCORE_COLUMNS = ["model", "generation", "file", "accuracy", "reason"]
+
+
+def epochs(run: str) -> pd.DataFrame:
+    """Returns the epochs of a training, or of all trainings of a pipeline, a row each.
+
+    Columns: `model` (the run's name, or that within the pipeline), the fields of
+    `raylab.arc.records.Epoch`, and every validation metric with the prefix `val_`.
+
+    Raises:
+        RunError: The run has no epochs, or its files cannot be used.
+        DataError: A file cannot be read.
+    """
+    place = Run.at(run)
+    job = _job_of(place)
+    if job == PipelineConfig.job:
+        pipeline = place.read_record(PipelineMetrics)
+        trainings: Mapping[str, TrainingMetrics] = {} if pipeline is None else pipeline.models
+    else:
+        training = place.read_record(TrainingMetrics) if job == TrainConfig.job else None
+        trainings = {} if training is None else {place.name: training}
+    rows = [{"model": name, **row} for name, of in trainings.items() for row in of.rows]
+    if not rows:
+        raise RunError(f"{run} has no epochs: give a training or a pipeline that finished one")
+    return pd.DataFrame(rows)
+
+
+def trials(sweep: str) -> pd.DataFrame:
+    """Returns the trials of a sweep, best first.
+
+    Columns: `trial`, `failure`, the drawn values by their keys, and the fields of
+    `raylab.arc.sweep.Trained`; missing where a trial has none.
+
+    Raises:
+        RunError: The run is no sweep with ranked trials, or its files cannot be used.
+        DataError: A file cannot be read.
+    """
+    place = Run.at(sweep)
+    metrics = place.read_record(SweepMetrics) if _job_of(place) == TuneConfig.job else None
+    if metrics is None:
+        raise RunError(f"{sweep} has no ranked trials: give a finished run of jobs/tune.py")
+    rows: list[dict[str, Any]] = [
+        {
+            "trial": trial.trial,
+            "failure": trial.failure,
+            **(trial.drawn or {}),
+            **({} if trial.trained is None else trial.trained.model_dump()),
+        }
+        for trial in metrics.trials
+    ]
+    return pd.DataFrame(rows)
+
+
+def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
+    """Returns the score files of a tree, a row each, by model, generation and file.
+
+    Columns: `model`, `generation` (empty without generations), `file` below that directory,
+    `accuracy` in [0, 1], and `reason` where a file cannot be used.
+
+    Raises:
+        DataError: The tree is missing or holds no models.
+    """
+    (found,) = find_trees(str(Place.at(tree)), (), layout)
+    rows: list[tuple[str, str, str, float | None, str | None]] = []
+    for unit in found.units:
+        for name, outcome in read_files(unit):
+            reason = outcome if isinstance(outcome, str) else None
+            accuracy = None if isinstance(outcome, str) else outcome
+            rows.append((unit.model, unit.generation, name, accuracy, reason))
+    return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
+
+
+def cases(run: str) -> pd.DataFrame:
+    """Returns the cases of an annotation run with people's decisions, a row each.
+
+    Columns: those of `raylab.annotation.export.COLUMNS`.
+
+    Raises:
+        RunError: There is no annotation run in this place.
+        ArchiveError: Its archive cannot be opened or read.
+    """
+    place = Run.at(run)
+    storage = str(Place.at(run)).rstrip("/").removesuffix(place.name)
+    opened, made = find_annotation_run(storage, place.name, None)
+    with (
+        open_archive(opened, archive_location(made)) as archive,
+        tempfile.TemporaryDirectory() as directory,
+    ):
+        path = Path(directory) / "cases.parquet"
+        export_run(archive.run(opened.name), path, choose_codebook(made.protocol))
+        return pd.read_parquet(path)
+
+
+def _job_of(run: Run) -> str:
+    record = run.read_record(RunRecord)
+    if record is None:
+        raise RunError(f"{run.uri} is no run: it has no {RunRecord.file}")
+    return record.job

@@ -1,0 +1,87 @@
+"""What runs leave as DataFrames: the values of the records, a row each."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raylab import frames
+from raylab.annotation.export import COLUMNS
+from raylab.annotation.run import archive_location, open_archive
+from raylab.arc.sweep import SweepMetrics, Trained, Trial
+from raylab.config.jobs import TuneConfig
+from raylab.errors import RunError
+from tests.annotation.test_run_archive import annotate, configured
+from tests.report.runs import CASES, SPACE, every_kind, left, train
+from tests.report.runs import content as annotation_report
+from tests.report.test_annotation_run import row
+
+
+def test_epochs_of_a_training_and_of_a_pipeline(tmp_path: Path):
+    train(tmp_path, "one", 0.25)
+    found = frames.epochs(str(tmp_path / "one"))
+    assert found["model"].tolist() == ["one", "one"]
+    assert found["epoch"].tolist() == [1, 2]
+    assert found["val_grid_accuracy"].tolist() == [0.125, 0.25]
+    every_kind(tmp_path, annotation_report())
+    piped = frames.epochs(str(tmp_path / "piped"))
+    assert piped["model"].tolist() == ["champion", "champion"]
+    assert piped["val_grid_accuracy"].tolist() == [0.375, 0.75]
+    with pytest.raises(RunError, match="no epochs"):
+        frames.epochs(str(tmp_path / "scored"))
+    with pytest.raises(RunError, match="is no run"):
+        frames.epochs(str(tmp_path / "absent"))
+
+
+def test_trials_of_a_sweep(tmp_path: Path):
+    trained = Trained(
+        score=0.5, epoch=3, cell_accuracy=0.875, epochs=4, parameters=10, checkpoint="x.ckpt"
+    )
+    trials = (
+        Trial(trial="t1", drawn={"training.lr": 0.25}, trained=trained, failure=None),
+        Trial(trial="t2", drawn={"training.lr": 0.5}, trained=None, failure="no memory"),
+    )
+    config = TuneConfig.model_validate({"storage": str(tmp_path), "name": "s", "space": SPACE})
+    left(config, SweepMetrics(trials=trials))
+    found = frames.trials(str(tmp_path / "s")).set_index("trial")
+    assert found["training.lr"].to_dict() == {"t1": 0.25, "t2": 0.5}
+    assert found["score"].tolist()[0] == 0.5 and found["score"].isna().tolist() == [False, True]
+    assert found["failure"].tolist()[1] == "no memory"
+    train(tmp_path, "one", 0.25)
+    with pytest.raises(RunError, match="no ranked trials"):
+        frames.trials(str(tmp_path / "one"))
+
+
+def test_scores_of_a_tree(tmp_path: Path):
+    for model, generation, value in (
+        ("a", "g1", 0.5),
+        ("a", "g2", 0.75),
+        ("b", "g1", 1),
+        ("b", "g2", None),
+    ):
+        directory = tmp_path / model / generation
+        directory.mkdir(parents=True)
+        scores = [{"metrics": {"accuracy": {"value": value}}}]
+        log = {"status": "success", "results": {"scores": scores}}
+        (directory / "t.json").write_text(json.dumps(log))
+    found = frames.scores(str(tmp_path))
+    assert found["file"].tolist() == ["t.json"] * 4
+    table = found.pivot(index="model", columns="generation", values="accuracy")
+    assert table.loc["a"].tolist() == [0.5, 0.75]
+    assert table["g1"].tolist() == [0.5, 1.0] and table["g2"].isna().tolist() == [False, True]
+    assert found["reason"].iloc[3] == "the first score has no accuracy"
+
+
+def test_cases_of_an_annotation_run(tmp_path: Path):
+    config = configured(tmp_path)
+    run = annotate(config)
+    with open_archive(run, archive_location(config)) as archive:
+        archive.run(run.name).add_cases([row(case, "a system") for case in CASES[:2]])
+    found = frames.cases(run.uri)
+    assert found["case"].tolist() == ["1", "2"]
+    assert found["status"].tolist() == [CASES[0].status, CASES[1].status]
+    assert found["gold"].tolist() == ["Lrn", "Evo"]
+    assert set(found.columns) == set(COLUMNS)
+    train(tmp_path, "one", 0.25)
+    with pytest.raises(RunError, match="no annotation run"):
+        frames.cases(str(tmp_path / "one"))
