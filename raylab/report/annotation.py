@@ -54,7 +54,7 @@ def shown_number(estimate: Estimate) -> str:
         return f"undefined: {estimate.reason}"
     value = f"{estimate.value:.3f}"
     if estimate.interval is None:
-        return value
+        return f"{value} (no interval: {estimate.reason})" if estimate.reason else value
     low, high = estimate.interval
     return f"{value} [{low:.3f}, {high:.3f}]"
 

@@ -234,7 +234,7 @@ def _tiles(report: AnnotationReport) -> Iterator[tuple[str, str, str]]:
 
 def _interval(estimate: Estimate) -> str:
     if estimate.interval is None:
-        return ""
+        return f"no interval: {estimate.reason}" if estimate.reason else ""
     low, high = estimate.interval
     return f"95 % interval {low:.3f} to {high:.3f}"
 
