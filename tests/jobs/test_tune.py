@@ -78,13 +78,14 @@ def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     assert started <= set(ranked)
     after = finished_trials(trials)
     assert {name: after[name] for name in before} == before
-    scores = [(trial["score"], trial["cell_accuracy"]) for trial in sweep["trials"]]
+    trained = [trial["trained"] for trial in sweep["trials"]]
+    scores = [(of["score"], of["cell_accuracy"]) for of in trained]
     assert scores == sorted(scores, reverse=True)
     architectures = {trial["drawn"]["architecture"] for trial in sweep["trials"]}
     assert architectures == {"champion", "encoder_decoder", "decoder_only"}
 
     best = yaml.safe_load((tmp_path / "sweep" / "best.yaml").read_text())
-    kept = read_checkpoint(Path(sweep["trials"][0]["checkpoint"])).model
+    kept = read_checkpoint(Path(trained[0]["checkpoint"])).model
     assert kept.model_dump(mode="json") == best["model"]
     assert (tmp_path / "sweep" / "curves.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "sweep" / "report.html").read_text()
