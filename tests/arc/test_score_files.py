@@ -74,7 +74,7 @@ def test_a_tree_is_planned_written_and_gone_on_with(checkpoint: str, tree: Run) 
 def test_scores_of_other_settings_or_files_are_not_mixed(checkpoint: str, tree: Run) -> None:
     planned(checkpoint, tree)
     with pytest.raises(RunError, match=r"is of other scoring: .*choose another name="):
-        planned(checkpoint, tree, ScoringConfig(metric="solve_rate"))
+        planned(checkpoint, tree, ScoringConfig(metric="cell_accuracy"))
     with pytest.raises(RunError, match=r"model one from .*not among the models.*another name="):
         plan_scoring({"two": checkpoint}, ("published", 1), DATA, SCORING, tree)
     with pytest.raises(RunError, match="is of other generations"):
