@@ -1,4 +1,4 @@
-"""What runs leave as pandas DataFrames.
+"""The results of runs as pandas DataFrames.
 
 Runs and score trees are given by directory or URI, as `runs/one`.
 """

@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth, in simulations of which the truth is known."""
+"""The coverage of 95 % intervals, in simulations of which the truth is known."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ Array = NDArray[np.float64]
 
 
 class Coverage(Part):
-    """How often the interval of one figure held the truth in one setting."""
+    """The coverage of the interval of one figure in one setting."""
 
     figure: str
     setting: str

@@ -80,7 +80,7 @@ _RESULTS = msgspec.json.Decoder(_Results | None)
 
 @dataclass(frozen=True)
 class ScoreChoice:
-    """What is read of a log.
+    """The metric and the score that are read of a log.
 
     Attributes:
         metric: Name of the metric.

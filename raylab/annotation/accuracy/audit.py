@@ -60,7 +60,7 @@ class AuditRecord(Record):
 
 
 class AuditReport(Part):
-    """What an audit says of the cases that the protocol decided.
+    """The result of an audit of the cases that the protocol decided.
 
     A code is right if it has the set of roots of the person's code.
     """
