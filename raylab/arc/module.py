@@ -63,17 +63,21 @@ def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
     )
 
 
-def step_loss(model: GridModel, step: TrainingStep, shape_weight: float) -> Tensor:
+def step_sums(model: GridModel, step: TrainingStep) -> LossSums:
+    """Returns the cross-entropies of a step, summed over its batches."""
+    sums = [
+        loss_sums(model(batch), batch.target.cells, batch.target.sizes) for batch in step.batches
+    ]
+    return LossSums(*(torch.stack(part).sum() for part in zip(*sums, strict=True)))
+
+
+def step_loss(sums: LossSums, step: TrainingStep, shape_weight: float) -> Tensor:
     """Returns the loss of a step, in which every target cell has the same weight all epoch.
 
     That is the summed loss of the cells over their mean number in a step, plus `shape_weight` times
     that of height and width, summed over grids, over the mean number of grids in a step.
     """
-    sums = [
-        loss_sums(model(batch), batch.target.cells, batch.target.sizes) for batch in step.batches
-    ]
-    cells, sizes = (torch.stack(part).sum() for part in zip(*sums, strict=True))
-    return cells / step.cells + shape_weight * sizes / step.grids
+    return sums.cells / step.cells + shape_weight * sums.sizes / step.grids
 
 
 class ArcModule(pl.LightningModule):
@@ -184,7 +188,8 @@ class ArcModule(pl.LightningModule):
 
     def training_step(self, step: TrainingStep, batch_idx: int) -> Tensor:
         """Returns `step_loss`; its mean over an epoch, `train_loss`, is exact per cell and grid."""
-        loss = step_loss(self.model, step, self.training_config.shape_loss_weight)
+        sums = step_sums(self.model, step)
+        loss = step_loss(sums, step, self.training_config.shape_loss_weight)
         tasks = torch.cat([batch.tasks for batch in step.batches])
         self._unchecked.append(
             UncheckedStep(self.global_step, loss.detach(), self.learning_rate, tasks)
