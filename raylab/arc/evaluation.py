@@ -211,7 +211,6 @@ def _count_pairs(
         pairs,
         batch_size=batch_size,
         demonstrations=checkpoint.model.context_pairs,
-        shuffle=False,
     )
     dataset = BatchDataset(store)
     metrics = GridMetrics([str(pair) for pair in pairs]).to(device)
