@@ -39,14 +39,32 @@ def checkpoint_path(epoch: int) -> str:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """The tasks that a model was made with; figures on them say nothing about new tasks."""
+
+    trained_on: frozenset[str]
+    """Ids of the tasks that the weights were trained on."""
+    chosen_on: frozenset[str] = frozenset()
+    """Ids of the tasks that chose the epoch; none in files from before test tasks."""
+
+    def __or__(self, other: "Seen") -> "Seen":
+        """Returns what either has seen."""
+        return Seen(self.trained_on | other.trained_on, self.chosen_on | other.chosen_on)
+
+    def content(self) -> dict[str, list[str]]:
+        """Returns the plain values that a checkpoint file holds."""
+        return {"trained_on": sorted(self.trained_on), "chosen_on": sorted(self.chosen_on)}
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A trained model, read from a file."""
 
     uri: str
     model: ModelConfig
     weights: dict[str, Tensor]
-    trained_on: frozenset[str] | None
-    """Ids of the tasks it was trained on; None if the file does not record it."""
+    seen: Seen | None
+    """The tasks that it was made with; None if the file does not record them."""
     run_id: str | None = None
     """Id of the run that trained it; None if the file does not record it."""
 
@@ -176,7 +194,7 @@ def _parse(uri: str, content: object) -> Checkpoint:
         uri,
         model,
         weights,
-        _task_ids(own.get("trained_on")),
+        _seen(own),
         run_id if isinstance(run_id, str) else None,
     )
 
@@ -205,7 +223,14 @@ def _tensor(uri: str, name: str, value: object) -> Tensor:
     return value
 
 
-def _task_ids(listed: object) -> frozenset[str] | None:
-    if not isinstance(listed, list):
+def _seen(own: dict[object, object]) -> Seen | None:
+    trained_on = own.get("trained_on")
+    if not isinstance(trained_on, list):
         return None
+    return Seen(_task_ids(trained_on), _task_ids(own.get("chosen_on")))
+
+
+def _task_ids(listed: object) -> frozenset[str]:
+    if not isinstance(listed, list):
+        return frozenset()
     return frozenset(str(id_) for id_ in cast("list[object]", listed))

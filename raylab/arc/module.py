@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
-from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights
+from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, Seen, load_weights
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
@@ -74,7 +74,7 @@ class ArcModule(pl.LightningModule):
         task_ids: Sequence[str],
         groups: Sequence[str],
         group_of_task: Tensor,
-        trained_on: Iterable[str],
+        seen: Seen,
         published_pairs: int | None = None,
     ) -> None:
         """Builds the model from `training.seed`.
@@ -85,15 +85,15 @@ class ArcModule(pl.LightningModule):
             task_ids: names of the tasks that `Batch.tasks` points at.
             groups: names of the groups metrics are split by.
             group_of_task: (tasks,) int64 position of each task's group.
-            trained_on: ids of the tasks that are trained on.
+            seen: the tasks that are trained on, and those that choose the epoch.
             published_pairs: pairs of the store, to also report the metrics of `PublishedMetrics`.
         """
         super().__init__()
         torch.manual_seed(training.seed)
         self.model_config, self.training_config = model, training
         self.task_ids = tuple(task_ids)
-        self.trained_on: frozenset[str] | None = frozenset(trained_on)
-        """Ids of all tasks that the weights were trained on; None if unknown."""
+        self.seen: Seen | None = seen
+        """All tasks that the weights were made with; None if unknown."""
         self.model = build_model(model)
         weights = training.objective.model_dump()
         self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
@@ -113,10 +113,10 @@ class ArcModule(pl.LightningModule):
             CheckpointError: the checkpoint is of a different model.
         """
         load_weights(self.model, self.model_config, checkpoint)
-        if self.trained_on is None or checkpoint.trained_on is None:
-            self.trained_on = None
+        if self.seen is None or checkpoint.seen is None:
+            self.seen = None
         else:
-            self.trained_on |= checkpoint.trained_on
+            self.seen |= checkpoint.seen
 
     @property
     def learning_rate(self) -> float:
@@ -196,21 +196,29 @@ class ArcModule(pl.LightningModule):
         checkpoint["raylab"] = {
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
-            "trained_on": None if self.trained_on is None else sorted(self.trained_on),
+            **({} if self.seen is None else self.seen.content()),
             "run_id": self.run_id,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses to go on from a checkpoint whose optimiser lacks a weight of today's models.
+        """Refuses to go on with a training that was begun on other tasks or with other weights.
 
         Raises:
-            CheckpointError: the training began before models were told the size they write.
+            CheckpointError: the training began before models were told the size they write, or
+                its tasks were split otherwise.
         """
         if f"{PREFIX}{SIZE_CODE}" not in checkpoint["state_dict"]:
             raise CheckpointError(
                 "this training began before models were told the size that they write, and cannot "
                 "go on as it was: start another run with init_from= its checkpoint, whose outputs "
                 "are kept"
+            )
+        begun = checkpoint["raylab"].get("trained_on")
+        if self.seen is not None and begun is not None and frozenset(begun) != self.seen.trained_on:
+            raise CheckpointError(
+                f"this training was begun with another split: on {len(begun)} tasks, where it is "
+                f"{len(self.seen.trained_on)} now. If it is from before there were test tasks, go "
+                "on with data.select_on_test=true, otherwise with the task set of before"
             )
 
     def _check_losses(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from raylab.arc.records import TrainingMetrics
+from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.config.arc import SearchSpace
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
@@ -104,21 +104,23 @@ class SweepMetrics(Record):
 
     file: ClassVar[str] = METRICS
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     trials: tuple[Trial, ...]
     """Best first, failed ones last."""
     rules: RuleMetrics = Field(default={})
     """Metrics of the rules that learn nothing on the validation tasks; older files have none."""
+    test: HeldOut | None = None
+    """Figures of the best trial, and of no other, on the test tasks; older files have none."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
         """Nests the results of training, which are flat in files from before schema versions.
 
-        Version 1 had no solve rates and no rules.
+        Version 1 had no solve rates and no rules, version 2 no test tasks.
         """
         if version != 0:
-            return content if version == 1 else None
+            return content if version in (1, 2) else None
         rows: list[Mapping[str, Any]] = content.get("trials", [])
         return {"trials": [_nested(row) for row in rows]}
 

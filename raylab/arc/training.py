@@ -10,12 +10,10 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
-from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.checkpoints import Seen, checkpoint_path
 from raylab.arc.comparators.rules import rule_metrics
-from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indices, store_pairs
-from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.batching import Batch, BatchPlan, Indices, batch_loader
+from raylab.arc.data.sides import load_sides
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
@@ -74,16 +72,13 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         DataError: the tasks or their split cannot be used.
         ConfigError: there are fewer pairs than workers.
     """
-    tasks = load_tasks(config.data)
-    groups = group_tasks(tasks, config.data.taxonomy)
-    split = split_tasks(tasks, groups, config.data)
-    store = store_pairs(tasks)
-    group_names, group_of_task = group_indices(store, groups)
+    sides = load_sides(config.data)
+    store = sides.store
 
-    def plan(task_ids: Sequence[str], *, training: bool) -> BatchPlan:
+    def plan(pairs: Indices, *, training: bool) -> BatchPlan:
         return BatchPlan(
             store,
-            store.pairs_of(task_ids),
+            pairs,
             batch_size=config.training.batch_size,
             demonstrations=config.model.context_pairs,
             shuffle=training,
@@ -97,21 +92,21 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         config.model,
         config.training,
         task_ids=store.task_ids,
-        groups=group_names,
-        group_of_task=group_of_task,
-        trained_on=split.train,
+        groups=sides.groups,
+        group_of_task=sides.group_of_task,
+        seen=Seen(frozenset(sides.split.train), frozenset(sides.split.val)),
         published_pairs=len(store.task_of) if config.published_definitions else None,
     )
     data = PlannedData(
-        plan(split.train, training=True),
-        plan(split.val, training=False),
+        plan(sides.train, training=True),
+        plan(sides.val, training=False),
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
     weights = config.training.objective.model_dump()
     if rank:
         return Experiment(module, data, {})
-    pairs, published = store.pairs_of(split.val), config.published_definitions
-    return Experiment(module, data, rule_metrics(store, pairs, weights, published=published))
+    published = config.published_definitions
+    return Experiment(module, data, rule_metrics(store, sides.val, weights, published=published))
 
 
 class EpochRecorder(pl.Callback):

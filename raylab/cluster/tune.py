@@ -37,6 +37,7 @@ from raylab.arc.sweep import (
     rank_trials,
     segment,
 )
+from raylab.cluster.held_out import with_test
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import fit
@@ -85,7 +86,7 @@ def tune(config: TuneConfig) -> None:
         return
     with session(config.cluster, run):
         results = _tuner(config, run).fit()
-    _conclude(config, run, results)
+        _conclude(config, run, results)
 
 
 def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
@@ -312,7 +313,11 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     if best is None or best.trained is None:
         reasons = [trial.failure for trial in metrics.trials] + [str(e) for e in results.errors]
         raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
-    chosen = TrainConfig.model_validate(Run.at(run / TRIALS / best.trial).record.config)
+    own = Run.at(run / TRIALS / best.trial)
+    chosen = TrainConfig.of_record(own.record.config)
+    trained = own.read_record(TrainingMetrics)
+    assert trained is not None
+    metrics = metrics.model_copy(update={"test": with_test(chosen, own, trained).test})
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor
@@ -337,6 +342,7 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
         sweep_table(metrics, config.training.monitor),
         trials=[trial.model_dump(mode="json") for trial in metrics.trials],
         rules=metrics.rules,
+        test=None if metrics.test is None else metrics.test.model_dump(mode="json"),
     )
     log_line(
         f"best configuration {run / BEST}\n"

@@ -56,11 +56,16 @@ class DataConfig(Strict):
     generation: NonNegativeInt | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
-    """JSON file `{"train": [ids], "val": [ids]}`; null draws the split by `split_seed`."""
-    val_fraction: Fraction = 0.23
-    """Share of the tasks that a drawn split validates on."""
+    """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
+    and `val`, the second is the test side. Null draws the split by `split_seed`."""
+    test_fraction: Fraction = 0.23
+    """Share of the tasks that figures are reported on; unused with a file."""
+    val_fraction: Fraction = 0.1
+    """Share of the other tasks that choose the checkpoint; unused with a file of three lists."""
     split_seed: NonNegativeInt = 307
-    """Seed of a drawn split."""
+    """Seed of what is drawn."""
+    select_on_test: bool = False
+    """Choose on the test tasks and train on all others, as the published protocol does."""
     taxonomy: Location | None = None
     """JSON file `{task id: group}`; null computes groups from the grids."""
 

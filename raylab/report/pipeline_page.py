@@ -25,6 +25,7 @@ from raylab.report.tables import (
     published_values,
     rule_label,
     rules_of,
+    side_of,
     with_skill,
 )
 from raylab.runs.run_record import RunRecord
@@ -119,6 +120,7 @@ def render_pipeline(report: PipelineReport) -> str:
         theirs=published_runs(),
         their_metrics=THEIR_METRICS,
         their_rows=list(_their_rows(report.models)),
+        side=side_of(report.models),
         shown=list(shown),
         curves=curves(histories, report.config.training.monitor),
         bars=_bars(models),
@@ -144,10 +146,11 @@ def summary(report: PipelineReport) -> Iterator[str]:
             f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {listed(list(report.models))}."
         )
         rules = rules_of(report.models)
+        side = " or ".join(sorted({of.reported.side for of in report.models.values()}))
         if found := _leading(report.models, "solve_rate"):
             yield (
                 f"On its own (free-running), {found[0]} solves {percent(found[1])} of the "
-                f"validation grids{_beside_rule(rules, 'solve_rate')}."
+                f"{side} grids{_beside_rule(rules, 'solve_rate')}."
             )
         else:
             yield "No solve rate was measured, so nothing here says what the models solve."
@@ -186,6 +189,11 @@ def caveats(report: PipelineReport) -> Iterator[str]:
             f"The published runs are on {published.DATA_SOURCE}, this run is on {data.source}: "
             "they give the order of magnitude, not a comparison."
         )
+    if any(of.reported.chosen_on for of in report.models.values()):
+        yield (
+            f"Figures are on the {side_of(report.models)}: they are the best of as many epochs on "
+            "these tasks, and too good for others."
+        )
     if report.models and not rules_of(report.models):
         yield "This run is from before rules that learn nothing were measured beside the models."
     for name, quality in report.quality.items():
@@ -202,7 +210,7 @@ def accuracy_phrase(metric: str) -> str:
 
 
 def _value(result: TrainingMetrics, metric: str) -> float | None:
-    return result.best.validation.get(metric)
+    return result.reported.metrics.get(metric)
 
 
 def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
@@ -232,7 +240,7 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
     if report.models:
         yield "metrics", "Metrics"
         yield "curves", "Learning curves"
-    if any(of.best.groups for of in report.models.values()):
+    if any(of.reported.groups for of in report.models.values()):
         yield "groups", "Categories"
     if report.examples:
         yield "tasks", "Tasks"
@@ -300,7 +308,7 @@ def _top(values: Sequence[float | None]) -> float | None:
 
 def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
     groups = {
-        name: {group: found.metrics for group, found in of.best.groups.items()}
+        name: {group: found.metrics for group, found in of.reported.groups.items()}
         for name, of in models.items()
     }
     return Markup(group_bars(groups, prefix="bars")) if any(groups.values()) else None
@@ -312,7 +320,7 @@ def _group_rows(
     """Groups the metrics of the models by group of tasks."""
     rows: dict[str, list[tuple[str, GroupMetrics]]] = {}
     for name, of in models.items():
-        for group, metrics in of.best.groups.items():
+        for group, metrics in of.reported.groups.items():
             rows.setdefault(group, []).append((name, metrics))
     return rows
 

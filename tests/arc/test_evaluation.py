@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.checkpoints import Checkpoint, Seen
 from raylab.arc.data.batching import BatchDataset, BatchPlan, group_indices, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import greedy_decode
@@ -14,7 +14,7 @@ from raylab.arc.evaluation import (
     choose_pictures,
     picture_examples,
     score_tasks,
-    trained_on,
+    seen_tasks,
 )
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
@@ -32,7 +32,9 @@ BY_GROUP = ScoringConfig(batch_size=4, unit="group")
 
 
 def checkpoint_of(model: GridModel, config: ModelConfig) -> Checkpoint:
-    return Checkpoint("some.ckpt", config, model.state_dict(), frozenset({"task0"}))
+    return Checkpoint(
+        "some.ckpt", config, model.state_dict(), Seen(frozenset({"task0"}), frozenset({"task1"}))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +131,7 @@ def test_evaluation_is_the_validation_of_training(
         task_ids=store.task_ids,
         groups=names,
         group_of_task=group_of_task,
-        trained_on=(),
+        seen=Seen(frozenset()),
     ).eval()
     module.model.load_state_dict(checkpoint.weights)
     plan = BatchPlan(
@@ -203,10 +205,11 @@ def test_a_task_of_one_pair_has_scores_and_no_errors(checkpoint: Checkpoint) -> 
 
 
 def test_a_checkpoint_that_does_not_tell_its_tasks(checkpoint: Checkpoint) -> None:
-    assert trained_on(checkpoint) == {"task0"}
+    assert seen_tasks(checkpoint) == {"task0", "task1"}
+    assert seen_tasks(checkpoint, chosen=False) == {"task0"}
     silent = Checkpoint("old.ckpt", checkpoint.model, checkpoint.weights, None)
     with pytest.raises(CheckpointError, match=r"old\.ckpt .*scoring\.include_seen=true"):
-        trained_on(silent)
+        seen_tasks(silent)
 
 
 # Examples

@@ -17,7 +17,7 @@ from raylab.errors import RunError
 from raylab.runs.run import Run
 
 DATA = DataConfig(every=40, pairs_per_task=3)
-"""Ten tasks of ARC-AGI-1, of which the drawn split trains on eight."""
+"""Ten tasks of ARC-AGI-1: seven to train on, one to validate on, two to test on."""
 SCORING = ScoringConfig()
 
 

@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
-from raylab.arc.checkpoints import load_weights, read_checkpoint
+from raylab.arc.checkpoints import Seen, load_weights, read_checkpoint
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
@@ -55,7 +55,7 @@ def module_of(config: TrainConfig, store: PairStore) -> ArcModule:
         task_ids=store.task_ids,
         groups=("a", "b"),
         group_of_task=group_of_task,
-        trained_on=store.task_ids,
+        seen=Seen(frozenset(store.task_ids)),
     )
 
 
@@ -135,6 +135,8 @@ def test_eight_real_pairs_are_learnt_by_heart(model: ModelConfig) -> None:
     assert values["val_solve_rate"] == 1.0
     assert values["val_shape_accuracy"] == 1.0
 
+
+TWO_TASKS = DataConfig(tasks=REAL_TASKS[:2])
 
 # Resuming
 
@@ -705,12 +707,8 @@ def test_every_model_trains_and_validates_in_every_precision_of_a_cpu(
 # What a checkpoint was trained on
 
 
-def trained_on_in(path: Path) -> frozenset[str] | None:
-    return read_checkpoint(path).trained_on
-
-
-def test_a_checkpoint_tells_what_it_was_trained_on(saved: Path, tasks: tuple[Task, ...]) -> None:
-    assert trained_on_in(saved) == {task.id for task in tasks}
+def test_a_checkpoint_tells_what_it_was_made_with(saved: Path, tasks: tuple[Task, ...]) -> None:
+    assert read_checkpoint(saved).seen == Seen(frozenset(task.id for task in tasks))
 
 
 def test_training_from_a_checkpoint_adds_its_tasks(
@@ -720,12 +718,30 @@ def test_training_from_a_checkpoint_adds_its_tasks(
     others = tuple(replace(task, id=f"other-{task.id}") for task in random_tasks(2))
     config = settings(parent.model, epochs=1)
     module = module_of(config, store_pairs(others))
+    module.seen = Seen(frozenset(task.id for task in others), frozenset({"chooser"}))
     module.start_from(parent)
     kept = Checkpoints(tmp_path)
     fit(config, others, kept, module=module)
-    known = parent.trained_on
-    assert known is not None
-    assert trained_on_in(kept.path(1)) == known | {task.id for task in others}
+    assert parent.seen is not None
+    trained_on = parent.seen.trained_on | {task.id for task in others}
+    assert read_checkpoint(kept.path(1)).seen == Seen(trained_on, frozenset({"chooser"}))
+
+
+def test_a_checkpoint_from_before_test_tasks_tells_what_it_was_trained_on(
+    saved: Path, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    content = torch.load(saved, weights_only=True)
+    del content["raylab"]["chosen_on"]
+    torch.save(content, tmp_path / "older.ckpt")
+    assert read_checkpoint(tmp_path / "older.ckpt").seen == Seen(
+        frozenset(task.id for task in tasks), frozenset()
+    )
+
+
+def test_a_training_with_another_split_is_not_continued(saved: Path) -> None:
+    module = module_of(settings(SMALL_MODELS["champion"]), store_pairs(load_tasks(TWO_TASKS)))
+    with pytest.raises(CheckpointError, match=r"data\.select_on_test=true"):
+        module.on_load_checkpoint(torch.load(saved, weights_only=True))
 
 
 def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
@@ -735,13 +751,13 @@ def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
     del content["raylab"]["trained_on"]
     torch.save(content, tmp_path / "silent.ckpt")
     silent = read_checkpoint(tmp_path / "silent.ckpt")
-    assert silent.trained_on is None
+    assert silent.seen is None
     config = settings(silent.model, epochs=1)
     module = module_of(config, store_pairs(tasks))
     module.start_from(silent)
     kept = Checkpoints(tmp_path)
     fit(config, tasks, kept, module=module)
-    assert trained_on_in(kept.path(1)) is None
+    assert read_checkpoint(kept.path(1)).seen is None
 
 
 def test_a_training_from_before_sizes_were_told_is_not_continued(
@@ -750,7 +766,7 @@ def test_a_training_from_before_sizes_were_told_is_not_continued(
     tasks = random_tasks(3)
     module = module_of(settings(SMALL_MODELS["decoder_only"]), store_pairs(tasks))
     state = {f"model.{name}": tensor for name, tensor in module.model.state_dict().items()}
-    module.on_load_checkpoint({"state_dict": state})
+    module.on_load_checkpoint({"state_dict": state, "raylab": {}})
     del state["model.size_code.table"]
     with pytest.raises(CheckpointError, match="init_from="):
         module.on_load_checkpoint({"state_dict": state})
@@ -765,7 +781,7 @@ def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks)
         task_ids=store.task_ids,
         groups=("a",),
         group_of_task=torch.zeros(len(store.task_ids), dtype=torch.int64),
-        trained_on=(),
+        seen=Seen(frozenset()),
         published_pairs=len(store.task_of),
     ).eval()
     assert module.published is not None
