@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.base import GridModel, build_model
+from raylab.arc.seen import Seen, TaskSet
 from raylab.compressed import opened_zip
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, DataError
@@ -26,6 +27,8 @@ SIZE_CODE = "size_code.table"
 """Weight that tells the size of the output; checkpoints of earlier versions lack it."""
 CHECKPOINT_BYTES = 1 << 32
 LONGEST_REASON = 300
+SEEN = ("trained_on", "chosen_on")
+"""Fields of `Seen`, under the names that they have in files."""
 
 
 def checkpoint_name(epoch: int) -> str:
@@ -36,24 +39,6 @@ def checkpoint_name(epoch: int) -> str:
 def checkpoint_path(epoch: int) -> str:
     """Returns the file of the checkpoint after `epoch`, relative to the run directory."""
     return f"{CHECKPOINTS}/{checkpoint_name(epoch)}/{CHECKPOINT_FILE}"
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The tasks that a model was made with; figures on them say nothing about new tasks."""
-
-    trained_on: frozenset[str]
-    """Ids of the tasks that the weights were trained on."""
-    chosen_on: frozenset[str] = frozenset()
-    """Ids of the tasks that chose the epoch; none in files from before test tasks."""
-
-    def __or__(self, other: "Seen") -> "Seen":
-        """Returns what either has seen."""
-        return Seen(self.trained_on | other.trained_on, self.chosen_on | other.chosen_on)
-
-    def content(self) -> dict[str, list[str]]:
-        """Returns the plain values that a checkpoint file holds."""
-        return {"trained_on": sorted(self.trained_on), "chosen_on": sorted(self.chosen_on)}
 
 
 @dataclass(frozen=True)
@@ -194,7 +179,7 @@ def _parse(uri: str, content: object) -> Checkpoint:
         uri,
         model,
         weights,
-        _seen(own),
+        _seen(uri, own),
         run_id if isinstance(run_id, str) else None,
     )
 
@@ -223,14 +208,26 @@ def _tensor(uri: str, name: str, value: object) -> Tensor:
     return value
 
 
-def _seen(own: dict[object, object]) -> Seen | None:
-    trained_on = own.get("trained_on")
-    if not isinstance(trained_on, list):
+def seen_content(seen: Seen | None) -> dict[str, object]:
+    """Returns what a checkpoint file holds of the tasks that a model was made with."""
+    if seen is None:
+        return {}
+    content: dict[str, object] = {}
+    for name in SEEN:
+        tasks: TaskSet = getattr(seen, name)
+        content[name] = sorted(tasks.ids)
+        content[f"{name}_pairs"] = torch.tensor(sorted(tasks.pairs), dtype=torch.int64)
+    return content
+
+
+def _seen(uri: str, own: dict[object, object]) -> Seen | None:
+    if not isinstance(own.get("trained_on"), list):
         return None
-    return Seen(_task_ids(trained_on), _task_ids(own.get("chosen_on")))
+    return Seen(*(_task_set(uri, own, name) for name in SEEN))
 
 
-def _task_ids(listed: object) -> frozenset[str]:
-    if not isinstance(listed, list):
-        return frozenset()
-    return frozenset(str(id_) for id_ in cast("list[object]", listed))
+def _task_set(uri: str, own: dict[object, object], name: str) -> TaskSet:
+    ids, pairs = own.get(name), own.get(f"{name}_pairs")
+    listed = cast("list[object]", ids) if isinstance(ids, list) else []
+    known = torch.empty(0) if pairs is None else _tensor(uri, f"{name}_pairs", pairs)
+    return TaskSet(frozenset(map(str, listed)), frozenset(map(int, known.flatten().tolist())))

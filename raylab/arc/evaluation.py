@@ -29,6 +29,7 @@ from raylab.arc.models.base import GridModel
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring import count_batch
+from raylab.arc.seen import TaskSet
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
 from raylab.runs.eval_logs import is_estimated
@@ -50,8 +51,8 @@ class UnitScore:
     """By metric, from `raylab.arc.metrics.standard_errors`; none where `is_estimated` denies it."""
 
 
-def seen_tasks(checkpoint: Checkpoint, *, chosen: bool = True) -> frozenset[str]:
-    """Returns the ids of the tasks that the checkpoint was trained on or chosen on.
+def seen_tasks(checkpoint: Checkpoint, *, chosen: bool = True) -> TaskSet:
+    """Returns the tasks that the checkpoint was trained on or chosen on.
 
     Args:
         checkpoint: the checkpoint.
@@ -66,8 +67,7 @@ def seen_tasks(checkpoint: Checkpoint, *, chosen: bool = True) -> frozenset[str]
             "it started from, is of an earlier raylab. Train it again, or score all tasks, "
             "seen or not, with scoring.include_seen=true"
         )
-    seen = checkpoint.seen
-    return seen.trained_on | seen.chosen_on if chosen else seen.trained_on
+    return checkpoint.seen.tasks(chosen=chosen)
 
 
 @dataclass(frozen=True)

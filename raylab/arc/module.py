@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
-from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, Seen, load_weights
+from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, seen_content
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
@@ -22,6 +22,7 @@ from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import Logits, build_model
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
+from raylab.arc.seen import Seen
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
@@ -196,7 +197,7 @@ class ArcModule(pl.LightningModule):
         checkpoint["raylab"] = {
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
-            **({} if self.seen is None else self.seen.content()),
+            **seen_content(self.seen),
             "run_id": self.run_id,
         }
 
@@ -214,11 +215,11 @@ class ArcModule(pl.LightningModule):
                 "are kept"
             )
         begun = checkpoint["raylab"].get("trained_on")
-        if self.seen is not None and begun is not None and frozenset(begun) != self.seen.trained_on:
+        if self.seen is not None and begun is not None and {*begun} != {*self.seen.trained_on.ids}:
             raise CheckpointError(
-                f"this training was begun with another split: on {len(begun)} tasks, where it is "
-                f"{len(self.seen.trained_on)} now. If it is from before there were test tasks, go "
-                "on with data.select_on_test=true, otherwise with the task set of before"
+                f"this training was begun with another split: on {len(begun)} tasks, and "
+                f"now it is {len(self.seen.trained_on.ids)}. If it is from before there were test "
+                "tasks, go on with data.select_on_test=true, otherwise with the tasks of before"
             )
 
     def _check_losses(self) -> None:

@@ -11,9 +11,11 @@ from typing import Any, ClassVar, Self
 from pyarrow import fs
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.content import contents_of
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation import seen_tasks, unit_of_tasks
+from raylab.arc.seen import TaskSet
 from raylab.arc.trained_models import fetch_checkpoint, file_name
 from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
 from raylab.config.base import AS_PUBLISHED, Generation
@@ -212,11 +214,11 @@ def _choose_units(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> Units:
     tasks = load_tasks(data)
-    seen: frozenset[str] = frozenset()
-    if not scoring.include_seen:
-        chosen = not data.select_on_test
-        seen = seen.union(*(seen_tasks(of, chosen=chosen) for of in checkpoints.values()))
-    unseen = [task for task in tasks if task.id not in seen]
+    seen = TaskSet()
+    for checkpoint in () if scoring.include_seen else checkpoints.values():
+        seen |= seen_tasks(checkpoint, chosen=not data.select_on_test)
+    contents = contents_of(tasks) if seen.pairs else dict.fromkeys((t.id for t in tasks), ())
+    unseen = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
     if not unseen:
         raise DataError(
             f"one of the models {', '.join(checkpoints)} was trained on or chosen on each of the "
@@ -229,6 +231,8 @@ def _choose_units(
         scored=len(unseen),
         tasks=len(tasks),
     )
+    if others := sorted({t.id for t in tasks} - {t.id for t in unseen} - seen.ids):
+        log_line(f"seen under another id: {', '.join(others)}", seen=others)
     units: dict[str, list[str]] = {}
     for task, unit in unit_of_tasks(group_tasks(unseen, data.taxonomy), scoring).items():
         units.setdefault(unit, []).append(task)
@@ -285,13 +289,15 @@ def _refuse_other_checkpoints(
 
 
 def _refuse_seen(
-    tree: Run,
-    checkpoints: Mapping[str, Checkpoint],
-    scored: frozenset[str],
-    data: DataConfig,
+    tree: Run, checkpoints: Mapping[str, Checkpoint], scored: frozenset[str], data: DataConfig
 ) -> None:
+    if not checkpoints:
+        return
+    chosen = data.model_copy(update={"tasks": tuple(sorted(scored)), "every": 1})
+    contents = contents_of(load_tasks(chosen))
     for model, checkpoint in checkpoints.items():
-        seen = sorted(scored & seen_tasks(checkpoint, chosen=not data.select_on_test))
+        known = seen_tasks(checkpoint, chosen=not data.select_on_test)
+        seen = [task for task, pairs in contents.items() if known.holds(task, pairs)]
         if seen:
             raise RunError(
                 f"model {model} has seen {len(seen)} of the {len(scored)} tasks that "

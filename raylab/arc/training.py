@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
-from raylab.arc.checkpoints import Seen, checkpoint_path
+from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchPlan, Indices, batch_loader
 from raylab.arc.data.sides import load_sides
@@ -94,7 +94,7 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         task_ids=store.task_ids,
         groups=sides.groups,
         group_of_task=sides.group_of_task,
-        seen=Seen(frozenset(sides.split.train), frozenset(sides.split.val)),
+        seen=sides.seen,
         published_pairs=len(store.task_of) if config.published_definitions else None,
     )
     data = PlannedData(

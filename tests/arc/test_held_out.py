@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from raylab.arc.checkpoints import Checkpoint, Seen
+from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
 from raylab.arc.evaluation import score_tasks
 from raylab.arc.held_out import measure_test
+from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import TrainConfig
 from tests.arc.conftest import SMALL_MODELS, small_model
@@ -22,7 +23,7 @@ DATA = DataConfig(every=40, pairs_per_task=3)
 def test_the_test_is_of_the_test_tasks_alone(select_on_test: bool) -> None:
     model = SMALL_MODELS["champion"]
     weights = small_model(model, noise=0.3).state_dict()
-    checkpoint = Checkpoint("some.ckpt", model, weights, Seen(frozenset()))
+    checkpoint = Checkpoint("some.ckpt", model, weights, Seen(TaskSet()))
     data = DATA.model_copy(update={"select_on_test": select_on_test})
     config = TrainConfig(model=model, data=data, training=TrainingConfig(batch_size=3))
     found = measure_test(config, checkpoint, CPU)

@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning.callbacks import EarlyStopping
 from torch import Tensor
 
-from raylab.arc.checkpoints import Seen, load_weights, read_checkpoint
+from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
@@ -22,6 +22,7 @@ from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Epoch, GroupMetrics
+from raylab.arc.seen import Seen, TaskSet
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
@@ -37,6 +38,8 @@ from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 
+PAIRS = frozenset({-(2**63), 2**63 - 1})
+"""Fingerprints of pairs that were trained on."""
 Fit = tuple[pl.Trainer, ArcModule]
 
 
@@ -55,7 +58,7 @@ def module_of(config: TrainConfig, store: PairStore) -> ArcModule:
         task_ids=store.task_ids,
         groups=("a", "b"),
         group_of_task=group_of_task,
-        seen=Seen(frozenset(store.task_ids)),
+        seen=Seen(TaskSet(frozenset(store.task_ids), PAIRS)),
     )
 
 
@@ -708,7 +711,8 @@ def test_every_model_trains_and_validates_in_every_precision_of_a_cpu(
 
 
 def test_a_checkpoint_tells_what_it_was_made_with(saved: Path, tasks: tuple[Task, ...]) -> None:
-    assert read_checkpoint(saved).seen == Seen(frozenset(task.id for task in tasks))
+    ids = frozenset(task.id for task in tasks)
+    assert read_checkpoint(saved).seen == Seen(TaskSet(ids, PAIRS))
 
 
 def test_training_from_a_checkpoint_adds_its_tasks(
@@ -718,24 +722,36 @@ def test_training_from_a_checkpoint_adds_its_tasks(
     others = tuple(replace(task, id=f"other-{task.id}") for task in random_tasks(2))
     config = settings(parent.model, epochs=1)
     module = module_of(config, store_pairs(others))
-    module.seen = Seen(frozenset(task.id for task in others), frozenset({"chooser"}))
+    own = TaskSet(frozenset(task.id for task in others), frozenset({5}))
+    chosen = TaskSet(frozenset({"chooser"}), frozenset({7}))
+    module.seen = Seen(own, chosen)
     module.start_from(parent)
     kept = Checkpoints(tmp_path)
     fit(config, others, kept, module=module)
     assert parent.seen is not None
-    trained_on = parent.seen.trained_on | {task.id for task in others}
-    assert read_checkpoint(kept.path(1)).seen == Seen(trained_on, frozenset({"chooser"}))
+    trained_on = TaskSet(parent.seen.trained_on.ids | own.ids, PAIRS | {5})
+    assert read_checkpoint(kept.path(1)).seen == Seen(trained_on, chosen)
 
 
 def test_a_checkpoint_from_before_test_tasks_tells_what_it_was_trained_on(
     saved: Path, tasks: tuple[Task, ...], tmp_path: Path
 ) -> None:
     content = torch.load(saved, weights_only=True)
-    del content["raylab"]["chosen_on"]
+    for name in ("chosen_on", "chosen_on_pairs", "trained_on_pairs"):
+        del content["raylab"][name]
     torch.save(content, tmp_path / "older.ckpt")
-    assert read_checkpoint(tmp_path / "older.ckpt").seen == Seen(
-        frozenset(task.id for task in tasks), frozenset()
-    )
+    ids = frozenset(task.id for task in tasks)
+    assert read_checkpoint(tmp_path / "older.ckpt").seen == Seen(TaskSet(ids))
+
+
+def test_a_checkpoint_whose_seen_pairs_are_no_numbers_is_refused(
+    saved: Path, tmp_path: Path
+) -> None:
+    content = torch.load(saved, weights_only=True)
+    for wrong in ([1, 2], torch.ones(2).to_sparse()):
+        content["raylab"]["trained_on_pairs"] = wrong
+        torch.save(content, tmp_path / "wrong.ckpt")
+        assert "trained_on_pairs" in refusal(tmp_path / "wrong.ckpt")
 
 
 def test_a_training_with_another_split_is_not_continued(saved: Path) -> None:
@@ -781,7 +797,7 @@ def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks)
         task_ids=store.task_ids,
         groups=("a",),
         group_of_task=torch.zeros(len(store.task_ids), dtype=torch.int64),
-        seen=Seen(frozenset()),
+        seen=Seen(TaskSet()),
         published_pairs=len(store.task_of),
     ).eval()
     assert module.published is not None

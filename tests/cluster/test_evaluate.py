@@ -90,7 +90,7 @@ def copied(tree: Path, resumed_as: str) -> Path:
 
 
 def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tree: Path):
-    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT))
+    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
     assert len(seen) == 8
     units = json.loads((tree / "scores.json").read_text())["units"]
     assert len(units) == 2 and not seen & units.keys()
@@ -210,7 +210,7 @@ def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
 
 
 def test_no_unseen_task_is_an_error_with_ways_out(storage: Path):
-    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT))
+    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
     data = DataConfig(tasks=tuple(sorted(seen)))
     with pytest.raises(DataError, match=r"each of the 8 tasks .*scoring\.include_seen=true"):
         run_evaluate(evaluation(storage, "none", data=data))

@@ -221,8 +221,8 @@ def test_fine_tuning_starts_from_the_best_checkpoint(finished: TrainConfig, tmp_
     for name, tensor in parent.weights.items():
         torch.testing.assert_close(tuned.weights[name], tensor, rtol=0, atol=1e-9)
     # Seven of the ten tasks each, and not the same seven.
-    assert parent.seen is not None and len(parent.seen.trained_on) == 7
-    assert tuned.seen is not None and tuned.seen.trained_on > parent.seen.trained_on
+    assert parent.seen is not None and len(parent.seen.trained_on.ids) == 7
+    assert tuned.seen is not None and tuned.seen.trained_on.ids > parent.seen.trained_on.ids
 
 
 def test_checkpoint_of_another_model_is_refused(finished: TrainConfig, tmp_path: Path):

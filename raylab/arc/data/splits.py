@@ -7,7 +7,8 @@ where `data.select_on_test` asks for the published protocol, which has two.
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -37,7 +38,12 @@ class Split:
     test: tuple[str, ...]
 
 
-def split_tasks(tasks: Sequence[Task], groups: Mapping[str, str], config: DataConfig) -> Split:
+def split_tasks(
+    tasks: Sequence[Task],
+    groups: Mapping[str, str],
+    config: DataConfig,
+    same: Iterable[frozenset[str]] = (),
+) -> Split:
     """Splits `tasks` by the file `config.split`, or else by `config.split_seed`.
 
     A split file must hold every loaded task, on one side. Ids of tasks that are not loaded are
@@ -51,34 +57,54 @@ def split_tasks(tasks: Sequence[Task], groups: Mapping[str, str], config: DataCo
     task's outputs, ranked over the tasks drawn from). Each group, and each stratum, gets its exact
     share rounded down or up. The split does not depend on the order of the tasks.
 
+    Ids that are the same task stay on one side: a draw takes or leaves them together, as the first
+    of them, and a file that parts them is followed, with a logged warning.
+
     With `config.select_on_test` the test tasks are the validation tasks too.
 
     Args:
         tasks: tasks with distinct ids.
         groups: the group of each of them, by id.
         config: the split file, or fractions and seed of the split.
+        same: disjoint classes of ids that are the same task.
 
     Raises:
         DataError: the file is malformed, lacks a loaded task or has one on two sides; a side
             would be empty.
     """
+    leader = _leaders(tasks, same)
     if config.split is not None:
-        return _split_by_file(config.split, tasks, groups, config)
+        return _split_by_file(config.split, tasks, groups, config, leader)
     needed = 2 if config.select_on_test else 3
-    if len(tasks) < needed:
+    distinct = len({*leader.values()})
+    if distinct < needed:
         sides = "training and test" if config.select_on_test else "training, validation and test"
         raise DataError(
-            f"a split into {sides} needs {needed} tasks or more, not {len(tasks)}: name more in "
+            f"a split into {sides} needs {needed} tasks or more, not {distinct}: name more in "
             "data.tasks or lower data.every, or name tasks for each side in a split file "
             "(data.split=FILE)"
         )
-    test = _draw(tasks, groups, config.test_fraction, config.split_seed, "start", needed - 1)
+    lottery = _Lottery(groups, leader, config.split_seed)
+    test = lottery.draw(tasks, config.test_fraction, start="start", left=needed - 1)
     rest = [task for task in tasks if task.id not in test]
-    return _with_validation(rest, tuple(sorted(test)), groups, config)
+    return _with_validation(rest, test, config, lottery)
+
+
+def _leaders(tasks: Sequence[Task], same: Iterable[frozenset[str]]) -> dict[str, str]:
+    """Returns for the id of each task the first id under which the same task is loaded."""
+    leader = {task.id: task.id for task in tasks}
+    for ids in same:
+        loaded = ids & leader.keys()
+        leader |= dict.fromkeys(loaded, min(loaded, default=""))
+    return leader
 
 
 def _split_by_file(
-    path: str, tasks: Sequence[Task], groups: Mapping[str, str], config: DataConfig
+    path: str,
+    tasks: Sequence[Task],
+    groups: Mapping[str, str],
+    config: DataConfig,
+    leader: Mapping[str, str],
 ) -> Split:
     sides = _read_split(path)
     loaded = {task.id: task for task in sorted(tasks, key=lambda task: task.id)}
@@ -89,6 +115,7 @@ def _split_by_file(
                 "%s: %d of its task ids are not loaded: %s", path, len(unused), _some(unused)
             )
     kept = {side: tuple(id_ for id_ in loaded if id_ in ids) for side, ids in sides.items()}
+    _warn_of_parted_tasks(path, kept, leader)
     if len(kept) == len(SIDES):
         if config.select_on_test:
             raise DataError(
@@ -97,24 +124,70 @@ def _split_by_file(
             )
         return Split(**kept)
     rest = [loaded[id_] for id_ in kept["train"]]
-    if len(rest) < 2 and not config.select_on_test:
+    own = _leaders(rest, _classes(leader))
+    if len({*own.values()}) < 2 and not config.select_on_test:
         raise DataError(
             f"{path}: only {rest[0].id} of the loaded tasks is in train, so none is left to "
             "validate on: load more (data.tasks, data.every), give a split file of three lists, "
             "train, val and test, or choose on the test tasks (data.select_on_test=true)"
         )
-    return _with_validation(rest, kept["val"], groups, config)
+    lottery = _Lottery(groups, own, config.split_seed)
+    return _with_validation(rest, frozenset(kept["val"]), config, lottery)
+
+
+def _classes(leader: Mapping[str, str]) -> list[frozenset[str]]:
+    """Returns the classes of ids with one leader."""
+    classes: defaultdict[str, set[str]] = defaultdict(set)
+    for id_, first in leader.items():
+        classes[first].add(id_)
+    return [frozenset(ids) for ids in classes.values()]
+
+
+def _warn_of_parted_tasks(
+    path: str, kept: Mapping[str, Sequence[str]], leader: Mapping[str, str]
+) -> None:
+    side_of = {id_: side for side, ids in kept.items() for id_ in ids}
+    for ids in _classes(leader):
+        if len({side_of[id_] for id_ in ids}) > 1:
+            parted = ", ".join(f"{id_} ({side_of[id_]})" for id_ in sorted(ids))
+            logger.warning("%s: the same task stands on several sides: %s", path, parted)
+
+
+@dataclass(frozen=True)
+class _Lottery:
+    """The stratified draws of a split; only leaders are drawn, the others go with theirs."""
+
+    groups: Mapping[str, str]
+    leader: Mapping[str, str]
+    seed: int
+
+    def draw(
+        self, tasks: Sequence[Task], fraction: float, *, start: str, left: int
+    ) -> frozenset[str]:
+        """Returns the ids of a share of `tasks`, at least one; leaves at least `left`."""
+        leaders = [task for task in tasks if self.leader[task.id] == task.id]
+        tercile = _size_terciles(leaders)
+
+        def place(task: Task) -> tuple[str, int, int]:
+            return self.groups[task.id], tercile[task.id], _number(self.seed, task.id)
+
+        n = len(leaders)
+        count = min(max(round(n * fraction), 1), n - left)
+        chosen = _systematic_sample(n, count, _number(self.seed, start) % n)
+        ordered = sorted(leaders, key=place)
+        drawn = {task.id for task, is_drawn in zip(ordered, chosen, strict=True) if is_drawn}
+        return frozenset(task.id for task in tasks if self.leader[task.id] in drawn)
 
 
 def _with_validation(
-    rest: Sequence[Task], test: tuple[str, ...], groups: Mapping[str, str], config: DataConfig
+    rest: Sequence[Task], test: frozenset[str], config: DataConfig, lottery: _Lottery
 ) -> Split:
     """Returns the split into `test` and `rest`, of which validation tasks are drawn if needed."""
-    if config.select_on_test:
-        return Split(tuple(sorted(task.id for task in rest)), test, test)
-    val = _draw(rest, groups, config.val_fraction, config.split_seed, "validation", 1)
-    train = sorted(task.id for task in rest if task.id not in val)
-    return Split(tuple(train), tuple(sorted(val)), test)
+    val = test
+    if not config.select_on_test:
+        val = lottery.draw(rest, config.val_fraction, start="validation", left=1)
+    train = {task.id for task in rest} - val
+    return Split(*(tuple(sorted(side)) for side in (train, val, test)))
 
 
 def _check_sides(path: str, sides: Mapping[str, set[str]], loaded: Mapping[str, Task]) -> None:
@@ -163,27 +236,6 @@ def _read_split(path: str) -> dict[str, set[str]]:
 def _some(ids: Sequence[str]) -> str:
     more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
     return ", ".join(ids[:5]) + more
-
-
-def _draw(
-    tasks: Sequence[Task],
-    groups: Mapping[str, str],
-    fraction: float,
-    seed: int,
-    start: str,
-    left: int,
-) -> frozenset[str]:
-    """Returns the ids of a stratified share of `tasks`, at least one; leaves at least `left`."""
-    tercile = _size_terciles(tasks)
-
-    def place(task: Task) -> tuple[str, int, int]:
-        return groups[task.id], tercile[task.id], _number(seed, task.id)
-
-    n = len(tasks)
-    count = min(max(round(n * fraction), 1), n - left)
-    chosen = _systematic_sample(n, count, _number(seed, start) % n)
-    ordered = sorted(tasks, key=place)
-    return frozenset(task.id for task, drawn in zip(ordered, chosen, strict=True) if drawn)
 
 
 def _number(seed: int, name: str) -> int:

@@ -163,6 +163,27 @@ def test_too_few_tasks_cannot_be_split(ids: str, select_on_test: bool, needed: s
     assert "data.split=FILE" in str(caught.value)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_one_task_under_several_ids_stays_on_one_side(seed: int) -> None:
+    tasks, groups = many(12)
+    same = [frozenset({"t000", "t007", "t011"}), frozenset({"t001", "t002"}), frozenset({"x", "y"})]
+    config = DataConfig(split_seed=seed, val_fraction=0.3)
+    split = split_tasks(tasks, groups, config, same)
+    sides = [{*split.train}, {*split.val}, {*split.test}]
+    assert sorted(id_ for side in sides for id_ in side) == [task.id for task in tasks]
+    for ids in same[:2]:
+        assert sum(ids <= side for side in sides) == 1
+    # Nine distinct tasks: 2 are tested, and of the 7 others 2 validate.
+    others = {"t007", "t011", "t002"}
+    assert [len(side - others) for side in sides] == [5, 2, 2]
+
+
+def test_three_ids_of_two_tasks_are_too_few() -> None:
+    same = [frozenset("ab")]
+    with pytest.raises(DataError, match="3 tasks or more, not 2"):
+        split_tasks(tasks_of("abc"), dict.fromkeys("abc", "g"), DataConfig(), same)
+
+
 # Splits from a file
 
 
@@ -195,6 +216,20 @@ def test_a_file_that_leaves_one_task_to_train_on_is_refused(tmp_path: Path) -> N
         split_by(path, "ac", tasks=("a", "c"))
     expected = Split(train=("a",), val=("c",), test=("c",))
     assert split_by(path, "ac", tasks=("a", "c"), select_on_test=True) == expected
+
+
+def test_a_file_that_parts_one_task_is_followed_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = split_file(tmp_path, {"train": ["a", "b", "c"], "val": ["d", "e"]})
+    tasks, groups = tasks_of("abcde"), dict.fromkeys("abcde", "g")
+    same = [frozenset("ad"), frozenset("bc")]
+    with caplog.at_level(logging.WARNING):
+        split = split_tasks(tasks, groups, DataConfig(split=str(path)), same)
+    assert split.test == ("d", "e")
+    assert {*split.train} in ({"a"}, {"b", "c"})
+    (record,) = caplog.records
+    assert "the same task stands on several sides: a (train), d (val)" in record.getMessage()
 
 
 @pytest.mark.parametrize("narrowed", [{"every": 2}, {"tasks": ("a", "b", "c")}])
