@@ -18,6 +18,7 @@ from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, 
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
+from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import Logits, build_model
 from raylab.arc.records import GroupMetrics
@@ -26,6 +27,7 @@ from raylab.arc.seen import Seen
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
+from raylab.grid_metrics import LOSS
 
 LOSS_CHECK_STEPS = 32
 
@@ -63,8 +65,9 @@ class ArcModule(pl.LightningModule):
     Teacher-forced, the published protocol: `val_grid_accuracy`, `val_cell_accuracy`,
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
-    Free-running: `val_solve_rate`, `val_shape_accuracy`. By the published definitions, on demand:
-    `val_published_cell_accuracy` and the other names of `PublishedMetrics`.
+    Free-running: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`: `val_loss`. By the
+    published definitions, on demand: `val_published_cell_accuracy` and the other names of
+    `PublishedMetrics`.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class ArcModule(pl.LightningModule):
         self.model = build_model(model)
         weights = training.objective.model_dump()
         self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
+        self.losses = MeanLoss(training.shape_loss_weight)
         self.published = (
             None if published_pairs is None else PublishedMetrics(published_pairs, weights)
         )
@@ -180,13 +184,15 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
-        count_batch(self.model, batch, batch.tasks, self.metrics, self.published)
+        count_batch(self.model, batch, batch.tasks, self.metrics, self.losses, self.published)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""
         values = self.metrics.compute()
+        values[LOSS] = self.losses.compute()
         self.group_table = self.metrics.by_group()
         self.metrics.reset()
+        self.losses.reset()
         if self.published is not None:
             values |= self.published.compute()
             self.published.reset()

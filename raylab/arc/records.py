@@ -45,7 +45,10 @@ class Epoch(Part):
     validation_seconds: float
     """Duration of validation."""
     validation: Mapping[str, float]
-    """Every grid metric of the validation tasks, by its name in `raylab.grid_metrics`."""
+    """Every grid metric of the validation tasks, by its name in `raylab.grid_metrics`, and `loss`.
+
+    Older files have no loss.
+    """
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
@@ -59,7 +62,7 @@ class Epoch(Part):
 
 
 class BestEpoch(Epoch):
-    """The epoch with the highest monitored metric; among equals the latest."""
+    """The epoch with the best value of what was monitored; among equals the latest."""
 
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the validation tasks."""
@@ -79,7 +82,7 @@ class HeldOut(Part):
     pairs: int | None
     """Number of pairs; None if the record does not tell."""
     metrics: Mapping[str, float]
-    """Every grid metric, by its name in `raylab.grid_metrics`."""
+    """Every grid metric, by its name in `raylab.grid_metrics`, and `loss`."""
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the tasks."""
     rules: RuleMetrics

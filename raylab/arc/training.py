@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
 from raylab.arc.checkpoints import checkpoint_path
@@ -17,8 +16,9 @@ from raylab.arc.data.sides import load_sides
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
+from raylab.arc.stopping import early_stopping
 from raylab.config.jobs import TrainConfig
-from raylab.grid_metrics import RuleMetrics
+from raylab.grid_metrics import RuleMetrics, merit
 
 GPU_LOADER_PROCESSES = 4
 
@@ -183,10 +183,13 @@ class EpochRecorder(pl.Callback):
             }
         )
         self.history.append(epoch)
-        if self.best is None or epoch.row()[self.monitor] >= self.best.row()[self.monitor]:
+        if self.best is None or self._merit(epoch) >= self._merit(self.best):
             self.best = BestEpoch(
                 **dict(epoch), groups=pl_module.group_table, checkpoint=checkpoint_path(epoch.epoch)
             )
+
+    def _merit(self, epoch: Epoch) -> float:
+        return merit(self.monitor, epoch.row()[self.monitor])
 
 
 def _older_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -205,14 +208,11 @@ def build_trainer(
     and progress are up to `callbacks`.
     """
     training = config.training
-    stop = (
-        [] if training.patience is None else [_early_stopping(training.monitor, training.patience)]
-    )
     return pl.Trainer(
         max_epochs=training.epochs,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
-        callbacks=[*stop, *callbacks],
+        callbacks=[*early_stopping(training), *callbacks],
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         logger=False,
@@ -221,8 +221,3 @@ def build_trainer(
         enable_model_summary=False,
         **placement,
     )
-
-
-def _early_stopping(monitor: str, patience: int) -> EarlyStopping:
-    # Checked after validation, so that the checkpoint at the end of an epoch holds the count.
-    return EarlyStopping(monitor, mode="max", patience=patience, check_on_train_epoch_end=False)

@@ -33,6 +33,7 @@ from raylab.cluster.train_messages import (
 )
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
+from raylab.grid_metrics import mode_of
 from raylab.log import log_line, log_tables
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
@@ -142,6 +143,7 @@ def fit(
                 checkpoint_config=CheckpointConfig(
                     num_to_keep=config.training.keep_checkpoints,
                     checkpoint_score_attribute=config.training.monitor,
+                    checkpoint_score_order=mode_of(config.training.monitor),
                 ),
                 callbacks=[Forward(queue, config.cluster.max_failures)],
                 logging_config=LoggingConfig(log_level="CRITICAL"),

@@ -102,7 +102,7 @@ class ObjectiveConfig(Strict):
 
 
 Monitor = Annotated[str, OneOf(MONITORED)]
-"""A validation metric that training selects checkpoints by."""
+"""A validation metric, or the validation loss, that training selects checkpoints by."""
 
 
 class TrainingConfig(Strict):
@@ -131,9 +131,11 @@ class TrainingConfig(Strict):
     """Seed of initialisation, order and dropout."""
     objective: ObjectiveConfig = ObjectiveConfig()
     monitor: Monitor = f"{VALIDATION}{OBJECTIVE}"
-    """Metric (mode max) that selects checkpoints and stops early."""
+    """Metric that selects checkpoints and stops early; of `val_loss` the lowest is the best."""
     patience: PositiveInt | None = 7
     """Validations without improvement before stopping; null never stops early."""
+    judge_at_restarts: bool = True
+    """Stop a training, or a trial of a sweep, only where a cosine ends."""
     keep_checkpoints: PositiveInt = 2
     """Number of best checkpoints to keep; the latest is kept as well."""
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from raylab.arc.records import Example, GridRows, GroupMetrics, TrainingMetrics
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
-from raylab.grid_metrics import GRID_METRICS, RuleMetrics, best_rule, label_of
+from raylab.grid_metrics import GRID_METRICS, LOSS, RuleMetrics, best_rule, label_of
 from raylab.quality.record import TreeQuality
 from raylab.report import published
 from raylab.report.charts.bars import group_bars
@@ -21,6 +21,7 @@ from raylab.report.tables import (
     GROUP_COLUMNS,
     MARK,
     by_published,
+    number,
     percent,
     published_values,
     rule_label,
@@ -244,8 +245,8 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
         yield "groups", "Categories"
     if report.examples:
         yield "tasks", "Tasks"
-    for number, name in enumerate(report.quality, 1):
-        yield f"quality-{number}", f"Quality of {name}"
+    for index, name in enumerate(report.quality, 1):
+        yield f"quality-{index}", f"Quality of {name}"
     yield "provenance", "Provenance"
 
 
@@ -278,6 +279,7 @@ def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
     results = models.values()
     for label, cells in (
         ("best epoch", [str(of.best.epoch) for of in results]),
+        ("loss", [number(of.reported.metrics.get(LOSS)) for of in results]),
         ("train loss", [f"{of.best.train_loss:.4f}" for of in results]),
         ("samples/s in training", [f"{of.last.samples_per_second:.1f}" for of in results]),
         ("parameters", [f"{of.parameters:,}" for of in results]),

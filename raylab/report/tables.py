@@ -7,7 +7,7 @@ from rich.table import Table
 from raylab.arc.records import EvaluationMetrics, HeldOut, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.arc import ScoringConfig
-from raylab.grid_metrics import COMPARED, PUBLISHED, RULES, RuleMetrics, best_rule, skill
+from raylab.grid_metrics import COMPARED, LOSS, PUBLISHED, RULES, RuleMetrics, best_rule, skill
 
 MARK = "†"
 """Mark of figures by the published definitions."""
@@ -26,6 +26,11 @@ GROUP_COLUMNS = {
 def percent(value: float | None) -> str:
     """Returns a share as a percentage; a dash if it is missing."""
     return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def number(value: float | None) -> str:
+    """Returns a number to four decimals; a dash if it is missing."""
+    return "-" if value is None else f"{value:.4f}"
 
 
 def with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
@@ -91,6 +96,7 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
         table.add_row(label, *ours, *others)
     for label, ours in (
         ("best epoch", [str(result.best.epoch) for result in results.values()]),
+        ("loss", [number(result.reported.metrics.get(LOSS)) for result in results.values()]),
         ("train loss", [f"{result.best.train_loss:.4f}" for result in results.values()]),
         (
             "samples/s in training",

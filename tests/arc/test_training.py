@@ -17,12 +17,14 @@ from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, 
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode
+from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Epoch, GroupMetrics
 from raylab.arc.seen import Seen, TaskSet
+from raylab.arc.stopping import early_stopping
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
@@ -33,8 +35,8 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.grid_metrics import MONITORED, Count
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
+from raylab.grid_metrics import SCORED, Count
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 
@@ -393,7 +395,7 @@ def epoch(tasks: tuple[Task, ...]) -> Fit:
         "val_dense_grid_objective",
         "val_solve_rate",
         "val_shape_accuracy",
-        *MONITORED,
+        *(f"val_{name}" for name in SCORED),
     ],
 )
 def test_an_epoch_reports(epoch: Fit, name: str) -> None:
@@ -446,14 +448,40 @@ def test_validation_counts_what_decoding_solves() -> None:
 
 
 class Scripted(GridMetrics):
-    """Reports given grid accuracies, one a validation."""
+    """Reports given values of a metric, one a validation."""
 
-    def __init__(self, accuracies: Sequence[float]) -> None:
+    def __init__(self, values: Sequence[float], name: str = "grid_accuracy") -> None:
         super().__init__(("a", "b"))
-        self.accuracies = iter(accuracies)
+        self.values, self.name = iter(values), name
 
     def compute(self) -> dict[str, Tensor]:
-        return {"grid_accuracy": torch.tensor(next(self.accuracies))}
+        return {self.name: torch.tensor(next(self.values))}
+
+
+class ScriptedLoss(MeanLoss):
+    """Reports given losses, one a validation."""
+
+    def __init__(self, losses: Sequence[float]) -> None:
+        super().__init__(0.1)
+        self.losses = iter(losses)
+
+    def compute(self) -> Tensor:
+        return torch.tensor(next(self.losses))
+
+
+def trained_epochs(
+    tasks: Sequence[Task], values: Sequence[float], *callbacks: pl.Callback, **training: Any
+) -> int:
+    """Trains while it validates with these values of what is monitored; returns the epochs."""
+    given = {"epochs": len(values), "monitor": "val_grid_accuracy"} | training
+    config = settings(SMALL_MODELS["encoder_decoder"], **given)
+    module = module_of(config, store_pairs(tasks[:2]))
+    if config.training.monitor == "val_loss":
+        module.losses = ScriptedLoss(values)
+    else:
+        module.metrics = Scripted(values)
+    trainer, _ = fit(config, tasks[:2], *callbacks, module=module)
+    return trainer.current_epoch
 
 
 @pytest.mark.parametrize(
@@ -470,16 +498,83 @@ class Scripted(GridMetrics):
 def test_training_stops_after_validations_without_improvement(
     tasks: tuple[Task, ...], patience: int | None, accuracies: list[float], epochs: int
 ) -> None:
-    config = settings(
-        SMALL_MODELS["encoder_decoder"],
-        epochs=6,
-        patience=patience,
-        monitor="val_grid_accuracy",
+    given = {"patience": patience, "judge_at_restarts": False}
+    assert trained_epochs(tasks, accuracies, **given) == epochs
+    # The same with losses, of which less is better.
+    losses = [1 - accuracy for accuracy in accuracies]
+    assert trained_epochs(tasks, losses, monitor="val_loss", **given) == epochs
+
+
+@pytest.mark.parametrize(
+    ("restart_epochs", "patience", "accuracies", "epochs"),
+    [
+        # Cosines end after epochs 3 and 6. After 3, one epoch was no better than the second; after
+        # 6 four were no better.
+        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.3, 0.9, 0.9], 6),
+        # After 4 the patience is used up, and the end of the cosine is better than all before.
+        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.4, 0.3, 0.3, 0.3, 0.9], 9),
+        (2, 2, [0.3, 0.2, 0.2, 0.2, 0.9], 4),
+        # One cosine over the whole training ends after it.
+        (8, 1, [0.3, 0.2, 0.2, 0.2, 0.2], 5),
+    ],
+)
+def test_patience_is_judged_where_a_cosine_ends(
+    tasks: tuple[Task, ...],
+    restart_epochs: int,
+    patience: int,
+    accuracies: list[float],
+    epochs: int,
+) -> None:
+    given = {"restart_epochs": restart_epochs, "patience": patience}
+    assert trained_epochs(tasks, accuracies, **given) == epochs
+
+
+def test_the_count_of_an_older_checkpoint_is_gone_on_with() -> None:
+    older = EarlyStopping("val_grid_accuracy", mode="max")
+    (ours,) = early_stopping(TrainingConfig(monitor="val_grid_accuracy"))
+    assert ours.state_key == older.state_key
+
+
+def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(tasks: tuple[Task, ...]) -> None:
+    record = EpochRecorder("val_loss", samples=10, rules={})
+    trained_epochs(tasks, [0.5, 0.25, 0.75, 0.25, 0.5], record, monitor="val_loss", patience=None)
+    assert [epoch.validation["loss"] for epoch in record.history] == [0.5, 0.25, 0.75, 0.25, 0.5]
+    assert record.metrics.best.epoch == 4
+
+
+def test_the_validation_loss_is_a_ratio_of_sums(tasks: tuple[Task, ...]) -> None:
+    """Computed cell by cell, over batches of unlike sizes on two workers."""
+    model = SMALL_MODELS["champion"]
+    network = small_model(model)
+    store = store_pairs(tasks)
+    nats, cells, of_sizes = 0.0, 0, 0.0
+    workers = MeanLoss(0.5), MeanLoss(0.5)
+    for index, pairs in enumerate(([0], [1, 2, 3], list(range(4, 12)), list(range(12, 25)))):
+        batch = batch_of(store, pairs, model.context_pairs)
+        with torch.no_grad():
+            prediction = network(batch)
+        workers[index % 2].update(prediction, batch.target.cells, batch.target.sizes)
+        for row, pair in enumerate(pairs):
+            length = int(store.lengths[pair, 1])
+            for cell, colour in enumerate(batch.target.cells[row, :length].tolist()):
+                nats -= float(prediction.cells[row, cell].log_softmax(0)[colour])
+            cells += length
+            for side, size in enumerate(batch.target.sizes[row].tolist()):
+                of_sizes -= float(prediction.sizes[row, side].log_softmax(0)[size - 1]) / 2
+    workers[0].merge_state(workers[1])
+    assert float(workers[0].compute()) == pytest.approx(
+        nats / cells + 0.5 * of_sizes / 25, rel=1e-5
     )
-    module = module_of(config, store_pairs(tasks[:2]))
-    module.metrics = Scripted(accuracies)
-    trainer, _ = fit(config, tasks[:2], module=module)
-    assert trainer.current_epoch == epochs
+
+
+def test_the_validation_loss_is_logged(epoch: Fit, tasks: tuple[Task, ...]) -> None:
+    module = epoch[1].eval()
+    store = store_pairs(tasks)
+    losses = MeanLoss(module.training_config.shape_loss_weight)
+    batch = batch_of(store, range(25), module.model_config.context_pairs)
+    with torch.no_grad():
+        losses.update(module.model(batch), batch.target.cells, batch.target.sizes)
+    assert values_of(epoch[0])["val_loss"] == pytest.approx(float(losses.compute()), rel=1e-4)
 
 
 # Checkpoints

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from raylab.annotation.report import COMPARED_FIGURES
 from raylab.config.schema import flat
-from raylab.grid_metrics import GRID_METRICS, TEST, VALIDATION, RuleMetrics, label_of
+from raylab.grid_metrics import GRID_METRICS, LOSS, TEST, VALIDATION, RuleMetrics, label_of
 from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.charts.curves import History
 from raylab.report.charts.intervals import Measured
@@ -69,6 +69,7 @@ MODELS = {
                 if metric.compared
             },
             SKILL: Measure(f"skill (solve rate), {side}", "number"),
+            LOSS: Measure(f"loss, {side}", "number", "lower"),
         }.items()
     },
     "train_loss": Measure("train loss", "number", "lower"),

@@ -1,0 +1,65 @@
+"""The loss of grid models: summed cross-entropies, and their epoch-exact mean in validation."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics import Metric
+
+from raylab.arc.data.tasks import PAD
+from raylab.arc.models.base import Logits
+
+
+class LossSums(NamedTuple):
+    """Cross-entropies of a batch, summed."""
+
+    cells: Tensor
+    """Sum over target cells."""
+    sizes: Tensor
+    """Sum over grids of the mean of height and width."""
+
+
+def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
+    """Returns the cross-entropies of a batch.
+
+    Args:
+        prediction: logits, in any floating-point type.
+        cells: (B, T) int64 colours, `PAD` outside each grid.
+        sizes: (B, 2) int64 height and width.
+    """
+    colours, sides = (logits.flatten(0, 1).float() for logits in prediction)
+    return LossSums(
+        F.cross_entropy(colours, cells.flatten(), ignore_index=PAD, reduction="sum"),
+        F.cross_entropy(sides, (sizes - 1).flatten(), reduction="sum") / 2,
+    )
+
+
+class MeanLoss(Metric):
+    """The loss of an epoch: per target cell, plus the weighted one of height and width per grid.
+
+    It is a ratio of sums over all batches and workers, so that it does not depend on how grids are
+    batched or shared.
+    """
+
+    full_state_update = False
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(self, shape_weight: float, **kwargs: Any) -> None:
+        """Weighs the loss of height and width by `shape_weight`."""
+        super().__init__(**kwargs)
+        self.shape_weight = shape_weight
+        zeros = torch.zeros(2, dtype=torch.float64)
+        self.add_state("sums", default=zeros, dist_reduce_fx="sum")
+        self.add_state("counts", default=zeros.long(), dist_reduce_fx="sum")
+
+    def update(self, prediction: Logits, cells: Tensor, sizes: Tensor) -> None:
+        """Adds a batch; the arguments are those of `loss_sums`."""
+        self.sums += torch.stack(loss_sums(prediction, cells, sizes)).double()
+        self.counts += torch.stack(((cells != PAD).sum(), cells.new_tensor(len(cells))))
+
+    def compute(self) -> Tensor:
+        """Returns the loss, a float32 scalar; 0 without a grid."""
+        of_cells, of_sizes = self.sums / self.counts.clamp(min=1)
+        return (of_cells + self.shape_weight * of_sizes).float()
