@@ -7,28 +7,19 @@ from typing import Any, TypeVar, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EarlyStopping
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.comparators.rules import rule_metrics
-from raylab.arc.data.batching import (
-    Batch,
-    BatchDataset,
-    BatchPlan,
-    group_indices,
-    planned_loader,
-    store_pairs,
-)
-from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
+from raylab.arc.data.sides import load_sides
 from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
+from raylab.arc.stopping import early_stopping
 from raylab.config.jobs import TrainConfig
-from raylab.grid_metrics import RuleMetrics
+from raylab.grid_metrics import RuleMetrics, merit
 
 GPU_LOADER_PROCESSES = 4
 T = TypeVar("T")
@@ -84,19 +75,16 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         DataError: the tasks or their split cannot be used.
         ConfigError: there are fewer pairs than workers.
     """
-    tasks = load_tasks(config.data)
-    groups = group_tasks(tasks, config.data.taxonomy)
-    split = split_tasks(tasks, groups, config.data)
-    store = store_pairs(tasks)
-    group_names, group_of_task = group_indices(store, groups)
+    sides = load_sides(config.data)
+    store = sides.store
 
     module = ArcModule(
         config.model,
         config.training,
         task_ids=store.task_ids,
-        groups=group_names,
-        group_of_task=group_of_task,
-        trained_on=split.train,
+        groups=sides.groups,
+        group_of_task=sides.group_of_task,
+        seen=sides.seen,
         published_pairs=len(store.task_of) if config.published_definitions else None,
     )
     batches = {
@@ -108,19 +96,19 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
     data = PlannedData(
         StepPlan(
             store,
-            store.pairs_of(split.train),
+            sides.train,
             colour_relabelling=config.model.colour_relabelling,
             seed=config.training.seed,
             **batches,
         ),
-        BatchPlan(store, store.pairs_of(split.val), **batches),
+        BatchPlan(store, sides.val, **batches),
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
     weights = config.training.objective.model_dump()
     if rank:
         return Experiment(module, data, {})
-    pairs, published = store.pairs_of(split.val), config.published_definitions
-    return Experiment(module, data, rule_metrics(store, pairs, weights, published=published))
+    published = config.published_definitions
+    return Experiment(module, data, rule_metrics(store, sides.val, weights, published=published))
 
 
 class EpochRecorder(pl.Callback):
@@ -197,10 +185,13 @@ class EpochRecorder(pl.Callback):
             }
         )
         self.history.append(epoch)
-        if self.best is None or epoch.row()[self.monitor] >= self.best.row()[self.monitor]:
+        if self.best is None or self._merit(epoch) >= self._merit(self.best):
             self.best = BestEpoch(
                 **dict(epoch), groups=pl_module.group_table, checkpoint=checkpoint_path(epoch.epoch)
             )
+
+    def _merit(self, epoch: Epoch) -> float:
+        return merit(self.monitor, epoch.row()[self.monitor])
 
 
 def _older_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -219,14 +210,11 @@ def build_trainer(
     and progress are up to `callbacks`.
     """
     training = config.training
-    stop = (
-        [] if training.patience is None else [_early_stopping(training.monitor, training.patience)]
-    )
     return pl.Trainer(
         max_epochs=training.epochs,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
-        callbacks=[*stop, *callbacks],
+        callbacks=[*early_stopping(training), *callbacks],
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         logger=False,
@@ -235,8 +223,3 @@ def build_trainer(
         enable_model_summary=False,
         **placement,
     )
-
-
-def _early_stopping(monitor: str, patience: int) -> EarlyStopping:
-    # Checked after validation, so that the checkpoint at the end of an epoch holds the count.
-    return EarlyStopping(monitor, mode="max", patience=patience, check_on_train_epoch_end=False)

@@ -27,14 +27,11 @@ from raylab.arc.data.batching import (
     PairStore,
     demonstration_table,
     length_quanta,
-    store_pairs,
 )
-from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.sides import load_sides
 from raylab.arc.data.steps import BATCH_PAIRS, StepPlan, TrainingStep
+from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
-from raylab.arc.module import loss_sums, step_loss, step_sums
 from raylab.arc.precision import hardware_precision
 from raylab.benchmarks.figures import Spread, timed
 from raylab.config.arc import Precision, TrainingConfig
@@ -92,7 +89,7 @@ class BatchesBenchmark(Record):
 
 
 @dataclass(frozen=True)
-class Setting:
+class Workload:
     """The pairs to train on, and the model.
 
     Attributes:
@@ -125,32 +122,32 @@ class Setting:
         return Draw(pairs, table, None)
 
 
-Way = Callable[[Setting, int], Iterator[Draws]]
-"""Draws of the steps of an epoch, from a setting and a seed."""
+Way = Callable[[Workload, int], Iterator[Draws]]
+"""Draws of the steps of an epoch, from a workload and a seed."""
 
 
-def even_steps(setting: Setting, seed: int) -> Iterator[Draws]:
+def even_steps(work: Workload, seed: int) -> Iterator[Draws]:
     """Yields raylab's steps."""
-    setting.plan.set_epoch(seed)
-    yield from setting.plan
+    work.plan.set_epoch(seed)
+    yield from work.plan
 
 
-def like_length_steps(setting: Setting, seed: int) -> Iterator[Draws]:
+def like_length_steps(work: Workload, seed: int) -> Iterator[Draws]:
     """Yields steps of one batch of like lengths."""
     rng = np.random.default_rng(seed)
-    plan = BatchPlan(setting.store, setting.pairs, batch_size=setting.batch_size, demonstrations=0)
+    plan = BatchPlan(work.store, work.pairs, batch_size=work.batch_size, demonstrations=0)
     for index in rng.permutation(len(plan)).tolist():
-        yield (setting.draw(plan.pairs[plan.runs[index]], rng),)
+        yield (work.draw(plan.pairs[plan.runs[index]], rng),)
 
 
-def random_steps(setting: Setting, seed: int) -> Iterator[Draws]:
+def random_steps(work: Workload, seed: int) -> Iterator[Draws]:
     """Yields steps of random pairs, sorted by length into batches."""
     rng = np.random.default_rng(seed)
-    steps = -(-len(setting.pairs) // setting.batch_size)
-    for pairs in np.array_split(rng.permutation(setting.pairs), steps):
-        by_length, _ = length_quanta(setting.store, pairs)
+    steps = -(-len(work.pairs) // work.batch_size)
+    for pairs in np.array_split(rng.permutation(work.pairs), steps):
+        by_length, _ = length_quanta(work.store, pairs)
         batches = np.array_split(by_length, -(-len(pairs) // BATCH_PAIRS))
-        yield tuple(setting.draw(batch, rng) for batch in batches)
+        yield tuple(work.draw(batch, rng) for batch in batches)
 
 
 WAYS: dict[str, Way] = {
@@ -172,9 +169,9 @@ def benchmark_batches(config: BenchmarkConfig) -> None:
     """
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
-    setting = _setting(config)
-    log_line(f"{len(setting.pairs):,} pairs of training tasks, {setting.batch_size} pairs a step")
-    speeds = _speeds(setting, config)
+    work = _workload(config)
+    log_line(f"{len(work.pairs):,} pairs of training tasks, {work.batch_size} pairs a step")
+    speeds = _speeds(work, config)
     curves: dict[str, list[Curve]] = {name: [] for name in WAYS}
     figures: dict[str, WayFigures] = {}
 
@@ -182,7 +179,7 @@ def benchmark_batches(config: BenchmarkConfig) -> None:
         for name, way in WAYS.items():
             known = figures.get(name)
             figures[name] = WayFigures(
-                evenness=known.evenness if known else evenness(setting, way),
+                evenness=known.evenness if known else evenness(work, way),
                 samples_per_second=speeds[name],
                 curves=tuple(curves[name]),
             )
@@ -191,7 +188,7 @@ def benchmark_batches(config: BenchmarkConfig) -> None:
     store_figures()
     for seed in range(RECIPE.seed, RECIPE.seed + config.rounds if config.curve_steps else 0):
         for name, way in WAYS.items():
-            curves[name].append(_curve(setting, way, seed, config.curve_steps))
+            curves[name].append(_curve(work, way, seed, config.curve_steps))
             losses = " ".join(f"{loss:.3f}" for loss in curves[name][-1].held_out)
             log_line(f"{name}, seed {seed}: held-out loss {losses}", way=name, seed=seed)
             store_figures()
@@ -199,35 +196,32 @@ def benchmark_batches(config: BenchmarkConfig) -> None:
     run.finish()
 
 
-def _setting(config: BenchmarkConfig) -> Setting:
-    tasks = load_tasks(config.data)
-    split = split_tasks(tasks, group_tasks(tasks, config.data.taxonomy), config.data)
-    store = store_pairs(tasks)
-    val = store.pairs_of(split.val)
-    held_out = val[:: -(-len(val) // HELD_OUT)]
-    train = store.pairs_of(split.train)
-    return Setting(store, train, held_out, config.models[0], config.batch_size)
+def _workload(config: BenchmarkConfig) -> Workload:
+    sides = load_sides(config.data)
+    kept = np.sort(np.concatenate((sides.val, sides.test)))
+    held_out = kept[:: -(-len(kept) // HELD_OUT)]
+    return Workload(sides.store, sides.train, held_out, config.models[0], config.batch_size)
 
 
-def _divisors(setting: Setting, way: Way, draws: Draws) -> tuple[float, float]:
+def _divisors(work: Workload, way: Way, draws: Draws) -> tuple[float, float]:
     """Returns what the summed losses of the cells and of the sizes of a step are divided by."""
     if way is even_steps:
-        return setting.plan.mean_cells, setting.plan.mean_grids
+        return work.plan.mean_cells, work.plan.mean_grids
     pairs = np.concatenate([draw.pairs for draw in draws])
-    return float(setting.store.lengths[pairs, 1].sum()), float(len(pairs))
+    return float(work.store.lengths[pairs, 1].sum()), float(len(pairs))
 
 
-def evenness(setting: Setting, way: Way) -> Evenness:
+def evenness(work: Workload, way: Way) -> Evenness:
     """Returns how evenly the steps of an epoch weigh tasks and cells."""
-    store, tasks, effective, cells, weights = setting.store, [], [], [], []
+    store, tasks, effective, cells, weights = work.store, [], [], [], []
     lengths = store.lengths[:, 1]
-    for draws in way(setting, RECIPE.seed):
+    for draws in way(work, RECIPE.seed):
         pairs = np.concatenate([draw.pairs for draw in draws])
         of_task = np.bincount(store.task_of[pairs], lengths[pairs])
         tasks.append(np.count_nonzero(of_task))
         effective.append(of_task.sum() ** 2 / (of_task**2).sum())
         cells.append(of_task.sum())
-        weights.append(1 / _divisors(setting, way, draws)[0])
+        weights.append(1 / _divisors(work, way, draws)[0])
     relative = np.array(weights) / np.average(weights, weights=cells)
     return Evenness(
         steps=len(cells),
@@ -242,12 +236,12 @@ def evenness(setting: Setting, way: Way) -> Evenness:
 class _Learner:
     """A model in training."""
 
-    def __init__(self, setting: Setting, precision: Precision) -> None:
-        self.setting = setting
+    def __init__(self, work: Workload, precision: Precision) -> None:
+        self.work = work
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.half = precision is not Precision.FLOAT32
-        self.model = build_model(setting.model).to(self.device)
-        self.batches = BatchDataset(setting.store)
+        self.model = build_model(work.model).to(self.device)
+        self.batches = BatchDataset(work.store)
         self.optimizer = torch.optim.Adam(
             self.model.parameters(), RECIPE.lr, betas=RECIPE.betas, fused=True
         )
@@ -255,7 +249,7 @@ class _Learner:
     def train(self, way: Way, draws: Draws) -> Tensor:
         """Trains a step and returns the summed loss of its cells."""
         batches = tuple(self.batches[draw] for draw in draws)
-        step = TrainingStep(batches, *_divisors(self.setting, way, draws)).to(self.device)
+        step = TrainingStep(batches, *_divisors(self.work, way, draws)).to(self.device)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             sums = step_sums(self.model, step)
         loss = step_loss(sums, step, RECIPE.shape_loss_weight)
@@ -269,8 +263,8 @@ class _Learner:
     def loss(self, pairs: Indices) -> float:
         """Returns the mean loss of the cells of `pairs`."""
         self.model.eval()
-        demonstrations = self.setting.model.context_pairs
-        plan = BatchPlan(self.setting.store, pairs, batch_size=32, demonstrations=demonstrations)
+        demonstrations = self.work.model.context_pairs
+        plan = BatchPlan(self.work.store, pairs, batch_size=32, demonstrations=demonstrations)
         total = 0.0
         for draw in plan:
             batch = self.batches[draw].to(self.device)
@@ -278,35 +272,36 @@ class _Learner:
                 loss_sums(self.model(batch), batch.target.cells, batch.target.sizes).cells
             )
         self.model.train()
-        return total / float(self.setting.store.lengths[pairs, 1].sum())
+        return total / float(self.work.store.lengths[pairs, 1].sum())
 
 
-def _speeds(setting: Setting, config: BenchmarkConfig) -> dict[str, Spread]:
+def _speeds(work: Workload, config: BenchmarkConfig) -> dict[str, Spread]:
     """Returns samples per second by way, measured by turns."""
-    learner = _Learner(setting, hardware_precision(Precision.AUTO))
+    learner = _Learner(work, hardware_precision(Precision.AUTO))
     steps = {
-        name: list(islice(way(setting, RECIPE.seed), config.batches)) for name, way in WAYS.items()
+        name: list(islice(way(work, RECIPE.seed), config.batches)) for name, way in WAYS.items()
     }
     learner.train(even_steps, steps["even"][0])
     rounds: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(config.rounds):
         for name, way in WAYS.items():
 
-            def work(name: str = name, way: Way = way) -> float:
-                return sum(learner.train(way, draws) for draws in steps[name]).item()
+            def train(name: str = name, way: Way = way) -> float:
+                losses = [learner.train(way, draws) for draws in steps[name]]
+                return torch.stack(losses).sum().item()  # waits for a GPU
 
-            seconds, _ = timed(work)
+            seconds, _ = timed(train)
             samples = sum(len(draw.pairs) for draws in steps[name] for draw in draws)
             rounds[name].append(samples / seconds)
     return {name: Spread.of(values) for name, values in rounds.items()}
 
 
-def _curve(setting: Setting, way: Way, seed: int, steps: int) -> Curve:
+def _curve(work: Workload, way: Way, seed: int, steps: int) -> Curve:
     """Returns the losses of a model that is trained for `steps` steps."""
     torch.manual_seed(seed)
-    learner = _Learner(setting, Precision.FLOAT32)
-    draws = islice(_epochs(setting, way, seed), steps)
-    lengths = setting.store.lengths[:, 1]
+    learner = _Learner(work, Precision.FLOAT32)
+    draws = islice(_epochs(work, way, seed), steps)
+    lengths = work.store.lengths[:, 1]
     train: list[float] = []
     held_out: list[float] = []
     for window in range(WINDOWS):
@@ -315,13 +310,13 @@ def _curve(setting: Setting, way: Way, seed: int, steps: int) -> Curve:
             loss += learner.train(way, step).item()
             cells += int(sum(lengths[draw.pairs].sum() for draw in step))
         train.append(loss / cells)
-        held_out.append(learner.loss(setting.held_out))
+        held_out.append(learner.loss(work.held_out))
     return Curve(seed=seed, train=tuple(train), held_out=tuple(held_out))
 
 
-def _epochs(setting: Setting, way: Way, seed: int) -> Iterator[Draws]:
+def _epochs(work: Workload, way: Way, seed: int) -> Iterator[Draws]:
     for epoch in count():
-        yield from way(setting, 1000 * seed + epoch)
+        yield from way(work, 1000 * seed + epoch)
 
 
 def _tables(figures: Mapping[str, WayFigures], config: BenchmarkConfig) -> list[Table]:

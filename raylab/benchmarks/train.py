@@ -27,8 +27,8 @@ from raylab.arc.data.batching import (
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import StepDataset, StepPlan
 from raylab.arc.data.tasks import PAD
+from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
-from raylab.arc.module import loss_sums, step_loss, step_sums
 from raylab.arc.precision import hardware_precision
 from raylab.benchmarks.figures import Spread, spread_table
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch

@@ -73,7 +73,7 @@ class TuneConfig(JobConfig):
     stop_early: bool = True
     """Stop trials that fall behind at equal epochs (ASHA); unused by population-based training."""
     grace_epochs: PositiveInt = 5
-    """Epochs before a trial may be stopped."""
+    """Epochs before a trial may be stopped, or more: up to where the cosines of all trials end."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
     """One trial in this many goes on from one rung to the next."""
     population_epochs: PositiveInt = 5
@@ -82,6 +82,8 @@ class TuneConfig(JobConfig):
     """Seed of the search."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
+    published_definitions: bool = False
+    """Also report the metrics by the definitions of the published logs, beside those runs."""
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
     """Workers and CPUs of one trial."""
 

@@ -9,7 +9,7 @@ import torch
 
 from raylab.arc.data.batching import Draw, store_pairs
 from raylab.arc.data.tasks import Pair, Task
-from raylab.benchmarks.batches import WAYS, BatchesBenchmark, Setting, evenness
+from raylab.benchmarks.batches import WAYS, BatchesBenchmark, Workload, evenness
 from raylab.benchmarks.parts import run_benchmark
 from raylab.config.jobs import BenchmarkConfig
 from raylab.runs.run import Run
@@ -21,7 +21,7 @@ def pair(cells: int) -> Pair:
 
 
 @pytest.fixture
-def setting() -> Setting:
+def work() -> Workload:
     """Tasks with outputs of 1 and 1, 2 and 2, and 12 cells."""
     tasks = [
         Task("a", (pair(1), pair(1))),
@@ -30,17 +30,17 @@ def setting() -> Setting:
     ]
     store = store_pairs(tasks)
     pairs = np.arange(5)
-    return Setting(store, pairs, pairs, SMALL_MODELS["encoder_decoder"], batch_size=2)
+    return Workload(store, pairs, pairs, SMALL_MODELS["encoder_decoder"], batch_size=2)
 
 
-def test_evenness_by_hand(setting: Setting) -> None:
+def test_evenness_by_hand(work: Workload) -> None:
     nothing = np.empty((0, 0), dtype=np.int64)
 
-    def steps(setting: Setting, seed: int) -> Iterator[tuple[Draw, ...]]:
+    def steps(work: Workload, seed: int) -> Iterator[tuple[Draw, ...]]:
         for pairs in ([0, 2], [1, 3], [4]):
             yield tuple(Draw(np.array([pair]), nothing, None) for pair in pairs)
 
-    found = evenness(setting, steps)
+    found = evenness(work, steps)
     # Cells 3, 3 and 12. Shares of the tasks 1/3 and 2/3: effectively 1 / (1/9 + 4/9) = 1.8 tasks.
     assert (found.steps, found.tasks) == (3, 2.0)
     assert found.effective_tasks == pytest.approx(1.8)
@@ -52,8 +52,8 @@ def test_evenness_by_hand(setting: Setting) -> None:
     assert found.few_cells == 0.0
 
 
-def test_raylabs_steps_weigh_every_cell_alike(setting: Setting) -> None:
-    found = evenness(setting, WAYS["even"])
+def test_raylabs_steps_weigh_every_cell_alike(work: Workload) -> None:
+    found = evenness(work, WAYS["even"])
     assert (found.weight_p95, found.weight_max) == (1.0, 1.0)
 
 
