@@ -87,6 +87,8 @@ class HeldOut(Part):
     """Metrics by group of the tasks."""
     rules: RuleMetrics
     """Metrics of the rules that learn nothing on the same tasks."""
+    group_rules: Mapping[str, RuleMetrics] = Field(default={})
+    """The same by group of the tasks; empty on the validation side."""
 
 
 class TrainingMetrics(Record):

@@ -278,9 +278,7 @@ class _Learner:
 def _speeds(work: Workload, config: BenchmarkConfig) -> dict[str, Spread]:
     """Returns samples per second by way, measured by turns."""
     learner = _Learner(work, hardware_precision(Precision.AUTO))
-    steps = {
-        name: list(islice(way(work, RECIPE.seed), config.batches)) for name, way in WAYS.items()
-    }
+    steps = {name: _typical(way(work, RECIPE.seed), config.batches) for name, way in WAYS.items()}
     learner.train(even_steps, steps["even"][0])
     rounds: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(config.rounds):
@@ -294,6 +292,12 @@ def _speeds(work: Workload, config: BenchmarkConfig) -> dict[str, Spread]:
             samples = sum(len(draw.pairs) for draws in steps[name] for draw in draws)
             rounds[name].append(samples / seconds)
     return {name: Spread.of(values) for name, values in rounds.items()}
+
+
+def _typical(steps: Iterator[Draws], number: int) -> list[Draws]:
+    """Returns steps at even places of an epoch sorted by pairs, which together represent it."""
+    by_pairs = sorted(steps, key=lambda draws: sum(len(draw.pairs) for draw in draws))
+    return [by_pairs[int((index + 0.5) * len(by_pairs) / number)] for index in range(number)]
 
 
 def _curve(work: Workload, way: Way, seed: int, steps: int) -> Curve:

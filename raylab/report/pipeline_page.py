@@ -319,11 +319,19 @@ def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
 def _group_rows(
     models: Mapping[str, TrainingMetrics],
 ) -> dict[str, list[tuple[str, GroupMetrics]]]:
-    """Groups the metrics of the models by group of tasks."""
+    """Groups the metrics of the models, then of the rules, by group of tasks."""
     rows: dict[str, list[tuple[str, GroupMetrics]]] = {}
     for name, of in models.items():
         for group, metrics in of.reported.groups.items():
             rows.setdefault(group, []).append((name, metrics))
+    tables = (of.reported.group_rules for of in models.values())
+    beside = next(filter(None, tables), {})
+    for group, found in rows.items():
+        grids = found[0][1].grids
+        found += [
+            (rule_label(rule), GroupMetrics(grids=grids, metrics=metrics))
+            for rule, metrics in beside.get(group, {}).items()
+        ]
     return rows
 
 

@@ -156,6 +156,16 @@ def test_groups_have_a_row_for_each_model_with_the_gap(usual: Page):
         assert rows[start + 1] == ["small", *numbers]
 
 
+def test_groups_have_a_row_for_each_rule():
+    test = held_out(
+        {}, groups={"C1": GROUP}, group_rules={"C1": {"copy_source": RULES["copy_source"]}}
+    )
+    trained = training_metrics(epoch(1, {}), test=test)
+    rows = page_of(report(models={"champion": trained})).rows
+    (row,) = (row for row in rows if row[0] == "rule: copy the source" and row[1] == "7")
+    assert "C1" in rows[rows.index(row) - 1]
+
+
 def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):
     text = usual.text
     assert "difficulty 0.1415 95 % interval 0.1111 to 0.1818" in text
