@@ -54,7 +54,7 @@ class PipelineReport:
         models: Metrics by model.
         quality: Quality by the name of the score tree.
         examples: Tasks to picture.
-        rules: Accuracies on score trees of the rules that learn nothing, by tree and rule.
+        rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
     """
 
     uri: str

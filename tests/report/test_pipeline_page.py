@@ -141,6 +141,8 @@ def test_ours_by_the_published_definitions_are_marked_and_stand_beside_the_publi
 def test_rules_stand_beside_the_accuracies_of_a_score_tree():
     rules = {"this run": {"copy_source": 0.375}}
     assert ["rule: copy the source", "37.50 %", "-"] in page_of(report(rules=rules)).rows
+    rules["/runs/earlier"] = {"copy_source": 0.25}
+    assert ["rule: copy the source", "37.50 %", "25.00 %"] in page_of(report(rules=rules)).rows
 
 
 def test_only_the_better_model_is_marked():
