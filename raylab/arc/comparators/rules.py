@@ -14,7 +14,6 @@ a grid of one colour, and *copy, else previous* never leaves the source: it is *
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -99,11 +98,12 @@ def group_rule_metrics(
     """
     group = group_of_task.numpy()[store.task_of[pairs]]
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for index in np.unique(group).tolist():
-        rules = rule_metrics(store, pairs[group == index], weights)
-        for of in rules.values():
-            of["compositional_gap"] = of["cell_accuracy"] - of["grid_accuracy"]
-        found[groups[index]] = rules
+    for index, name in enumerate(groups):
+        chosen = pairs[group == index]
+        if len(chosen):
+            found[name] = rules = rule_metrics(store, chosen, weights)
+            for of in rules.values():
+                of["compositional_gap"] = of["cell_accuracy"] - of["grid_accuracy"]
     return found
 
 
