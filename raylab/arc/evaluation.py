@@ -138,7 +138,6 @@ def predict_pairs(
         pairs,
         batch_size=batch_size,
         demonstrations=checkpoint.model.context_pairs,
-        shuffle=False,
     )
     dataset = BatchDataset(store)
     with _autocast(device):

@@ -1,4 +1,4 @@
-"""The loss of grid models: summed cross-entropies, and their epoch-exact mean in validation."""
+"""The loss of grid models: of a training step, and its exact mean over the validation pairs."""
 
 from typing import Any, NamedTuple
 
@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics import Metric
 
+from raylab.arc.data.steps import TrainingStep
 from raylab.arc.data.tasks import PAD
-from raylab.arc.models.base import Logits
+from raylab.arc.models.base import GridModel, Logits
 
 
 class LossSums(NamedTuple):
@@ -33,6 +34,19 @@ def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
         F.cross_entropy(colours, cells.flatten(), ignore_index=PAD, reduction="sum"),
         F.cross_entropy(sides, (sizes - 1).flatten(), reduction="sum") / 2,
     )
+
+
+def step_loss(model: GridModel, step: TrainingStep, shape_weight: float) -> Tensor:
+    """Returns the loss of a step, in which every target cell has the same weight all epoch.
+
+    That is the summed loss of the cells over their mean number in a step, plus `shape_weight` times
+    that of height and width, summed over grids, over the mean number of grids in a step.
+    """
+    sums = [
+        loss_sums(model(batch), batch.target.cells, batch.target.sizes) for batch in step.batches
+    ]
+    cells, sizes = (torch.stack(part).sum() for part in zip(*sums, strict=True))
+    return cells / step.cells + shape_weight * sizes / step.grids
 
 
 class MeanLoss(Metric):

@@ -9,7 +9,6 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
@@ -17,10 +16,10 @@ from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, seen_content
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.tasks import PAD
-from raylab.arc.loss import MeanLoss
+from raylab.arc.data.steps import TrainingStep
+from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.base import Logits, build_model
+from raylab.arc.models.base import build_model
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
 from raylab.arc.seen import Seen
@@ -39,24 +38,6 @@ class UncheckedStep(NamedTuple):
     loss: Tensor
     lr: float
     tasks: Tensor
-
-
-def grid_loss(
-    prediction: Logits, cells: Tensor, sizes: Tensor, shape_weight: float = 0.1
-) -> Tensor:
-    """Returns the mean cross-entropy per cell plus `shape_weight` times that of the size.
-
-    Args:
-        prediction: logits, in any floating-point type.
-        cells: (B, T) int64 colours, `PAD` outside each grid.
-        sizes: (B, 2) int64 height and width.
-        shape_weight: weight of the second term.
-    """
-    cell_loss = F.cross_entropy(
-        prediction.cells.flatten(0, 1).float(), cells.flatten(), ignore_index=PAD
-    )
-    size_loss = F.cross_entropy(prediction.sizes.flatten(0, 1).float(), (sizes - 1).flatten())
-    return cell_loss + shape_weight * size_loss
 
 
 class ArcModule(pl.LightningModule):
@@ -167,15 +148,16 @@ class ArcModule(pl.LightningModule):
         seed = (self.training_config.seed, self.current_epoch, self.global_rank)
         torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the mean loss per target cell plus the weighted loss of height and width."""
-        weight = self.training_config.shape_loss_weight
-        loss = grid_loss(self.model(batch), batch.target.cells, batch.target.sizes, weight)
-        step = UncheckedStep(self.global_step, loss.detach(), self.learning_rate, batch.tasks)
-        self._unchecked.append(step)
+    def training_step(self, step: TrainingStep, batch_idx: int) -> Tensor:
+        """Returns `step_loss`; its mean over an epoch, `train_loss`, is exact per cell and grid."""
+        loss = step_loss(self.model, step, self.training_config.shape_loss_weight)
+        tasks = torch.cat([batch.tasks for batch in step.batches])
+        self._unchecked.append(
+            UncheckedStep(self.global_step, loss.detach(), self.learning_rate, tasks)
+        )
         if len(self._unchecked) == LOSS_CHECK_STEPS:
             self._check_losses()
-        self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=len(batch.tasks))
+        self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=1, sync_dist=True)
         return loss
 
     def on_validation_start(self) -> None:

@@ -3,16 +3,17 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytorch_lightning as pl
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.comparators.rules import rule_metrics
-from raylab.arc.data.batching import Batch, BatchPlan, Indices, batch_loader
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
 from raylab.arc.data.sides import load_sides
+from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
@@ -21,18 +22,19 @@ from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import RuleMetrics, merit
 
 GPU_LOADER_PROCESSES = 4
+T = TypeVar("T")
 
 
 class PlannedData(pl.LightningDataModule):
     """Loaders over a training plan and a validation plan."""
 
-    def __init__(self, train: BatchPlan, val: BatchPlan, *, processes: int = 0) -> None:
+    def __init__(self, train: StepPlan, val: BatchPlan, *, processes: int = 0) -> None:
         """Builds batches in `processes` worker processes; 0 builds them in the training process."""
         super().__init__()
         self.train, self.val, self.processes = train, val, processes
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Returns the batches of the trainer's current epoch.
+    def train_dataloader(self) -> DataLoader[TrainingStep]:
+        """Returns the steps of the trainer's current epoch.
 
         The epoch is set here because Lightning sets it too late: on resume it creates the iterator
         first, and a loader with processes asks for its first batches at once.
@@ -40,14 +42,15 @@ class PlannedData(pl.LightningDataModule):
         if self.trainer is not None:
             progress = cast("Any", self.trainer.fit_loop.epoch_progress)
             self.train.set_epoch(progress.current.processed)
-        return self._loader(self.train)
+        return self._loader(StepDataset(self.train), self.train)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Returns the batches of the validation pairs."""
-        return self._loader(self.val)
+        return self._loader(BatchDataset(self.val.store), self.val)
 
-    def _loader(self, plan: BatchPlan) -> DataLoader[Batch]:
-        return batch_loader(plan, processes=self.processes, pin_memory=torch.cuda.is_available())
+    def _loader(self, dataset: Dataset[T], plan: Sampler[Any]) -> DataLoader[T]:
+        pinned = torch.cuda.is_available()
+        return planned_loader(dataset, plan, processes=self.processes, pin_memory=pinned)
 
 
 @dataclass(frozen=True)
@@ -75,19 +78,6 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
     sides = load_sides(config.data)
     store = sides.store
 
-    def plan(pairs: Indices, *, training: bool) -> BatchPlan:
-        return BatchPlan(
-            store,
-            pairs,
-            batch_size=config.training.batch_size,
-            demonstrations=config.model.context_pairs,
-            shuffle=training,
-            colour_relabelling=training and config.model.colour_relabelling,
-            seed=config.training.seed,
-            rank=rank,
-            world=world,
-        )
-
     module = ArcModule(
         config.model,
         config.training,
@@ -97,9 +87,21 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         seen=sides.seen,
         published_pairs=len(store.task_of) if config.published_definitions else None,
     )
+    batches = {
+        "batch_size": config.training.batch_size,
+        "demonstrations": config.model.context_pairs,
+        "rank": rank,
+        "world": world,
+    }
     data = PlannedData(
-        plan(sides.train, training=True),
-        plan(sides.val, training=False),
+        StepPlan(
+            store,
+            sides.train,
+            colour_relabelling=config.model.colour_relabelling,
+            seed=config.training.seed,
+            **batches,
+        ),
+        BatchPlan(store, sides.val, **batches),
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
     weights = config.training.objective.model_dump()

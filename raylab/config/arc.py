@@ -111,7 +111,7 @@ class TrainingConfig(Strict):
     epochs: PositiveInt = 100
     """Most passes over the training pairs."""
     batch_size: PositiveInt = 32
-    """Mean samples per batch and worker; batches share a token budget and hold similar lengths."""
+    """Mean samples of a step over all workers; every target cell has the same weight."""
     lr: PositiveFloat = 0.00185
     """Learning rate at the start and after each restart."""
     betas: tuple[Fraction, Fraction] = (0.95, 0.999)

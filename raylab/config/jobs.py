@@ -264,15 +264,15 @@ class BenchmarkConfig(JobConfig):
     models: Models = ALL_MODELS
     """The architectures to measure, as in the pipeline."""
     batch_size: PositiveInt = 32
-    """Samples per batch."""
+    """Samples of a training step."""
     threads: PositiveInt = 2
     """CPU threads of torch."""
     rounds: PositiveInt = 3
     """Rounds of every measurement."""
     batches: PositiveInt = 16
-    """Batches that raylab trains per round."""
+    """Steps that raylab trains per round."""
     naive_batches: PositiveInt = 2
-    """Batches that the baseline trains per round."""
+    """Steps that the baseline trains per round."""
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128

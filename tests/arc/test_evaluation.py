@@ -140,7 +140,6 @@ def test_evaluation_is_the_validation_of_training(
         np.arange(len(store.task_of)),
         batch_size=4,
         demonstrations=checkpoint.model.context_pairs,
-        shuffle=False,
     )
     with torch.inference_mode():
         for index, draw in enumerate(plan):

@@ -15,9 +15,10 @@ from torch import Tensor
 from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode
-from raylab.arc.loss import MeanLoss
+from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
@@ -64,14 +65,13 @@ def module_of(config: TrainConfig, store: PairStore) -> ArcModule:
     )
 
 
-def plan_of(config: TrainConfig, store: PairStore, *, training: bool) -> BatchPlan:
-    return BatchPlan(
+def plan_of(config: TrainConfig, store: PairStore) -> StepPlan:
+    return StepPlan(
         store,
         np.arange(len(store.task_of)),
         batch_size=config.training.batch_size,
         demonstrations=config.model.context_pairs,
-        shuffle=training,
-        colour_relabelling=training and config.model.colour_relabelling,
+        colour_relabelling=config.model.colour_relabelling,
         seed=config.training.seed,
     )
 
@@ -89,7 +89,8 @@ def fit(
     store = store_pairs(tasks)
     module = module or module_of(config, store)
     trainer = build_trainer(config, callbacks=callbacks, accelerator="cpu", **placement)
-    train, val = (plan_of(config, store, training=training) for training in (True, False))
+    train = plan_of(config, store)
+    val = BatchPlan(store, train.pairs, batch_size=4, demonstrations=config.model.context_pairs)
     data = PlannedData(train, val, processes=processes)
     trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
     return trainer, module
@@ -161,7 +162,11 @@ class Checkpoints(pl.Callback):
         return self.folder / f"{epochs}.ckpt"
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: TrainingStep,
+        batch_idx: int,
     ) -> None:
         if trainer.current_epoch == self.killed_in_epoch and batch_idx == 1:
             raise Killed
@@ -180,11 +185,15 @@ class TrainedOn(Checkpoints):
         self.seeds: list[int] = []
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: TrainingStep,
+        batch_idx: int,
     ) -> None:
         if batch_idx == 0:
             self.seeds.append(torch.initial_seed())
-        cells = batch.source.cells.flatten().tolist()
+        cells = [cell for part in batch.batches for cell in part.source.cells.flatten().tolist()]
         self.batches.setdefault(trainer.current_epoch, []).append(cells)
 
 
@@ -300,6 +309,38 @@ def test_the_record_of_an_older_checkpoint_is_gone_on_with() -> None:
     assert record.best == metrics.best.model_copy(update={"groups": groups})
 
 
+# The loss
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_every_cell_and_every_grid_weighs_the_same(random_tasks: RandomTasks, world: int) -> None:
+    """The mean loss of an epoch's steps is that of its cells and of its grids, taken one by one."""
+    store = store_pairs(random_tasks(9, longest_side=9))
+    model = small_model(SMALL_MODELS["encoder_decoder"])
+    pairs = np.arange(len(store.task_of))
+    cells, sizes = [], []
+    with torch.inference_mode():
+        for pair in pairs.tolist():
+            batch = batch_of(store, [pair])
+            logits, (height, width) = model(batch), (batch.target.sizes[0] - 1).tolist()
+            chosen = logits.cells[0].log_softmax(-1).gather(1, batch.target.cells[0][:, None])
+            cells += (-chosen).flatten().tolist()
+            sides = -logits.sizes[0].log_softmax(-1)
+            sizes.append(float(sides[0, height] + sides[1, width]) / 2)
+        plans = [
+            StepPlan(store, pairs, batch_size=16, demonstrations=0, rank=rank, world=world)
+            for rank in range(world)
+        ]
+        assert len(plans[0]) > 2
+        losses = [
+            float(step_loss(model, StepDataset(plan)[draws], 0.1))
+            for plan in plans
+            for draws in plan
+        ]
+    assert len(cells) == store.lengths[:, 1].sum()
+    assert np.mean(losses) == pytest.approx(np.mean(cells) + 0.1 * np.mean(sizes), rel=1e-5)
+
+
 # Non-finite losses
 
 
@@ -313,12 +354,16 @@ class Poison(pl.Callback):
         self.validated_epochs: list[int] = []
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: TrainingStep,
+        batch_idx: int,
     ) -> None:
         if trainer.global_step == self.step:
             with torch.no_grad():
                 next(pl_module.parameters()).fill_(torch.nan)
-        self.tasks.append(set(batch.tasks.tolist()))
+        self.tasks.append({task for part in batch.batches for task in part.tasks.tolist()})
         self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
     def on_validation_batch_start(
@@ -340,7 +385,7 @@ def failure(config: TrainConfig, tasks: Sequence[Task], poison: Poison) -> str:
 
 def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) -> None:
     config = settings(SMALL_MODELS["champion"], epochs=3, batch_size=2, lr=0.0123)
-    per_epoch = len(plan_of(config, store_pairs(tasks), training=True))
+    per_epoch = len(plan_of(config, store_pairs(tasks)))
     assert 4 < per_epoch < LOSS_CHECK_STEPS
     step = per_epoch + 3
     poison = Poison(step)
@@ -359,7 +404,7 @@ def test_a_nan_loss_stops_a_long_epoch_before_its_end(random_tasks: RandomTasks)
     tasks = random_tasks(30, longest_side=2)
     config = settings(SMALL_MODELS["encoder_decoder"], epochs=1, batch_size=1)
     poison = Poison(2)
-    assert len(plan_of(config, store_pairs(tasks), training=True)) > 2 * LOSS_CHECK_STEPS
+    assert len(plan_of(config, store_pairs(tasks))) > 2 * LOSS_CHECK_STEPS
     assert "at step 2 " in failure(config, tasks, poison)
     assert len(poison.tasks) <= LOSS_CHECK_STEPS
     assert poison.validated_epochs == []
@@ -897,7 +942,7 @@ def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks)
     ).eval()
     assert module.published is not None
     pairs = np.arange(len(store.task_of))
-    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=0, shuffle=False)
+    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=0)
     with torch.inference_mode():
         for index, draw in enumerate(plan):
             module.validation_step(BatchDataset(store)[draw], index)
