@@ -219,7 +219,7 @@ class EvaluationMetrics(Record):
     """Mean scores of an evaluation: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     metric: str
     """The metric that the score tree calls accuracy."""
@@ -228,10 +228,13 @@ class EvaluationMetrics(Record):
     rules: RuleMetrics = Field(default={})
     """The same of the rules that learn nothing, by rule and generation; older files have none."""
 
+    by: Literal["task", "pair"] = "task"
+    """With `pair`, the scored pairs are new and their tasks were seen."""
+
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Keeps older files as they are; they have no rules."""
-        return content if version in (0, 1) else None
+        """Keeps older files as they are; the oldest have no rules."""
+        return content if version in (0, 1, 2) else None
 
 
 class PredictedGrid(Part):

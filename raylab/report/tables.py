@@ -144,9 +144,9 @@ def changes(metrics: TrainingMetrics) -> list[Change]:
     if before is None or after is None:
         return []
     rows = [(task, of, after.by_task[task]) for task, of in before.by_task.items()]
-    means = before.mean_of_tasks, after.mean_of_tasks
-    if means[0] is not None and means[1] is not None:
-        rows.append(("mean of the tasks", *means))
+    had, now = before.mean_of_tasks, after.mean_of_tasks
+    if had is not None and now is not None:
+        rows.append(("mean of the tasks", had, now))
     return [
         Change(
             name,
@@ -215,7 +215,8 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
 
 def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     """Returns mean accuracies, in [0, 1]; every model and rule has the same generations."""
-    table = Table(title=f"Mean {scoring.metric} of a {scoring.unit}")
+    new = "" if metrics.by == "task" else ", on new pairs of tasks that were seen"
+    table = Table(title=f"Mean {scoring.metric} of a {scoring.unit}{new}")
     table.add_column("model")
     for generation in next(iter(metrics.models.values()), {}):
         table.add_column(generation, justify="right")
