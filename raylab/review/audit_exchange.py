@@ -17,6 +17,7 @@ from raylab.errors import DataError, LabelError, RunError
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
 from raylab.review.open_run import open_run
+from raylab.review.rows_file import write_rows
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
@@ -52,20 +53,17 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path, shar
             "export= another file"
         )
     codebook, seed = choose_codebook(config.protocol), config.protocol.seed
-    rows = [
+    drawn = (
         AuditRow(case=stored.case, description=stored.description)
         for stored in archive.run(run.name).cases()
         if is_drawn(read_outcome(stored.body, codebook), seed, share)
-    ]
-    try:
-        path.write_text("".join(f"{row.model_dump_json()}\n" for row in rows), encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
+    )
+    written = write_rows(path, drawn)
     log_line(
-        f"{len(rows)} decided cases are drawn -> {path}\n"
+        f"{written} decided cases are drawn -> {path}\n"
         f"fill in code ({codebook.label_name} line) and reviewer of every row, then\n"
         f"python jobs/review.py name={run.name} audit={share:g} import={path}",
-        drawn=len(rows),
+        drawn=written,
         uri=str(path),
     )
 
