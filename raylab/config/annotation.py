@@ -12,16 +12,18 @@ from pydantic import (
 from raylab.config.base import Location, Strict, Text
 from raylab.config.llm import Budget, ChatModel, Endpoint, Limits, Price
 
+ROLES = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+
 
 class LlmConfig(Strict):
     """The models of the protocol and where they are served."""
 
     endpoints: dict[Text, Endpoint] = Field(default={"default": Endpoint()}, min_length=1)
-    annotator_a: ChatModel
-    annotator_b: ChatModel
+    annotator_a: ChatModel | None = None
+    annotator_b: ChatModel | None = None
     """A different model from A, or the same with a different seed."""
     evaluator: ChatModel
-    adjudicator: ChatModel
+    adjudicator: ChatModel | None = None
     prompt: Text = "maximal"
     """Style of the prompts: minimal, maximal, or word (all roles answer with one plain word)."""
     prices: dict[Text, Price] = Field(default={})
@@ -30,13 +32,8 @@ class LlmConfig(Strict):
 
     @property
     def roles(self) -> dict[str, ChatModel]:
-        """The four models by their role."""
-        return {
-            "annotator_a": self.annotator_a,
-            "annotator_b": self.annotator_b,
-            "evaluator": self.evaluator,
-            "adjudicator": self.adjudicator,
-        }
+        """The configured models by their role."""
+        return {role: model for role in ROLES if (model := getattr(self, role)) is not None}
 
     @property
     def limits(self) -> dict[str, Limits]:
@@ -51,7 +48,7 @@ class LlmConfig(Strict):
                 raise ValueError(f"{role}.endpoint {chat.endpoint} is none of endpoints: {known}")
             if self.budget.money is not None and chat.model not in self.prices:
                 raise ValueError(f"budget.money needs a price of {role}'s {chat.model} in prices")
-        if self.annotator_a == self.annotator_b:
+        if self.annotator_a is not None and self.annotator_a == self.annotator_b:
             raise ValueError(
                 "annotator_a and annotator_b are the same call: give them two models or two seeds"
             )
@@ -79,6 +76,13 @@ class CasesConfig(Strict):
         if len(given) > 1:
             raise ValueError(f"takes one source, has {', '.join(given)}: set the others to null")
         return self
+
+
+def idle_roles(stages: object, adjudicator: object) -> tuple[str, ...]:
+    """Returns the roles of `LlmConfig` that nobody asks, by two keys of `ProtocolConfig`."""
+    if stages == "evaluate":
+        return "annotator_a", "annotator_b", "adjudicator"
+    return ("adjudicator",) if adjudicator == "human" else ()
 
 
 class ProtocolConfig(Strict):

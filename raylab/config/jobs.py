@@ -1,7 +1,7 @@
 """The configuration classes of the jobs."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
     ConfigDict,
@@ -12,7 +12,7 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.config.annotation import CasesConfig, LlmConfig, ProtocolConfig
+from raylab.config.annotation import ROLES, CasesConfig, LlmConfig, ProtocolConfig, idle_roles
 from raylab.config.arc import (
     DataConfig,
     ScoringConfig,
@@ -178,6 +178,29 @@ class AnnotateConfig(JobConfig):
     export: Literal["parquet", "jsonl"] | None = None
     """Also write the archived cases of the run to `<run>/cases.parquet` or `.jsonl`."""
     cluster: ClusterConfig = ClusterConfig()
+
+    @classmethod
+    def without_idle(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Leaves out the models of roles that nobody asks, so that they need no endpoint."""
+        llm, protocol = values.get("llm"), values.get("protocol", {})
+        if not isinstance(llm, dict) or not isinstance(protocol, dict):
+            return values
+        rules = cast("dict[str, Any]", protocol)
+        idle = idle_roles(rules.get("stages"), rules.get("adjudicator"))
+        models = cast("dict[str, Any]", llm)
+        return {**values, "llm": {key: of for key, of in models.items() if key not in idle}}
+
+    @model_validator(mode="after")
+    def _has_a_model_for_each_role(self) -> "AnnotateConfig":
+        rules = self.protocol
+        idle = idle_roles(rules.stages, rules.adjudicator)
+        missing = [f"llm.{role}" for role in ROLES if role not in (*idle, *self.llm.roles)]
+        if missing:
+            raise ValueError(
+                f"protocol.stages={rules.stages} needs {', '.join(missing)}: configure the model "
+                "of each, or judge candidates by the evaluator alone with protocol.stages=evaluate"
+            )
+        return self
 
 
 class ReportConfig(JobConfig):

@@ -10,7 +10,7 @@ from raylab.annotation.export import export_run
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport, ArchiveHead
 from raylab.annotation.run import known_heads
-from raylab.annotation.scores import ScoreFiles, annotator_names, score_files
+from raylab.annotation.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
@@ -118,7 +118,7 @@ def _report(
             disagreements,
         ),
         config.generations,
-        annotator_names(config.llm.roles),
+        CANDIDATES if settings.stages == "evaluate" else annotator_names(config.llm.roles),
         codebook,
         (head.finished or head.started).isoformat(),
     )

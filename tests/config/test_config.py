@@ -181,6 +181,22 @@ def test_an_annotation_that_cannot_be_run_is_refused(override: str, message: str
     assert message in refusal(AnnotateConfig, override)
 
 
+def test_the_evaluator_alone_needs_no_other_model_or_endpoint() -> None:
+    alone = ["llm=openai", "llm.evaluator.model=judge"]
+    # The key of annotators on an endpoint of their own is not asked for.
+    of_others = ["+llm.endpoints.other={}", "llm.annotator_a.endpoint=other"]
+    config = load_config(AnnotateConfig, [*alone, *of_others, "protocol.stages=evaluate"])
+    assert {role: model.endpoint for role, model in config.llm.roles.items()} == {
+        "evaluator": "default"
+    }
+    assert load_config(AnnotateConfig, ["protocol.adjudicator=human"]).llm.adjudicator is None
+    missing = refusal(AnnotateConfig, *alone)
+    for role in ("annotator_a", "annotator_b", "adjudicator"):
+        assert f"llm.{role}.model: is needed" in missing
+    missing = refusal(AnnotateConfig, "~llm.annotator_b", "~llm.adjudicator")
+    assert "protocol.stages=all needs llm.annotator_b, llm.adjudicator: configure" in missing
+
+
 REVIEW_MISTAKES = [
     ("port=8700", "needs name=, the annotation run whose cases are reviewed"),
     ("port=65536", "less than or equal to 65535"),

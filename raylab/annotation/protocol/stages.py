@@ -118,6 +118,7 @@ class Stages:
             CaseEnded: The call failed, or its replies cannot be read.
         """
         settings = self._settings
+        assert settings.adjudicator is not None, "nobody is configured to adjudicate"
         order = draw_order(settings.seed, self._case.id)
         shown: Candidates = {
             "first": label_of(classified[order[0]]),
