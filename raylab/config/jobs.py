@@ -237,8 +237,8 @@ class ReviewConfig(JobConfig):
     import_: LocalPath | None = Field(default=None, alias="import")
     """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
     audit: Annotated[float, Field(gt=0, le=1)] | None = None
-    """With export= and import=: instead of the open cases, a random sample of this share of the
-    cases that the protocol decided, for people to classify unseen; report.json tells the result."""
+    """Draw a random sample of this share of the cases that the protocol decided, for people to
+    classify unseen on the page; export= and import= are about it instead of the open cases."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
     wait: bool = False
@@ -269,8 +269,6 @@ class ReviewConfig(JobConfig):
     def _does_one_thing(self) -> "ReviewConfig":
         if self.export is not None and self.import_ is not None:
             raise ValueError("takes export= or import=, not both")
-        if self.audit is not None and self.export is None and self.import_ is None:
-            raise ValueError("audit= goes with export=, a file for people to fill in, or import=")
         if self.reviewer is not None and self.import_ is None:
             raise ValueError("reviewer= goes with import=; the page asks for a name itself")
         return self

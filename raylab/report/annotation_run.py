@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from raylab.annotation.accuracy.audit import AuditRecord, Audits
+from raylab.annotation.accuracy.audit import Audits
 from raylab.annotation.accuracy.held_out import held_out
 from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.export import export_run
+from raylab.annotation.human.audit_sample import adopt_audit, audited_codes
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport, ArchiveHead
 from raylab.annotation.run import known_heads
@@ -55,6 +56,7 @@ def conclude(
         ArchiveError: Records of the run were changed after they were archived.
         LlmError: Cases failed, or stay open.
     """
+    adopt_audit(run, archive.run(run.name), config.protocol.seed)
     problems = archive.run(run.name).verify(known_heads(run))
     refuse_problems(problems, f"run {run.name} in {archive.place}")
     codebook = choose_codebook(config.protocol)
@@ -106,9 +108,8 @@ def _report(
     """Reads the outcomes once; returns their report and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
     decisions = (read_decision(row.body, codebook) for row in archive.run(run.name).decisions())
-    audit = run.read_record(AuditRecord)
-    audits = audit and Audits(audit, codebook, config.protocol.seed)
-    quality = BatchQuality(decisions, codebook, audits)
+    codes = audited_codes(archive.run(run.name).audit().entries(), codebook)
+    quality = BatchQuality(decisions, codebook, Audits(codes) if codes else None)
     disagreements = Disagreements(codebook.distance)
     head = archive.run(run.name).row()
     scores = score_files(
