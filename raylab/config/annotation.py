@@ -55,14 +55,22 @@ class LlmConfig(Strict):
         return self
 
 
+SOURCES = ("path", "packaged", "python")
+DEFAULT_CASES = "systems+gold"
+
+
 class CasesConfig(Strict):
-    """The system descriptions to classify: at most one of the first three keys, else gold."""
+    """The system descriptions to classify: at most one of the first three keys, else systems+gold.
+
+    packaged=null alone is gold, the default before it was named.
+    """
 
     path: Location | None = None
     """JSONL or Parquet file with id, description and, where known, gold, candidate and meta."""
-    packaged: Literal["gold", "systems", "proposed", "injections"] | None = None
-    """Packaged cases: with published codes, published systems or further proposals with codes that
-    nobody reviewed, or descriptions that give orders to the models."""
+    packaged: Literal["systems+gold", "gold", "systems", "proposed", "injections"] | None = None
+    """Packaged cases: gold has published codes, most of them named by the prompts; systems are
+    published systems that no prompt names, and proposed further ones, with codes that nobody
+    reviewed; injections give orders to the models."""
     python: tuple[Text, ...] = ()
     """Installed objects whose source is the description, such as scipy.optimize.linprog."""
     every: PositiveInt = 1
@@ -72,7 +80,7 @@ class CasesConfig(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> "CasesConfig":
-        given = [key for key in ("path", "packaged", "python") if getattr(self, key)]
+        given = [key for key in SOURCES if getattr(self, key)]
         if len(given) > 1:
             raise ValueError(f"takes one source, has {', '.join(given)}: set the others to null")
         return self

@@ -151,8 +151,8 @@ class JobConfig(Strict):
     """Output: text for people, or one JSON object per line."""
 
     @classmethod
-    def without_idle(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Returns composed values, not validated yet, without sections that others make idle."""
+    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns composed values, not validated yet, with what follows from others set."""
         return values
 
     @classmethod

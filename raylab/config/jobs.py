@@ -12,7 +12,15 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.config.annotation import ROLES, CasesConfig, LlmConfig, ProtocolConfig, idle_roles
+from raylab.config.annotation import (
+    DEFAULT_CASES,
+    ROLES,
+    SOURCES,
+    CasesConfig,
+    LlmConfig,
+    ProtocolConfig,
+    idle_roles,
+)
 from raylab.config.arc import (
     DataConfig,
     ScoringConfig,
@@ -180,15 +188,17 @@ class AnnotateConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig()
 
     @classmethod
-    def without_idle(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Leaves out the models of roles that nobody asks, so that they need no endpoint."""
-        llm, protocol = values.get("llm"), values.get("protocol", {})
-        if not isinstance(llm, dict) or not isinstance(protocol, dict):
+    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Names the default cases, and leaves out the models of roles that nobody asks."""
+        sections = {key: values.get(key, {}) for key in ("llm", "protocol", "cases")}
+        if not all(isinstance(section, dict) for section in sections.values()):
             return values
-        rules = cast("dict[str, Any]", protocol)
-        idle = idle_roles(rules.get("stages"), rules.get("adjudicator"))
-        models = cast("dict[str, Any]", llm)
-        return {**values, "llm": {key: of for key, of in models.items() if key not in idle}}
+        llm, protocol, cases = cast("list[dict[str, Any]]", list(sections.values()))
+        idle = idle_roles(protocol.get("stages"), protocol.get("adjudicator"))
+        if "packaged" not in cases and not any(cases.get(source) for source in SOURCES):
+            cases = {**cases, "packaged": DEFAULT_CASES}
+        models = {key: of for key, of in llm.items() if key not in idle}
+        return {**values, "llm": models, "cases": cases}
 
     @model_validator(mode="after")
     def _has_a_model_for_each_role(self) -> "AnnotateConfig":
