@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,8 @@ RULES = {
 """Labels of the rules that learn nothing, by the names that `raylab.arc.comparators` gives them."""
 VALIDATION = "val_"
 """Prefix of a metric that training measures on the validation tasks."""
+TEST = "test_"
+"""Prefix of a metric on the test tasks, where runs are compared."""
 PUBLISHED = "published_"
 """Prefix of a metric by the definitions of the published logs."""
 
@@ -165,8 +167,28 @@ COMPARED = {name: metric.label for name, metric in GRID_METRICS.items() if metri
 """Labels of the metrics that comparisons show."""
 SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is_better)
 """Metrics that a model can be chosen and scored by."""
-MONITORED = tuple(f"{VALIDATION}{name}" for name in SCORED)
-"""The same metrics as training names them."""
+LOSS = "loss"
+"""The validation loss, per target cell, as the training loss; it is no share, and lower is better.
+"""
+MONITORED = tuple(f"{VALIDATION}{name}" for name in (*SCORED, LOSS))
+"""What training can choose by: the same metrics and the loss, as it names them."""
+WORST_LOSS = 1e6
+"""A loss above all that are measured; finite, because searches interpolate between scores."""
+
+
+def mode_of(monitor: str) -> Literal["min", "max"]:
+    """Returns whether the best value of something monitored is the least or the greatest."""
+    return "min" if monitor == f"{VALIDATION}{LOSS}" else "max"
+
+
+def merit(monitor: str, value: float) -> float:
+    """Returns a value of something monitored as a number of which more is better."""
+    return value if mode_of(monitor) == "max" else -value
+
+
+def worst(monitor: str) -> float:
+    """Returns the value of a training that failed."""
+    return 0.0 if mode_of(monitor) == "max" else WORST_LOSS
 
 
 RuleMetrics = Mapping[str, Mapping[str, float]]
@@ -199,6 +221,8 @@ def skill(value: float | None, rules: RuleMetrics, metric: str) -> float | None:
 
 def label_of(name: str) -> str:
     """Returns the label of a metric, with or without `val_`, or the words of any other name."""
+    if name == f"{VALIDATION}{LOSS}":
+        return "validation loss"
     name = name.removeprefix(VALIDATION)
     return GRID_METRICS[name].label if name in GRID_METRICS else name.replace("_", " ")
 

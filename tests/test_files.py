@@ -24,7 +24,7 @@ from raylab.annotation.input.cases import read_cases
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.splits import Split, split_tasks
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
@@ -261,7 +261,7 @@ def test_split_taxonomy_and_distances_are_read_from_object_storage(
 ) -> None:
     tasks = load_tasks(DataConfig(source=TaskSource.RE_ARC, path=task_zip(tmp_path)))
     files = {
-        "split.json": {"train": TASK_IDS[:2], "val": TASK_IDS[2:]},
+        "split.json": {"train": TASK_IDS[:1], "val": TASK_IDS[1:2], "test": TASK_IDS[2:]},
         "groups.json": dict.fromkeys(TASK_IDS, "flip"),
     }
     for name, content in files.items():
@@ -269,7 +269,7 @@ def test_split_taxonomy_and_distances_are_read_from_object_storage(
     groups = group_tasks(tasks, uploaded(s3, tmp_path / "groups.json"))
     assert groups == dict.fromkeys(TASK_IDS, "flip")
     split = split_tasks(tasks, groups, DataConfig(split=uploaded(s3, tmp_path / "split.json")))
-    assert (split.train, split.val) == (TASK_IDS[:2], TASK_IDS[2:])
+    assert split == Split(TASK_IDS[:1], TASK_IDS[1:2], TASK_IDS[2:])
     packaged = Path(str(resources.files("raylab.opt") / PACKAGED_DISTANCE))
     assert load_distance(uploaded(s3, packaged)) == load_distance()
 

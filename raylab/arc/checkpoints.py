@@ -13,6 +13,7 @@ from torch import Tensor
 
 from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.base import GridModel, build_model
+from raylab.arc.seen import Seen, TaskSet
 from raylab.compressed import opened_zip
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, DataError
@@ -26,6 +27,8 @@ SIZE_CODE = "size_code.table"
 """Weight that tells the size of the output; checkpoints of earlier versions lack it."""
 CHECKPOINT_BYTES = 1 << 32
 LONGEST_REASON = 300
+SEEN = ("trained_on", "chosen_on")
+"""Fields of `Seen`, under the names that they have in files."""
 
 
 def checkpoint_name(epoch: int) -> str:
@@ -45,8 +48,8 @@ class Checkpoint:
     uri: str
     model: ModelConfig
     weights: dict[str, Tensor]
-    trained_on: frozenset[str] | None
-    """Ids of the tasks it was trained on; None if the file does not record it."""
+    seen: Seen | None
+    """The tasks that it was made with; None if the file does not record them."""
     run_id: str | None = None
     """Id of the run that trained it; None if the file does not record it."""
 
@@ -176,7 +179,7 @@ def _parse(uri: str, content: object) -> Checkpoint:
         uri,
         model,
         weights,
-        _task_ids(own.get("trained_on")),
+        _seen(uri, own),
         run_id if isinstance(run_id, str) else None,
     )
 
@@ -205,7 +208,26 @@ def _tensor(uri: str, name: str, value: object) -> Tensor:
     return value
 
 
-def _task_ids(listed: object) -> frozenset[str] | None:
-    if not isinstance(listed, list):
+def seen_content(seen: Seen | None) -> dict[str, object]:
+    """Returns what a checkpoint file holds of the tasks that a model was made with."""
+    if seen is None:
+        return {}
+    content: dict[str, object] = {}
+    for name in SEEN:
+        tasks: TaskSet = getattr(seen, name)
+        content[name] = sorted(tasks.ids)
+        content[f"{name}_pairs"] = torch.tensor(sorted(tasks.pairs), dtype=torch.int64)
+    return content
+
+
+def _seen(uri: str, own: dict[object, object]) -> Seen | None:
+    if not isinstance(own.get("trained_on"), list):
         return None
-    return frozenset(str(id_) for id_ in cast("list[object]", listed))
+    return Seen(*(_task_set(uri, own, name) for name in SEEN))
+
+
+def _task_set(uri: str, own: dict[object, object], name: str) -> TaskSet:
+    ids, pairs = own.get(name), own.get(f"{name}_pairs")
+    listed = cast("list[object]", ids) if isinstance(ids, list) else []
+    known = torch.empty(0) if pairs is None else _tensor(uri, f"{name}_pairs", pairs)
+    return TaskSet(frozenset(map(str, listed)), frozenset(map(int, known.flatten().tolist())))

@@ -1,7 +1,7 @@
 """Scores of a checkpoint on tasks: every metric of every unit, with its standard error."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -12,10 +12,12 @@ from torch import Tensor
 from raylab.arc.checkpoints import Checkpoint, restored
 from raylab.arc.comparators.rules import count_rules
 from raylab.arc.data.batching import (
+    Batch,
     BatchDataset,
     BatchPlan,
     Draw,
     Grids,
+    Indices,
     PairStore,
     demonstration_table,
     store_pairs,
@@ -27,6 +29,7 @@ from raylab.arc.models.base import GridModel
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring import count_batch
+from raylab.arc.seen import TaskSet
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError
 from raylab.runs.eval_logs import is_estimated
@@ -48,19 +51,23 @@ class UnitScore:
     """By metric, from `raylab.arc.metrics.standard_errors`; none where `is_estimated` denies it."""
 
 
-def trained_on(checkpoint: Checkpoint) -> frozenset[str]:
-    """Returns the ids of the tasks that the checkpoint was trained on.
+def seen_tasks(checkpoint: Checkpoint, *, chosen: bool = True) -> TaskSet:
+    """Returns the tasks that the checkpoint was trained on or chosen on.
+
+    Args:
+        checkpoint: the checkpoint.
+        chosen: False leaves out those that it was only chosen on.
 
     Raises:
         CheckpointError: the file does not record them.
     """
-    if checkpoint.trained_on is None:
+    if checkpoint.seen is None:
         raise CheckpointError(
             f"{checkpoint.uri} does not tell which tasks it was trained on: it, or the checkpoint "
             "it started from, is of an earlier raylab. Train it again, or score all tasks, "
             "seen or not, with scoring.include_seen=true"
         )
-    return checkpoint.trained_on
+    return checkpoint.seen.tasks(chosen=chosen)
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,33 @@ def score_tasks(
     store = store_pairs(tasks)
     counts = _count_pairs(checkpoint, store, scoring.batch_size, device)
     return _unit_scores(counts, store, unit_of_tasks(groups, scoring))
+
+
+@torch.inference_mode()
+def predict_pairs(
+    checkpoint: Checkpoint,
+    store: PairStore,
+    pairs: Indices,
+    batch_size: int,
+    device: torch.device,
+    count: Callable[[GridModel, Batch], None],
+) -> None:
+    """Calls `count` with the model in evaluation mode and each batch of `pairs`, on the device.
+
+    Raises:
+        CheckpointError: the checkpoint does not hold the weights of the model it names.
+    """
+    model = _model_of(checkpoint, device)
+    plan = BatchPlan(
+        store,
+        pairs,
+        batch_size=batch_size,
+        demonstrations=checkpoint.model.context_pairs,
+    )
+    dataset = BatchDataset(store)
+    with _autocast(device):
+        for draw in plan:
+            count(model, dataset[draw].to(device))
 
 
 def score_rules(
@@ -199,26 +233,17 @@ def _autocast(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, half, enabled=half is not None)
 
 
-@torch.inference_mode()
 def _count_pairs(
     checkpoint: Checkpoint, store: PairStore, batch_size: int, device: torch.device
 ) -> Tensor:
     """Returns the counts of every pair of the store, (pairs, counts) int64 on the CPU."""
-    model = _model_of(checkpoint, device)
     pairs = np.arange(len(store.task_of))
-    plan = BatchPlan(
-        store,
-        pairs,
-        batch_size=batch_size,
-        demonstrations=checkpoint.model.context_pairs,
-        shuffle=False,
-    )
-    dataset = BatchDataset(store)
     metrics = GridMetrics([str(pair) for pair in pairs]).to(device)
-    with _autocast(device):
-        for draw in plan:
-            batch = dataset[draw].to(device)
-            count_batch(model, batch, batch.pairs, metrics)
+
+    def count(model: GridModel, batch: Batch) -> None:
+        count_batch(model, batch, batch.pairs, metrics)
+
+    predict_pairs(checkpoint, store, pairs, batch_size, device, count)
     return metrics.counts.cpu()
 
 

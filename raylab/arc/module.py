@@ -2,29 +2,31 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
-from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights
+from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, seen_content
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.tasks import PAD
+from raylab.arc.data.steps import TrainingStep
+from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.base import Logits, build_model
+from raylab.arc.models.base import build_model
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring import count_batch
+from raylab.arc.seen import Seen
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError, NonFiniteLossError
+from raylab.grid_metrics import LOSS
 
 LOSS_CHECK_STEPS = 32
 
@@ -38,32 +40,15 @@ class UncheckedStep(NamedTuple):
     tasks: Tensor
 
 
-def grid_loss(
-    prediction: Logits, cells: Tensor, sizes: Tensor, shape_weight: float = 0.1
-) -> Tensor:
-    """Returns the mean cross-entropy per cell plus `shape_weight` times that of the size.
-
-    Args:
-        prediction: logits, in any floating-point type.
-        cells: (B, T) int64 colours, `PAD` outside each grid.
-        sizes: (B, 2) int64 height and width.
-        shape_weight: weight of the second term.
-    """
-    cell_loss = F.cross_entropy(
-        prediction.cells.flatten(0, 1).float(), cells.flatten(), ignore_index=PAD
-    )
-    size_loss = F.cross_entropy(prediction.sizes.flatten(0, 1).float(), (sizes - 1).flatten())
-    return cell_loss + shape_weight * size_loss
-
-
 class ArcModule(pl.LightningModule):
     """Trainer of a grid model that reports the epoch-exact grid metrics.
 
     Teacher-forced, the published protocol: `val_grid_accuracy`, `val_cell_accuracy`,
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
-    Free-running: `val_solve_rate`, `val_shape_accuracy`. By the published definitions, on demand:
-    `val_published_cell_accuracy` and the other names of `PublishedMetrics`.
+    Free-running: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`: `val_loss`. By the
+    published definitions, on demand: `val_published_cell_accuracy` and the other names of
+    `PublishedMetrics`.
     """
 
     def __init__(
@@ -74,7 +59,7 @@ class ArcModule(pl.LightningModule):
         task_ids: Sequence[str],
         groups: Sequence[str],
         group_of_task: Tensor,
-        trained_on: Iterable[str],
+        seen: Seen,
         published_pairs: int | None = None,
     ) -> None:
         """Builds the model from `training.seed`.
@@ -85,18 +70,19 @@ class ArcModule(pl.LightningModule):
             task_ids: names of the tasks that `Batch.tasks` points at.
             groups: names of the groups metrics are split by.
             group_of_task: (tasks,) int64 position of each task's group.
-            trained_on: ids of the tasks that are trained on.
+            seen: the tasks that are trained on, and those that choose the epoch.
             published_pairs: pairs of the store, to also report the metrics of `PublishedMetrics`.
         """
         super().__init__()
         torch.manual_seed(training.seed)
         self.model_config, self.training_config = model, training
         self.task_ids = tuple(task_ids)
-        self.trained_on: frozenset[str] | None = frozenset(trained_on)
-        """Ids of all tasks that the weights were trained on; None if unknown."""
+        self.seen: Seen | None = seen
+        """All tasks that the weights were made with; None if unknown."""
         self.model = build_model(model)
         weights = training.objective.model_dump()
         self.metrics = GridMetrics(groups, weights, group_of_task=group_of_task)
+        self.losses = MeanLoss(training.shape_loss_weight)
         self.published = (
             None if published_pairs is None else PublishedMetrics(published_pairs, weights)
         )
@@ -113,10 +99,10 @@ class ArcModule(pl.LightningModule):
             CheckpointError: the checkpoint is of a different model.
         """
         load_weights(self.model, self.model_config, checkpoint)
-        if self.trained_on is None or checkpoint.trained_on is None:
-            self.trained_on = None
+        if self.seen is None or checkpoint.seen is None:
+            self.seen = None
         else:
-            self.trained_on |= checkpoint.trained_on
+            self.seen |= checkpoint.seen
 
     @property
     def learning_rate(self) -> float:
@@ -162,15 +148,16 @@ class ArcModule(pl.LightningModule):
         seed = (self.training_config.seed, self.current_epoch, self.global_rank)
         torch.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Returns the mean loss per target cell plus the weighted loss of height and width."""
-        weight = self.training_config.shape_loss_weight
-        loss = grid_loss(self.model(batch), batch.target.cells, batch.target.sizes, weight)
-        step = UncheckedStep(self.global_step, loss.detach(), self.learning_rate, batch.tasks)
-        self._unchecked.append(step)
+    def training_step(self, step: TrainingStep, batch_idx: int) -> Tensor:
+        """Returns `step_loss`; its mean over an epoch, `train_loss`, is exact per cell and grid."""
+        loss = step_loss(self.model, step, self.training_config.shape_loss_weight)
+        tasks = torch.cat([batch.tasks for batch in step.batches])
+        self._unchecked.append(
+            UncheckedStep(self.global_step, loss.detach(), self.learning_rate, tasks)
+        )
         if len(self._unchecked) == LOSS_CHECK_STEPS:
             self._check_losses()
-        self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=len(batch.tasks))
+        self.log("train_loss", loss, on_epoch=True, on_step=False, batch_size=1, sync_dist=True)
         return loss
 
     def on_validation_start(self) -> None:
@@ -179,13 +166,15 @@ class ArcModule(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Counts one batch."""
-        count_batch(self.model, batch, batch.tasks, self.metrics, self.published)
+        count_batch(self.model, batch, batch.tasks, self.metrics, self.losses, self.published)
 
     def on_validation_epoch_end(self) -> None:
         """Logs every metric of the epoch, over all workers."""
         values = self.metrics.compute()
+        values[LOSS] = self.losses.compute()
         self.group_table = self.metrics.by_group()
         self.metrics.reset()
+        self.losses.reset()
         if self.published is not None:
             values |= self.published.compute()
             self.published.reset()
@@ -196,21 +185,29 @@ class ArcModule(pl.LightningModule):
         checkpoint["raylab"] = {
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
-            "trained_on": None if self.trained_on is None else sorted(self.trained_on),
+            **seen_content(self.seen),
             "run_id": self.run_id,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuses to go on from a checkpoint whose optimiser lacks a weight of today's models.
+        """Refuses to go on with a training that was begun on other tasks or with other weights.
 
         Raises:
-            CheckpointError: the training began before models were told the size they write.
+            CheckpointError: the training began before models were told the size they write, or
+                its tasks were split otherwise.
         """
         if f"{PREFIX}{SIZE_CODE}" not in checkpoint["state_dict"]:
             raise CheckpointError(
                 "this training began before models were told the size that they write, and cannot "
                 "go on as it was: start another run with init_from= its checkpoint, whose outputs "
                 "are kept"
+            )
+        begun = checkpoint["raylab"].get("trained_on")
+        if self.seen is not None and begun is not None and {*begun} != {*self.seen.trained_on.ids}:
+            raise CheckpointError(
+                f"this training was begun with another split: on {len(begun)} tasks, and "
+                f"now it is {len(self.seen.trained_on.ids)}. If it is from before there were test "
+                "tasks, go on with data.select_on_test=true, otherwise with the tasks of before"
             )
 
     def _check_losses(self) -> None:

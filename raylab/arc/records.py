@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from statistics import fmean
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -45,7 +45,10 @@ class Epoch(Part):
     validation_seconds: float
     """Duration of validation."""
     validation: Mapping[str, float]
-    """Every grid metric of the validation tasks, by its name in `raylab.grid_metrics`."""
+    """Every grid metric of the validation tasks, by its name in `raylab.grid_metrics`, and `loss`.
+
+    Older files have no loss.
+    """
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
@@ -59,7 +62,7 @@ class Epoch(Part):
 
 
 class BestEpoch(Epoch):
-    """The epoch with the highest monitored metric; among equals the latest."""
+    """The epoch with the best value of what was monitored; among equals the latest."""
 
     groups: Mapping[str, GroupMetrics]
     """Metrics by group of the validation tasks."""
@@ -67,11 +70,30 @@ class BestEpoch(Epoch):
     """The checkpoint file, relative to the run directory."""
 
 
+class HeldOut(Part):
+    """The figures of a trained model on tasks that it was not trained on."""
+
+    side: Literal["test", "validation"]
+    """The side of the split that the tasks are on; those of validation chose the epoch too."""
+    chosen_on: bool
+    """True if the same tasks chose the epoch, so that the figures are too good."""
+    tasks: int | None
+    """Number of tasks; None if the record does not tell."""
+    pairs: int | None
+    """Number of pairs; None if the record does not tell."""
+    metrics: Mapping[str, float]
+    """Every grid metric, by its name in `raylab.grid_metrics`, and `loss`."""
+    groups: Mapping[str, GroupMetrics]
+    """Metrics by group of the tasks."""
+    rules: RuleMetrics
+    """Metrics of the rules that learn nothing on the same tasks."""
+
+
 class TrainingMetrics(Record):
     """Measurements of a training so far: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     parameters: int
     """Parameters of the model."""
@@ -82,13 +104,32 @@ class TrainingMetrics(Record):
     rules: RuleMetrics = Field(default={})
     """Metrics of the rules that learn nothing on the same validation tasks; older files have none.
     """
+    test: HeldOut | None = None
+    """Figures of the best epoch on the test tasks; None before the training ended, in the trials of
+    a sweep, and in older files."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the flat rows of files from before schema versions; version 1 had no rules."""
+        """Nests the flat rows of files from before schema versions.
+
+        Version 1 had no rules, version 2 no test tasks.
+        """
         if version == 0 and content.get("best"):
             return _nested_training(content)
-        return content if version == 1 else None
+        return content if version in (1, 2) else None
+
+    @property
+    def reported(self) -> HeldOut:
+        """The figures to report: on the test tasks, or without them on the validation tasks."""
+        return self.test or HeldOut(
+            side="validation",
+            chosen_on=True,
+            tasks=None,
+            pairs=None,
+            metrics=self.best.validation,
+            groups=self.best.groups,
+            rules=self.rules,
+        )
 
     @property
     def rows(self) -> list[dict[str, float]]:
@@ -100,16 +141,16 @@ class PipelineMetrics(Record):
     """Measurements of the trainings of a pipeline: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     models: Mapping[str, TrainingMetrics]
     """The models trained so far, by name."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the flat rows of files from before schema versions; version 1 had no rules."""
+        """Nests the flat rows of files from before schema versions, as `TrainingMetrics` does."""
         if version != 0:
-            return content if version == 1 else None
+            return content if version in (1, 2) else None
         models = content.get("models", {}).items()
         return {"models": {name: _nested_training(metrics) for name, metrics in models}}
 

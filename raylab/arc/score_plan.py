@@ -11,9 +11,11 @@ from typing import Any, ClassVar, Self
 from pyarrow import fs
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.content import contents_of
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.evaluation import trained_on, unit_of_tasks
+from raylab.arc.evaluation import seen_tasks, unit_of_tasks
+from raylab.arc.seen import TaskSet
 from raylab.arc.trained_models import fetch_checkpoint, file_name
 from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
 from raylab.config.base import AS_PUBLISHED, Generation
@@ -25,6 +27,7 @@ from raylab.runs.run import SCORES, Run
 
 ModelOnGeneration = tuple[str, str]
 """The names of a model and of a generation."""
+SPLIT_KEYS = ("split", "test_fraction", "val_fraction", "split_seed", "select_on_test")
 Units = Mapping[str, tuple[str, ...]]
 """Ids of the tasks of each unit."""
 
@@ -123,6 +126,7 @@ def generation_configs(
     Raises:
         ConfigError: An archive is given for a packaged source, or two have the same name.
     """
+    data = _unsplit(data)
     configs: dict[str, DataConfig] = {}
     for generation in generations:
         name, config = _generation(generation, data)
@@ -145,9 +149,10 @@ def plan_scoring(
 ) -> Scoring:
     """Plans the scores and writes the plan beside the score tree.
 
-    All models are scored on the same tasks: those that none of them was trained on, or all with
-    `scoring.include_seen`. A tree that was begun keeps its units. Models may be added to it if they
-    were trained on none of its tasks.
+    All models are scored on the same tasks: those that none of them was trained on or chosen on,
+    or all with `scoring.include_seen`; with `data.select_on_test` also those that one was chosen
+    on. A tree that was begun keeps its units. Models may be added to it if they have seen none of
+    its tasks.
 
     Args:
         models: Checkpoint file of each model, a path or URI, by its name in the tree.
@@ -177,11 +182,17 @@ def plan_scoring(
         _refuse_other_checkpoints(tree, before, files)
         checkpoints = {model: fetch_checkpoint(models[model]) for model in sorted(added)}
         if not scoring.include_seen:
-            _refuse_seen(tree, checkpoints, before.tasks)
+            _refuse_seen(tree, checkpoints, before.tasks, data)
     plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=units)
     if plan != before:
         tree.write_record(plan, name)
     return Scoring(plan, tree, subdir, checkpoints)
+
+
+def _unsplit(data: DataConfig) -> DataConfig:
+    """Returns the data without its split, which is a matter of training and not of scoring."""
+    defaults = {key: DataConfig.model_fields[key].default for key in SPLIT_KEYS}
+    return data.model_copy(update=defaults)
 
 
 def _generation(generation: Generation, data: DataConfig) -> tuple[str, DataConfig]:
@@ -203,22 +214,25 @@ def _choose_units(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> Units:
     tasks = load_tasks(data)
-    seen: frozenset[str] = frozenset()
-    if not scoring.include_seen:
-        seen = seen.union(*map(trained_on, checkpoints.values()))
-    unseen = [task for task in tasks if task.id not in seen]
+    seen = TaskSet()
+    for checkpoint in () if scoring.include_seen else checkpoints.values():
+        seen |= seen_tasks(checkpoint, chosen=not data.select_on_test)
+    contents = contents_of(tasks) if seen.pairs else dict.fromkeys((t.id for t in tasks), ())
+    unseen = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
     if not unseen:
         raise DataError(
-            f"all {len(tasks)} tasks of data.source={data.source} were trained on by one of the "
-            f"models {', '.join(checkpoints)}: score them anyway with "
+            f"one of the models {', '.join(checkpoints)} was trained on or chosen on each of the "
+            f"{len(tasks)} tasks of data.source={data.source}: score them anyway with "
             "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
         )
     log_line(
         f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
-        "was trained on are left out",
+        "was trained on or chosen on are left out",
         scored=len(unseen),
         tasks=len(tasks),
     )
+    if others := sorted({t.id for t in tasks} - {t.id for t in unseen} - seen.ids):
+        log_line(f"seen under another id: {', '.join(others)}", seen=others)
     units: dict[str, list[str]] = {}
     for task, unit in unit_of_tasks(group_tasks(unseen, data.taxonomy), scoring).items():
         units.setdefault(unit, []).append(task)
@@ -244,8 +258,9 @@ def _refuse_other_settings(
     generations: Mapping[str, DataConfig],
     scoring: ScoringConfig,
 ) -> None:
+    unsplit = {name: _unsplit(data) for name, data in before.generations.items()}
     for key, had, now in (
-        ("generations", before.generations, generations),
+        ("generations", unsplit, generations),
         ("scoring", before.scoring, scoring),
     ):
         if had != now:
@@ -273,11 +288,18 @@ def _refuse_other_checkpoints(
             )
 
 
-def _refuse_seen(tree: Run, checkpoints: Mapping[str, Checkpoint], scored: frozenset[str]) -> None:
+def _refuse_seen(
+    tree: Run, checkpoints: Mapping[str, Checkpoint], scored: frozenset[str], data: DataConfig
+) -> None:
+    if not checkpoints:
+        return
+    chosen = data.model_copy(update={"tasks": tuple(sorted(scored)), "every": 1})
+    contents = contents_of(load_tasks(chosen))
     for model, checkpoint in checkpoints.items():
-        seen = sorted(scored & trained_on(checkpoint))
+        known = seen_tasks(checkpoint, chosen=not data.select_on_test)
+        seen = [task for task, pairs in contents.items() if known.holds(task, pairs)]
         if seen:
             raise RunError(
-                f"model {model} was trained on {len(seen)} of the {len(scored)} tasks that "
+                f"model {model} has seen {len(seen)} of the {len(scored)} tasks that "
                 f"{tree} scores, such as {seen[0]}: score it under another name="
             )

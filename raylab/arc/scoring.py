@@ -6,6 +6,7 @@ from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import PAD
 from raylab.arc.decoding import solved_grids
+from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
 
@@ -15,6 +16,7 @@ def count_batch(
     batch: Batch,
     task: Tensor,
     metrics: GridMetrics,
+    losses: MeanLoss | None = None,
     published: PublishedMetrics | None = None,
 ) -> None:
     """Predicts a batch and adds its counts to `metrics`.
@@ -27,6 +29,7 @@ def count_batch(
         batch: B queries.
         task: (B,) int64 position of each query's task in `metrics`.
         metrics: the metrics to add to, on the device of the batch.
+        losses: the loss to add to as well, on the device of the batch.
         published: metrics by the published definitions to add to as well.
     """
     prediction = model(batch)
@@ -39,6 +42,8 @@ def count_batch(
         "target": target.as_images(target.cells),
         "prediction": target.as_images(cells),
     }
+    if losses is not None:
+        losses.update(prediction, target.cells, target.sizes)
     if published is not None:
         published.update(**grids, pair=batch.pairs)
     metrics.update(

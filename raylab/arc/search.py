@@ -1,6 +1,8 @@
 """Draws from a search space, and the training runs made of them."""
 
+import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
@@ -44,6 +46,25 @@ def sampler(search: Search, seed: int) -> optuna.samplers.BaseSampler:
     return optuna.samplers.RandomSampler(seed=seed)
 
 
+def rungs(config: TuneConfig) -> tuple[int, ...]:
+    """Returns the epochs after which trials that fell behind are stopped, before the last epoch.
+
+    The first rung is `grace_epochs`. With `training.judge_at_restarts` it is the next epoch where a
+    cosine ends whatever `restart_epochs` a trial has drawn, which is a multiple of them all. Each
+    further rung is `reduction_factor` times the one before (Li et al. 2020, arXiv 1810.05934), so
+    that cosines end there too.
+    """
+    first = config.grace_epochs
+    if config.training.judge_at_restarts:
+        cycle = math.lcm(*_restart_epochs(config))
+        first = -(-first // cycle) * cycle
+    found: list[int] = []
+    while first < config.training.epochs:
+        found.append(first)
+        first *= config.reduction_factor
+    return tuple(found)
+
+
 def perturb(space: SearchSpace, drawn: Drawn, generator: random.Random) -> Drawn:
     """Returns `drawn` with some training keys moved within their domains; the model is kept.
 
@@ -80,6 +101,17 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
             "cluster": config.cluster,
         }
     )
+
+
+def _restart_epochs(config: TuneConfig) -> Sequence[int]:
+    """Returns all numbers of epochs between restarts that a trial may have."""
+    domain = config.space.training.get("restart_epochs")
+    if domain is None:
+        return [config.training.restart_epochs]
+    if domain.choice is not None:
+        return [int(value) for value in domain.choice if value is not None]
+    low, high = domain.bounds
+    return range(int(low), int(high) + 1)
 
 
 def _domains(space: SearchSpace, architecture: str) -> dict[str, Domain]:

@@ -3,15 +3,16 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from raylab.arc.records import TrainingMetrics
+from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.config.arc import SearchSpace
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
-from raylab.grid_metrics import VALIDATION, RuleMetrics
+from raylab.grid_metrics import VALIDATION, RuleMetrics, merit
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, TRIALS, Run
 from raylab.runs.run_record import RunRecord
@@ -67,7 +68,7 @@ class Trained(Part):
     """The result of training a trial."""
 
     score: float
-    """The highest value of the monitored metric."""
+    """The best value of what was monitored."""
     epoch: int
     """The epoch with that value."""
     cell_accuracy: float
@@ -104,21 +105,23 @@ class SweepMetrics(Record):
 
     file: ClassVar[str] = METRICS
 
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     trials: tuple[Trial, ...]
     """Best first, failed ones last."""
     rules: RuleMetrics = Field(default={})
     """Metrics of the rules that learn nothing on the validation tasks; older files have none."""
+    test: HeldOut | None = None
+    """Figures of the best trial, and of no other, on the test tasks; older files have none."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
         """Nests the results of training, which are flat in files from before schema versions.
 
-        Version 1 had no solve rates and no rules.
+        Version 1 had no solve rates and no rules, version 2 no test tasks.
         """
         if version != 0:
-            return content if version == 1 else None
+            return content if version in (1, 2) else None
         rows: list[Mapping[str, Any]] = content.get("trials", [])
         return {"trials": [_nested(row) for row in rows]}
 
@@ -138,7 +141,8 @@ def rank_trials(config: TuneConfig, run: Run, ids: Iterable[str]) -> SweepMetric
     """
     wanted = set(ids)
     runs = [trial for trial in trial_runs(run) if trial.name.partition("-")[0] in wanted]
-    trials = sorted((_trial(config, trial) for trial in runs), key=_rank)
+    monitor = config.training.monitor
+    trials = sorted((_trial(config, trial) for trial in runs), key=partial(_rank, monitor=monitor))
     best = next((trial.trial for trial in trials if trial.trained), None)
     metrics = None if best is None else Run.at(run / TRIALS / best).read_record(TrainingMetrics)
     # All trials validate on the same tasks.
@@ -192,11 +196,11 @@ def _trained(run: Run, metrics: TrainingMetrics, monitor: str) -> Trained:
     )
 
 
-def _rank(trial: Trial) -> tuple[bool, float, float, str]:
+def _rank(trial: Trial, monitor: str) -> tuple[bool, float, float, str]:
     """Returns the sort key: best score first; cell accuracy breaks ties, common in short sweeps."""
     if trial.trained is None:
         return True, 0.0, 0.0, trial.trial
-    return False, -trial.trained.score, -trial.trained.cell_accuracy, trial.trial
+    return False, -merit(monitor, trial.trained.score), -trial.trained.cell_accuracy, trial.trial
 
 
 def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:

@@ -3,38 +3,38 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EarlyStopping
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from raylab.arc.checkpoints import checkpoint_path
 from raylab.arc.comparators.rules import rule_metrics
-from raylab.arc.data.batching import Batch, BatchPlan, batch_loader, group_indices, store_pairs
-from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
+from raylab.arc.data.sides import load_sides
+from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
+from raylab.arc.stopping import early_stopping
 from raylab.config.jobs import TrainConfig
-from raylab.grid_metrics import RuleMetrics
+from raylab.grid_metrics import RuleMetrics, merit
 
 GPU_LOADER_PROCESSES = 4
+T = TypeVar("T")
 
 
 class PlannedData(pl.LightningDataModule):
     """Loaders over a training plan and a validation plan."""
 
-    def __init__(self, train: BatchPlan, val: BatchPlan, *, processes: int = 0) -> None:
+    def __init__(self, train: StepPlan, val: BatchPlan, *, processes: int = 0) -> None:
         """Builds batches in `processes` worker processes; 0 builds them in the training process."""
         super().__init__()
         self.train, self.val, self.processes = train, val, processes
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Returns the batches of the trainer's current epoch.
+    def train_dataloader(self) -> DataLoader[TrainingStep]:
+        """Returns the steps of the trainer's current epoch.
 
         The epoch is set here because Lightning sets it too late: on resume it creates the iterator
         first, and a loader with processes asks for its first batches at once.
@@ -42,14 +42,15 @@ class PlannedData(pl.LightningDataModule):
         if self.trainer is not None:
             progress = cast("Any", self.trainer.fit_loop.epoch_progress)
             self.train.set_epoch(progress.current.processed)
-        return self._loader(self.train)
+        return self._loader(StepDataset(self.train), self.train)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Returns the batches of the validation pairs."""
-        return self._loader(self.val)
+        return self._loader(BatchDataset(self.val.store), self.val)
 
-    def _loader(self, plan: BatchPlan) -> DataLoader[Batch]:
-        return batch_loader(plan, processes=self.processes, pin_memory=torch.cuda.is_available())
+    def _loader(self, dataset: Dataset[T], plan: Sampler[Any]) -> DataLoader[T]:
+        pinned = torch.cuda.is_available()
+        return planned_loader(dataset, plan, processes=self.processes, pin_memory=pinned)
 
 
 @dataclass(frozen=True)
@@ -74,44 +75,40 @@ def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> E
         DataError: the tasks or their split cannot be used.
         ConfigError: there are fewer pairs than workers.
     """
-    tasks = load_tasks(config.data)
-    groups = group_tasks(tasks, config.data.taxonomy)
-    split = split_tasks(tasks, groups, config.data)
-    store = store_pairs(tasks)
-    group_names, group_of_task = group_indices(store, groups)
-
-    def plan(task_ids: Sequence[str], *, training: bool) -> BatchPlan:
-        return BatchPlan(
-            store,
-            store.pairs_of(task_ids),
-            batch_size=config.training.batch_size,
-            demonstrations=config.model.context_pairs,
-            shuffle=training,
-            colour_relabelling=training and config.model.colour_relabelling,
-            seed=config.training.seed,
-            rank=rank,
-            world=world,
-        )
+    sides = load_sides(config.data)
+    store = sides.store
 
     module = ArcModule(
         config.model,
         config.training,
         task_ids=store.task_ids,
-        groups=group_names,
-        group_of_task=group_of_task,
-        trained_on=split.train,
+        groups=sides.groups,
+        group_of_task=sides.group_of_task,
+        seen=sides.seen,
         published_pairs=len(store.task_of) if config.published_definitions else None,
     )
+    batches = {
+        "batch_size": config.training.batch_size,
+        "demonstrations": config.model.context_pairs,
+        "rank": rank,
+        "world": world,
+    }
     data = PlannedData(
-        plan(split.train, training=True),
-        plan(split.val, training=False),
+        StepPlan(
+            store,
+            sides.train,
+            colour_relabelling=config.model.colour_relabelling,
+            seed=config.training.seed,
+            **batches,
+        ),
+        BatchPlan(store, sides.val, **batches),
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
     weights = config.training.objective.model_dump()
     if rank:
         return Experiment(module, data, {})
-    pairs, published = store.pairs_of(split.val), config.published_definitions
-    return Experiment(module, data, rule_metrics(store, pairs, weights, published=published))
+    published = config.published_definitions
+    return Experiment(module, data, rule_metrics(store, sides.val, weights, published=published))
 
 
 class EpochRecorder(pl.Callback):
@@ -188,10 +185,13 @@ class EpochRecorder(pl.Callback):
             }
         )
         self.history.append(epoch)
-        if self.best is None or epoch.row()[self.monitor] >= self.best.row()[self.monitor]:
+        if self.best is None or self._merit(epoch) >= self._merit(self.best):
             self.best = BestEpoch(
                 **dict(epoch), groups=pl_module.group_table, checkpoint=checkpoint_path(epoch.epoch)
             )
+
+    def _merit(self, epoch: Epoch) -> float:
+        return merit(self.monitor, epoch.row()[self.monitor])
 
 
 def _older_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -210,14 +210,11 @@ def build_trainer(
     and progress are up to `callbacks`.
     """
     training = config.training
-    stop = (
-        [] if training.patience is None else [_early_stopping(training.monitor, training.patience)]
-    )
     return pl.Trainer(
         max_epochs=training.epochs,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
-        callbacks=[*stop, *callbacks],
+        callbacks=[*early_stopping(training), *callbacks],
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         logger=False,
@@ -226,8 +223,3 @@ def build_trainer(
         enable_model_summary=False,
         **placement,
     )
-
-
-def _early_stopping(monitor: str, patience: int) -> EarlyStopping:
-    # Checked after validation, so that the checkpoint at the end of an epoch holds the count.
-    return EarlyStopping(monitor, mode="max", patience=patience, check_on_train_epoch_end=False)

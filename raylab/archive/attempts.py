@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from raylab.archive.database import Database
 from raylab.archive.journal import add_calls
@@ -31,6 +31,23 @@ _IN_FLIGHT = select(ATTEMPTS.c.key, ATTEMPTS.c.id).where(
 _END = delete(ATTEMPTS).where(ATTEMPTS.c.id == bindparam("claim"))
 _PAY = update(ATTEMPTS).where(ATTEMPTS.c.id == bindparam("claim"))
 _KEEP = _PAY.values(state=AttemptState.UNKNOWN)
+_VOID = (
+    update(ATTEMPTS).where(ATTEMPTS.c.state == AttemptState.SENT).values(state=AttemptState.UNKNOWN)
+)
+_VOID_OF_OWNER = _VOID.where(ATTEMPTS.c.owner == bindparam("of_owner"))
+_VOID_OF_CLAIMANT = _VOID_OF_OWNER.where(ATTEMPTS.c.claimant == bindparam("of_claimant"))
+_VOID_OF_OTHERS = _VOID.where(
+    ATTEMPTS.c.run_id == bindparam("of_run"), ATTEMPTS.c.owner != bindparam("new_owner")
+)
+# An owner whose lease ran out is still granted claims until another takes the run.
+_HAS_OWNER = (
+    select(OWNERS.c.token)
+    .where(OWNERS.c.run_id == ATTEMPTS.c.run_id, OWNERS.c.token == ATTEMPTS.c.owner)
+    .exists()
+)
+_VOID_DEAD = _VOID.where(
+    ATTEMPTS.c.key.in_(_KEYS), (ATTEMPTS.c.expires <= bindparam("now")) | ~_HAS_OWNER
+)
 
 
 @dataclass(frozen=True)
@@ -144,8 +161,8 @@ class RunCalls:
 
     def void(self, claimant: str) -> None:
         """Voids what a process that is gone had claimed; its cost stays counted."""
-        of_it = (ATTEMPTS.c.owner == self._owner) & (ATTEMPTS.c.claimant == claimant)
-        self._database.write(lambda connection: void_claims(connection, of_it))
+        of_it = {"of_owner": self._owner, "of_claimant": claimant}
+        self._database.write(lambda connection: connection.execute(_VOID_OF_CLAIMANT, of_it))
 
     def _is_owner(self, connection: Connection) -> bool:
         mine = {"run": self._run_id, "owner": self._owner}
@@ -157,7 +174,7 @@ class RunCalls:
         """Grants what is neither answered nor in flight; returns the others."""
         now = self._database.clock.now()
         if left := self._insert(connection, claims, claimant, now):
-            void_claims(connection, ATTEMPTS.c.key.in_([one.key for one in left]), _is_dead(now))
+            _void_dead(connection, [one.key for one in left], now)
             left = self._insert(connection, left, claimant, now)
         answered = _answered(connection, [claim.key for claim in claims])
         _end(connection, [claim.id for claim in claims if claim.key in answered])
@@ -187,11 +204,20 @@ class RunCalls:
         }
 
 
-def void_claims(connection: Connection, *of_dead: ColumnElement[bool]) -> None:
-    """Lets equal calls be sent again; what the attempts may have cost stays counted."""
-    in_flight = ATTEMPTS.c.state == AttemptState.SENT
-    statement = update(ATTEMPTS).where(in_flight, *of_dead).values(state=AttemptState.UNKNOWN)
-    connection.execute(statement)
+def void_claims(connection: Connection, owner: str) -> None:
+    """Voids what an owner had claimed; its cost stays counted."""
+    connection.execute(_VOID_OF_OWNER, {"of_owner": owner})
+
+
+def void_other_claims(connection: Connection, run_id: int, owner: str) -> None:
+    """Voids what former owners of a run had claimed; its cost stays counted."""
+    connection.execute(_VOID_OF_OTHERS, {"of_run": run_id, "new_owner": owner})
+
+
+def _void_dead(connection: Connection, keys: Sequence[str], now: datetime) -> None:
+    """Voids claims of these calls that have ended, or whose run has another owner by now."""
+    for some in chunks(keys):
+        connection.execute(_VOID_DEAD, {"keys": some, "now": now})
 
 
 def _settle(connection: Connection, answers: Sequence[AnswerRow], new: set[str]) -> None:
@@ -213,14 +239,6 @@ def _paid(answer: AnswerRow) -> dict[str, Any]:
         "cost": answer.call.cost,
         "state": AttemptState.PAID,
     }
-
-
-def _is_dead(now: datetime) -> ColumnElement[bool]:
-    """Returns the condition that an attempt has ended, or that its run has another owner by now."""
-    holds = (OWNERS.c.run_id == ATTEMPTS.c.run_id) & (OWNERS.c.token == ATTEMPTS.c.owner)
-    # An owner whose lease ran out is still granted claims until another takes the run.
-    alive = select(OWNERS.c.token).where(holds).exists()
-    return (ATTEMPTS.c.expires <= now) | ~alive
 
 
 def _in_flight(connection: Connection, claims: Sequence[ClaimRow]) -> dict[str, str]:

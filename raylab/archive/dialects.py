@@ -6,11 +6,12 @@ of database. Its columns of type `DateTime(timezone=True)` must keep the time zo
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -40,6 +41,7 @@ class DatabaseDialect(ABC):
         reading: Execution options of a transaction that reads one snapshot.
         writing: Execution options of a transaction that writes.
         preparing: Execution options of `prepare`.
+        insert: Returns an insert statement that supports conflict clauses.
         place: The file or URL, without secrets.
     """
 
@@ -49,6 +51,7 @@ class DatabaseDialect(ABC):
     reading: ClassVar[Options]
     writing: ClassVar[Options]
     preparing: ClassVar[Options]
+    insert: ClassVar[Callable[..., Any]]
     place: str
 
     @abstractmethod
@@ -85,13 +88,14 @@ class DatabaseDialect(ABC):
             duration: Duration of the retries, such as ` for 60 s`; empty after one attempt.
         """
 
-    @abstractmethod
-    def insert(self, table: Table) -> Any:
-        """Returns an insert statement that supports conflict clauses."""
+    def insert_new(self, table: Table, *returned: Column[Any]) -> Any:
+        """Returns an insert statement that leaves existing rows unchanged.
 
-    def insert_new(self, table: Table) -> Any:
-        """Returns an insert statement that leaves existing rows unchanged."""
-        return self.insert(table).on_conflict_do_nothing()
+        Args:
+            table: Table that it inserts into.
+            returned: Columns that it returns of the new rows.
+        """
+        return _insert_new(self.insert, table, *returned)
 
     def upsert(self, table: Table, changed: Options, where: ColumnElement[bool]) -> Any:
         """Returns an insert statement that updates an existing row if a condition holds."""
@@ -142,6 +146,7 @@ class SqliteDialect(DatabaseDialect):
     writing: ClassVar[Options] = {"begin": "BEGIN IMMEDIATE"}
     # The journal mode can only be set outside of a transaction.
     preparing: ClassVar[Options] = {"begin": ""}
+    insert = staticmethod(sqlite.insert)
 
     DAMAGED = 11
     REASONS: ClassVar[Mapping[int, str]] = {
@@ -198,10 +203,6 @@ class SqliteDialect(DatabaseDialect):
         kind = ContentError if code == self.DAMAGED else ArchiveError
         return kind(self.told(self.REASONS.get(code, OTHER_REASON), reason, duration))
 
-    def insert(self, table: Table) -> Any:
-        """See `DatabaseDialect`."""
-        return sqlite.insert(table)
-
     def prepare_place(self, create: bool) -> None:
         """Makes the directory of a new file; checks that an existing one is a file."""
         file = self._file
@@ -245,6 +246,7 @@ class PostgresDialect(DatabaseDialect):
     reading: ClassVar[Options] = {"isolation_level": "REPEATABLE READ"}
     writing: ClassVar[Options] = {}
     preparing = reading
+    insert = staticmethod(postgresql.insert)
 
     PARAMETERS: ClassVar[Mapping[str, str]] = {
         "application_name": "raylab",
@@ -326,10 +328,6 @@ class PostgresDialect(DatabaseDialect):
         what = LOCKED if state == self.LOCK_TIMEOUT else OTHER_REASON
         return ArchiveError(self.told(what, reason, duration))
 
-    def insert(self, table: Table) -> Any:
-        """See `DatabaseDialect`."""
-        return postgresql.insert(table)
-
     def prepare_place(self, create: bool) -> None:
         """Does nothing: databases are created on the server."""
 
@@ -385,6 +383,12 @@ def dialect_of(location: str) -> DatabaseDialect:
         f"the archive's URL {url.drivername}://... is of no database that holds archives: "
         f"give {_forms()}"
     )
+
+
+@cache
+def _insert_new(insert: Callable[..., Any], table: Table, *returned: Column[Any]) -> Any:
+    statement = insert(table).on_conflict_do_nothing()
+    return statement.returning(*returned) if returned else statement
 
 
 def first_line(error: DBAPIError) -> str:

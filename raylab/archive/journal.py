@@ -24,9 +24,21 @@ LISTED = 1000
 """Problems of a journal after which the walk through it ends."""
 
 # Statements are built once, because that takes longer than to execute them.
-_HEAD = select(JOURNALS).where(JOURNALS.c.run_id == bindparam("run")).with_for_update()
+_HEAD = select(JOURNALS).where(JOURNALS.c.run_id == bindparam("run"))
+_LOCKED_HEAD = _HEAD.with_for_update()
 _MOVE_HEAD = update(JOURNALS).where(JOURNALS.c.run_id == bindparam("run"))
 _ENTER = insert(ENTRIES)
+_FIRST = (
+    select(ENTRIES)
+    .where(ENTRIES.c.run_id == bindparam("run"))
+    .order_by(ENTRIES.c.sequence)
+    .limit(PAGE)
+)
+_LATER = _FIRST.where(ENTRIES.c.sequence > bindparam("after"))
+_CALLS = select(CALLS).where(CALLS.c.key.in_(bindparam("keys", expanding=True)))
+_PROMPTS = select(PROMPTS).where(PROMPTS.c.hash.in_(bindparam("keys", expanding=True)))
+_STORED = select(func.count()).select_from(CALLS)
+_ENTERED = select(func.sum(JOURNALS.c.calls))
 
 Prompts = Mapping[str, tuple[str, str, str]]
 """Prompts by hash: name, version, text."""
@@ -50,8 +62,7 @@ def add_calls(
     """
     # Writers that insert the same keys in different orders would deadlock.
     columns = sorted(calls, key=lambda call: call["key"])
-    statement = database.dialect.insert_new(CALLS).returning(CALLS.c.key)
-    new = set(connection.scalars(statement, columns))
+    new = set(connection.scalars(database.dialect.insert_new(CALLS, CALLS.c.key), columns))
     by_run: dict[str, list[tuple[str, str]]] = {}
     for call in columns:
         if call["key"] in new:
@@ -74,7 +85,7 @@ def add_prompts(connection: Connection, database: Database, run_id: int, prompts
     _lock(connection, run_id)
     entered = select(ENTRIES.c.key).where(ENTRIES.c.run_id == run_id, ENTRIES.c.kind == PROMPT)
     known = set(connection.scalars(entered))
-    stored = connection.execute(select(PROMPTS).where(PROMPTS.c.hash.in_(prompts))).mappings()
+    stored = connection.execute(_PROMPTS, {"keys": list(prompts)}).mappings()
     contents = {row["hash"]: prompt_content(row) for row in stored}
     new = [(key, contents[key]) for key in sorted(contents.keys() - known)]
     _append(connection, run_id, PROMPT, new)
@@ -88,11 +99,7 @@ def journal_problems(database: Database, run: AnyRow, start: str | None) -> list
         run: Row of the run.
         start: Hash that the first entry follows; None if it is not known.
     """
-    head = database.read(
-        lambda connection: connection.execute(
-            select(JOURNALS).where(JOURNALS.c.run_id == run.id)
-        ).first()
-    )
+    head = database.read(lambda connection: connection.execute(_HEAD, {"run": run.id}).first())
     if head is None:
         return [ChainProblem(run.name, 0, "the journal", Fault.MISSING, "it is gone")]
     found: list[ChainProblem] = []
@@ -136,8 +143,7 @@ def strange_calls(database: Database, run: str | None) -> list[ChainProblem]:
         strange = strange.where(CALLS.c.run == run)
 
     def work(connection: Connection) -> list[ChainProblem]:
-        stored = connection.scalar(select(func.count()).select_from(CALLS))
-        if stored == (connection.scalar(select(func.sum(JOURNALS.c.calls))) or 0):
+        if connection.scalar(_STORED) == (connection.scalar(_ENTERED) or 0):
             return []
         detail = "it is in no journal"
         return [
@@ -167,7 +173,7 @@ class _Entry:
 
 def _lock(connection: Connection, run_id: int) -> AnyRow:
     """Returns the head of a journal, locked until the transaction ends."""
-    return connection.execute(_HEAD, {"run": run_id}).one()
+    return connection.execute(_LOCKED_HEAD, {"run": run_id}).one()
 
 
 def _append(
@@ -191,17 +197,11 @@ def _append(
 
 
 def _entries(database: Database, run_id: int) -> Iterator[_Entry]:
-    after: int | None = None
-    while True:
-        later = select(ENTRIES).where(ENTRIES.c.run_id == run_id)
-        if after is not None:
-            later = later.where(ENTRIES.c.sequence > after)
-        later = later.order_by(ENTRIES.c.sequence).limit(PAGE)
-        page = database.read(lambda connection, later=later: connection.execute(later).all())
-        if not page:
-            return
+    page = database.read(lambda connection: connection.execute(_FIRST, {"run": run_id}).all())
+    while page:
         yield from _read(database, page)
-        after = page[-1].sequence
+        after = {"run": run_id, "after": page[-1].sequence}
+        page = database.read(lambda connection, at=after: connection.execute(_LATER, at).all())
 
 
 def _read(database: Database, page: Sequence[AnyRow]) -> list[_Entry]:
@@ -219,8 +219,8 @@ def _read(database: Database, page: Sequence[AnyRow]) -> list[_Entry]:
 
 def _with_contents(connection: Connection, page: Sequence[AnyRow]) -> Iterator[_Entry]:
     keys = {kind: [row.key for row in page if row.kind == kind] for kind in (CALL, PROMPT)}
-    calls = connection.execute(select(CALLS).where(CALLS.c.key.in_(keys[CALL]))).mappings()
-    prompts = connection.execute(select(PROMPTS).where(PROMPTS.c.hash.in_(keys[PROMPT]))).mappings()
+    calls = connection.execute(_CALLS, {"keys": keys[CALL]}).mappings()
+    prompts = connection.execute(_PROMPTS, {"keys": keys[PROMPT]}).mappings()
     try:
         contents = {(CALL, row["key"]): call_content(row) for row in calls}
         contents |= {(PROMPT, row["hash"]): prompt_content(row) for row in prompts}

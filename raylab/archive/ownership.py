@@ -17,15 +17,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import psutil
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
-from raylab.archive.attempts import void_claims
+from raylab.archive.attempts import void_claims, void_other_claims
 from raylab.archive.database import Database
-from raylab.archive.tables import ATTEMPTS, OWNERS
+from raylab.archive.tables import OWNERS
 from raylab.errors import ArchiveError, OwnerError
+
+# Statements are built once, because that takes longer than to execute them.
+_OF_RUN = OWNERS.c.run_id == bindparam("of_run")
+_MINE = _OF_RUN & (OWNERS.c.token == bindparam("of_token"))
+_OWNER = select(OWNERS).where(_OF_RUN)
+_RENEW = update(OWNERS).where(_MINE)
+_END = delete(OWNERS).where(_MINE)
 
 LEASE = timedelta(seconds=60)
 """Time for which an owner that shows no sign of life keeps its run."""
@@ -204,8 +211,11 @@ class Ownership:
             ArchiveError: The archive fails.
         """
         until = self._clock.now() + LEASE
-        statement = update(OWNERS).where(self._mine).values(expires=until)
-        if self._database.write(lambda connection: connection.execute(statement).rowcount) != 1:
+        lease = {**self._mine, "expires": until}
+        renewed = self._database.write(
+            lambda connection: connection.execute(_RENEW, lease).rowcount
+        )
+        if renewed != 1:
             self._lost = True
         self.check()
 
@@ -225,14 +235,14 @@ class Ownership:
         """
 
         def work(connection: Connection) -> None:
-            connection.execute(delete(OWNERS).where(self._mine))
-            void_claims(connection, ATTEMPTS.c.owner == self.token)
+            connection.execute(_END, self._mine)
+            void_claims(connection, self.token)
 
         self._database.write(work)
 
     @property
-    def _mine(self) -> ColumnElement[bool]:
-        return (OWNERS.c.run_id == self._run_id) & (OWNERS.c.token == self.token)
+    def _mine(self) -> dict[str, Any]:
+        return {"of_run": self._run_id, "of_token": self.token}
 
     def _take(self, connection: Connection, dead: str | None) -> Holder | None:
         """Takes the run in one statement; from `dead` even if its lease has not expired."""
@@ -247,10 +257,9 @@ class Ownership:
         taking = self._database.dialect.upsert(OWNERS, values, free).returning(OWNERS.c.token)
         row = {"run_id": self._run_id, **values}
         if connection.execute(taking, row).first() is not None:
-            of_run = ATTEMPTS.c.run_id == self._run_id
-            void_claims(connection, of_run, ATTEMPTS.c.owner != self.token)
+            void_other_claims(connection, self._run_id, self.token)
             return None
-        found = connection.execute(select(OWNERS).where(OWNERS.c.run_id == self._run_id)).one()
+        found = connection.execute(_OWNER, {"of_run": self._run_id}).one()
         process = ProcessName(*(getattr(found, name) for name in vars(self._process)))
         return Holder(found.token, process, found.since, found.expires)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from raylab.archive.chain import canonical, run_hash
 from raylab.archive.database import Clock, Database
 from raylab.archive.journal import Prompts, add_calls, start_journal
-from raylab.archive.queries import chunks
+from raylab.archive.queries import chunks, find_run
 from raylab.archive.records import CallRow, ChainProblem, RunRow
 from raylab.archive.rows import AnyRow, call_row, call_values, run_row
 from raylab.archive.run import RunArchive
@@ -28,6 +28,10 @@ from raylab.errors import ArchiveError
 
 PATIENCE_SECONDS = 60.0
 OPENING_SECONDS = 5.0
+
+# Built once, because that takes longer than to execute it.
+_HASHES = bindparam("hashes", expanding=True)
+_CALLS_ABOUT = select(CALLS).where(CALLS.c.description_hash.in_(_HASHES))
 
 LOGGER = logging.getLogger(__name__)
 
@@ -138,7 +142,7 @@ class Archive:
 
         def work(connection: Connection) -> None:
             connection.execute(self._database.dialect.insert_new(RUNS), new)
-            row = connection.execute(select(RUNS).where(RUNS.c.name == name)).one()
+            row = find_run(connection, self._database.place, name)
             self._refuse_other_work(row, texts["config"], uid)
             if row.versions != texts["versions"]:
                 LOGGER.info("run %s continues with other versions than it started with", name)
@@ -175,9 +179,7 @@ class Archive:
             return [
                 call_row(row)
                 for some in chunks(unique)
-                for row in connection.execute(
-                    select(CALLS).where(CALLS.c.description_hash.in_(some))
-                )
+                for row in connection.execute(_CALLS_ABOUT, {"hashes": some})
             ]
 
         return self._database.read(work)

@@ -4,9 +4,10 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Table, func, select
+from sqlalchemy import Connection, RowMapping, Select, Table, bindparam, func, select
 
 from raylab.archive.chain import content_key, digest, record_hash, run_hash
 from raylab.archive.database import Database
@@ -23,6 +24,9 @@ RECORDS = (CASES, DECISIONS, AUDITS)
 PAGE = 200
 LISTED = 1000
 """Problems of a run after which the walk through it ends."""
+
+# Statements are built once, because that takes longer than to execute them.
+_RUN = select(RUNS).where(RUNS.c.id == bindparam("run"))
 
 
 @dataclass(frozen=True)
@@ -192,13 +196,8 @@ def _hashes_at(
     """Returns the hashes at a place of a chain; at 0 that of the run itself."""
     if not sequence:
         return [_start_of(run)]
-    return [
-        found
-        for table in tables
-        for found in connection.scalars(
-            select(table.c.hash).where(table.c.run_id == run.id, table.c.sequence == sequence)
-        )
-    ]
+    place = {"run": run.id, "sequence": sequence}
+    return [found for table in tables for found in connection.scalars(_hash_at(table), place)]
 
 
 def _start_of(run: AnyRow) -> str:
@@ -206,9 +205,8 @@ def _start_of(run: AnyRow) -> str:
 
 
 def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProblem]:
-    statement = select(RUNS).where(RUNS.c.id == run_id)
     try:
-        row = database.read(lambda connection: connection.execute(statement).one())
+        row = database.read(lambda connection: connection.execute(_RUN, {"run": run_id}).one())
     except ContentError as error:
         return [ChainProblem(name, 0, "the run itself", Fault.ALTERED, f"unreadable: {error}")]
     walk = _Walk(row.name, _start_of(row))
@@ -237,7 +235,8 @@ def _run_problems(database: Database, run_id: int, name: str) -> list[ChainProbl
 
 def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:
     """Returns a problem for each record after the end of the chain."""
-    run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
+    run = connection.execute(_RUN, {"run": run_id}).one()
+    beyond = {"run": run_id, "head": run.head_sequence}
     return [
         ChainProblem(
             run.name,
@@ -247,12 +246,7 @@ def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:
             f"the chain ends at {run.head_sequence}",
         )
         for kind, table in zip(("case", "decision on", "audit of"), RECORDS, strict=True)
-        for row in connection.execute(
-            select(table.c.sequence, table.c.case)
-            .where(table.c.run_id == run_id, table.c.sequence > run.head_sequence)
-            .order_by(table.c.sequence)
-            .limit(LISTED)
-        )
+        for row in connection.execute(_beyond_head(table), beyond)
     ]
 
 
@@ -276,6 +270,34 @@ def _without_run(database: Database) -> list[ChainProblem]:
     ]
 
 
+@cache
+def _hash_at(table: Table) -> Select[*tuple[Any, ...]]:
+    mine = table.c.run_id == bindparam("run")
+    return select(table.c.hash).where(mine, table.c.sequence == bindparam("sequence"))
+
+
+@cache
+def _beyond_head(table: Table) -> Select[*tuple[Any, ...]]:
+    later = (table.c.run_id == bindparam("run")) & (table.c.sequence > bindparam("head"))
+    columns = table.c.sequence, table.c.case
+    return select(*columns).where(later).order_by(table.c.sequence).limit(LISTED)
+
+
+@cache
+def _sequences(table: Table) -> tuple[Select[*tuple[Any, ...]], Select[*tuple[Any, ...]]]:
+    """Returns the statements of the first page of sequences of a chain, and of the next."""
+    mine = (table.c.run_id == bindparam("run")) & (table.c.sequence <= bindparam("head"))
+    first = select(table.c.sequence).where(mine).order_by(table.c.sequence).limit(PAGE)
+    return first, first.where(table.c.sequence > bindparam("after"))
+
+
+@cache
+def _between(table: Table) -> Select[*tuple[Any, ...]]:
+    within = table.c.sequence.between(bindparam("first"), bindparam("last"))
+    mine = table.c.run_id == bindparam("run")
+    return select(table).where(mine, within).order_by(table.c.sequence)
+
+
 def _links(database: Database, run_id: int, head: int) -> Iterator[_Link | _Unreadable]:
     """Returns the records of a chain, of all kinds, by their sequence."""
     kinds = zip(RECORDS, (_case_link, _decision_link, _audit_link), strict=True)
@@ -290,16 +312,13 @@ def _records(
     head: int,
     link_of: Callable[[RowMapping], _Link],
 ) -> Iterator[_Link | _Unreadable]:
-    mine = (table.c.run_id == run_id) & (table.c.sequence <= head)
-    numbers = select(table.c.sequence).where(mine).order_by(table.c.sequence).limit(PAGE)
-    after: int | None = None
-    while True:
-        later = numbers if after is None else numbers.where(table.c.sequence > after)
-        page = database.read(lambda connection, later=later: connection.scalars(later).all())
-        if not page:
-            return
+    first, later = _sequences(table)
+    mine = {"run": run_id, "head": head}
+    page = database.read(lambda connection: connection.scalars(first, mine).all())
+    while page:
         yield from _read(database, table, run_id, page, link_of)
-        after = page[-1]
+        after = {**mine, "after": page[-1]}
+        page = database.read(lambda connection, at=after: connection.scalars(later, at).all())
 
 
 def _read(
@@ -310,11 +329,10 @@ def _read(
     link_of: Callable[[RowMapping], _Link],
 ) -> list[_Link | _Unreadable]:
     """Returns the records of some sequences; reads them one by one if one is unreadable."""
-    within = table.c.sequence.between(page[0], page[-1])
-    statement = select(table).where(table.c.run_id == run_id, within).order_by(table.c.sequence)
+    within = {"run": run_id, "first": page[0], "last": page[-1]}
 
     def work(connection: Connection) -> list[_Link | _Unreadable]:
-        return [link_of(row) for row in connection.execute(statement).mappings()]
+        return [link_of(row) for row in connection.execute(_between(table), within).mappings()]
 
     try:
         return database.read(work)

@@ -1,13 +1,14 @@
 """Training speed of the architectures against the naive baseline, in one run.
 
 Both train the same network on the same pairs with the same mean batch size; the time includes
-building the batches. raylab's batches are taken at even steps from the batches of an epoch sorted
-by size, so that together they represent the epoch.
+building the batches. raylab's steps are the first of an epoch.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle, islice
 from typing import ClassVar
 
 import numpy as np
@@ -17,8 +18,6 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import (
     MISSING,
-    BatchDataset,
-    BatchPlan,
     Draw,
     Indices,
     PairStore,
@@ -26,8 +25,10 @@ from raylab.arc.data.batching import (
     store_pairs,
 )
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.steps import StepDataset, StepPlan
+from raylab.arc.data.tasks import PAD
+from raylab.arc.loss import loss_sums, step_loss
 from raylab.arc.models.base import build_model
-from raylab.arc.module import grid_loss
 from raylab.arc.precision import hardware_precision
 from raylab.benchmarks.figures import Spread, spread_table
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch
@@ -181,30 +182,26 @@ def _pairs(store: PairStore, model: ModelConfig) -> Indices:
 def _raylab_steps(
     model: ModelConfig, store: PairStore, pairs: Indices, config: BenchmarkConfig
 ) -> list[Step]:
-    plan = BatchPlan(
+    plan = StepPlan(
         store,
         pairs,
         batch_size=config.batch_size,
         demonstrations=model.context_pairs,
-        shuffle=True,
         colour_relabelling=model.colour_relabelling,
         seed=RECIPE.seed,
     )
-    draws = sorted(plan, key=lambda draw: len(draw.pairs))
-    stride = len(draws) / config.batches
-    chosen = [draws[int((index + 0.5) * stride)] for index in range(config.batches)]
     network = build_model(model).to(_device())
     update = _updater(network, fused=True)
-    dataset = BatchDataset(store)
+    dataset = StepDataset(plan)
     mixed = hardware_precision(Precision.AUTO) is not Precision.FLOAT32
 
-    def step(draw: Draw) -> tuple[Indices, Tensor]:
-        batch = dataset[draw].to(_device())
+    def step(draws: tuple[Draw, ...]) -> tuple[Indices, Tensor]:
+        given = dataset[draws].to(_device())
         with torch.autocast(_device().type, torch.bfloat16, enabled=mixed):
-            prediction = network(batch)
-        return draw.pairs, update(grid_loss(prediction, batch.target.cells, batch.target.sizes))
+            loss = step_loss(network, given, RECIPE.shape_loss_weight)
+        return np.concatenate([draw.pairs for draw in draws]), update(loss)
 
-    return [lambda draw=draw: step(draw) for draw in chosen]
+    return [partial(step, draws) for draws in islice(cycle(plan), config.batches)]
 
 
 def _naive_steps(
@@ -220,7 +217,12 @@ def _naive_steps(
         batch = move_data_to_device(naive_batch(store, drawn, table), _device())
         with _device():
             prediction = network(batch)
-        return drawn, update(grid_loss(prediction, batch.target.cells[..., 0], batch.target.sizes))
+        cells, sizes = batch.target.cells[..., 0], batch.target.sizes
+        sums = loss_sums(prediction, cells, sizes)
+        mean = sums.cells / (cells != PAD).sum() + RECIPE.shape_loss_weight * sums.sizes / len(
+            sizes
+        )
+        return drawn, update(mean)
 
     return [step] * config.naive_batches
 

@@ -17,6 +17,7 @@ from raylab.arc.records import Examples, PipelineMetrics, RuleScores, TrainingMe
 from raylab.arc.score_plan import ScorePlan
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
+from raylab.cluster.held_out import with_test
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit
@@ -82,7 +83,7 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, TrainingMetrics]:
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
-        results[name] = fit(training, own, within=run)
+        results[name] = with_test(training, own, fit(training, own, within=run))
         run.write_record(PipelineMetrics(models=results))
     return results
 
@@ -158,6 +159,7 @@ def _tell_outcome(run: Run) -> None:
     log_tables(
         comparison_table(models),
         models={name: of.best.model_dump(mode="json") for name, of in models.items()},
+        reported={name: of.reported.model_dump(mode="json") for name, of in models.items()},
     )
     log_quality(quality)
     for uri, other in quality.others.items():

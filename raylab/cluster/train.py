@@ -19,6 +19,7 @@ from raylab.arc.models.base import build_model
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.trained_models import fetch_checkpoint
 from raylab.background import Listeners, running
+from raylab.cluster.held_out import with_test
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
 from raylab.cluster.train_entry import SETTINGS, work
@@ -32,6 +33,7 @@ from raylab.cluster.train_messages import (
 )
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
+from raylab.grid_metrics import mode_of
 from raylab.log import log_line, log_tables
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
@@ -71,12 +73,16 @@ def train(config: TrainConfig) -> None:
     """
     run = Run.open(config, config.job)
     with session(config.cluster, run):
-        metrics = fit(config, run)
+        metrics = with_test(config, run, fit(config, run))
     best, models = metrics.best, {config.model.architecture: metrics}
     page = PipelineReport(run.uri, run.record, config, models)
     write_page(run, render_pipeline(page))
-    tables = comparison_table(models), group_table(best.groups)
-    log_tables(*tables, models={config.model.architecture: best.model_dump(mode="json")})
+    log_tables(
+        comparison_table(models),
+        group_table(metrics.reported),
+        models={config.model.architecture: best.model_dump(mode="json")},
+        reported=metrics.reported.model_dump(mode="json"),
+    )
     checkpoint = str(run / best.checkpoint)
     log_line(
         f"run {run}\nbest checkpoint {checkpoint}\nreport {run / PAGE}",
@@ -137,6 +143,7 @@ def fit(
                 checkpoint_config=CheckpointConfig(
                     num_to_keep=config.training.keep_checkpoints,
                     checkpoint_score_attribute=config.training.monitor,
+                    checkpoint_score_order=mode_of(config.training.monitor),
                 ),
                 callbacks=[Forward(queue, config.cluster.max_failures)],
                 logging_config=LoggingConfig(log_level="CRITICAL"),

@@ -23,6 +23,7 @@ from raylab.arc.search import (
     draw_population,
     first_points,
     perturb,
+    rungs,
     sampler,
     trial_config,
 )
@@ -37,6 +38,7 @@ from raylab.arc.sweep import (
     rank_trials,
     segment,
 )
+from raylab.cluster.held_out import with_test
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.session import session, trainings_at_a_time
 from raylab.cluster.train import fit
@@ -45,6 +47,7 @@ from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
+from raylab.grid_metrics import mode_of, worst
 from raylab.log import log_line, log_tables
 from raylab.report.charts.curves import learning_curves_png
 from raylab.report.page import PAGE, write_page
@@ -85,7 +88,7 @@ def tune(config: TuneConfig) -> None:
         return
     with session(config.cluster, run):
         results = _tuner(config, run).fit()
-    _conclude(config, run, results)
+        _conclude(config, run, results)
 
 
 def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
@@ -121,7 +124,7 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
         param_space=drawn,
         tune_config=ray.tune.TuneConfig(
             metric=config.training.monitor,
-            mode="max",
+            mode=mode_of(config.training.monitor),
             num_samples=1 if population else config.trials,
             max_concurrent_trials=places,
             search_alg=None if population else _searcher(config),
@@ -142,7 +145,7 @@ def _searcher(config: TuneConfig) -> OptunaSearch:
     return OptunaSearch(
         partial(_draw, config.space),
         metric=config.training.monitor,
-        mode="max",
+        mode=mode_of(config.training.monitor),
         sampler=sampler(config.search, config.seed),
         points_to_evaluate=first_points(config.space),
     )
@@ -160,13 +163,20 @@ def _scheduler(config: TuneConfig) -> TrialScheduler | None:
             perturbation_interval=config.population_epochs,
             custom_explore_fn=partial(_explore, config.space, random.Random(config.seed)),
         )
-    if not config.stop_early:
+    stops = rungs(config) if config.stop_early else ()
+    if not stops:
+        if config.stop_early:
+            log_line(
+                f"no trial is stopped early: the first rung would come after the {epochs} epochs; "
+                "lower grace_epochs, or judge within cosines (training.judge_at_restarts=false)"
+            )
         return None
+    log_line(f"trials that fall behind end after {' or '.join(map(str, stops))} epochs")
     return ASHAScheduler(
         time_attr="epoch",
         # Never reached: a trial ends by itself after its last epoch, and notes that it did.
         max_t=epochs + 1,
-        grace_period=min(config.grace_epochs, epochs),
+        grace_period=stops[0],
         reduction_factor=config.reduction_factor,
     )
 
@@ -193,7 +203,9 @@ def _trial(values: dict[str, Any], *, config: TuneConfig, uri: str) -> None:
         failure = TrialFailure(kind=type(error).__name__, message=str(error))
         Run.at(Place.at(uri) / TRIALS / name).write_record(failure)
         monitor = config.training.monitor
-        ray.tune.report({monitor: 0.0, "epoch": config.training.epochs, FAILURE: str(error)})
+        ray.tune.report(
+            {monitor: worst(monitor), "epoch": config.training.epochs, FAILURE: str(error)}
+        )
 
 
 def _train_trial(
@@ -273,8 +285,9 @@ class _Progress(ray.tune.Callback):
             score=score,
         )
         # Tune stores the last results of this trial only after this call.
-        known = (other.metric_analysis.get(self.monitor, {}).get("max", 0.0) for other in trials)
-        self.meters.set(BEST_SCORE, max(score, *known))
+        best = max if mode_of(self.monitor) == "max" else min
+        known = (other.metric_analysis.get(self.monitor, {}) for other in trials)
+        self.meters.set(BEST_SCORE, best([score, *(of[best.__name__] for of in known if of)]))
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         ended = sum(other.is_finished() or other is trial for other in trials)
@@ -312,7 +325,11 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     if best is None or best.trained is None:
         reasons = [trial.failure for trial in metrics.trials] + [str(e) for e in results.errors]
         raise TrainingError(f"no trial of {run} could be trained: {reasons[0]}")
-    chosen = TrainConfig.model_validate(Run.at(run / TRIALS / best.trial).record.config)
+    own = Run.at(run / TRIALS / best.trial)
+    chosen = TrainConfig.of_record(own.record.config)
+    trained = own.read_record(TrainingMetrics)
+    assert trained is not None
+    metrics = metrics.model_copy(update={"test": with_test(chosen, own, trained).test})
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor
@@ -337,6 +354,7 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
         sweep_table(metrics, config.training.monitor),
         trials=[trial.model_dump(mode="json") for trial in metrics.trials],
         rules=metrics.rules,
+        test=None if metrics.test is None else metrics.test.model_dump(mode="json"),
     )
     log_line(
         f"best configuration {run / BEST}\n"

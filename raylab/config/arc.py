@@ -56,11 +56,16 @@ class DataConfig(Strict):
     generation: NonNegativeInt | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
-    """JSON file `{"train": [ids], "val": [ids]}`; null draws the split by `split_seed`."""
-    val_fraction: Fraction = 0.23
-    """Share of the tasks that a drawn split validates on."""
+    """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
+    and `val`, the second is the test side. Null draws the split by `split_seed`."""
+    test_fraction: Fraction = 0.23
+    """Share of the tasks that figures are reported on; unused with a file."""
+    val_fraction: Fraction = 0.1
+    """Share of the other tasks that choose the checkpoint; unused with a file of three lists."""
     split_seed: NonNegativeInt = 307
-    """Seed of a drawn split."""
+    """Seed of what is drawn."""
+    select_on_test: bool = False
+    """Choose on the test tasks and train on all others, as the published protocol does."""
     taxonomy: Location | None = None
     """JSON file `{task id: group}`; null computes groups from the grids."""
 
@@ -97,7 +102,7 @@ class ObjectiveConfig(Strict):
 
 
 Monitor = Annotated[str, OneOf(MONITORED)]
-"""A validation metric that training selects checkpoints by."""
+"""A validation metric, or the validation loss, that training selects checkpoints by."""
 
 
 class TrainingConfig(Strict):
@@ -106,7 +111,7 @@ class TrainingConfig(Strict):
     epochs: PositiveInt = 100
     """Most passes over the training pairs."""
     batch_size: PositiveInt = 32
-    """Mean samples per batch and worker; batches share a token budget and hold similar lengths."""
+    """Mean samples of a step over all workers; every target cell has the same weight."""
     lr: PositiveFloat = 0.00185
     """Learning rate at the start and after each restart."""
     betas: tuple[Fraction, Fraction] = (0.95, 0.999)
@@ -126,9 +131,11 @@ class TrainingConfig(Strict):
     """Seed of initialisation, order and dropout."""
     objective: ObjectiveConfig = ObjectiveConfig()
     monitor: Monitor = f"{VALIDATION}{OBJECTIVE}"
-    """Metric (mode max) that selects checkpoints and stops early."""
+    """Metric that selects checkpoints and stops early; of `val_loss` the lowest is the best."""
     patience: PositiveInt | None = 7
     """Validations without improvement before stopping; null never stops early."""
+    judge_at_restarts: bool = True
+    """Stop a training, or a trial of a sweep, only where a cosine ends."""
     keep_checkpoints: PositiveInt = 2
     """Number of best checkpoints to keep; the latest is kept as well."""
 

@@ -81,7 +81,7 @@ class TuneConfig(JobConfig):
     stop_early: bool = True
     """Stop trials that fall behind at equal epochs (ASHA); unused by population-based training."""
     grace_epochs: PositiveInt = 5
-    """Epochs before a trial may be stopped."""
+    """Epochs before a trial may be stopped, or more: up to where the cosines of all trials end."""
     reduction_factor: Annotated[int, Field(ge=2)] = 3
     """One trial in this many goes on from one rung to the next."""
     population_epochs: PositiveInt = 5
@@ -295,15 +295,15 @@ class BenchmarkConfig(JobConfig):
     models: Models = ALL_MODELS
     """The architectures to measure, as in the pipeline."""
     batch_size: PositiveInt = 32
-    """Samples per batch."""
+    """Samples of a training step."""
     threads: PositiveInt = 2
     """CPU threads of torch."""
     rounds: PositiveInt = 3
     """Rounds of every measurement."""
     batches: PositiveInt = 16
-    """Batches that raylab trains per round."""
+    """Steps that raylab trains per round."""
     naive_batches: PositiveInt = 2
-    """Batches that the baseline trains per round."""
+    """Steps that the baseline trains per round."""
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128

@@ -44,7 +44,7 @@ class HttpResponse:
 class Transport:
     """A sender of chat requests to one address, with the SDK's headers and HTTP client.
 
-    The SDK's own methods take longer than all else that a call costs. No redirect is followed:
+    The SDK's own methods cost more than sending itself does. No redirect is followed:
     whoever may redirect a call may send it to any host, and a call that is sent on is not the one
     that the archive says was made.
     """

@@ -12,7 +12,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from raylab.grid_metrics import OBJECTIVE, VALIDATION
+from raylab.grid_metrics import LOSS, OBJECTIVE, VALIDATION
 from raylab.report.charts.curves import History, learning_curves
 from raylab.report.charts.theme import shortened
 from raylab.report.published import shown_range
@@ -36,13 +36,14 @@ def write_page(run: Run, page: str) -> None:
 
 
 def curves(histories: Mapping[str, History], monitor: str) -> list[Markup]:
-    """Draws the main validation metrics and the training loss; nothing without epochs.
+    """Draws the main validation metrics and both losses; nothing without epochs.
 
     Args:
         histories: Rows of epochs by name.
         monitor: The metric that selected the checkpoints.
     """
-    wanted = ("val_solve_rate", monitor, "val_grid_accuracy", "val_cell_accuracy", "train_loss")
+    shares = ("val_solve_rate", monitor, "val_grid_accuracy", "val_cell_accuracy")
+    wanted = (*shares, "train_loss", f"{VALIDATION}{LOSS}")
     rows = [row for history in histories.values() for row in history]
     return [
         Markup(learning_curves(histories, metric, prefix=f"curve-{metric}"))

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from raylab.arc.records import Example, GridRows, GroupMetrics, TrainingMetrics
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
-from raylab.grid_metrics import GRID_METRICS, RuleMetrics, best_rule, label_of
+from raylab.grid_metrics import GRID_METRICS, LOSS, RuleMetrics, best_rule, label_of
 from raylab.quality.record import TreeQuality
 from raylab.report import published
 from raylab.report.charts.bars import group_bars
@@ -21,10 +21,12 @@ from raylab.report.tables import (
     GROUP_COLUMNS,
     MARK,
     by_published,
+    number,
     percent,
     published_values,
     rule_label,
     rules_of,
+    side_of,
     with_skill,
 )
 from raylab.runs.run_record import RunRecord
@@ -119,6 +121,7 @@ def render_pipeline(report: PipelineReport) -> str:
         theirs=published_runs(),
         their_metrics=THEIR_METRICS,
         their_rows=list(_their_rows(report.models)),
+        side=side_of(report.models),
         shown=list(shown),
         curves=curves(histories, report.config.training.monitor),
         bars=_bars(models),
@@ -144,10 +147,11 @@ def summary(report: PipelineReport) -> Iterator[str]:
             f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {listed(list(report.models))}."
         )
         rules = rules_of(report.models)
+        side = " or ".join(sorted({of.reported.side for of in report.models.values()}))
         if found := _leading(report.models, "solve_rate"):
             yield (
                 f"On its own (free-running), {found[0]} solves {percent(found[1])} of the "
-                f"validation grids{_beside_rule(rules, 'solve_rate')}."
+                f"{side} grids{_beside_rule(rules, 'solve_rate')}."
             )
         else:
             yield "No solve rate was measured, so nothing here says what the models solve."
@@ -186,6 +190,11 @@ def caveats(report: PipelineReport) -> Iterator[str]:
             f"The published runs are on {published.DATA_SOURCE}, this run is on {data.source}: "
             "they give the order of magnitude, not a comparison."
         )
+    if any(of.reported.chosen_on for of in report.models.values()):
+        yield (
+            f"Figures are on the {side_of(report.models)}: they are the best of as many epochs on "
+            "these tasks, and too good for others."
+        )
     if report.models and not rules_of(report.models):
         yield "This run is from before rules that learn nothing were measured beside the models."
     for name, quality in report.quality.items():
@@ -202,7 +211,7 @@ def accuracy_phrase(metric: str) -> str:
 
 
 def _value(result: TrainingMetrics, metric: str) -> float | None:
-    return result.best.validation.get(metric)
+    return result.reported.metrics.get(metric)
 
 
 def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
@@ -232,12 +241,12 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
     if report.models:
         yield "metrics", "Metrics"
         yield "curves", "Learning curves"
-    if any(of.best.groups for of in report.models.values()):
+    if any(of.reported.groups for of in report.models.values()):
         yield "groups", "Categories"
     if report.examples:
         yield "tasks", "Tasks"
-    for number, name in enumerate(report.quality, 1):
-        yield f"quality-{number}", f"Quality of {name}"
+    for index, name in enumerate(report.quality, 1):
+        yield f"quality-{index}", f"Quality of {name}"
     yield "provenance", "Provenance"
 
 
@@ -270,6 +279,7 @@ def _comparison(models: Mapping[str, TrainingMetrics]) -> list[Row]:
     results = models.values()
     for label, cells in (
         ("best epoch", [str(of.best.epoch) for of in results]),
+        ("loss", [number(of.reported.metrics.get(LOSS)) for of in results]),
         ("train loss", [f"{of.best.train_loss:.4f}" for of in results]),
         ("samples/s in training", [f"{of.last.samples_per_second:.1f}" for of in results]),
         ("parameters", [f"{of.parameters:,}" for of in results]),
@@ -300,7 +310,7 @@ def _top(values: Sequence[float | None]) -> float | None:
 
 def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
     groups = {
-        name: {group: found.metrics for group, found in of.best.groups.items()}
+        name: {group: found.metrics for group, found in of.reported.groups.items()}
         for name, of in models.items()
     }
     return Markup(group_bars(groups, prefix="bars")) if any(groups.values()) else None
@@ -312,7 +322,7 @@ def _group_rows(
     """Groups the metrics of the models by group of tasks."""
     rows: dict[str, list[tuple[str, GroupMetrics]]] = {}
     for name, of in models.items():
-        for group, metrics in of.best.groups.items():
+        for group, metrics in of.reported.groups.items():
             rows.setdefault(group, []).append((name, metrics))
     return rows
 

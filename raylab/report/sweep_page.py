@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from raylab.arc.sweep import SweepMetrics, Trained
-from raylab.grid_metrics import best_rule, label_of, skill
+from raylab.grid_metrics import VALIDATION, best_rule, label_of, skill
 from raylab.report.charts.curves import History
 from raylab.report.charts.theme import SERIES
 from raylab.report.page import counted, curves, render
@@ -76,5 +76,13 @@ def _summary(report: SweepReport) -> Iterator[str]:
             yield f"Free-running, it solves {percent(best.trained.solve_rate)} of the grids."
         if rule := best_rule(rules, report.monitor):
             yield f"The best rule that learns nothing, {rule[0]}, reaches {rule[1]:.4f}."
+    if test := report.sweep.test:
+        key = report.monitor.removeprefix(VALIDATION)
+        yield (
+            f"On the test tasks, which chose nothing, it reaches a {label} of "
+            f"{test.metrics[key]:.4f} and solves {percent(test.metrics.get('solve_rate'))}."
+            if not test.chosen_on
+            else "The same tasks chose it and are reported, so its figures are too good."
+        )
     if failed := sum(trial.trained is None for trial in trials):
         yield f"{counted(failed, 'trial')} failed; the table says why."

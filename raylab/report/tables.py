@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from rich.table import Table
 
-from raylab.arc.records import EvaluationMetrics, GroupMetrics, TrainingMetrics
+from raylab.arc.records import EvaluationMetrics, HeldOut, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.arc import ScoringConfig
-from raylab.grid_metrics import COMPARED, PUBLISHED, RULES, RuleMetrics, best_rule, skill
+from raylab.grid_metrics import COMPARED, LOSS, PUBLISHED, RULES, RuleMetrics, best_rule, skill
 
 MARK = "†"
 """Mark of figures by the published definitions."""
@@ -28,6 +28,11 @@ def percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
+def number(value: float | None) -> str:
+    """Returns a number to four decimals; a dash if it is missing."""
+    return "-" if value is None else f"{value:.4f}"
+
+
 def with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
     """Returns a share as a percentage, with its skill over the best rule in brackets."""
     over = skill(value, rules, metric)
@@ -35,13 +40,24 @@ def with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
 
 
 def rules_of(results: Mapping[str, TrainingMetrics]) -> RuleMetrics:
-    """Returns the rules that models of one validation set stand beside; empty if none has them."""
-    return next((result.rules for result in results.values() if result.rules), {})
+    """Returns the rules that models of one split stand beside; empty if none has them."""
+    found = (result.reported.rules for result in results.values())
+    return next((rules for rules in found if rules), {})
+
+
+def side_of(results: Mapping[str, TrainingMetrics]) -> str:
+    """Names the tasks that the figures of models are on, and says where they also chose."""
+    sides = {(result.reported.side, result.reported.chosen_on) for result in results.values()}
+    named = sorted(
+        f"{side} tasks, which also chose the epoch" if chosen else f"{side} tasks"
+        for side, chosen in sides
+    )
+    return " or ".join(named)
 
 
 def by_published(results: Mapping[str, TrainingMetrics]) -> dict[str, Mapping[str, float]]:
     """Returns metrics by the published definitions, by model; models without any are left out."""
-    found = {name: published_values(result.best.validation) for name, result in results.items()}
+    found = {name: published_values(result.reported.metrics) for name, result in results.items()}
     return {name: values for name, values in found.items() if values}
 
 
@@ -64,7 +80,7 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
     rules, theirs = rules_of(results), by_published(results)
     marked = f"; {MARK} by the published definitions" if theirs else ""
     table = Table(
-        title="Validation metrics at the best epoch, teacher-forced unless stated; "
+        title=f"The best epoch on the {side_of(results)}; teacher-forced unless stated; "
         f"in brackets the skill over the best rule{marked}"
     )
     table.add_column("metric")
@@ -73,13 +89,14 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
         table.add_column(name, justify="right")
     for metric, label in COMPARED.items():
         ours = [
-            with_skill(result.best.validation.get(metric), rules, metric)
+            with_skill(result.reported.metrics.get(metric), rules, metric)
             for result in results.values()
         ]
         others = [percent(of.get(metric)) for of in (*theirs.values(), *rules.values())]
         table.add_row(label, *ours, *others)
     for label, ours in (
         ("best epoch", [str(result.best.epoch) for result in results.values()]),
+        ("loss", [number(result.reported.metrics.get(LOSS)) for result in results.values()]),
         ("train loss", [f"{result.best.train_loss:.4f}" for result in results.values()]),
         (
             "samples/s in training",
@@ -91,12 +108,12 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
     return table
 
 
-def group_table(groups: Mapping[str, GroupMetrics]) -> Table:
-    """Returns metrics of each group of validation tasks, with the compositional gap."""
-    table = Table(title="By group of validation tasks, at the best epoch")
+def group_table(reported: HeldOut) -> Table:
+    """Returns metrics of each group of tasks, with the compositional gap."""
+    table = Table(title=f"By group of {reported.side} tasks, at the best epoch")
     for label in ("group", "grids", *GROUP_COLUMNS.values()):
         table.add_column(label, justify="left" if label == "group" else "right")
-    for name, group in groups.items():
+    for name, group in reported.groups.items():
         values = (percent(group.metrics.get(key)) for key in GROUP_COLUMNS)
         table.add_row(name, str(group.grids), *values)
     return table
@@ -104,7 +121,7 @@ def group_table(groups: Mapping[str, GroupMetrics]) -> Table:
 
 def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
     """Returns trials by rank, best first, and the best rule; `monitor` is the name of the score."""
-    table = Table(title=f"Trials by {monitor} at their best epoch")
+    table = Table(title=f"Trials by {monitor} at their best epoch, on the validation tasks")
     for label in ("rank", "solved", monitor, "skill", "at epoch", "epochs", "parameters"):
         table.add_column(label, justify="right")
     table.add_column("trial")

@@ -48,14 +48,17 @@ LONGEST_REASON = 200
 SUFFIXES = (".json", ".eval")
 
 
+_Other = bool | str | list[Any] | None
+
+
 class _Metric(msgspec.Struct):
-    value: float | None = None
+    value: float | dict[str, Any] | _Other = None
 
 
 class _Score(msgspec.Struct):
     name: str | None = None
     scorer: str | None = None
-    metrics: dict[str, Any] = {}
+    metrics: dict[str, _Metric | float | _Other] = {}
 
 
 class _Results(msgspec.Struct):
@@ -221,16 +224,15 @@ def _value(log: _Log, choice: ScoreChoice) -> float | str:
         if not scores:
             return f"the log has no score of {choice.scorer}"
     which = "the first score" if choice.scorer is None else f"the score of {choice.scorer}"
-    try:
-        metric = msgspec.convert(scores[0].metrics.get(choice.metric), _Metric | None)
-    except msgspec.ValidationError as error:
-        raise DataError(f"not an Inspect eval log: {error}") from error
-    if metric is None or metric.value is None:
+    metric = scores[0].metrics.get(choice.metric)
+    value = metric.value if isinstance(metric, _Metric) else metric
+    if value is None:
         return f"{which} has no {choice.metric}"
-    if not 0.0 <= metric.value <= 1.0:
-        value = "NaN" if math.isnan(metric.value) else metric.value
-        return f"{choice.metric} is {value}, not in [0, 1]"
-    return metric.value
+    if not isinstance(metric, _Metric) or not isinstance(value, float):
+        raise DataError(f"not an Inspect eval log: {choice.metric} is no metric with a number")
+    if not 0.0 <= value <= 1.0:
+        return f"{choice.metric} is {'NaN' if math.isnan(value) else value}, not in [0, 1]"
+    return value
 
 
 def _shown(text: str, most: int = 40) -> str:

@@ -42,6 +42,8 @@ IDENTITY_EXCLUDES = (
 
 They set where it runs, how fast and at what price, not what it does. Some are keys of older runs.
 """
+TRAININGS = ("train", "tune", "pipeline")
+"""Jobs that split the tasks."""
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
 CHECKOUT = Path(raylab.__file__).parents[1]
 HASH_DIGITS = 10
@@ -98,7 +100,7 @@ class RunRecord(Record):
     """
 
     file: ClassVar[str] = RECORD
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     id: str | None = None
     job: str
@@ -137,14 +139,15 @@ class RunRecord(Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Migrates content from before heads were noted, and from before a key was renamed.
+        """Migrates content from before heads were noted, keys renamed, and tasks kept for a test.
 
         Content without a version is as that of the first one.
         """
-        if version not in (0, 1, 2):
+        if version not in (0, 1, 2, 3):
             return None
-        heads = {} if version == 2 else {"notes_heads": False}
-        return {**content, **heads, "config": _renamed(content["config"])}
+        heads = {} if version in (2, 3) else {"notes_heads": False}
+        config = _two_sided(_renamed(content["config"]), content["job"])
+        return {**content, **heads, "config": config}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -222,6 +225,22 @@ def _renamed(config: dict[str, Any]) -> dict[str, Any]:
         return config
     weights = {"w_ex" if key == "w_exact" else key: of for key, of in objective.items()}
     return {**config, "training": {**training, "objective": weights}}
+
+
+def _two_sided(config: dict[str, Any], job: str) -> dict[str, Any]:
+    """Returns a configuration from before test tasks by its keys of today.
+
+    What it held out from training chose the epoch and was reported.
+    """
+    data: dict[str, Any] | None = config.get("data")
+    if not isinstance(data, dict):
+        return config
+    kept = {key: value for key, value in data.items() if key != "val_fraction"}
+    if "val_fraction" in data:
+        kept["test_fraction"] = data["val_fraction"]
+    if job in TRAININGS:
+        kept["select_on_test"] = True
+    return {**config, "data": kept}
 
 
 def _now() -> str:

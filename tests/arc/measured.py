@@ -1,9 +1,10 @@
 """Records of trainings as they are found in runs."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from raylab.arc.checkpoints import checkpoint_path
-from raylab.arc.records import BestEpoch, Epoch, GroupMetrics, TrainingMetrics
+from raylab.arc.records import BestEpoch, Epoch, GroupMetrics, HeldOut, TrainingMetrics
 from raylab.arc.sweep import Trained
 from raylab.grid_metrics import RuleMetrics
 
@@ -26,6 +27,7 @@ def training_metrics(
     groups: Mapping[str, GroupMetrics] | None = None,
     checkpoint: str | None = None,
     rules: RuleMetrics | None = None,
+    test: HeldOut | None = None,
 ) -> TrainingMetrics:
     """A training of these epochs, of which the last is the best."""
     history = epochs or (epoch(1, {"grid_accuracy": 0.5, "cell_accuracy": 0.75}),)
@@ -33,8 +35,21 @@ def training_metrics(
     checkpoint = checkpoint or checkpoint_path(last.epoch)
     best = BestEpoch(**dict(last), groups=groups or {}, checkpoint=checkpoint)
     return TrainingMetrics(
-        parameters=1234567, best=best, last=last, history=history, rules=rules or {}
+        parameters=1234567, best=best, last=last, history=history, rules=rules or {}, test=test
     )
+
+
+def held_out(metrics: Mapping[str, float], **more: Any) -> HeldOut:
+    """Figures on two test tasks."""
+    fields = {
+        "side": "test",
+        "chosen_on": False,
+        "tasks": 2,
+        "pairs": 6,
+        "groups": {},
+        "rules": {},
+    }
+    return HeldOut.model_validate({**fields, **more, "metrics": metrics})
 
 
 def trained(score: float, solve_rate: float | None = None) -> Trained:

@@ -14,12 +14,13 @@ from raylab.arc.evaluation import (
     choose_pictures,
     picture_examples,
     score_tasks,
-    trained_on,
+    seen_tasks,
 )
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
 from raylab.arc.module import ArcModule
 from raylab.arc.records import GridRows
+from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import CheckpointError
@@ -30,9 +31,11 @@ CPU = torch.device("cpu")
 BY_TASK = ScoringConfig(batch_size=4)
 BY_GROUP = ScoringConfig(batch_size=4, unit="group")
 
+SEEN = Seen(TaskSet(frozenset({"task0"})), TaskSet(frozenset({"task1"}), frozenset({3})))
+
 
 def checkpoint_of(model: GridModel, config: ModelConfig) -> Checkpoint:
-    return Checkpoint("some.ckpt", config, model.state_dict(), frozenset({"task0"}))
+    return Checkpoint("some.ckpt", config, model.state_dict(), SEEN)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +132,7 @@ def test_evaluation_is_the_validation_of_training(
         task_ids=store.task_ids,
         groups=names,
         group_of_task=group_of_task,
-        trained_on=(),
+        seen=Seen(TaskSet()),
     ).eval()
     module.model.load_state_dict(checkpoint.weights)
     plan = BatchPlan(
@@ -137,7 +140,6 @@ def test_evaluation_is_the_validation_of_training(
         np.arange(len(store.task_of)),
         batch_size=4,
         demonstrations=checkpoint.model.context_pairs,
-        shuffle=False,
     )
     with torch.inference_mode():
         for index, draw in enumerate(plan):
@@ -203,10 +205,11 @@ def test_a_task_of_one_pair_has_scores_and_no_errors(checkpoint: Checkpoint) -> 
 
 
 def test_a_checkpoint_that_does_not_tell_its_tasks(checkpoint: Checkpoint) -> None:
-    assert trained_on(checkpoint) == {"task0"}
+    assert seen_tasks(checkpoint) == TaskSet(frozenset({"task0", "task1"}), frozenset({3}))
+    assert seen_tasks(checkpoint, chosen=False) == TaskSet(frozenset({"task0"}))
     silent = Checkpoint("old.ckpt", checkpoint.model, checkpoint.weights, None)
     with pytest.raises(CheckpointError, match=r"old\.ckpt .*scoring\.include_seen=true"):
-        trained_on(silent)
+        seen_tasks(silent)
 
 
 # Examples

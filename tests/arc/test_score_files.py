@@ -1,39 +1,45 @@
 """Planning, writing and resuming a score tree, without a cluster."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
+from raylab.arc.data.generations import redraw
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.evaluation import score_tasks
 from raylab.arc.score_files import missing_units, read_accuracies, write_scores
 from raylab.arc.score_plan import Scoring, plan_scoring
 from raylab.arc.training import build_experiment, build_trainer
-from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConfig
+from raylab.config.arc import DataConfig, Precision, ScoringConfig, TaskSource, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import EncoderDecoderConfig
 from raylab.errors import RunError
 from raylab.runs.run import Run
 
 DATA = DataConfig(every=40, pairs_per_task=3)
-"""Ten tasks of ARC-AGI-1, of which the drawn split trains on eight."""
+"""Ten tasks of ARC-AGI-1: seven to train on, one to validate on, two to test on."""
 SCORING = ScoringConfig()
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+def trained(data: DataConfig, folder: Path) -> str:
     config = TrainConfig(
         model=EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1),
-        data=DATA,
+        data=data,
         training=TrainingConfig(epochs=1, precision=Precision.FLOAT32),
     )
     experiment = build_experiment(config)
     trainer = build_trainer(config, accelerator="cpu")
     trainer.fit(experiment.module, datamodule=experiment.data)
-    path = tmp_path_factory.mktemp("models") / "one.ckpt"
+    path = folder / "one.ckpt"
     trainer.save_checkpoint(path, weights_only=False)
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return trained(DATA, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture
@@ -79,3 +85,33 @@ def test_scores_of_other_settings_or_files_are_not_mixed(checkpoint: str, tree: 
         plan_scoring({"two": checkpoint}, ("published", 1), DATA, SCORING, tree)
     with pytest.raises(RunError, match="is of other generations"):
         plan_scoring({"one": checkpoint}, ("published",), DATA, SCORING, tree)
+
+
+def test_a_task_is_seen_under_another_id(tmp_path: Path, tree: Run) -> None:
+    """40853293 of ARC-AGI-1 is 070dd51e in ARC-AGI-2, and a copy of any task is that task."""
+    data = DataConfig(tasks=("40853293", "007bbfb7", "00d62c1b"))
+    (tmp_path / "split.json").write_text(
+        json.dumps({"train": ["40853293"], "val": ["007bbfb7"], "test": ["00d62c1b"]})
+    )
+    data = data.model_copy(update={"split": str(tmp_path / "split.json")})
+    checkpoint = trained(data, tmp_path)
+    second = DataConfig(source=TaskSource.ARC_AGI_2, tasks=("070dd51e", "00576224"))
+    units = plan_scoring({"one": checkpoint}, ("published",), second, SCORING, tree).plan.units
+    assert units.keys() == {"00576224"}
+
+    copies = tmp_path / "tasks"
+    copies.mkdir()
+    for id_, name in (("40853293", "trained"), ("007bbfb7", "chosen"), ("00d62c1b", "tested")):
+        (task,) = redraw(load_tasks(DataConfig(tasks=(id_,))), 5)
+        pairs = [{"input": p.input.tolist(), "output": p.output.tolist()} for p in task.pairs]
+        (copies / f"{name}.json").write_text(json.dumps(pairs))
+    copied = DataConfig(source=TaskSource.RE_ARC, path=str(copies))
+    for name, more, expected in (
+        ("a", {}, {"tested"}),
+        ("b", {"select_on_test": True}, {"tested", "chosen"}),
+    ):
+        config = EvaluateConfig(storage=str(tmp_path), name=name, models=("one",))
+        own = Run.open(config, config.job)
+        data = copied.model_copy(update=more)
+        planned = plan_scoring({"one": checkpoint}, ("published",), data, SCORING, own)
+        assert planned.plan.units.keys() == expected

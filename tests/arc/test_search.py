@@ -9,6 +9,7 @@ from raylab.arc.search import (
     draw_population,
     first_points,
     perturb,
+    rungs,
     trial_config,
 )
 from raylab.arc.sweep import Drawn, describe
@@ -70,6 +71,35 @@ def test_every_architecture_comes_once_before_chance_decides():
     for point in first_points(space):
         study.enqueue_trial(point)
     assert draw(space, study.ask())["architecture"] == "champion"
+
+
+def sweep_of(restarts: object, **changes: object) -> TuneConfig:
+    training = {} if restarts is None else {"restart_epochs": restarts}
+    return sweep(space={"model": {"champion": {}}, "training": training}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("restarts", "changes", "expected"),
+    [
+        # The published restarts after 6, 12, 18 ... epochs: of five epochs of grace the next is 6.
+        (None, {}, (6, 18, 54)),
+        (None, {"grace_epochs": 7}, (12, 36)),
+        (None, {"reduction_factor": 2, "training": {"epochs": 48}}, (6, 12, 24)),
+        # Restarts after 3, 6, 9, 12 ..., after 6, 12 ... and after 12, 24 ... epochs.
+        ({"choice": [3, 6, 12]}, {}, (12, 36)),
+        # After 2, 4, 6 ... and after 3, 6 ...
+        ({"integer": [2, 3]}, {"grace_epochs": 1}, (6, 18, 54)),
+        # One cosine over the whole training has no end before the last epoch.
+        (None, {"training": {"epochs": 6}}, ()),
+        ({"integer": [7, 9]}, {}, ()),
+        (None, {"training": {"judge_at_restarts": False}}, (5, 15, 45)),
+        (None, {"training": {"judge_at_restarts": False, "epochs": 5}}, ()),
+    ],
+)
+def test_trials_are_stopped_where_all_cosines_end(
+    restarts: object, changes: dict[str, object], expected: tuple[int, ...]
+):
+    assert rungs(sweep_of(restarts, **changes)) == expected
 
 
 DRAWN: Drawn = {

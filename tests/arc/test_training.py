@@ -15,13 +15,17 @@ from torch import Tensor
 from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode
+from raylab.arc.loss import MeanLoss, step_loss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Epoch, GroupMetrics
+from raylab.arc.seen import Seen, TaskSet
+from raylab.arc.stopping import early_stopping
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
 from raylab.config.arc import DataConfig, Precision, TrainingConfig
 from raylab.config.jobs import TrainConfig
@@ -32,11 +36,13 @@ from raylab.config.models import (
     ModelConfig,
 )
 from raylab.errors import CheckpointError, NonFiniteLossError
-from raylab.grid_metrics import MONITORED, Count
-from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of
+from raylab.grid_metrics import SCORED, Count
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 
+PAIRS = frozenset({-(2**63), 2**63 - 1})
+"""Fingerprints of pairs that were trained on."""
 Fit = tuple[pl.Trainer, ArcModule]
 
 
@@ -55,18 +61,17 @@ def module_of(config: TrainConfig, store: PairStore) -> ArcModule:
         task_ids=store.task_ids,
         groups=("a", "b"),
         group_of_task=group_of_task,
-        trained_on=store.task_ids,
+        seen=Seen(TaskSet(frozenset(store.task_ids), PAIRS)),
     )
 
 
-def plan_of(config: TrainConfig, store: PairStore, *, training: bool) -> BatchPlan:
-    return BatchPlan(
+def plan_of(config: TrainConfig, store: PairStore) -> StepPlan:
+    return StepPlan(
         store,
         np.arange(len(store.task_of)),
         batch_size=config.training.batch_size,
         demonstrations=config.model.context_pairs,
-        shuffle=training,
-        colour_relabelling=training and config.model.colour_relabelling,
+        colour_relabelling=config.model.colour_relabelling,
         seed=config.training.seed,
     )
 
@@ -84,7 +89,8 @@ def fit(
     store = store_pairs(tasks)
     module = module or module_of(config, store)
     trainer = build_trainer(config, callbacks=callbacks, accelerator="cpu", **placement)
-    train, val = (plan_of(config, store, training=training) for training in (True, False))
+    train = plan_of(config, store)
+    val = BatchPlan(store, train.pairs, batch_size=4, demonstrations=config.model.context_pairs)
     data = PlannedData(train, val, processes=processes)
     trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
     return trainer, module
@@ -136,6 +142,8 @@ def test_eight_real_pairs_are_learnt_by_heart(model: ModelConfig) -> None:
     assert values["val_shape_accuracy"] == 1.0
 
 
+TWO_TASKS = DataConfig(tasks=REAL_TASKS[:2])
+
 # Resuming
 
 
@@ -154,7 +162,11 @@ class Checkpoints(pl.Callback):
         return self.folder / f"{epochs}.ckpt"
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: TrainingStep,
+        batch_idx: int,
     ) -> None:
         if trainer.current_epoch == self.killed_in_epoch and batch_idx == 1:
             raise Killed
@@ -173,11 +185,15 @@ class TrainedOn(Checkpoints):
         self.seeds: list[int] = []
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: TrainingStep,
+        batch_idx: int,
     ) -> None:
         if batch_idx == 0:
             self.seeds.append(torch.initial_seed())
-        cells = batch.source.cells.flatten().tolist()
+        cells = [cell for part in batch.batches for cell in part.source.cells.flatten().tolist()]
         self.batches.setdefault(trainer.current_epoch, []).append(cells)
 
 
@@ -293,6 +309,38 @@ def test_the_record_of_an_older_checkpoint_is_gone_on_with() -> None:
     assert record.best == metrics.best.model_copy(update={"groups": groups})
 
 
+# The loss
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_every_cell_and_every_grid_weighs_the_same(random_tasks: RandomTasks, world: int) -> None:
+    """The mean loss of an epoch's steps is that of its cells and of its grids, taken one by one."""
+    store = store_pairs(random_tasks(9, longest_side=9))
+    model = small_model(SMALL_MODELS["encoder_decoder"])
+    pairs = np.arange(len(store.task_of))
+    cells, sizes = [], []
+    with torch.inference_mode():
+        for pair in pairs.tolist():
+            batch = batch_of(store, [pair])
+            logits, (height, width) = model(batch), (batch.target.sizes[0] - 1).tolist()
+            chosen = logits.cells[0].log_softmax(-1).gather(1, batch.target.cells[0][:, None])
+            cells += (-chosen).flatten().tolist()
+            sides = -logits.sizes[0].log_softmax(-1)
+            sizes.append(float(sides[0, height] + sides[1, width]) / 2)
+        plans = [
+            StepPlan(store, pairs, batch_size=16, demonstrations=0, rank=rank, world=world)
+            for rank in range(world)
+        ]
+        assert len(plans[0]) > 2
+        losses = [
+            float(step_loss(model, StepDataset(plan)[draws], 0.1))
+            for plan in plans
+            for draws in plan
+        ]
+    assert len(cells) == store.lengths[:, 1].sum()
+    assert np.mean(losses) == pytest.approx(np.mean(cells) + 0.1 * np.mean(sizes), rel=1e-5)
+
+
 # Non-finite losses
 
 
@@ -306,12 +354,16 @@ class Poison(pl.Callback):
         self.validated_epochs: list[int] = []
 
     def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch, batch_idx: int
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        batch: TrainingStep,
+        batch_idx: int,
     ) -> None:
         if trainer.global_step == self.step:
             with torch.no_grad():
                 next(pl_module.parameters()).fill_(torch.nan)
-        self.tasks.append(set(batch.tasks.tolist()))
+        self.tasks.append({task for part in batch.batches for task in part.tasks.tolist()})
         self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
     def on_validation_batch_start(
@@ -333,7 +385,7 @@ def failure(config: TrainConfig, tasks: Sequence[Task], poison: Poison) -> str:
 
 def test_a_nan_loss_names_step_tasks_and_learning_rate(tasks: tuple[Task, ...]) -> None:
     config = settings(SMALL_MODELS["champion"], epochs=3, batch_size=2, lr=0.0123)
-    per_epoch = len(plan_of(config, store_pairs(tasks), training=True))
+    per_epoch = len(plan_of(config, store_pairs(tasks)))
     assert 4 < per_epoch < LOSS_CHECK_STEPS
     step = per_epoch + 3
     poison = Poison(step)
@@ -352,7 +404,7 @@ def test_a_nan_loss_stops_a_long_epoch_before_its_end(random_tasks: RandomTasks)
     tasks = random_tasks(30, longest_side=2)
     config = settings(SMALL_MODELS["encoder_decoder"], epochs=1, batch_size=1)
     poison = Poison(2)
-    assert len(plan_of(config, store_pairs(tasks), training=True)) > 2 * LOSS_CHECK_STEPS
+    assert len(plan_of(config, store_pairs(tasks))) > 2 * LOSS_CHECK_STEPS
     assert "at step 2 " in failure(config, tasks, poison)
     assert len(poison.tasks) <= LOSS_CHECK_STEPS
     assert poison.validated_epochs == []
@@ -388,7 +440,7 @@ def epoch(tasks: tuple[Task, ...]) -> Fit:
         "val_dense_grid_objective",
         "val_solve_rate",
         "val_shape_accuracy",
-        *MONITORED,
+        *(f"val_{name}" for name in SCORED),
     ],
 )
 def test_an_epoch_reports(epoch: Fit, name: str) -> None:
@@ -441,14 +493,40 @@ def test_validation_counts_what_decoding_solves() -> None:
 
 
 class Scripted(GridMetrics):
-    """Reports given grid accuracies, one a validation."""
+    """Reports given values of a metric, one a validation."""
 
-    def __init__(self, accuracies: Sequence[float]) -> None:
+    def __init__(self, values: Sequence[float], name: str = "grid_accuracy") -> None:
         super().__init__(("a", "b"))
-        self.accuracies = iter(accuracies)
+        self.values, self.name = iter(values), name
 
     def compute(self) -> dict[str, Tensor]:
-        return {"grid_accuracy": torch.tensor(next(self.accuracies))}
+        return {self.name: torch.tensor(next(self.values))}
+
+
+class ScriptedLoss(MeanLoss):
+    """Reports given losses, one a validation."""
+
+    def __init__(self, losses: Sequence[float]) -> None:
+        super().__init__(0.1)
+        self.losses = iter(losses)
+
+    def compute(self) -> Tensor:
+        return torch.tensor(next(self.losses))
+
+
+def trained_epochs(
+    tasks: Sequence[Task], values: Sequence[float], *callbacks: pl.Callback, **training: Any
+) -> int:
+    """Trains while it validates with these values of what is monitored; returns the epochs."""
+    given = {"epochs": len(values), "monitor": "val_grid_accuracy"} | training
+    config = settings(SMALL_MODELS["encoder_decoder"], **given)
+    module = module_of(config, store_pairs(tasks[:2]))
+    if config.training.monitor == "val_loss":
+        module.losses = ScriptedLoss(values)
+    else:
+        module.metrics = Scripted(values)
+    trainer, _ = fit(config, tasks[:2], *callbacks, module=module)
+    return trainer.current_epoch
 
 
 @pytest.mark.parametrize(
@@ -465,16 +543,83 @@ class Scripted(GridMetrics):
 def test_training_stops_after_validations_without_improvement(
     tasks: tuple[Task, ...], patience: int | None, accuracies: list[float], epochs: int
 ) -> None:
-    config = settings(
-        SMALL_MODELS["encoder_decoder"],
-        epochs=6,
-        patience=patience,
-        monitor="val_grid_accuracy",
+    given = {"patience": patience, "judge_at_restarts": False}
+    assert trained_epochs(tasks, accuracies, **given) == epochs
+    # The same with losses, of which less is better.
+    losses = [1 - accuracy for accuracy in accuracies]
+    assert trained_epochs(tasks, losses, monitor="val_loss", **given) == epochs
+
+
+@pytest.mark.parametrize(
+    ("restart_epochs", "patience", "accuracies", "epochs"),
+    [
+        # Cosines end after epochs 3 and 6. After 3, one epoch was no better than the second; after
+        # 6 four were no better.
+        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.3, 0.9, 0.9], 6),
+        # After 4 the patience is used up, and the end of the cosine is better than all before.
+        (3, 2, [0.1, 0.3, 0.2, 0.2, 0.2, 0.4, 0.3, 0.3, 0.3, 0.9], 9),
+        (2, 2, [0.3, 0.2, 0.2, 0.2, 0.9], 4),
+        # One cosine over the whole training ends after it.
+        (8, 1, [0.3, 0.2, 0.2, 0.2, 0.2], 5),
+    ],
+)
+def test_patience_is_judged_where_a_cosine_ends(
+    tasks: tuple[Task, ...],
+    restart_epochs: int,
+    patience: int,
+    accuracies: list[float],
+    epochs: int,
+) -> None:
+    given = {"restart_epochs": restart_epochs, "patience": patience}
+    assert trained_epochs(tasks, accuracies, **given) == epochs
+
+
+def test_the_count_of_an_older_checkpoint_is_gone_on_with() -> None:
+    older = EarlyStopping("val_grid_accuracy", mode="max")
+    (ours,) = early_stopping(TrainingConfig(monitor="val_grid_accuracy"))
+    assert ours.state_key == older.state_key
+
+
+def test_the_lowest_loss_is_the_best_and_among_equals_the_latest(tasks: tuple[Task, ...]) -> None:
+    record = EpochRecorder("val_loss", samples=10, rules={})
+    trained_epochs(tasks, [0.5, 0.25, 0.75, 0.25, 0.5], record, monitor="val_loss", patience=None)
+    assert [epoch.validation["loss"] for epoch in record.history] == [0.5, 0.25, 0.75, 0.25, 0.5]
+    assert record.metrics.best.epoch == 4
+
+
+def test_the_validation_loss_is_a_ratio_of_sums(tasks: tuple[Task, ...]) -> None:
+    """Computed cell by cell, over batches of unlike sizes on two workers."""
+    model = SMALL_MODELS["champion"]
+    network = small_model(model)
+    store = store_pairs(tasks)
+    nats, cells, of_sizes = 0.0, 0, 0.0
+    workers = MeanLoss(0.5), MeanLoss(0.5)
+    for index, pairs in enumerate(([0], [1, 2, 3], list(range(4, 12)), list(range(12, 25)))):
+        batch = batch_of(store, pairs, model.context_pairs)
+        with torch.no_grad():
+            prediction = network(batch)
+        workers[index % 2].update(prediction, batch.target.cells, batch.target.sizes)
+        for row, pair in enumerate(pairs):
+            length = int(store.lengths[pair, 1])
+            for cell, colour in enumerate(batch.target.cells[row, :length].tolist()):
+                nats -= float(prediction.cells[row, cell].log_softmax(0)[colour])
+            cells += length
+            for side, size in enumerate(batch.target.sizes[row].tolist()):
+                of_sizes -= float(prediction.sizes[row, side].log_softmax(0)[size - 1]) / 2
+    workers[0].merge_state(workers[1])
+    assert float(workers[0].compute()) == pytest.approx(
+        nats / cells + 0.5 * of_sizes / 25, rel=1e-5
     )
-    module = module_of(config, store_pairs(tasks[:2]))
-    module.metrics = Scripted(accuracies)
-    trainer, _ = fit(config, tasks[:2], module=module)
-    assert trainer.current_epoch == epochs
+
+
+def test_the_validation_loss_is_logged(epoch: Fit, tasks: tuple[Task, ...]) -> None:
+    module = epoch[1].eval()
+    store = store_pairs(tasks)
+    losses = MeanLoss(module.training_config.shape_loss_weight)
+    batch = batch_of(store, range(25), module.model_config.context_pairs)
+    with torch.no_grad():
+        losses.update(module.model(batch), batch.target.cells, batch.target.sizes)
+    assert values_of(epoch[0])["val_loss"] == pytest.approx(float(losses.compute()), rel=1e-4)
 
 
 # Checkpoints
@@ -705,12 +850,9 @@ def test_every_model_trains_and_validates_in_every_precision_of_a_cpu(
 # What a checkpoint was trained on
 
 
-def trained_on_in(path: Path) -> frozenset[str] | None:
-    return read_checkpoint(path).trained_on
-
-
-def test_a_checkpoint_tells_what_it_was_trained_on(saved: Path, tasks: tuple[Task, ...]) -> None:
-    assert trained_on_in(saved) == {task.id for task in tasks}
+def test_a_checkpoint_tells_what_it_was_made_with(saved: Path, tasks: tuple[Task, ...]) -> None:
+    ids = frozenset(task.id for task in tasks)
+    assert read_checkpoint(saved).seen == Seen(TaskSet(ids, PAIRS))
 
 
 def test_training_from_a_checkpoint_adds_its_tasks(
@@ -720,12 +862,42 @@ def test_training_from_a_checkpoint_adds_its_tasks(
     others = tuple(replace(task, id=f"other-{task.id}") for task in random_tasks(2))
     config = settings(parent.model, epochs=1)
     module = module_of(config, store_pairs(others))
+    own = TaskSet(frozenset(task.id for task in others), frozenset({5}))
+    chosen = TaskSet(frozenset({"chooser"}), frozenset({7}))
+    module.seen = Seen(own, chosen)
     module.start_from(parent)
     kept = Checkpoints(tmp_path)
     fit(config, others, kept, module=module)
-    known = parent.trained_on
-    assert known is not None
-    assert trained_on_in(kept.path(1)) == known | {task.id for task in others}
+    assert parent.seen is not None
+    trained_on = TaskSet(parent.seen.trained_on.ids | own.ids, PAIRS | {5})
+    assert read_checkpoint(kept.path(1)).seen == Seen(trained_on, chosen)
+
+
+def test_a_checkpoint_from_before_test_tasks_tells_what_it_was_trained_on(
+    saved: Path, tasks: tuple[Task, ...], tmp_path: Path
+) -> None:
+    content = torch.load(saved, weights_only=True)
+    for name in ("chosen_on", "chosen_on_pairs", "trained_on_pairs"):
+        del content["raylab"][name]
+    torch.save(content, tmp_path / "older.ckpt")
+    ids = frozenset(task.id for task in tasks)
+    assert read_checkpoint(tmp_path / "older.ckpt").seen == Seen(TaskSet(ids))
+
+
+def test_a_checkpoint_whose_seen_pairs_are_no_numbers_is_refused(
+    saved: Path, tmp_path: Path
+) -> None:
+    content = torch.load(saved, weights_only=True)
+    for wrong in ([1, 2], torch.ones(2).to_sparse()):
+        content["raylab"]["trained_on_pairs"] = wrong
+        torch.save(content, tmp_path / "wrong.ckpt")
+        assert "trained_on_pairs" in refusal(tmp_path / "wrong.ckpt")
+
+
+def test_a_training_with_another_split_is_not_continued(saved: Path) -> None:
+    module = module_of(settings(SMALL_MODELS["champion"]), store_pairs(load_tasks(TWO_TASKS)))
+    with pytest.raises(CheckpointError, match=r"data\.select_on_test=true"):
+        module.on_load_checkpoint(torch.load(saved, weights_only=True))
 
 
 def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
@@ -735,13 +907,13 @@ def test_what_a_silent_checkpoint_was_trained_on_stays_unknown(
     del content["raylab"]["trained_on"]
     torch.save(content, tmp_path / "silent.ckpt")
     silent = read_checkpoint(tmp_path / "silent.ckpt")
-    assert silent.trained_on is None
+    assert silent.seen is None
     config = settings(silent.model, epochs=1)
     module = module_of(config, store_pairs(tasks))
     module.start_from(silent)
     kept = Checkpoints(tmp_path)
     fit(config, tasks, kept, module=module)
-    assert trained_on_in(kept.path(1)) is None
+    assert read_checkpoint(kept.path(1)).seen is None
 
 
 def test_a_training_from_before_sizes_were_told_is_not_continued(
@@ -750,7 +922,7 @@ def test_a_training_from_before_sizes_were_told_is_not_continued(
     tasks = random_tasks(3)
     module = module_of(settings(SMALL_MODELS["decoder_only"]), store_pairs(tasks))
     state = {f"model.{name}": tensor for name, tensor in module.model.state_dict().items()}
-    module.on_load_checkpoint({"state_dict": state})
+    module.on_load_checkpoint({"state_dict": state, "raylab": {}})
     del state["model.size_code.table"]
     with pytest.raises(CheckpointError, match="init_from="):
         module.on_load_checkpoint({"state_dict": state})
@@ -765,12 +937,12 @@ def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks)
         task_ids=store.task_ids,
         groups=("a",),
         group_of_task=torch.zeros(len(store.task_ids), dtype=torch.int64),
-        trained_on=(),
+        seen=Seen(TaskSet()),
         published_pairs=len(store.task_of),
     ).eval()
     assert module.published is not None
     pairs = np.arange(len(store.task_of))
-    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=0, shuffle=False)
+    plan = BatchPlan(store, pairs, batch_size=4, demonstrations=0)
     with torch.inference_mode():
         for index, draw in enumerate(plan):
             module.validation_step(BatchDataset(store)[draw], index)

@@ -7,6 +7,7 @@ import pytest
 import pytorch_lightning as pl
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.evaluation import seen_tasks
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.cluster.evaluate import run_evaluate
 from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConfig
@@ -22,7 +23,7 @@ from tests.told import id_in, lines_of, told_in_json
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 DATA = DataConfig(every=40)
-"""Ten tasks of ARC-AGI-1, of which the drawn split trains on eight."""
+"""Ten tasks of ARC-AGI-1: seven to train on, one to validate on, two to test on."""
 CHECKPOINT = "checkpoints/epoch-0001/checkpoint.ckpt"
 
 
@@ -89,8 +90,8 @@ def copied(tree: Path, resumed_as: str) -> Path:
 
 
 def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tree: Path):
-    seen = read_checkpoint(storage / "one" / CHECKPOINT).trained_on
-    assert seen is not None and len(seen) == 8
+    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
+    assert len(seen) == 8
     units = json.loads((tree / "scores.json").read_text())["units"]
     assert len(units) == 2 and not seen & units.keys()
     assert files_of(tree / "scores") == {
@@ -209,10 +210,9 @@ def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
 
 
 def test_no_unseen_task_is_an_error_with_ways_out(storage: Path):
-    seen = read_checkpoint(storage / "one" / CHECKPOINT).trained_on
-    assert seen is not None
+    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
     data = DataConfig(tasks=tuple(sorted(seen)))
-    with pytest.raises(DataError, match=r"all 8 tasks .*scoring\.include_seen=true"):
+    with pytest.raises(DataError, match=r"each of the 8 tasks .*scoring\.include_seen=true"):
         run_evaluate(evaluation(storage, "none", data=data))
 
 

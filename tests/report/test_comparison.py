@@ -18,7 +18,7 @@ from raylab.report.comparison.page import (
 from raylab.report.comparison.reading import compare, find_runs
 from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
-from tests.arc.measured import epoch, training_metrics
+from tests.arc.measured import epoch, held_out, training_metrics
 from tests.report.pages import Page
 from tests.report.runs import CASES, annotate, content, epochs, every_kind, left, train
 
@@ -39,8 +39,8 @@ def test_metrics_stand_side_by_side_with_the_best_marked(tmp_path: Path):
     comparison = of(tmp_path, "a", "b")
     page = page_of(comparison)
     assert ["", "a", "b"] in page.rows
-    assert ["grid accuracy", "25.00 %", "50.00 %"] in page.rows
-    assert ["copy rate", "25.00 %", "50.00 %"] in page.rows
+    assert ["grid accuracy, validation", "25.00 %", "50.00 %"] in page.rows
+    assert ["copy rate, validation", "25.00 %", "50.00 %"] in page.rows
     assert ["train loss", "0.75", "0.5"] in page.rows
     assert ["parameters", "1,234,567", "1,234,567"] in page.rows
     assert "solve rate (free-running)" not in page.text.partition("Learning curves")[0]
@@ -119,9 +119,29 @@ def test_rules_on_the_same_tasks_are_shown_once_and_give_the_skill(tmp_path: Pat
     (models,) = of(tmp_path, "a", "b").figures
     assert list(models.values) == ["a", "b", "rule: copy the source"]
     # (0.6 - 0.2) / 0.8
-    assert models.values["a"]["skill"].value == pytest.approx(0.5)
-    assert models.values["b"]["skill"].value == 0.0
+    assert models.values["a"]["val_skill"].value == pytest.approx(0.5)
+    assert models.values["b"]["val_skill"].value == 0.0
     assert models.values["rule: copy the source"]["val_solve_rate"].value == 0.2
+
+
+def test_figures_on_test_tasks_stand_before_those_that_chose(tmp_path: Path):
+    tests = {
+        "a": held_out({"solve_rate": 0.3}, rules={"copy_source": {"solve_rate": 0.1}}),
+        "b": None,
+    }
+    rules = {"copy_source": {"solve_rate": 0.2}}
+    for name, test in tests.items():
+        config = TrainConfig.model_validate({"storage": str(tmp_path), "name": name})
+        metrics = training_metrics(epoch(1, {"solve_rate": 0.6}), rules=rules, test=test)
+        left(config, metrics)
+    (models,) = of(tmp_path, "a", "b").figures
+    keys = ["test_solve_rate", "test_skill", "val_solve_rate", "val_skill"]
+    assert list(models.measures)[:4] == keys
+    a = models.values["a"]
+    # (0.3 - 0.1) / 0.9 and (0.6 - 0.2) / 0.8
+    assert [a[key].value for key in keys] == pytest.approx([0.3, 2 / 9, 0.6, 0.5])
+    assert models.values["b"]["test_solve_rate"].value is None
+    assert models.values["rule: copy the source (a)"]["test_solve_rate"].value == 0.1
 
 
 def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
@@ -227,7 +247,7 @@ def test_twenty_runs_stay_readable(tmp_path: Path):
     comparison = of(tmp_path, *names)
     grid = figures_grid(comparison.figures[0])
     # The longer side goes down.
-    assert grid.rows == names and "grid accuracy" in grid.columns
+    assert grid.rows == names and "grid accuracy, validation" in grid.columns
     page = page_of(comparison)
     assert ["run-19", "0.02"] in page.rows
     assert "Of 20 curves the best is in colour" in page.text

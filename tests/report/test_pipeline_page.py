@@ -17,7 +17,7 @@ from raylab.report.pipeline_page import (
     summary,
 )
 from raylab.runs.run_record import Checkout
-from tests.arc.measured import epoch, training_metrics
+from tests.arc.measured import epoch, held_out, training_metrics
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
 from tests.runs.records import run_record
@@ -249,9 +249,28 @@ def test_without_a_solve_rate_the_page_claims_no_solving():
 )
 def test_caveats_are_those_that_hold(changes: Mapping[str, Any], expected: list[str]):
     config = PipelineConfig.model_validate({**FULL.model_dump(mode="json"), **changes})
-    found = list(caveats(report(config=config, quality={})))
+    tested = metrics()
+    tested = tested.model_copy(
+        update={"test": held_out(tested.best.validation, rules=tested.rules)}
+    )
+    found = list(caveats(report(config=config, quality={}, models={"champion": tested})))
     assert len(found) == len(expected)
     assert all(part in text for part, text in zip(expected, found, strict=True))
+
+
+def test_the_page_reports_the_test_tasks():
+    test = held_out({**metrics().best.validation, "solve_rate": 0.0456})
+    models = {"champion": metrics().model_copy(update={"test": test})}
+    page = Page(render_pipeline(report(models=models)))
+    assert "champion solves 4.56 % of the test grids" in page.text
+    assert "the figures are on the test tasks." in page.text
+    assert "too good for others" not in page.text
+    both = test.model_copy(update={"chosen_on": True})
+    models = {"champion": metrics().model_copy(update={"test": both})}
+    page = Page(render_pipeline(report(models=models)))
+    assert "Figures are on the test tasks, which also chose the epoch" in page.text
+    old = Page(render_pipeline(report(models={"champion": metrics()})))
+    assert "Figures are on the validation tasks, which also chose the epoch" in old.text
 
 
 @pytest.mark.parametrize(("skipped", "text"), [(1, "1 file of"), (5000, "5,000 files of")])

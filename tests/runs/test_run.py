@@ -109,7 +109,8 @@ def test_a_run_from_before_ids_gets_one_when_it_is_resumed(tmp_path: Path) -> No
     run = Run.open(train(tmp_path, "name=night"), "train")
     change_record(run, id=None, schema_version=None)
     assert Run.at(run.uri).id is None
-    resumed = Run.open(train(tmp_path, "name=night", "resume=true"), "train")
+    settings = ["name=night", "resume=true", "data.select_on_test=true", "data.test_fraction=0.1"]
+    resumed = Run.open(train(tmp_path, *settings), "train")
     assert resumed.id is not None and resumed.id == Run.at(run.uri).id
 
 
@@ -137,10 +138,16 @@ def test_a_run_from_before_a_key_was_renamed_is_resumed(tmp_path: Path) -> None:
     recorded = config.model_dump(mode="json")
     weights = recorded["training"]["objective"]
     weights["w_exact"] = weights.pop("w_ex")
+    del recorded["data"]["test_fraction"], recorded["data"]["select_on_test"]
+    recorded["data"]["val_fraction"] = 0.4
     change_record(run, config=recorded, schema_version=2)
-    Run.open(train(tmp_path, "name=old", "training.objective.w_ex=0.5", "resume=true"), "train")
+    # What it held out from training is what it reports.
+    same = ["name=old", "resume=true", "data.select_on_test=true", "data.test_fraction=0.4"]
+    Run.open(train(tmp_path, *same, "training.objective.w_ex=0.5"), "train")
     assert run.record.config["training"]["objective"] == {"w_cell": 0.0, "w_tol": 0.8, "w_ex": 0.5}
     with pytest.raises(RunError, match=r"w_ex: the run has 0\.5, now 0\.2"):
+        Run.open(train(tmp_path, *same), "train")
+    with pytest.raises(RunError, match=r"data\.select_on_test: the run has True, now False"):
         Run.open(train(tmp_path, "name=old", "resume=true"), "train")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from sqlalchemy import Connection, Table, delete, event, false, insert
+from sqlalchemy import Connection, Table, delete, event, insert
 
 from raylab.annotation.calls import CallCache, call_row
 from raylab.archive import attempts, ownership, queries, run
@@ -76,9 +76,10 @@ def a_former_owner_may_claim() -> Patches:
 
 @_plant
 def claims_of_the_dead_never_end() -> Patches:
-    yield patch.object(attempts, "_is_dead", lambda now: false())
-    yield patch.object(attempts, "void_claims", lambda *_: None)
+    yield patch.object(RunCalls, "void", lambda *_: None)
+    yield patch.object(attempts, "_void_dead", lambda *_: None)
     yield patch.object(ownership, "void_claims", lambda *_: None)
+    yield patch.object(ownership, "void_other_claims", lambda *_: None)
 
 
 @_plant

@@ -96,7 +96,7 @@ def _published_metrics(
 
 def _batches(store: PairStore, pairs: Indices) -> Iterator[Batch]:
     """Yields the pairs without demonstrations, in batches of similar length."""
-    plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0, shuffle=False)
+    plan = BatchPlan(store, pairs, batch_size=BATCH_SIZE, demonstrations=0)
     dataset = BatchDataset(store)
     for draw in plan:
         yield dataset[draw]

@@ -1,4 +1,4 @@
-"""Padded batches of tasks: contiguous arrays, batches of similar length, demonstrations.
+"""Padded batches of pairs: contiguous arrays, batches of similar length, demonstrations.
 
 Every pair is a query. Its demonstrations are drawn from the other demonstration pairs of its
 task; a pair with the same input grid as the query is never its demonstration.
@@ -6,7 +6,7 @@ task; a pair with the same input grid as the query is never its demonstration.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
+from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.errors import ConfigError, DataError
 
 MISSING = -1
@@ -226,7 +226,7 @@ def cut_batches(lengths: Indices, token_budget: float) -> list[slice]:
     return runs
 
 
-def batches_of_mean_size(lengths: Indices, batch_size: int) -> list[slice]:
+def batches_of_mean_size(lengths: Indices, batch_size: float) -> list[slice]:
     """Cuts (N, 2) sorted `lengths` under the token budget that gives about N / batch_size runs."""
     budget = batch_size * float(lengths.sum(axis=1).mean())
     runs = cut_batches(lengths, budget)
@@ -236,12 +236,12 @@ def batches_of_mean_size(lengths: Indices, batch_size: int) -> list[slice]:
     return runs
 
 
-def _evened(runs: Sequence[slice], world: int, samples: int) -> list[slice]:
-    """Splits the largest runs, or joins the smallest if samples are few, to share them evenly."""
+def evened(runs: Sequence[slice], count: int, samples: int) -> list[slice]:
+    """Splits the largest runs to a multiple of `count`; joins the smallest if samples are few."""
     runs = list(runs)
-    wanted = -(-len(runs) // world) * world
+    wanted = -(-len(runs) // count) * count
     if wanted > samples:
-        wanted -= world
+        wanted -= count
     while len(runs) < wanted:
         at = max(range(len(runs)), key=lambda i: runs[i].stop - runs[i].start)
         start, stop = runs[at].start, runs[at].stop
@@ -263,14 +263,33 @@ class Draw(NamedTuple):
     """(tasks, 10) colour permutation of each task of the store, or None."""
 
 
+def length_quanta(store: PairStore, pairs: Indices) -> tuple[Indices, Indices]:
+    """Returns `pairs` sorted by length, and their (N, 2) lengths in steps of `LENGTH_QUANTUM`."""
+    quanta = -(-store.lengths[pairs] // LENGTH_QUANTUM)
+    order = np.lexsort((quanta[:, 1], quanta[:, 0]))
+    return pairs[order], quanta[order]
+
+
+def check_workers(pairs: Indices, world: int) -> None:
+    """Checks that every worker can get a pair.
+
+    Raises:
+        ConfigError: there are fewer pairs than workers.
+    """
+    if len(pairs) < world:
+        raise ConfigError(
+            f"{len(pairs)} pairs cannot be shared by cluster.workers={world}: "
+            "use fewer workers or more tasks"
+        )
+
+
 class BatchPlan(Sampler[Draw]):
-    """Batches of similar length for one worker; over all workers, every pair once per epoch.
+    """Batches of similar length for one worker; over all workers, every pair once.
 
     A batch holds as many pairs as fit a token budget, chosen so that a batch has about `batch_size`
-    pairs on average. So an epoch has as many steps as with random batches of that size, and every
-    cell has about the same weight. The plan of an epoch depends on (seed, epoch) alone. Workers
-    take neighbouring batches, which balances their load, and equally many, so that all take part in
-    every gradient exchange.
+    pairs on average. Workers take neighbouring batches, which balances their load, and equally
+    many. It is made for scoring, where nothing depends on the batch that a pair is in; `StepPlan`
+    is made for training.
     """
 
     def __init__(
@@ -280,9 +299,6 @@ class BatchPlan(Sampler[Draw]):
         *,
         batch_size: int,
         demonstrations: int,
-        shuffle: bool,
-        colour_relabelling: bool = False,
-        seed: int = 0,
         rank: int = 0,
         world: int = 1,
     ) -> None:
@@ -291,46 +307,22 @@ class BatchPlan(Sampler[Draw]):
         Raises:
             ConfigError: there are fewer pairs than workers.
         """
-        if len(pairs) < world:
-            raise ConfigError(
-                f"{len(pairs)} pairs cannot be shared by cluster.workers={world}: "
-                "use fewer workers or more tasks"
-            )
-        self.store, self.demonstrations, self.seed = store, demonstrations, seed
-        self.shuffle, self.colour_relabelling = shuffle, colour_relabelling
-        self.rank, self.world, self.epoch = rank, world, 0
-        quanta = -(-store.lengths[pairs] // LENGTH_QUANTUM)
-        order = np.lexsort((quanta[:, 1], quanta[:, 0]))
-        self.pairs, self.quanta = pairs[order], quanta[order]
-        runs = batches_of_mean_size(self.quanta * LENGTH_QUANTUM, batch_size)
-        self.runs = _evened(runs, world, len(pairs))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Selects the epoch to plan; Lightning calls this before each epoch."""
-        self.epoch = epoch
+        check_workers(pairs, world)
+        self.store, self.demonstrations = store, demonstrations
+        self.rank, self.world = rank, world
+        self.pairs, quanta = length_quanta(store, pairs)
+        runs = batches_of_mean_size(quanta * LENGTH_QUANTUM, batch_size)
+        self.runs = evened(runs, world, len(pairs))
 
     def __len__(self) -> int:
-        """Returns the number of batches of this worker in an epoch."""
+        """Returns the number of batches of this worker."""
         return len(self.runs) // self.world
 
     def __iter__(self) -> Iterator[Draw]:
         """Yields the batches of this worker, in order."""
-        rng = np.random.default_rng((self.seed, self.epoch)) if self.shuffle else None
-        pairs, steps = self.pairs, np.arange(len(self))
-        if rng is not None:
-            tasks = rng.permutation(len(self.store.task_ids))[self.store.task_of[pairs]]
-            ties = rng.random(len(pairs))
-            pairs = pairs[np.lexsort((ties, tasks, self.quanta[:, 1], self.quanta[:, 0]))]
-            steps = rng.permutation(steps)
-        table = demonstration_table(self.store, pairs, self.demonstrations, rng)
-        for step in steps:
-            run = self.runs[step * self.world + self.rank]
-            colours = None
-            if self.colour_relabelling:
-                identity = np.tile(np.arange(COLOURS), (len(self.store.task_ids), 1))
-                draw = np.random.default_rng((self.seed, self.epoch, int(step), self.rank))
-                colours = draw.permuted(identity, axis=1)
-            yield Draw(pairs[run], table[run], colours)
+        table = demonstration_table(self.store, self.pairs, self.demonstrations, None)
+        for run in self.runs[self.rank :: self.world]:
+            yield Draw(self.pairs[run], table[run], None)
 
 
 class BatchDataset(Dataset[Batch]):
@@ -365,12 +357,15 @@ class BatchDataset(Dataset[Batch]):
         )
 
 
-def batch_loader(
-    plan: BatchPlan, *, processes: int = 0, pin_memory: bool = False
-) -> DataLoader[Batch]:
-    """Returns a loader of the batches of `plan`, built in `processes` worker processes if > 0."""
+T = TypeVar("T")
+
+
+def planned_loader(
+    dataset: Dataset[T], plan: Sampler[Any], *, processes: int = 0, pin_memory: bool = False
+) -> DataLoader[T]:
+    """Returns a loader of what `plan` draws, built in `processes` worker processes if > 0."""
     return DataLoader(
-        BatchDataset(plan.store),
+        dataset,
         sampler=plan,
         batch_size=None,
         num_workers=processes,

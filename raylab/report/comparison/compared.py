@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from raylab.annotation.report import COMPARED_FIGURES
 from raylab.config.schema import flat
-from raylab.grid_metrics import GRID_METRICS, VALIDATION, RuleMetrics, label_of
+from raylab.grid_metrics import GRID_METRICS, LOSS, TEST, VALIDATION, RuleMetrics, label_of
 from raylab.quality.metrics import METRICS as QUALITY_METRICS
 from raylab.report.charts.curves import History
 from raylab.report.charts.intervals import Measured
@@ -53,16 +53,25 @@ class Figures:
 
 
 SKILL = "skill"
-"""Key of the skill of a model over the best rule that learns nothing, on the solve rate."""
+"""Key, after the prefix of a side, of the skill over the best rule on the solve rate."""
+SIDES = {TEST: "test", VALIDATION: "validation"}
+"""Names of the sides of a split, by the prefix of their metrics."""
 MODELS = {
     **{
-        f"{VALIDATION}{name}": Measure(
-            metric.label, better="higher" if metric.higher_is_better else None
-        )
-        for name, metric in GRID_METRICS.items()
-        if metric.compared
+        f"{prefix}{name}": measure
+        for prefix, side in SIDES.items()
+        for name, measure in {
+            **{
+                name: Measure(
+                    f"{metric.label}, {side}", better="higher" if metric.higher_is_better else None
+                )
+                for name, metric in GRID_METRICS.items()
+                if metric.compared
+            },
+            SKILL: Measure(f"skill (solve rate), {side}", "number"),
+            LOSS: Measure(f"loss, {side}", "number", "lower"),
+        }.items()
     },
-    SKILL: Measure("skill (solve rate)", "number"),
     "train_loss": Measure("train loss", "number", "lower"),
     "epoch": Measure("best epoch", "count", None),
     "samples_per_second": Measure("samples/s in training", "number"),
@@ -142,7 +151,8 @@ class Comparison:
     Attributes:
         runs: All of them.
         models: Figures of trained models.
-        rules: Metrics of the rules that learn nothing on the validation tasks of the same models.
+        rules: Metrics of the rules that learn nothing on the tasks of the same models, with the
+            prefixes of their sides.
         histories: Rows of the epochs of the same models.
         scores: By metric, the mean accuracy of scored models on each generation.
         benchmarks: Figures of the quality of benchmarks.
@@ -245,7 +255,7 @@ def _rule_rows(rules: Mapping[str, RuleMetrics]) -> dict[str, Row]:
             distinct[label] = of
     return {
         f"{rule_label(rule)}{f' ({label})' if len(distinct) > 1 else ''}": {
-            f"{VALIDATION}{name}": ComparedValue(value=value) for name, value in values.items()
+            name: ComparedValue(value=value) for name, value in values.items()
         }
         for label, of in distinct.items()
         for rule, values in of.items()

@@ -13,7 +13,7 @@ from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, T
 from raylab.arc.sweep import SweepMetrics
 from raylab.errors import DataError, RunError
 from raylab.files import places_of
-from raylab.grid_metrics import RuleMetrics, skill
+from raylab.grid_metrics import TEST, VALIDATION, RuleMetrics, skill
 from raylab.quality.record import Quality
 from raylab.report.charts.intervals import Measured
 from raylab.report.comparison.compared import MODELS, SKILL, ComparedRun, ComparedValue, Comparison
@@ -164,13 +164,22 @@ READERS: dict[str, Callable[[Comparison, str, Run, ComparedRun], None]] = {
 
 
 def _add_model(found: Comparison, label: str, metrics: TrainingMetrics) -> None:
-    row = {
+    row: dict[str, float | None] = {
         **metrics.best.row(),
         "parameters": metrics.parameters,
         "samples_per_second": metrics.last.samples_per_second,
-        SKILL: skill(metrics.best.validation.get("solve_rate"), metrics.rules, "solve_rate"),
     }
-    found.rules[label] = metrics.rules
+    rules: dict[str, dict[str, float]] = {}
+    sides = {VALIDATION: (metrics.best.validation, metrics.rules)}
+    if metrics.test is not None:
+        sides[TEST] = metrics.test.metrics, metrics.test.rules
+    for prefix, (values, beside) in sides.items():
+        row |= {f"{prefix}{name}": value for name, value in values.items()}
+        row[f"{prefix}{SKILL}"] = skill(values.get("solve_rate"), beside, "solve_rate")
+        for rule, of in beside.items():
+            named = {f"{prefix}{name}": value for name, value in of.items()}
+            rules[rule] = rules.get(rule, {}) | named
+    found.rules[label] = rules
     found.models[label] = {key: ComparedValue(value=row.get(key)) for key in MODELS}
     found.histories[label] = metrics.rows
 

@@ -47,43 +47,64 @@ def many(n: int) -> tuple[list[Task], dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("n", "fraction", "n_val"),
+    ("n", "test_fraction", "val_fraction", "n_test", "n_val"),
     [
-        (400, 0.23, 92),
-        (18, 0.23, 4),
-        (10, 0.1, 1),
-        (10, 0.01, 1),
-        (10, 0.99, 9),
-        (2, 0.23, 1),
-        (3, 0.5, 2),
+        # 400 * 0.23 = 92, and 308 * 0.1 = 30.8.
+        (400, 0.23, 0.1, 92, 31),
+        # 18 * 0.23 = 4.14, and 14 * 0.25 = 3.5.
+        (18, 0.23, 0.25, 4, 4),
+        (10, 0.01, 0.01, 1, 1),
+        (10, 0.99, 0.99, 8, 1),
+        (10, 0.5, 0.99, 5, 4),
+        (3, 0.23, 0.1, 1, 1),
     ],
 )
-def test_number_of_validation_tasks(n: int, fraction: float, n_val: int) -> None:
+def test_numbers_of_tasks_on_each_side(
+    n: int, test_fraction: float, val_fraction: float, n_test: int, n_val: int
+) -> None:
     tasks, groups = many(n)
-    split = split_tasks(tasks, groups, DataConfig(val_fraction=fraction))
-    assert len(split.val) == n_val
-    assert sorted(split.train + split.val) == [task.id for task in tasks]
-    assert list(split.train) == sorted(split.train)
-    assert list(split.val) == sorted(split.val)
+    config = DataConfig(test_fraction=test_fraction, val_fraction=val_fraction)
+    split = split_tasks(tasks, groups, config)
+    assert (len(split.val), len(split.test)) == (n_val, n_test)
+    assert sorted(split.train + split.val + split.test) == [task.id for task in tasks]
+    for side in (split.train, split.val, split.test):
+        assert side and list(side) == sorted(side)
+
+
+@pytest.mark.parametrize("n", [2, 10, 400])
+def test_the_published_protocol_chooses_on_the_test_tasks(n: int) -> None:
+    tasks, groups = many(n)
+    split = split_tasks(tasks, groups, DataConfig(select_on_test=True))
+    assert split.val == split.test
+    assert sorted(split.train + split.test) == [task.id for task in tasks]
+    if n > 2:
+        held_out = split_tasks(tasks, groups, DataConfig())
+        assert held_out.test == split.test
+        assert sorted(held_out.train + held_out.val) == list(split.train)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_groups_get_their_share_rounded_down_or_up(seed: int) -> None:
     tasks, groups = many(100)
-    split = split_tasks(tasks, groups, DataConfig(split_seed=seed))
-    size = Counter(groups.values())
-    val = Counter(groups[id_] for id_ in split.val)
-    for group, n in size.items():
-        assert math.floor(n * 0.23) <= val[group] <= math.ceil(n * 0.23)
+    split = split_tasks(tasks, groups, DataConfig(split_seed=seed, val_fraction=0.2))
+    rest = Counter(groups[id_] for id_ in split.train + split.val)
+    for side, size, share in (
+        (split.test, Counter(groups.values()), 0.23),
+        # 77 tasks are left, of which 15 validate.
+        (split.val, rest, 15 / 77),
+    ):
+        drawn = Counter(groups[id_] for id_ in side)
+        for group, n in size.items():
+            assert math.floor(n * share) <= drawn[group] <= math.ceil(n * share)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_terciles_of_output_size_are_balanced_within_a_group(seed: int) -> None:
     # one group, 30 tasks, sizes 1..30: 10 tasks a tercile, a fifth of each is 2
     sizes = {f"t{i:02}": 1 + i for i in range(30)}
-    config = DataConfig(split_seed=seed, val_fraction=0.2)
+    config = DataConfig(split_seed=seed, test_fraction=0.2)
     split = split_tasks(tasks_of_sizes(sizes), dict.fromkeys(sizes, "g"), config)
-    assert Counter((sizes[id_] - 1) // 10 for id_ in split.val) == {0: 2, 1: 2, 2: 2}
+    assert Counter((sizes[id_] - 1) // 10 for id_ in split.test) == {0: 2, 1: 2, 2: 2}
 
 
 def test_output_size_is_the_mean_over_all_pairs_of_a_task() -> None:
@@ -100,13 +121,9 @@ def test_output_size_is_the_mean_over_all_pairs_of_a_task() -> None:
         Task("f", (pair(15),)),
     ]
     for seed in range(20):
-        config = DataConfig(split_seed=seed, val_fraction=0.5)
-        val = split_tasks(tasks, dict.fromkeys("abcdef", "g"), config).val
-        assert [len({"a", "b"} & {*val}), len({"c", "d"} & {*val}), len({"e", "f"} & {*val})] == [
-            1,
-            1,
-            1,
-        ]
+        config = DataConfig(split_seed=seed, test_fraction=0.5)
+        test = {*split_tasks(tasks, dict.fromkeys("abcdef", "g"), config).test}
+        assert [len({"a", "b"} & test), len({"c", "d"} & test), len({"e", "f"} & test)] == [1] * 3
 
 
 def test_split_does_not_depend_on_the_order_of_the_tasks() -> None:
@@ -117,55 +134,119 @@ def test_split_does_not_depend_on_the_order_of_the_tasks() -> None:
 
 def test_seed_decides_the_split() -> None:
     tasks, groups = many(50)
-    splits = {split_tasks(tasks, groups, DataConfig(split_seed=seed)).val for seed in range(10)}
-    assert len(splits) == 10
+    splits = [split_tasks(tasks, groups, DataConfig(split_seed=seed)) for seed in range(10)]
+    assert len({split.test for split in splits}) == len({split.val for split in splits}) == 10
 
 
-def test_every_task_can_be_drawn() -> None:
+def test_every_task_can_be_drawn_for_every_side() -> None:
     tasks, groups = many(12)
-    drawn = Counter(
-        id_
-        for seed in range(200)
-        for id_ in split_tasks(tasks, groups, DataConfig(split_seed=seed)).val
-    )
-    # 3 of 12 tasks in each of 200 splits: 50 a task, standard deviation 6
-    assert len(drawn) == 12
-    assert all(20 <= count <= 80 for count in drawn.values())
+    tested, validated = Counter[str](), Counter[str]()
+    for seed in range(200):
+        split = split_tasks(tasks, groups, DataConfig(split_seed=seed, val_fraction=0.3))
+        tested.update(split.test)
+        validated.update(split.val)
+    # 3 of 12 tasks on each side in each of 200 splits: 50 a task, standard deviation 6
+    for drawn in (tested, validated):
+        assert len(drawn) == 12
+        assert all(20 <= count <= 80 for count in drawn.values())
 
 
-@pytest.mark.parametrize("ids", ["", "a"])
-def test_fewer_than_two_tasks_cannot_be_split(ids: str) -> None:
-    with pytest.raises(DataError, match="two tasks or more") as caught:
-        split_tasks(tasks_of(ids), dict.fromkeys(ids, "g"), DataConfig())
-    assert f"not {len(ids)}" in str(caught.value)
+@pytest.mark.parametrize(
+    ("ids", "select_on_test", "needed"),
+    [("", False, "3 tasks"), ("ab", False, "3 tasks"), ("a", True, "2 tasks")],
+)
+def test_too_few_tasks_cannot_be_split(ids: str, select_on_test: bool, needed: str) -> None:
+    config = DataConfig(select_on_test=select_on_test)
+    with pytest.raises(DataError, match=f"{needed} or more, not {len(ids)}") as caught:
+        split_tasks(tasks_of(ids), dict.fromkeys(ids, "g"), config)
     assert "data.tasks" in str(caught.value)
     assert "data.split=FILE" in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_task_under_several_ids_stays_on_one_side(seed: int) -> None:
+    tasks, groups = many(12)
+    same = [frozenset({"t000", "t007", "t011"}), frozenset({"t001", "t002"}), frozenset({"x", "y"})]
+    config = DataConfig(split_seed=seed, val_fraction=0.3)
+    split = split_tasks(tasks, groups, config, same)
+    sides = [{*split.train}, {*split.val}, {*split.test}]
+    assert sorted(id_ for side in sides for id_ in side) == [task.id for task in tasks]
+    for ids in same[:2]:
+        assert sum(ids <= side for side in sides) == 1
+    # Nine distinct tasks: 2 are tested, and of the 7 others 2 validate.
+    others = {"t007", "t011", "t002"}
+    assert [len(side - others) for side in sides] == [5, 2, 2]
+
+
+def test_three_ids_of_two_tasks_are_too_few() -> None:
+    same = [frozenset("ab")]
+    with pytest.raises(DataError, match="3 tasks or more, not 2"):
+        split_tasks(tasks_of("abc"), dict.fromkeys("abc", "g"), DataConfig(), same)
 
 
 # Splits from a file
 
 
-def test_split_file_is_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = split_file(tmp_path, {"train": ["c", "a"], "val": ["b"]})
-    assert split_by(path, "bca") == Split(train=("a", "c"), val=("b",))
+def test_split_file_of_three_lists_is_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = split_file(tmp_path, {"train": ["c", "a"], "val": ["b"], "test": ["d"]})
+    assert split_by(path, "bcda") == Split(train=("a", "c"), val=("b",), test=("d",))
     assert not caplog.records
+    with pytest.raises(DataError, match="two lists"):
+        split_by(path, "abcd", select_on_test=True)
 
 
-@pytest.mark.parametrize("narrowed", [{"every": 2}, {"tasks": ("a", "b")}])
+def test_validation_tasks_are_drawn_from_the_first_of_two_lists(tmp_path: Path) -> None:
+    path = split_file(tmp_path, {"train": ["a", "b", "c", "d"], "val": ["e", "f"]})
+    splits = [split_by(path, "fedcba", split_seed=seed, val_fraction=0.25) for seed in range(20)]
+    for split in splits:
+        assert split.test == ("e", "f")
+        assert len(split.val) == 1
+        assert sorted(split.train + split.val) == ["a", "b", "c", "d"]
+    assert len({split.val for split in splits}) == 4
+    assert split_by(path, "abcdef", select_on_test=True) == Split(
+        train=("a", "b", "c", "d"), val=("e", "f"), test=("e", "f")
+    )
+
+
+def test_a_file_that_leaves_one_task_to_train_on_is_refused(tmp_path: Path) -> None:
+    path = split_file(tmp_path, {"train": ["a", "b"], "val": ["c"]})
+    with pytest.raises(DataError, match=r"only a .*train, val and test.*select_on_test=true"):
+        split_by(path, "ac", tasks=("a", "c"))
+    expected = Split(train=("a",), val=("c",), test=("c",))
+    assert split_by(path, "ac", tasks=("a", "c"), select_on_test=True) == expected
+
+
+def test_a_file_that_parts_one_task_is_followed_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = split_file(tmp_path, {"train": ["a", "b", "c"], "val": ["d", "e"]})
+    tasks, groups = tasks_of("abcde"), dict.fromkeys("abcde", "g")
+    same = [frozenset("ad"), frozenset("bc")]
+    with caplog.at_level(logging.WARNING):
+        split = split_tasks(tasks, groups, DataConfig(split=str(path)), same)
+    assert split.test == ("d", "e")
+    assert {*split.train} in ({"a"}, {"b", "c"})
+    (record,) = caplog.records
+    assert "the same task stands on several sides: a (train), d (val)" in record.getMessage()
+
+
+@pytest.mark.parametrize("narrowed", [{"every": 2}, {"tasks": ("a", "b", "c")}])
 def test_ids_of_a_narrowed_task_set_may_be_missing_from_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, narrowed: Any
 ) -> None:
-    path = split_file(tmp_path, {"train": ["a", "x"], "val": ["b", "y"]})
-    assert split_by(path, "ab", **narrowed) == Split(train=("a",), val=("b",))
+    path = split_file(tmp_path, {"train": ["a", "x"], "val": ["b", "y"], "test": ["c"]})
+    assert split_by(path, "abc", **narrowed) == Split(train=("a",), val=("b",), test=("c",))
     assert not caplog.records
 
 
 def test_ids_missing_from_a_whole_task_set_are_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = split_file(tmp_path, {"train": ["a", "x"], "val": ["b", "y"]})
+    path = split_file(tmp_path, {"train": ["a", "x"], "val": ["b", "y"], "test": ["c"]})
     with caplog.at_level(logging.WARNING):
-        assert split_by(path, "ab") == Split(train=("a",), val=("b",))
+        assert split_by(path, "abc") == Split(train=("a",), val=("b",), test=("c",))
     (record,) = caplog.records
     assert f"{path}: 2 of its task ids are not loaded: x, y" in record.getMessage()
 
@@ -175,10 +256,13 @@ def test_ids_missing_from_a_whole_task_set_are_counted(
     [
         ({"train": ["a"], "val": ["b"]}, "neither in train nor in val: c, d; "),
         ({"train": ["a", "b", "c"], "val": ["d", "b", "c"]}, "in both train and val: b, c"),
+        ({"train": ["a"], "val": ["b", "c"], "test": ["d", "c"]}, "in both val and test: c"),
+        ({"train": ["a"], "val": ["b"], "test": ["c"]}, "neither in train nor in val nor in test"),
+        ({"train": ["a", "b", "c"], "val": ["d"], "test": ["x"]}, "loaded tasks is in test: "),
         ({"train": ["a", "b", "c", "d"], "val": []}, "none of the 4 loaded tasks is in val: "),
         ({"train": ["x"], "val": ["a", "b", "c", "d"]}, "none of the 4 loaded tasks is in train: "),
         ({"train": ["a"]}, 'expected an object {"train": [ids], "val": [ids]}'),
-        ({"train": [], "val": [], "test": []}, "expected an object"),
+        ({"train": [], "val": [], "held": []}, "expected an object"),
         (["a"], "expected an object"),
         ({"train": "abcd", "val": []}, "train: expected a list of task ids, found 'abcd'"),
         ({"train": ["a"], "val": ["b", 3]}, "val, entry 1: 3 is no task id"),
@@ -211,10 +295,10 @@ def test_default_split_of_the_training_tasks() -> None:
     tasks = load_tasks(DataConfig())
     groups = group_tasks(tasks)
     split = split_tasks(tasks, groups, DataConfig())
-    assert (len(split.train), len(split.val)) == (308, 92)
-    val = Counter(groups[id_] for id_ in split.val)
+    assert (len(split.train), len(split.val), len(split.test)) == (277, 31, 92)
+    test = Counter(groups[id_] for id_ in split.test)
     for group, n in Counter(groups.values()).items():
-        assert abs(val[group] - n * 92 / 400) < 1
+        assert abs(test[group] - n * 92 / 400) < 1
 
 
 def test_published_split(shared_data: Path) -> None:
@@ -222,5 +306,11 @@ def test_published_split(shared_data: Path) -> None:
     if not path.exists():
         pytest.skip(f"{path.name} is absent")
     tasks = load_tasks(DataConfig())
+    published = json.loads(path.read_text())
     split = split_tasks(tasks, group_tasks(tasks), DataConfig(split=path))
-    assert (len(split.train), len(split.val)) == (308, 92)
+    assert (len(split.train), len(split.val)) == (277, 31)
+    assert {*split.train, *split.val} == {*published["train"]}
+    assert {*split.test} == {*published["val"]}
+    split = split_tasks(tasks, group_tasks(tasks), DataConfig(split=path, select_on_test=True))
+    assert {*split.train} == {*published["train"]}
+    assert {*split.val} == {*split.test} == {*published["val"]}

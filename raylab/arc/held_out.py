@@ -1,0 +1,56 @@
+"""The figures of a trained model on the test side of its split, measured once, after the choice."""
+
+import torch
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.comparators.published_metrics import PublishedMetrics
+from raylab.arc.comparators.rules import rule_metrics
+from raylab.arc.data.batching import Batch
+from raylab.arc.data.sides import load_sides
+from raylab.arc.evaluation import predict_pairs
+from raylab.arc.loss import MeanLoss
+from raylab.arc.metrics import GridMetrics
+from raylab.arc.models.base import GridModel
+from raylab.arc.records import HeldOut
+from raylab.arc.scoring import count_batch
+from raylab.config.jobs import TrainConfig
+from raylab.grid_metrics import LOSS
+
+
+def measure_test(config: TrainConfig, checkpoint: Checkpoint, device: torch.device) -> HeldOut:
+    """Returns loss and metrics of a checkpoint on the test side, exactly as validation computes it.
+
+    A GPU uses the precision that training would choose there, a CPU float32.
+
+    Args:
+        config: configuration of the training.
+        checkpoint: its best checkpoint.
+        device: the device to compute on.
+
+    Raises:
+        DataError: the tasks or their split cannot be used.
+        CheckpointError: the checkpoint does not hold the weights of the model it names.
+    """
+    sides = load_sides(config.data)
+    store, weights = sides.store, config.training.objective.model_dump()
+    metrics = GridMetrics(sides.groups, weights, group_of_task=sides.group_of_task).to(device)
+    losses = MeanLoss(config.training.shape_loss_weight).to(device)
+    published = None
+    if config.published_definitions:
+        published = PublishedMetrics(len(store.task_of), weights).to(device)
+
+    def count(model: GridModel, batch: Batch) -> None:
+        count_batch(model, batch, batch.tasks, metrics, losses, published)
+
+    predict_pairs(checkpoint, store, sides.test, config.training.batch_size, device, count)
+    values = {**metrics.compute(), LOSS: losses.compute()}
+    values |= {} if published is None else published.compute()
+    return HeldOut(
+        side="test",
+        chosen_on=config.data.select_on_test,
+        tasks=len(sides.split.test),
+        pairs=len(sides.test),
+        metrics={name: float(value) for name, value in values.items()},
+        groups=metrics.by_group(),
+        rules=rule_metrics(store, sides.test, weights, published=config.published_definitions),
+    )

@@ -1,0 +1,79 @@
+"""The loss of grid models: of a training step, and its exact mean over the validation pairs."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torchmetrics import Metric
+
+from raylab.arc.data.steps import TrainingStep
+from raylab.arc.data.tasks import PAD
+from raylab.arc.models.base import GridModel, Logits
+
+
+class LossSums(NamedTuple):
+    """Cross-entropies of a batch, summed."""
+
+    cells: Tensor
+    """Sum over target cells."""
+    sizes: Tensor
+    """Sum over grids of the mean of height and width."""
+
+
+def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
+    """Returns the cross-entropies of a batch.
+
+    Args:
+        prediction: logits, in any floating-point type.
+        cells: (B, T) int64 colours, `PAD` outside each grid.
+        sizes: (B, 2) int64 height and width.
+    """
+    colours, sides = (logits.flatten(0, 1).float() for logits in prediction)
+    return LossSums(
+        F.cross_entropy(colours, cells.flatten(), ignore_index=PAD, reduction="sum"),
+        F.cross_entropy(sides, (sizes - 1).flatten(), reduction="sum") / 2,
+    )
+
+
+def step_loss(model: GridModel, step: TrainingStep, shape_weight: float) -> Tensor:
+    """Returns the loss of a step, in which every target cell has the same weight all epoch.
+
+    That is the summed loss of the cells over their mean number in a step, plus `shape_weight` times
+    that of height and width, summed over grids, over the mean number of grids in a step.
+    """
+    sums = [
+        loss_sums(model(batch), batch.target.cells, batch.target.sizes) for batch in step.batches
+    ]
+    cells, sizes = (torch.stack(part).sum() for part in zip(*sums, strict=True))
+    return cells / step.cells + shape_weight * sizes / step.grids
+
+
+class MeanLoss(Metric):
+    """The loss of an epoch: per target cell, plus the weighted one of height and width per grid.
+
+    It is a ratio of sums over all batches and workers, so that it does not depend on how grids are
+    batched or shared.
+    """
+
+    full_state_update = False
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(self, shape_weight: float, **kwargs: Any) -> None:
+        """Weighs the loss of height and width by `shape_weight`."""
+        super().__init__(**kwargs)
+        self.shape_weight = shape_weight
+        zeros = torch.zeros(2, dtype=torch.float64)
+        self.add_state("sums", default=zeros, dist_reduce_fx="sum")
+        self.add_state("counts", default=zeros.long(), dist_reduce_fx="sum")
+
+    def update(self, prediction: Logits, cells: Tensor, sizes: Tensor) -> None:
+        """Adds a batch; the arguments are those of `loss_sums`."""
+        self.sums += torch.stack(loss_sums(prediction, cells, sizes)).double()
+        self.counts += torch.stack(((cells != PAD).sum(), cells.new_tensor(len(cells))))
+
+    def compute(self) -> Tensor:
+        """Returns the loss, a float32 scalar; 0 without a grid."""
+        of_cells, of_sizes = self.sums / self.counts.clamp(min=1)
+        return (of_cells + self.shape_weight * of_sizes).float()

@@ -1,0 +1,349 @@
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raylab.arc.data.batching import (
+    Batch,
+    Draw,
+    Grids,
+    Indices,
+    PairStore,
+    planned_loader,
+    store_pairs,
+)
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.tasks import PAD, Pair, Task
+from raylab.config.arc import DataConfig
+from raylab.errors import ConfigError
+from tests.arc.conftest import RandomTasks
+
+
+def all_pairs(store: PairStore) -> Indices:
+    return np.arange(len(store.task_of))
+
+
+def plan_of(store: PairStore, *, epoch: int = 0, **options: Any) -> StepPlan:
+    given = {"batch_size": 16, "demonstrations": 2, "seed": 3} | options
+    plan = StepPlan(store, given.pop("pairs", all_pairs(store)), **given)
+    plan.set_epoch(epoch)
+    return plan
+
+
+def workers(store: PairStore, world: int, **options: Any) -> list[StepPlan]:
+    return [plan_of(store, rank=rank, world=world, **options) for rank in range(world)]
+
+
+def steps_of(plan: StepPlan) -> list[TrainingStep]:
+    dataset = StepDataset(plan)
+    return [dataset[draws] for draws in plan]
+
+
+def pairs_in(steps: Iterable[Sequence[Draw]]) -> list[int]:
+    return [pair for draws in steps for draw in draws for pair in draw.pairs.tolist()]
+
+
+def as_list(draw: Draw) -> list[Any]:
+    colours = None if draw.colours is None else draw.colours.tolist()
+    return [draw.pairs.tolist(), draw.demonstrations.tolist(), colours]
+
+
+def as_lists(plan: StepPlan) -> list[Any]:
+    return [[as_list(draw) for draw in draws] for draws in plan]
+
+
+def line(colour: int) -> Pair:
+    """A pair of equal 1 x 4 grids."""
+    cells = np.full((1, 4), colour, dtype=np.uint8)
+    return Pair(cells, cells)
+
+
+@pytest.fixture(scope="module")
+def store(random_tasks: RandomTasks) -> PairStore:
+    return store_pairs(random_tasks(40, longest_side=12))
+
+
+@pytest.fixture(scope="module")
+def uneven() -> PairStore:
+    """Eight pairs of each of 300 tasks, with sides of 1 to 30, some tasks of one size."""
+    rng = np.random.default_rng(0)
+    cells = np.zeros((30, 30), dtype=np.uint8)
+
+    def pair(low: int, high: int) -> Pair:
+        side = rng.integers(low, high, 3)
+        return Pair(cells[: side[0], : side[1]], cells[: side[0], : side[2]])
+
+    def task(index: int) -> Task:
+        low = int(rng.integers(1, 31))
+        return Task(f"{index}", tuple(pair(low, low + 1 + 5 * (index % 3 > 0)) for _ in range(8)))
+
+    return store_pairs([task(index) for index in range(300)])
+
+
+# The plan
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 32])
+def test_every_pair_once_an_epoch_over_all_workers(
+    store: PairStore, world: int, batch_size: int
+) -> None:
+    for epoch in range(2):
+        plans = workers(store, world, epoch=epoch, batch_size=batch_size)
+        steps = [list(plan) for plan in plans]
+        assert [len(own) for own in steps] == [len(plan) for plan in plans]
+        assert len({len(own) for own in steps}) == 1
+        assert len({len(draws) for own in steps for draws in own}) == 1
+        assert sorted(pair for own in steps for pair in pairs_in(own)) == all_pairs(store).tolist()
+
+
+@pytest.mark.parametrize("pairs", range(3, 8))
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 32])
+@pytest.mark.parametrize("world", [2, 3])
+def test_no_worker_gets_an_empty_step(pairs: int, batch_size: int, world: int) -> None:
+    store = store_pairs([Task("a", tuple(line(colour) for colour in range(pairs)))])
+    steps = [list(plan) for plan in workers(store, world, batch_size=batch_size)]
+    assert len({len(own) for own in steps}) == 1
+    assert min(len(draw.pairs) for own in steps for draws in own for draw in draws) > 0
+    assert sorted(pair for own in steps for pair in pairs_in(own)) == list(range(pairs))
+
+
+def test_fewer_pairs_than_workers_are_refused() -> None:
+    store = store_pairs([Task("a", (line(1), line(2)))])
+    with pytest.raises(ConfigError, match="workers=3"):
+        plan_of(store, world=3)
+
+
+def test_only_the_chosen_pairs_are_queries(store: PairStore) -> None:
+    chosen = store.pairs_of(["task3", "task7"])
+    assert sorted(pairs_in(plan_of(store, pairs=chosen))) == chosen.tolist()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_plan_depends_on_seed_and_epoch_alone(store: PairStore, world: int) -> None:
+    def drawn(seed: int, epoch: int) -> list[Any]:
+        (*_, plan) = workers(store, world, seed=seed, epoch=epoch, colour_relabelling=True)
+        return as_lists(plan)
+
+    assert drawn(3, 1) == drawn(3, 1)
+    assert drawn(3, 1) != drawn(3, 2)
+    assert drawn(3, 1) != drawn(4, 1)
+
+
+def test_an_epoch_does_not_depend_on_the_epochs_planned_before(store: PairStore) -> None:
+    used = plan_of(store, epoch=0, colour_relabelling=True)
+    list(used)
+    used.set_epoch(5)
+    assert as_lists(used) == as_lists(plan_of(store, epoch=5, colour_relabelling=True))
+
+
+def test_two_workers_train_the_steps_of_one(store: PairStore) -> None:
+    alone = as_lists(plan_of(store, colour_relabelling=True))
+    first, second = (as_lists(plan) for plan in workers(store, 2, colour_relabelling=True))
+    together = [sorted(a + b) for a, b in zip(first, second, strict=True)]
+    assert together == [sorted(step) for step in alone]
+
+
+def test_epochs_put_other_pairs_together(store: PairStore) -> None:
+    together = [
+        {frozenset(pairs_in([draws])) for draws in plan_of(store, epoch=epoch)}
+        for epoch in range(2)
+    ]
+    assert not together[0] & together[1]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("batch_size", [2, 8, 32])
+def test_the_batch_size_is_that_of_a_step_over_all_workers(
+    store: PairStore, world: int, batch_size: int
+) -> None:
+    steps = len(store.task_of) / batch_size
+    assert 0.8 * steps <= len(plan_of(store, batch_size=batch_size, world=world)) <= 1.2 * steps
+
+
+def test_batches_carry_like_loads(uneven: PairStore) -> None:
+    tokens = [
+        len(draw.pairs) * uneven.lengths[draw.pairs].max(axis=0).sum()
+        for draws in plan_of(uneven, batch_size=32)
+        for draw in draws
+    ]
+    assert max(tokens) <= 2 * np.median(tokens)
+
+
+def test_batches_hold_little_padding(uneven: PairStore) -> None:
+    draws = [draw for draws in plan_of(uneven, batch_size=32) for draw in draws]
+    padded = sum(len(draw.pairs) * uneven.lengths[draw.pairs].max(axis=0).sum() for draw in draws)
+    assert padded < 1.25 * uneven.lengths.sum()
+
+
+# Weights
+
+
+def shares(store: PairStore, step: Sequence[Draw]) -> NDArray[np.float64]:
+    """The shares of tasks in the cells of a step."""
+    pairs = np.array(pairs_in([step]))
+    cells = np.bincount(store.task_of[pairs], store.lengths[pairs, 1])
+    return cells / cells.sum()
+
+
+def effective_tasks(store: PairStore, steps: Iterable[Sequence[Draw]]) -> float:
+    """The median over steps of the tasks that would weigh as much if they had equal shares."""
+    return float(np.median([1 / (shares(store, step) ** 2).sum() for step in steps]))
+
+
+@pytest.mark.parametrize("epoch", range(2))
+def test_a_step_has_many_tasks(uneven: PairStore, epoch: int) -> None:
+    assert effective_tasks(uneven, plan_of(uneven, batch_size=32, epoch=epoch)) >= 12
+
+
+def test_packaged_tasks_are_mixed_nearly_as_at_random() -> None:
+    store = store_pairs(load_tasks(DataConfig()))
+    plan = plan_of(store, batch_size=32)
+    assert 30 <= len(store.task_of) / len(plan) <= 34
+    shuffled = np.random.default_rng(0).permutation(all_pairs(store))
+    nothing = np.empty((0, 0), dtype=np.int64)
+    random = [(Draw(pairs, nothing, None),) for pairs in np.array_split(shuffled, len(plan))]
+    assert effective_tasks(store, plan) >= 0.7 * effective_tasks(store, random)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_losses_are_divided_by_the_means_of_a_step(uneven: PairStore, world: int) -> None:
+    steps = [steps_of(plan) for plan in workers(uneven, world, batch_size=32)]
+    ((cells, grids),) = {(step.cells, step.grids) for own in steps for step in own}
+    count = world * len(steps[0])
+    assert cells == pytest.approx(uneven.lengths[:, 1].sum() / count)
+    assert grids == pytest.approx(len(uneven.task_of) / count)
+
+
+def test_steps_have_like_numbers_of_cells(uneven: PairStore) -> None:
+    plan = plan_of(uneven, batch_size=32)
+    cells = [uneven.lengths[pairs_in([step]), 1].sum() for step in plan]
+    assert min(cells) > plan.mean_cells / 3
+    assert max(cells) < 2 * plan.mean_cells
+
+
+# Demonstrations
+
+
+def test_training_comes_to_use_every_demonstration(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks(1, demonstrations=6, questions=1))
+    seen = Counter(
+        demo
+        for epoch in range(40)
+        for draws in plan_of(store, epoch=epoch)
+        for draw in draws
+        for demo in draw.demonstrations.ravel().tolist()
+    )
+    assert set(seen) == set(range(6))
+
+
+# Relabelling of colours
+
+
+def grids_by_task(batch: Batch, draw: Draw, store: PairStore) -> list[tuple[int, Grids, int, int]]:
+    """Task, grids and row in them, and the store's grid, of every grid of a batch."""
+    found: list[tuple[int, Grids, int, int]] = []
+    for query, pair in enumerate(draw.pairs.tolist()):
+        task = int(store.task_of[pair])
+        found += [(task, batch.source, query, 2 * pair), (task, batch.target, query, 2 * pair + 1)]
+        for slot, demo in enumerate(draw.demonstrations[query].tolist()):
+            row = int(batch.demo_index[query, slot])
+            found += [
+                (task, batch.demo_inputs, row, 2 * demo),
+                (task, batch.demo_outputs, row, 2 * demo + 1),
+            ]
+    return found
+
+
+def test_one_bijection_a_task_relabels_context_source_and_target(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks())
+    plan = plan_of(store, batch_size=8, colour_relabelling=True)
+    for (draw,), step in zip(plan, steps_of(plan), strict=True):
+        (batch,) = step.batches
+        became: dict[int, dict[int, set[int]]] = {}
+        for task, grids, row, stored in grids_by_task(batch, draw, store):
+            plain = store.grids(np.array([stored]))
+            length = plain.cells.shape[1]
+            for before, after in zip(
+                plain.cells[0].tolist(), grids.cells[row, :length].tolist(), strict=True
+            ):
+                became.setdefault(task, {}).setdefault(before, set()).add(after)
+            assert (grids.cells[row, length:] == PAD).all()
+            assert torch.equal(grids.sizes[row], plain.sizes[0])
+        for mapping in became.values():
+            images = [next(iter(values)) for values in mapping.values()]
+            assert all(len(values) == 1 for values in mapping.values())
+            assert len(set(images)) == len(images)
+            assert set(images) <= set(range(10))
+
+
+def test_relabellings_differ_between_tasks_batches_and_epochs(store: PairStore) -> None:
+    def permutations(epoch: int) -> list[tuple[int, ...]]:
+        plan = plan_of(store, epoch=epoch, colour_relabelling=True)
+        return [
+            tuple(row)
+            for draws in plan
+            for draw in draws
+            if draw.colours is not None
+            for row in draw.colours.tolist()
+        ]
+
+    drawn = permutations(0) + permutations(1)
+    # All 10! = 3 628 800 permutations are possible: hundreds of draws hardly meet.
+    assert len(drawn) > 400
+    assert len(set(drawn)) > 0.95 * len(drawn)
+    # Black is no exception: the mean of its image is 4.5, standard error about 0.1.
+    assert abs(np.mean([row[0] for row in drawn]) - 4.5) < 0.6
+
+
+def test_colours_stay_where_relabelling_is_off(store: PairStore) -> None:
+    plan = plan_of(store)
+    for draws, step in zip(plan, steps_of(plan), strict=True):
+        for draw, batch in zip(draws, step.batches, strict=True):
+            assert draw.colours is None
+            assert torch.equal(batch.source.cells, store.grids(2 * draw.pairs).cells)
+
+
+# The loader
+
+
+def flat(parts: Iterable[Any]) -> list[Tensor]:
+    """All tensors of a step, in order."""
+    tensors: list[Tensor] = []
+    for part in parts:
+        if isinstance(part, tuple | list):
+            tensors += flat(part)
+        elif isinstance(part, Tensor):
+            tensors.append(part)
+        else:
+            tensors.append(torch.tensor(part))
+    return tensors
+
+
+def same(a: Sequence[TrainingStep], b: Sequence[TrainingStep]) -> bool:
+    return len(a) == len(b) and all(
+        torch.equal(x, y)
+        for left, right in zip(a, b, strict=True)
+        for x, y in zip(flat(left), flat(right), strict=True)
+    )
+
+
+def test_loader_processes_change_no_step(random_tasks: RandomTasks) -> None:
+    store = store_pairs(random_tasks())
+
+    def loader(processes: int) -> Any:
+        plan = plan_of(store, colour_relabelling=True)
+        return planned_loader(StepDataset(plan), plan, processes=processes)
+
+    here, elsewhere = loader(0), loader(2)
+    for epoch in range(2):
+        for each in (here, elsewhere):
+            each.sampler.set_epoch(epoch)
+        assert len(here) == len(elsewhere) == len(list(here))
+        assert same(list(here), list(elsewhere))
