@@ -2,13 +2,15 @@
 
 The page listens on loopback; on any other address it asks for the token in RAYLAB_REVIEW_TOKEN.
 `export=` writes the open cases to a file to fill in instead, `import=` archives its decisions. With
-`audit=` both are about a random sample of the decided cases, which measures the run's accuracy.
+`audit=` page and files are about a random sample of the decided cases too, which measures the run's
+accuracy.
 
 Examples:
     python jobs/review.py name=systems
     RAYLAB_REVIEW_TOKEN=... python jobs/review.py name=systems host=0.0.0.0 'hosts=[review.example]'
     python jobs/review.py name=systems export=systems.jsonl
     python jobs/review.py name=systems import=systems.jsonl reviewer=Ada
+    python jobs/review.py name=systems audit=0.05
     python jobs/review.py name=systems audit=0.05 export=audit.jsonl
     python jobs/review.py name=systems audit=0.05 import=audit.jsonl reviewer=Ada
 """
@@ -18,7 +20,7 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    if config.audit is not None:
+    if config.audit is not None and (config.export or config.import_):
         from raylab.review.audit_exchange import export_or_import_audit
 
         export_or_import_audit(config, config.audit)

@@ -1,7 +1,8 @@
 """The score tree of a run: the accuracy of each annotator on the roots of gold.
 
 `<annotator>/<generation>/<root>.json` is the accuracy of one annotator on the cases of one
-generation whose gold code begins with that root.
+generation whose gold code begins with that root. Where candidates are judged, they stand in place
+of the annotators, as `candidates`.
 """
 
 import math
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from raylab.annotation.input.cases import in_generation
 from raylab.annotation.input.sources import generation_files
 from raylab.annotation.outcome import Outcome
-from raylab.annotation.roles import ANNOTATORS, SIDES, Side
+from raylab.annotation.roles import ANNOTATORS, CANDIDATE_SIDE, SIDES, Side
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.codebook import Codebook, Label, compare
 from raylab.config.base import AS_PUBLISHED, Generation
@@ -33,6 +34,8 @@ FILES = (
     "generations {names} are case files of their own: consistency with them measures how accuracy "
     "changes between these sets of cases"
 )
+CANDIDATES: Mapping[Side, str] = {CANDIDATE_SIDE: "candidates"}
+"""The name in the tree of the rows' candidates."""
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
 
 
@@ -136,7 +139,7 @@ def score_files(
     """Returns the score tree of a run.
 
     Accuracy is the share of answers with the right set of roots; an answer without a readable code
-    is wrong. A case is scored if both annotators answered. A root is in the tree if every
+    is wrong. A case is scored if all answered. A root is in the tree if every
     generation has at least `least` such cases of it, so that all annotators and generations are
     scored on the same tasks.
 
@@ -144,7 +147,7 @@ def score_files(
         outcomes: Outcomes of the run; they are read once and not kept.
         generations: `published` stands for all cases except those of files; a seed for the half of
             these that `in_generation` draws, in a directory `seed-<n>`; a file for its own cases.
-        names: Names of the annotators; see `annotator_names`.
+        names: Names by the sides that answer: `annotator_names`, or `CANDIDATES`.
         codebook: Codebook of the labels.
         created: Time in ISO 8601 with its zone.
         least: Fewest cases of a file, at least 1.
@@ -152,7 +155,7 @@ def score_files(
     Raises:
         ConfigError: Two generations have the same name.
     """
-    counts = _Counts(generations, codebook)
+    counts = _Counts(generations, codebook, tuple(names))
     for outcome in outcomes:
         counts.add(outcome)
     kept = [
@@ -166,7 +169,7 @@ def score_files(
             generation,
             counts.log(side, generation, root, names[side], created),
         )
-        for side in SIDES
+        for side in names
         for generation in counts.names
         for root in kept
     ]
@@ -196,7 +199,10 @@ class _Sums:
 
 
 class _Counts:
-    def __init__(self, generations: Sequence[Generation], codebook: Codebook) -> None:
+    def __init__(
+        self, generations: Sequence[Generation], codebook: Codebook, sides: Sequence[Side]
+    ) -> None:
+        self._sides = sides
         self._files = generation_files(generations)
         self._seeds = {f"seed-{g}": g for g in generations if isinstance(g, int)}
         if twice := self._files.keys() & self._seeds.keys():
@@ -216,11 +222,11 @@ class _Counts:
         if outcome.gold_label is None:
             self._without_gold += 1
             return
-        if len(outcome.answers) < len(SIDES):
+        if not all(side in outcome.answers for side in self._sides):
             self._unanswered += 1
             return
         root = outcome.gold_label.primary
-        for side in SIDES:
+        for side in self._sides:
             values = self._values(outcome.label_of(side), outcome.gold_label)
             for generation in self._generations(outcome):
                 self._sums.setdefault((side, generation, root), _Sums()).add(values)
@@ -248,7 +254,7 @@ class _Counts:
         )
 
     def cases(self, generation: str, root: str) -> int:
-        sums = self._sums.get(("A", generation, root))
+        sums = self._sums.get((self._sides[0], generation, root))
         return sums.cases if sums else 0
 
     def log(self, side: Side, generation: str, root: str, name: str, created: str) -> EvalLog:
@@ -292,7 +298,7 @@ class _Counts:
         if self._without_gold:
             yield f"{self._without_gold} cases without held-out gold"
         if self._unanswered:
-            yield f"{self._unanswered} cases with gold that one annotator did not answer"
+            yield f"{self._unanswered} cases with gold that lack an answer"
 
 
 def _file_name(model: str) -> str:

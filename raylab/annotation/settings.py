@@ -56,9 +56,10 @@ class Settings:
     """The settings of the protocol, the same for all cases of a run.
 
     Attributes:
-        annotators: Models that classify, independently of each other.
+        annotators: Models that classify, independently of each other; none are needed to
+            evaluate candidates.
         evaluator: Model that judges each code alone.
-        adjudicator: Model that settles differences.
+        adjudicator: Model that settles differences; None where nobody asks it.
         prompts: Prompts of all roles.
         codebook: Codebook of the classification.
         policy: As in `ProtocolConfig`.
@@ -74,7 +75,7 @@ class Settings:
 
     annotators: Mapping[Side, RoleModel]
     evaluator: RoleModel
-    adjudicator: RoleModel
+    adjudicator: RoleModel | None
     prompts: PromptSet
     codebook: Codebook
     policy: Literal["strict", "lenient", "published"] = "strict"
@@ -102,9 +103,9 @@ class Settings:
         }
         prompts = _prompts(llm.prompt, codebook)
         return cls(
-            annotators={side: models[role] for side, role in ANNOTATORS.items()},
+            annotators={side: models[role] for side, role in ANNOTATORS.items() if role in models},
             evaluator=models[EVALUATOR],
-            adjudicator=models[ADJUDICATOR],
+            adjudicator=models.get(ADJUDICATOR),
             prompts=prompts,
             codebook=codebook,
             policy=protocol.policy,

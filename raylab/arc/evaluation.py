@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from raylab.arc.data.batching import (
     demonstration_table,
     store_pairs,
 )
+from raylab.arc.data.content import contents_of
 from raylab.arc.data.tasks import Task
 from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
@@ -36,6 +37,7 @@ from raylab.runs.eval_logs import is_estimated
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
 """The published weights of the objective, the same for every model so that scores compare."""
+NO_PAIRS: frozenset[int] = frozenset()
 HALF_TYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
 
 
@@ -92,11 +94,13 @@ def score_tasks(
     groups: Mapping[str, str],
     scoring: ScoringConfig,
     device: torch.device,
+    seen: frozenset[int] = NO_PAIRS,
 ) -> dict[str, UnitScore]:
     """Scores every pair of `tasks` exactly as validation during training does.
 
     Every pair, demonstration or question, is a query; its context is the first other
-    demonstrations of its task. A GPU uses the precision that training would choose there, a CPU
+    demonstrations of its task. Pairs in `seen` are no queries, and where a task has some, they
+    alone are its demonstrations. A GPU uses the precision that training would choose there, a CPU
     float32. The dense grid objective has its default weights.
 
     Args:
@@ -105,6 +109,7 @@ def score_tasks(
         groups: the group of each of them, by id.
         scoring: unit and batch size.
         device: the device to compute on.
+        seen: fingerprints of pairs that are not scored.
 
     Returns:
         The score of every unit, by its name.
@@ -113,9 +118,9 @@ def score_tasks(
         DataError: there is no pair to score.
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
-    store = store_pairs(tasks)
-    counts = _count_pairs(checkpoint, store, scoring.batch_size, device)
-    return _unit_scores(counts, store, unit_of_tasks(groups, scoring))
+    store, pairs = _queries(tasks, seen)
+    counts = _count_pairs(checkpoint, store, pairs, scoring.batch_size, device)
+    return _unit_scores(counts, store, pairs, unit_of_tasks(groups, scoring))
 
 
 @torch.inference_mode()
@@ -146,7 +151,10 @@ def predict_pairs(
 
 
 def score_rules(
-    tasks: Sequence[Task], groups: Mapping[str, str], scoring: ScoringConfig
+    tasks: Sequence[Task],
+    groups: Mapping[str, str],
+    scoring: ScoringConfig,
+    seen: frozenset[int] = NO_PAIRS,
 ) -> dict[str, float]:
     """Returns the mean accuracy over the units of each rule that learns nothing, by rule.
 
@@ -155,14 +163,47 @@ def score_rules(
     Raises:
         DataError: there is no pair to score.
     """
-    store = store_pairs(tasks)
+    store, pairs = _queries(tasks, seen)
     units = unit_of_tasks(groups, scoring)
     return {
         rule: statistics.fmean(
-            score.metrics[scoring.metric] for score in _unit_scores(counts, store, units).values()
+            score.metrics[scoring.metric]
+            for score in _unit_scores(counts, store, pairs, units).values()
         )
-        for rule, counts in count_rules(store, np.arange(len(store.task_of))).items()
+        for rule, counts in count_rules(store, pairs).items()
     }
+
+
+def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
+    """Returns tasks whose seen pairs, where they have some, are the demonstrations.
+
+    All other pairs of such a task are its questions. Tasks of which all pairs were seen are left
+    out.
+    """
+    if not seen:
+        return tuple(tasks)
+    parted: list[Task] = []
+    for task in tasks:
+        flags = [fingerprint in seen for fingerprint in contents_of([task])[task.id]]
+        if any(flags):
+            known, new = (
+                tuple(p for p, flag in zip(task.pairs, flags, strict=True) if flag is wanted)
+                for wanted in (True, False)
+            )
+            task = replace(task, demonstrations=known, questions=new)
+        if not all(flags):
+            parted.append(task)
+    return tuple(parted)
+
+
+def _queries(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[PairStore, Indices]:
+    """Returns the pairs of tasks, and the positions of those that were not seen."""
+    tasks = part_seen(tasks, seen)
+    store = store_pairs(tasks)
+    if not seen:
+        return store, np.arange(len(store.task_of))
+    contents = [one for of_task in contents_of(tasks).values() for one in of_task]
+    return store, np.flatnonzero([one not in seen for one in contents])
 
 
 def answer_tasks(
@@ -234,24 +275,27 @@ def _autocast(device: torch.device) -> AbstractContextManager[object]:
 
 
 def _count_pairs(
-    checkpoint: Checkpoint, store: PairStore, batch_size: int, device: torch.device
+    checkpoint: Checkpoint,
+    store: PairStore,
+    pairs: Indices,
+    batch_size: int,
+    device: torch.device,
 ) -> Tensor:
-    """Returns the counts of every pair of the store, (pairs, counts) int64 on the CPU."""
-    pairs = np.arange(len(store.task_of))
-    metrics = GridMetrics([str(pair) for pair in pairs]).to(device)
+    """Returns the counts of each of `pairs` of the store, (pairs, counts) int64 on the CPU."""
+    metrics = GridMetrics([str(pair) for pair in range(len(store.task_of))]).to(device)
 
     def count(model: GridModel, batch: Batch) -> None:
         count_batch(model, batch, batch.pairs, metrics)
 
     predict_pairs(checkpoint, store, pairs, batch_size, device, count)
-    return metrics.counts.cpu()
+    return metrics.counts.cpu()[torch.from_numpy(pairs)]
 
 
 def _unit_scores(
-    counts: Tensor, store: PairStore, unit_of: Mapping[str, str]
+    counts: Tensor, store: PairStore, pairs: Indices, unit_of: Mapping[str, str]
 ) -> dict[str, UnitScore]:
-    """Returns the score of every unit from the (pairs, counts) counts of a store."""
-    unit_of_pair = np.array([unit_of[id_] for id_ in store.task_ids])[store.task_of]
+    """Returns the score of every unit from the (pairs, counts) counts of pairs of a store."""
+    unit_of_pair = np.array([unit_of[id_] for id_ in store.task_ids])[store.task_of[pairs]]
     return {
         str(unit): _unit_score(counts[torch.from_numpy(unit_of_pair == unit)])
         for unit in np.unique(unit_of_pair)

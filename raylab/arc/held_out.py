@@ -1,5 +1,7 @@
 """The figures of a trained model on the test side of its split, measured once, after the choice."""
 
+from collections.abc import Sequence
+
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
@@ -11,7 +13,7 @@ from raylab.arc.evaluation import predict_pairs
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
-from raylab.arc.records import HeldOut
+from raylab.arc.records import HeldOut, TaskFigures
 from raylab.arc.scoring import count_batch
 from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import LOSS
@@ -45,10 +47,13 @@ def measure_test(config: TrainConfig, checkpoint: Checkpoint, device: torch.devi
     predict_pairs(checkpoint, store, sides.test, config.training.batch_size, device, count)
     values = {**metrics.compute(), LOSS: losses.compute()}
     values |= {} if published is None else published.compute()
+    by_task = GridMetrics(store.task_ids, weights)
+    by_task.counts = metrics.counts.cpu()
     return HeldOut(
+        by=config.data.split_by,
         side="test",
         chosen_on=config.data.select_on_test,
-        tasks=len(sides.split.test),
+        tasks=len(sides.tasks_of(sides.test)),
         pairs=len(sides.test),
         metrics={name: float(value) for name, value in values.items()},
         groups=metrics.by_group(),
@@ -56,4 +61,22 @@ def measure_test(config: TrainConfig, checkpoint: Checkpoint, device: torch.devi
             store, sides.test, weights, sides.groups, sides.group_of_task
         ),
         rules=rule_metrics(store, sides.test, weights, published=config.published_definitions),
+        by_task={
+            task: TaskFigures(
+                pairs=of.grids,
+                solve_rate=of.metrics["solve_rate"],
+                cell_accuracy=of.metrics["cell_accuracy"],
+                grid_accuracy=of.metrics["grid_accuracy"],
+            )
+            for task, of in by_task.by_group().items()
+        },
+        trained_pairs=_trained_pairs(checkpoint, [sides.contents[p] for p in sides.test.tolist()]),
     )
+
+
+def _trained_pairs(checkpoint: Checkpoint, contents: Sequence[int]) -> int | None:
+    """Returns how many pairs the checkpoint was trained on; None if it does not tell."""
+    seen = None if checkpoint.seen is None else checkpoint.seen.trained_on
+    if seen is None or (seen.ids and not seen.pairs):
+        return None
+    return sum(fingerprint in seen.pairs for fingerprint in contents)

@@ -70,9 +70,21 @@ class BestEpoch(Epoch):
     """The checkpoint file, relative to the run directory."""
 
 
-class HeldOut(Part):
-    """The figures of a trained model on tasks that it was not trained on."""
+class TaskFigures(Part):
+    """The main figures of a model on one task."""
 
+    pairs: int
+    """Pairs of the task, at least 1."""
+    solve_rate: float
+    cell_accuracy: float
+    grid_accuracy: float
+
+
+class HeldOut(Part):
+    """The figures of a trained model on tasks, or pairs of tasks, that it was not trained on."""
+
+    by: Literal["task", "pair"] = "task"
+    """With `pair`, other pairs of the same tasks were trained on."""
     side: Literal["test", "validation"]
     """The side of the split that the tasks are on; those of validation chose the epoch too."""
     chosen_on: bool
@@ -89,6 +101,30 @@ class HeldOut(Part):
     """Metrics of the rules that learn nothing on the same tasks."""
     group_rules: Mapping[str, RuleMetrics] = Field(default={})
     """The same by group of the tasks; empty on the validation side."""
+    by_task: Mapping[str, TaskFigures] = Field(default={})
+    """Main figures by id of the task; none where the record does not tell."""
+    trained_pairs: int | None = None
+    """Of the pairs, those that the model was trained on all the same, as a model that another one
+    starts from may be; None if its checkpoint does not tell."""
+
+    @property
+    def name(self) -> str:
+        """What the figures are on, in words."""
+        what = "tasks" if self.by == "task" else "pairs (of tasks that were trained on)"
+        return f"{self.side} {what}{', which also chose the epoch' if self.chosen_on else ''}"
+
+    @property
+    def mean_of_tasks(self) -> TaskFigures | None:
+        """The mean over tasks of their figures, and all pairs; None without figures by task."""
+        tasks = self.by_task.values()
+        if not tasks:
+            return None
+        return TaskFigures(
+            pairs=sum(of.pairs for of in tasks),
+            solve_rate=fmean(of.solve_rate for of in tasks),
+            cell_accuracy=fmean(of.cell_accuracy for of in tasks),
+            grid_accuracy=fmean(of.grid_accuracy for of in tasks),
+        )
 
 
 class TrainingMetrics(Record):
@@ -107,8 +143,11 @@ class TrainingMetrics(Record):
     """Metrics of the rules that learn nothing on the same validation tasks; older files have none.
     """
     test: HeldOut | None = None
-    """Figures of the best epoch on the test tasks; None before the training ended, in the trials of
+    """Figures of the best epoch on the test side; None before the training ended, in the trials of
     a sweep, and in older files."""
+    before: HeldOut | None = None
+    """Figures on the same test side of the checkpoint that the training started from; None without
+    `init_from`, and where `test` is None."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
@@ -182,7 +221,7 @@ class EvaluationMetrics(Record):
     """Mean scores of an evaluation: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     metric: str
     """The metric that the score tree calls accuracy."""
@@ -191,10 +230,13 @@ class EvaluationMetrics(Record):
     rules: RuleMetrics = Field(default={})
     """The same of the rules that learn nothing, by rule and generation; older files have none."""
 
+    by: Literal["task", "pair"] = "task"
+    """With `pair`, the scored pairs are new and their tasks were seen."""
+
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Keeps older files as they are; they have no rules."""
-        return content if version in (0, 1) else None
+        """Keeps older files as they are; the oldest have no rules."""
+        return content if version in (0, 1, 2) else None
 
 
 class PredictedGrid(Part):

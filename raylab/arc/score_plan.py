@@ -14,7 +14,8 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.content import contents_of
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.evaluation import seen_tasks, unit_of_tasks
+from raylab.arc.data.tasks import Task
+from raylab.arc.evaluation import part_seen, seen_tasks, unit_of_tasks
 from raylab.arc.seen import TaskSet
 from raylab.arc.trained_models import fetch_checkpoint, file_name
 from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
@@ -95,12 +96,14 @@ class Scoring:
         tree: The run that holds the score tree.
         subdir: Directory of the score tree within the run.
         checkpoints: The checkpoints that planning had to read, by model.
+        seen: Fingerprints of pairs that are not scored; empty unless `data.split_by=pair`.
     """
 
     plan: ScorePlan
     tree: Run
     subdir: str
     checkpoints: Mapping[str, Checkpoint]
+    seen: frozenset[int] = frozenset()
 
     def file(self, pair: ModelOnGeneration, unit: str) -> str:
         """Returns the name of a score file within the run."""
@@ -151,8 +154,9 @@ def plan_scoring(
 
     All models are scored on the same tasks: those that none of them was trained on or chosen on,
     or all with `scoring.include_seen`; with `data.select_on_test` also those that one was chosen
-    on. A tree that was begun keeps its units. Models may be added to it if they have seen none of
-    its tasks.
+    on. With `data.split_by=pair` they are scored on all tasks instead, and there on the pairs that
+    none of them has seen. A tree that was begun keeps its units. Models may be added to it if they
+    have seen none of its tasks, and none with `data.split_by=pair`.
 
     Args:
         models: Checkpoint file of each model, a path or URI, by its name in the tree.
@@ -172,21 +176,24 @@ def plan_scoring(
     datasets = generation_configs(generations, data)
     files = {model: CheckpointFile.at(uri) for model, uri in models.items()}
     before = tree.read_record(ScorePlan, name)
+    added = sorted(models.keys() - (before.models.keys() if before else ()))
+    read = models if scores_by_pair(data, scoring) else added
+    checkpoints = {model: fetch_checkpoint(models[model]) for model in read}
+    seen = seen_pairs(checkpoints, data, scoring)
     if before is None:
-        checkpoints = {model: fetch_checkpoint(uri) for model, uri in models.items()}
         units = _choose_units(checkpoints, data, scoring)
     else:
         units = before.units
-        added = models.keys() - before.models.keys()
         _refuse_other_settings(tree, name, before, datasets, scoring)
         _refuse_other_checkpoints(tree, before, files)
-        checkpoints = {model: fetch_checkpoint(models[model]) for model in sorted(added)}
-        if not scoring.include_seen:
+        if scores_by_pair(data, scoring):
+            _refuse_further_models(tree, name, added)
+        elif not scoring.include_seen:
             _refuse_seen(tree, checkpoints, before.tasks, data)
     plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=units)
     if plan != before:
         tree.write_record(plan, name)
-    return Scoring(plan, tree, subdir, checkpoints)
+    return Scoring(plan, tree, subdir, checkpoints, seen)
 
 
 def _unsplit(data: DataConfig) -> DataConfig:
@@ -214,6 +221,8 @@ def _choose_units(
     checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
 ) -> Units:
     tasks = load_tasks(data)
+    if scores_by_pair(data, scoring):
+        return _units_of(_of_new_pairs(tasks, checkpoints, data, scoring), data, scoring)
     seen = TaskSet()
     for checkpoint in () if scoring.include_seen else checkpoints.values():
         seen |= seen_tasks(checkpoint, chosen=not data.select_on_test)
@@ -233,8 +242,61 @@ def _choose_units(
     )
     if others := sorted({t.id for t in tasks} - {t.id for t in unseen} - seen.ids):
         log_line(f"seen under another id: {', '.join(others)}", seen=others)
+    return _units_of(unseen, data, scoring)
+
+
+def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
+    """Returns True if what was seen is left out by pair and not by task."""
+    return data.split_by == "pair" and not scoring.include_seen
+
+
+def seen_pairs(
+    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
+) -> frozenset[int]:
+    """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`.
+
+    Raises:
+        CheckpointError: A file does not record which pairs it was trained on.
+    """
+    pairs: frozenset[int] = frozenset()
+    for model, checkpoint in checkpoints.items() if scores_by_pair(data, scoring) else ():
+        known = seen_tasks(checkpoint, chosen=not data.select_on_test)
+        if known.ids and not known.pairs:
+            raise CheckpointError(
+                f"{checkpoint.uri} ({model}) tells the tasks that it was trained on and not the "
+                "pairs: it is of an earlier raylab, and data.split_by=pair needs them; train it "
+                "again, or score all with scoring.include_seen=true"
+            )
+        pairs |= known.pairs
+    return pairs
+
+
+def _of_new_pairs(
+    tasks: Sequence[Task],
+    checkpoints: Mapping[str, Checkpoint],
+    data: DataConfig,
+    scoring: ScoringConfig,
+) -> tuple[Task, ...]:
+    """Returns the tasks with a pair that no model has seen."""
+    scored = part_seen(tasks, seen_pairs(checkpoints, data, scoring))
+    if not scored:
+        raise DataError(
+            f"the models {', '.join(checkpoints)} have seen all pairs of the {len(tasks)} tasks of "
+            f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
+            "others by data=, data.path or data.tasks"
+        )
+    log_line(
+        f"{len(scored)} of {len(tasks)} tasks are scored, on the pairs that no model was trained "
+        "on or chosen on; the tasks themselves may have been seen",
+        scored=len(scored),
+        tasks=len(tasks),
+    )
+    return scored
+
+
+def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -> Units:
     units: dict[str, list[str]] = {}
-    for task, unit in unit_of_tasks(group_tasks(unseen, data.taxonomy), scoring).items():
+    for task, unit in unit_of_tasks(group_tasks(tasks, data.taxonomy), scoring).items():
         units.setdefault(unit, []).append(task)
     _refuse_equal_file_names(units)
     return {unit: tuple(units[unit]) for unit in sorted(units)}
@@ -286,6 +348,14 @@ def _refuse_other_checkpoints(
                 f"{tree} holds scores of model {model} from {had}, and now it is "
                 f"{now or 'not among the models'}: its scores would mix, so choose another name="
             )
+
+
+def _refuse_further_models(tree: Run, name: str, added: Sequence[str]) -> None:
+    if added:
+        raise RunError(
+            f"{tree / name} scores the pairs that its models have not seen, and further models "
+            f"({', '.join(added)}) may have seen some: score them under another name="
+        )
 
 
 def _refuse_seen(

@@ -81,7 +81,7 @@ def record_hash(
     """Returns the hash of a record.
 
     Args:
-        kind: case or decision.
+        kind: case, decision or audit.
         previous: Hash of the record before it.
         sequence: Place of the record in the chain.
         created: Time at which it was archived.

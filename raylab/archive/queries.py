@@ -3,7 +3,17 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Table,
+    bindparam,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from raylab.archive.chain import digest
 from raylab.archive.records import (
@@ -11,11 +21,12 @@ from raylab.archive.records import (
     AttemptState,
     CurrentCase,
     RunCost,
+    StoredAuditEntry,
     StoredCase,
     StoredDecision,
 )
-from raylab.archive.rows import AnyRow, stored_case, stored_decision
-from raylab.archive.tables import ATTEMPTS, CALLS, CASES, DECISIONS, RUNS
+from raylab.archive.rows import AnyRow, NewRecord, stored_audit_entry, stored_case, stored_decision
+from raylab.archive.tables import ATTEMPTS, AUDITS, CALLS, CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
 
 LOOKED_UP = 500
@@ -24,13 +35,14 @@ LISTED_RUNS = 10
 
 # Statements are built once, because that takes longer than to execute them.
 _RUN = select(RUNS).where(RUNS.c.name == bindparam("name"))
+_MOVE_HEAD = update(RUNS).where(RUNS.c.id == bindparam("run"))
 _LOCKED_RUN = _RUN.with_for_update()
 _NAMED = select(CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash).where(
     CASES.c.run_id == bindparam("run"), CASES.c.case_key.in_(bindparam("keys", expanding=True))
 )
 
 T = TypeVar("T")
-S = TypeVar("S", StoredCase, StoredDecision, CurrentCase)
+S = TypeVar("S", StoredCase, StoredDecision, StoredAuditEntry, CurrentCase)
 
 
 def find_run(connection: Connection, place: str, name: str, lock: bool = False) -> AnyRow:
@@ -56,6 +68,19 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
 def lock_run(connection: Connection, run_id: int) -> None:
     """Lets no other transaction append to a run, or take a case of it, until this one ends."""
     connection.execute(select(RUNS.c.id).where(RUNS.c.id == run_id).with_for_update())
+
+
+def append_records(
+    connection: Connection, table: Table, run_id: int, records: Sequence[NewRecord], **more: Any
+) -> None:
+    """Appends records to the chain of a locked run and moves its head to the last of them."""
+    if not records:
+        return
+    values = [{**one.columns, **more, "run_id": run_id} for one in records]
+    connection.execute(insert(table), values)
+    last = records[-1]
+    head = {"run": run_id, "head_sequence": last.sequence, "head_hash": last.hash}
+    connection.execute(_MOVE_HEAD, head)
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -94,6 +119,14 @@ def decision_page(
     """Returns the next decisions on a run that meet a condition, in order of sequence."""
     rows = connection.execute(_page(DECISIONS, run.id, after, batch, condition))
     return [stored_decision(run.name, row) for row in rows]
+
+
+def audit_page(
+    connection: Connection, run: AnyRow, after: int, batch: int
+) -> list[StoredAuditEntry]:
+    """Returns the next entries of the audit of a run, in order of sequence."""
+    rows = connection.execute(_page(AUDITS, run.id, after, batch))
+    return [stored_audit_entry(run.name, row) for row in rows]
 
 
 def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> Iterator[AnyRow]:

@@ -11,6 +11,8 @@ Body = dict[str, Any]
 
 HUMAN = "human"
 """The status of a case that waits for a person."""
+DRAW, CODE, UNDO = "draw", "code", "undo"
+"""The actions of an audit: a case is drawn, coded by a person, and the code is taken back."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,23 @@ class DecisionRow:
 
 
 @dataclass(frozen=True)
+class AuditEntry:
+    """The draw of a decided case for an audit, or what a person says of a drawn one.
+
+    Attributes:
+        case: id of the case.
+        action: draw, code or undo.
+        reviewer: name of the reviewer; empty for a draw.
+        body: what was drawn by, or said, as JSON values.
+    """
+
+    case: str
+    action: str
+    reviewer: str
+    body: Body
+
+
+@dataclass(frozen=True)
 class Lease:
     """The exclusive right of one reviewer to work on a case.
 
@@ -149,7 +168,7 @@ class RunRow:
         versions: versions of its software and protocol at the first start.
         started: time of the first start, UTC.
         finished: time of completion, UTC; None until then.
-        records: number of cases and decisions in its chain.
+        records: number of cases, decisions and audit entries in its chain.
         head_hash: hash of the last record, or of the run itself if there is none.
         uid: id in the run's record, log and checkpoints; None for runs made before ids existed.
     """
@@ -169,7 +188,7 @@ class ChainHead:
     """The ends of the two chains of a run; kept elsewhere, it proves all that the run held then.
 
     Attributes:
-        records: number of cases and decisions.
+        records: number of cases, decisions and audit entries.
         records_hash: hash of the last of them, or of the run itself if there is none.
         entries: number of calls and prompts; None if only the records are known.
         entries_hash: hash of the last of them, or of the run itself if there is none.
@@ -187,7 +206,7 @@ class Chained:
 
     Attributes:
         run: name of the run.
-        sequence: from 1, without gaps, over cases and decisions together.
+        sequence: from 1, without gaps, over the records of all kinds together.
         created: time at which it was archived, UTC.
         previous_hash: hash of the record before it.
         hash: SHA-256 of `previous_hash` and the whole record.
@@ -208,6 +227,11 @@ class StoredCase(CaseRow, Chained):
 @dataclass(frozen=True)
 class StoredDecision(DecisionRow, Chained):
     """A decision in the archive."""
+
+
+@dataclass(frozen=True)
+class StoredAuditEntry(AuditEntry, Chained):
+    """An entry of an audit in the archive."""
 
 
 @dataclass(frozen=True)

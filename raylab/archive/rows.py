@@ -9,10 +9,12 @@ from sqlalchemy import Row
 
 from raylab.archive.chain import canonical, digest, record_hash
 from raylab.archive.records import (
+    AuditEntry,
     CallRow,
     CaseRow,
     DecisionRow,
     RunRow,
+    StoredAuditEntry,
     StoredCase,
     StoredDecision,
 )
@@ -66,14 +68,14 @@ def call_row(row: AnyRow) -> CallRow:
     return CallRow(**{**columns, "parameters": json.loads(row.parameters)})
 
 
-def texts_of(row: CaseRow | DecisionRow) -> dict[str, str]:
+def texts_of(row: CaseRow | DecisionRow | AuditEntry) -> dict[str, str]:
     """Returns the columns of a record except its body."""
     return {name: value for name, value in vars(row).items() if name != "body"}
 
 
 def new_record(
     kind: str,
-    row: CaseRow | DecisionRow,
+    row: CaseRow | DecisionRow | AuditEntry,
     body: str,
     previous: str,
     sequence: int,
@@ -82,7 +84,7 @@ def new_record(
     """Returns a record at its place in the chain.
 
     Args:
-        kind: case or decision.
+        kind: case, decision or audit.
         row: The record.
         body: Its body as canonical JSON.
         previous: Hash of the record before it.
@@ -106,16 +108,27 @@ def new_record(
 def stored_case(run: str, row: AnyRow) -> StoredCase:
     """Returns the case of a row."""
     columns = _stored(run, row)
-    return StoredCase(**columns, description_hash=row.description_hash, description=row.description)
+    return StoredCase(
+        **columns,
+        status=row.status,
+        description_hash=row.description_hash,
+        description=row.description,
+    )
 
 
 def stored_decision(run: str, row: AnyRow) -> StoredDecision:
     """Returns the decision of a row."""
-    return StoredDecision(**_stored(run, row), action=row.action, reviewer=row.reviewer)
+    columns = _stored(run, row)
+    return StoredDecision(**columns, status=row.status, action=row.action, reviewer=row.reviewer)
+
+
+def stored_audit_entry(run: str, row: AnyRow) -> StoredAuditEntry:
+    """Returns the audit entry of a row."""
+    return StoredAuditEntry(**_stored(run, row), action=row.action, reviewer=row.reviewer)
 
 
 def _stored(run: str, row: AnyRow) -> dict[str, Any]:
     """Returns the fields that every record of a chain has."""
-    names = ("sequence", "created", "previous_hash", "hash", "case", "status")
+    names = ("sequence", "created", "previous_hash", "hash", "case")
     columns = {name: getattr(row, name) for name in names}
     return {"run": run, "body": json.loads(row.body), **columns}

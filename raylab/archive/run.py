@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from raylab.archive.attempts import RunCalls
 from raylab.archive.chain import canonical, content_key, digest
@@ -13,6 +12,7 @@ from raylab.archive.journal import Prompts, add_prompts
 from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
     LOOKED_UP,
+    append_records,
     case_page,
     cases_named,
     chunks,
@@ -38,7 +38,8 @@ from raylab.archive.records import (
     StoredCase,
     StoredDecision,
 )
-from raylab.archive.review.leases import ReviewLeases, drop_draft, set_lease
+from raylab.archive.review.audits import RunAudit
+from raylab.archive.review.leases import ReviewLeases, drop_draft, is_open, set_lease
 from raylab.archive.review.pending import PendingDecisions, take_pending
 from raylab.archive.review.sessions import ReviewSessions
 from raylab.archive.rows import AnyRow, NewRecord, new_record, run_row, stored_decision, texts_of
@@ -47,9 +48,6 @@ from raylab.archive.verification import head_of, missing_heads, verify_chains
 from raylab.errors import ArchiveError, LeaseError
 
 BATCH = 100
-
-# Built once, because that takes longer than to execute it.
-_MOVE_HEAD = update(RUNS).where(RUNS.c.id == bindparam("run"))
 
 
 class RunArchive:
@@ -126,7 +124,7 @@ class RunArchive:
                 sequence += 1
                 records.append(new_record("case", row, bodies[row.case], last, sequence, created))
                 last = records[-1].hash
-            _append(connection, CASES, run.id, records)
+            append_records(connection, CASES, run.id, records)
 
         if rows:
             self._database.write(work)
@@ -184,7 +182,7 @@ class RunArchive:
                 set_lease(connection, self._database.dialect, run.id, case.sequence, lease)
             place = run.head_hash, run.head_sequence + 1
             record = new_record("decision", row, body, *place, created)
-            _append(connection, DECISIONS, run.id, [record], key=key)
+            append_records(connection, DECISIONS, run.id, [record], key=key)
             return True
 
         return self._database.write(work)
@@ -348,8 +346,12 @@ class RunArchive:
         return RunCalls(self._database, self._found().id, owner)
 
     def leases(self) -> ReviewLeases:
-        """Returns the leases and drafts of the run's reviewers."""
-        return ReviewLeases(self._database, self._found().id)
+        """Returns the leases and drafts of reviewers on the open cases of the run."""
+        return ReviewLeases(self._database, self._found().id, is_open(), CASES.c.sequence)
+
+    def audit(self) -> RunAudit:
+        """Returns the audit of the run's decided cases."""
+        return RunAudit(self._database, self.name)
 
     def pending(self) -> PendingDecisions:
         """Returns the decisions of the run that wait for the evaluator."""
@@ -409,16 +411,3 @@ class RunArchive:
                 "another description: give each case of a run its own id and keep its description; "
                 "for changed descriptions choose another name="
             )
-
-
-def _append(
-    connection: Connection, table: Table, run_id: int, records: Sequence[NewRecord], **more: Any
-) -> None:
-    """Appends records to a chain and moves its head to the last of them."""
-    if not records:
-        return
-    values = [{**one.columns, **more, "run_id": run_id} for one in records]
-    connection.execute(insert(table), values)
-    last = records[-1]
-    head = {"run": run_id, "head_sequence": last.sequence, "head_hash": last.hash}
-    connection.execute(_MOVE_HEAD, head)

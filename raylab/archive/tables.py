@@ -208,6 +208,20 @@ DECISIONS = Table(
     UniqueConstraint("run_id", "key", name="decisions_by_key"),
     Index("decisions_by_case", "run_id", "case_key", "sequence"),
 )
+AUDITS = Table(
+    "audits",
+    METADATA,
+    *_place(),
+    Column("case_key", DIGEST, nullable=False),
+    Column("action", AnyText, nullable=False),
+    Column("created", UtcTime, nullable=False),
+    Column("previous_hash", DIGEST, nullable=False),
+    Column("hash", DIGEST, nullable=False),
+    Column("reviewer", AnyText, nullable=False),
+    Column("case", AnyText, nullable=False),
+    Column("body", AnyText, nullable=False),
+    Index("audits_by_case", "run_id", "case_key", "sequence"),
+)
 PROMPTS = Table(
     "prompts",
     METADATA,

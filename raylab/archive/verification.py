@@ -16,9 +16,11 @@ from raylab.archive.journal import journal_problems, strange_calls
 from raylab.archive.queries import find_run
 from raylab.archive.records import ChainHead, ChainProblem, Fault
 from raylab.archive.rows import AnyRow
-from raylab.archive.tables import CASES, DECISIONS, ENTRIES, JOURNALS, RUNS
+from raylab.archive.tables import AUDITS, CASES, DECISIONS, ENTRIES, JOURNALS, RUNS
 from raylab.errors import ArchiveError
 
+RECORDS = (CASES, DECISIONS, AUDITS)
+"""The tables whose rows form the chain of a run."""
 PAGE = 200
 LISTED = 1000
 """Problems of a run after which the walk through it ends."""
@@ -180,7 +182,7 @@ def _missing(
 ) -> Iterator[tuple[int, str, str]]:
     """Yields place, name and fault of each end of a noted head that is not in the archive."""
     detail = "it is no longer as it was"
-    if head.records_hash not in _hashes_at(connection, run, head.records, CASES, DECISIONS):
+    if head.records_hash not in _hashes_at(connection, run, head.records, *RECORDS):
         yield head.records, f"the end of {head.records} records", detail
     if head.entries is None:
         return
@@ -243,7 +245,7 @@ def _beyond(connection: Connection, run_id: int) -> list[ChainProblem]:
             Fault.INSERTED,
             f"the chain ends at {run.head_sequence}",
         )
-        for kind, table in (("case", CASES), ("decision on", DECISIONS))
+        for kind, table in zip(("case", "decision on", "audit of"), RECORDS, strict=True)
         for row in connection.execute(_beyond_head(table), beyond)
     ]
 
@@ -253,7 +255,7 @@ def _without_run(database: Database) -> list[ChainProblem]:
 
     def work(connection: Connection) -> dict[int, int]:
         found: dict[int, int] = {}
-        for table in (CASES, DECISIONS, ENTRIES):
+        for table in (*RECORDS, ENTRIES):
             counted = select(table.c.run_id, func.count()).group_by(table.c.run_id)
             strange = table.c.run_id.not_in(select(RUNS.c.id))
             for run_id, count in connection.execute(counted.where(strange)):
@@ -297,10 +299,10 @@ def _between(table: Table) -> Select[*tuple[Any, ...]]:
 
 
 def _links(database: Database, run_id: int, head: int) -> Iterator[_Link | _Unreadable]:
-    """Returns the records of a chain, of both kinds, by their sequence."""
-    cases = _records(database, CASES, run_id, head, _case_link)
-    decisions = _records(database, DECISIONS, run_id, head, _decision_link)
-    return heapq.merge(cases, decisions, key=lambda link: link.sequence)
+    """Returns the records of a chain, of all kinds, by their sequence."""
+    kinds = zip(RECORDS, (_case_link, _decision_link, _audit_link), strict=True)
+    records = (_records(database, table, run_id, head, link) for table, link in kinds)
+    return heapq.merge(*records, key=lambda link: link.sequence)
 
 
 def _records(
@@ -359,6 +361,11 @@ def _decision_link(row: RowMapping) -> _Link:
     if row["key"] != content_key(texts, *_texts(row, "body").values()):
         faults.append((Fault.ALTERED, "its column key is not as its content says"))
     return _link("decision", f"decision on {texts['case']!r}", row, texts, faults)
+
+
+def _audit_link(row: RowMapping) -> _Link:
+    texts = _texts(row, "case", "action", "reviewer")
+    return _link("audit", f"audit of {texts['case']!r}", row, texts, _key_faults(row))
 
 
 def _link(

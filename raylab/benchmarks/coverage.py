@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
+from raylab.annotation.statistics.estimates import amount_mean, share_mean
 from raylab.arc.metrics import Count, standard_errors
 from raylab.config.jobs import BenchmarkConfig
 from raylab.log import log_line, log_tables
@@ -34,6 +35,10 @@ SHIFTS = {"equal": 0.0, "near": 0.05, "tied best": 0.1, "one best": 0.3, "spread
 """Standard deviation of the generations, in logits, by how the models lie."""
 CASES = (20, 30, 100)
 AGREEMENTS = (0.8, 0.9, 0.95, 0.98)
+EQUAL = (0.5, *AGREEMENTS)
+SIMILARITIES = {0.0: 0.3, 1 / 3: 0.2, 0.5: 0.3, 0.8: 0.2}
+EDITS = {3.0: 0.3, 4.0: 0.25, 6.0: 0.2, 8.0: 0.15, 12.0: 0.07, 20.0: 0.03}
+"""Shares of the cases that are not equal, by value."""
 CATEGORIES = (0.3, 0.2, 0.15, 0.15, 0.1, 0.05, 0.05)
 GRIDS = (10, 30, 100, 400)
 SHARES = (0.02, 0.1, 0.5, 0.9)
@@ -100,6 +105,8 @@ def benchmark_coverage(config: BenchmarkConfig) -> None:
         log_line(f"{setting.lie}, {setting.size}")
     for agreement, cases in product(AGREEMENTS, CASES):
         parts.extend(agreement_coverage(agreement, cases, config.simulations, generator))
+    for equal, cases in product(EQUAL, CASES):
+        parts.extend(mean_coverage(equal, cases, config.simulations, generator))
     for share, grids in product(SHARES, GRIDS):
         parts.extend(error_coverage(share, grids, config.simulations, generator))
     run.write_record(CoverageBenchmark(coverage=tuple(parts)))
@@ -193,6 +200,26 @@ def agreement_coverage(
         alphas.add(krippendorff_alpha(sets, _unequal).interval, true)
     setting, size = f"agreement {agreement:.2f}", f"{cases} cases"
     return [kappas.told("kappa", setting, size), alphas.told("alpha", setting, size)]
+
+
+def mean_coverage(
+    equal: float, cases: int, simulations: int, generator: np.random.Generator
+) -> list[Coverage]:
+    """Returns the coverage of the means of similarities and of edits, where some are equal."""
+    similar, edited = _Hits(), _Hits()
+    for hits, others, of_equal in ((similar, SIMILARITIES, 1.0), (edited, EDITS, 0.0)):
+        shares = {value: (1 - equal) * share for value, share in others.items()} | {of_equal: equal}
+        true = sum(value * share for value, share in shares.items())
+        for seed in range(simulations):
+            drawn = generator.multinomial(cases, list(shares.values())).tolist()
+            counts = {value: n for value, n in zip(shares, drawn, strict=True) if n}
+            found = share_mean(counts, seed) if hits is similar else amount_mean(counts)
+            hits.add(found.interval, true)
+    setting, size = f"equal {equal:.2f}", f"{cases} cases"
+    return [
+        similar.told("mean similarity", setting, size),
+        edited.told("mean edits", setting, size),
+    ]
 
 
 def error_coverage(

@@ -158,6 +158,7 @@ class NaiveEncoderDecoder(nn.Module):
         d_context = config.d_context if champion else 0
         self.colours = nn.Embedding(VOCABULARY, width)
         self.positions = Positions2D(width) if champion else Positions1D(width)
+        self.dropout = nn.Dropout(config.embedding_dropout)
         self.context = NaiveContext(config) if champion else None
         self.encoder = nn.ModuleList(
             _encoder_layer(width, heads, d_ff, encoder_dropout)
@@ -177,6 +178,7 @@ class NaiveEncoderDecoder(nn.Module):
         """Returns the logits of every target cell, given the true cells before it."""
         source, target = batch.source, batch.target
         memory = self.colours(source.cells[..., 0]) + self.positions(*_coordinates(source))
+        memory = self.dropout(memory)
         for layer in self.encoder:
             memory = layer(memory, src_key_padding_mask=source.padding)
         memory = self.encoder_norm(memory)
@@ -187,7 +189,7 @@ class NaiveEncoderDecoder(nn.Module):
             summary = torch.cat((summary, context), dim=1)
         before = F.pad(target.cells[:, :-1, 0], (1, 0), value=START)
         x = self.colours(before) + self.positions(*_coordinates(target))
-        x = x + self.size_code(target.sizes)[:, None]
+        x = self.dropout(x + self.size_code(target.sizes)[:, None])
         causal = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
         for index, layer in enumerate(self.decoder):
             x = layer(
@@ -238,6 +240,7 @@ class NaiveDecoderOnly(nn.Module):
         width = config.d_model
         rotary = Rotary(width // config.heads, 2 * (MAX_CELLS + 1), config.rope_theta)
         self.colours = nn.Embedding(VOCABULARY, width)
+        self.dropout = nn.Dropout(config.embedding_dropout)
         self.layers = nn.ModuleList(NaiveRotaryLayer(config, rotary) for _ in range(config.layers))
         self.norm = nn.LayerNorm(width)
         self.size_head = SizeHead(width)
@@ -262,7 +265,7 @@ class NaiveDecoderOnly(nn.Module):
                 self.size_code(target.sizes), sequences, lengths[0], strict=True
             )
         ]
-        x = self.colours(tokens) + pad_sequence(told, True)
+        x = self.dropout(self.colours(tokens) + pad_sequence(told, True))
         for layer in self.layers:
             x = layer(x, mask)
         x = self.norm(x)

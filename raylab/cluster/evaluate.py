@@ -21,7 +21,13 @@ from raylab.arc.score_files import (
     read_accuracies,
     write_scores,
 )
-from raylab.arc.score_plan import ModelOnGeneration, Scoring, generation_configs, plan_scoring
+from raylab.arc.score_plan import (
+    ModelOnGeneration,
+    Scoring,
+    generation_configs,
+    plan_scoring,
+    scores_by_pair,
+)
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.metrics import PAIRS, TASKS, Meters
 from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
@@ -109,7 +115,12 @@ def evaluate_models(
         }
         for model in models
     }
-    return EvaluationMetrics(metric=scoring.metric, models=means, rules=_rules(planned).rules)
+    return EvaluationMetrics(
+        metric=scoring.metric,
+        models=means,
+        rules=_rules(planned).rules,
+        by="pair" if scores_by_pair(data, scoring) else "task",
+    )
 
 
 def _rules(scoring: Scoring) -> RuleScores:
@@ -120,7 +131,9 @@ def _rules(scoring: Scoring) -> RuleScores:
     measure = ray.remote(_score_rules).options(num_cpus=1)
     units = scoring.unit_of_task(plan.units)
     pending = {
-        generation: measure.remote(scoring.data(generation, plan.units), units, plan.scoring)
+        generation: measure.remote(
+            scoring.data(generation, plan.units), units, plan.scoring, scoring.seen
+        )
         for generation in plan.generations
     }
     measured = {
@@ -134,11 +147,14 @@ def _rules(scoring: Scoring) -> RuleScores:
 
 
 def _score_rules(
-    data: DataConfig, unit_of_task: Mapping[str, str], scoring: ScoringConfig
+    data: DataConfig,
+    unit_of_task: Mapping[str, str],
+    scoring: ScoringConfig,
+    seen: frozenset[int],
 ) -> dict[str, float]:
     """Returns, as a Ray task, the mean accuracy of each rule on a generation."""
     torch.set_num_threads(1)
-    return score_rules(_tasks_of(data.model_dump_json()), unit_of_task, scoring)
+    return score_rules(_tasks_of(data.model_dump_json()), unit_of_task, scoring, seen)
 
 
 def _score_missing(
@@ -219,6 +235,7 @@ def _submit(
             scoring.data(generation, units),
             scoring.unit_of_task(units),
             scoring.plan.scoring,
+            scoring.seen,
             gpu,
         )
         pending[reference] = model, generation
@@ -235,6 +252,7 @@ def _score_generation(
     data: DataConfig,
     unit_of_task: Mapping[str, str],
     scoring: ScoringConfig,
+    seen: frozenset[int],
     gpu: bool,
 ) -> tuple[dict[str, UnitScore], float]:
     """Returns, as a Ray task, the scores of a model on a generation and the seconds taken."""
@@ -242,7 +260,7 @@ def _score_generation(
     torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
     device = torch.device("cuda" if gpu else "cpu")
     scores = score_tasks(
-        checkpoint, _tasks_of(data.model_dump_json()), unit_of_task, scoring, device
+        checkpoint, _tasks_of(data.model_dump_json()), unit_of_task, scoring, device, seen
     )
     return scores, time.monotonic() - start
 

@@ -15,25 +15,35 @@ from raylab.runs.run import Run
 def with_test(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> TrainingMetrics:
     """Returns a training's metrics with those on the test side; measures and writes them once.
 
+    The checkpoint that the training started from, if any, is tested on the same pairs.
+
     Args:
         config: configuration of the training.
         run: its run.
         metrics: its metrics; its best checkpoint is tested.
 
     Raises:
-        RaylabError: the checkpoint or the data cannot be used, or the Ray task was lost.
+        RaylabError: a checkpoint or the data cannot be used, or a Ray task was lost.
     """
     if metrics.test is not None:
         return metrics
-    log_line(f"testing {metrics.best.checkpoint} of {run.name}", training=run.name)
     gpu = uses_gpu(config.cluster)
     measure = ray.remote(_measure).options(
         num_cpus=cpus_per_worker(config.cluster),
         num_gpus=int(gpu),
         max_retries=config.cluster.max_failures,
     )
-    task = measure.remote(config, str(run / metrics.best.checkpoint), gpu)
-    tested = metrics.model_copy(update={"test": result_of(task, f"the test of {run}")})
+
+    def measured(checkpoint: str) -> HeldOut:
+        log_line(f"testing {checkpoint}", training=run.name, checkpoint=checkpoint)
+        return result_of(measure.remote(config, checkpoint, gpu), f"the test of {checkpoint}")
+
+    tested = metrics.model_copy(
+        update={
+            "test": measured(str(run / metrics.best.checkpoint)),
+            "before": None if config.init_from is None else measured(config.init_from),
+        }
+    )
     run.write_record(tested)
     return tested
 

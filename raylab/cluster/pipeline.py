@@ -12,7 +12,13 @@ import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.evaluation import AnsweredTask, answer_tasks, choose_pictures, picture_examples
+from raylab.arc.evaluation import (
+    AnsweredTask,
+    answer_tasks,
+    choose_pictures,
+    part_seen,
+    picture_examples,
+)
 from raylab.arc.records import (
     Examples,
     PipelineMetrics,
@@ -20,7 +26,7 @@ from raylab.arc.records import (
     TrainingMetrics,
     rule_scores_file,
 )
-from raylab.arc.score_plan import ScorePlan
+from raylab.arc.score_plan import ScorePlan, seen_pairs
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.held_out import with_test
@@ -127,13 +133,15 @@ def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Ex
         return Examples(examples=())
     answer = ray.remote(_answer).options(num_cpus=1)
     data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
-    answers = {name: answer.remote(fetch_checkpoint(uri), data) for name, uri in models.items()}
+    checkpoints = {name: fetch_checkpoint(uri) for name, uri in models.items()}
+    seen = seen_pairs(checkpoints, data, config.scoring)
+    answers = {name: answer.remote(of, data, seen) for name, of in checkpoints.items()}
     return picture_examples({name: result_of(cast("Any", of)) for name, of in answers.items()})
 
 
-def _answer(checkpoint: Checkpoint, data: DataConfig) -> list[AnsweredTask]:
+def _answer(checkpoint: Checkpoint, data: DataConfig, seen: frozenset[int]) -> list[AnsweredTask]:
     torch.set_num_threads(1)
-    return answer_tasks(checkpoint, load_tasks(data), torch.device("cpu"))
+    return answer_tasks(checkpoint, part_seen(load_tasks(data), seen), torch.device("cpu"))
 
 
 def _page(config: PipelineConfig, run: Run) -> str:

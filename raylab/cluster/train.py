@@ -38,7 +38,7 @@ from raylab.log import log_line, log_tables
 from raylab.report.page import PAGE, write_page
 from raylab.report.pipeline_page import PipelineReport, render_pipeline
 from raylab.report.progress import epoch_line
-from raylab.report.tables import comparison_table, group_table
+from raylab.report.tables import comparison_table, fine_tuning_table, group_table
 from raylab.report.tensorboard import TENSORBOARD_DIRECTORY, TensorBoard
 from raylab.runs.run import Run
 
@@ -77,11 +77,14 @@ def train(config: TrainConfig) -> None:
     best, models = metrics.best, {config.model.architecture: metrics}
     page = PipelineReport(run.uri, run.record, config, models)
     write_page(run, render_pipeline(page))
+    tuned = [] if metrics.before is None else [fine_tuning_table(metrics)]
     log_tables(
         comparison_table(models),
         group_table(metrics.reported),
+        *tuned,
         models={config.model.architecture: best.model_dump(mode="json")},
         reported=metrics.reported.model_dump(mode="json"),
+        before=None if metrics.before is None else metrics.before.model_dump(mode="json"),
     )
     checkpoint = str(run / best.checkpoint)
     log_line(

@@ -12,16 +12,18 @@ from pydantic import (
 from raylab.config.base import Location, Strict, Text
 from raylab.config.llm import Budget, ChatModel, Endpoint, Limits, Price
 
+ROLES = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+
 
 class LlmConfig(Strict):
     """The models of the protocol and where they are served."""
 
     endpoints: dict[Text, Endpoint] = Field(default={"default": Endpoint()}, min_length=1)
-    annotator_a: ChatModel
-    annotator_b: ChatModel
+    annotator_a: ChatModel | None = None
+    annotator_b: ChatModel | None = None
     """A different model from A, or the same with a different seed."""
     evaluator: ChatModel
-    adjudicator: ChatModel
+    adjudicator: ChatModel | None = None
     prompt: Text = "maximal"
     """Style of the prompts: minimal, maximal, or word (all roles answer with one plain word)."""
     prices: dict[Text, Price] = Field(default={})
@@ -30,13 +32,8 @@ class LlmConfig(Strict):
 
     @property
     def roles(self) -> dict[str, ChatModel]:
-        """The four models by their role."""
-        return {
-            "annotator_a": self.annotator_a,
-            "annotator_b": self.annotator_b,
-            "evaluator": self.evaluator,
-            "adjudicator": self.adjudicator,
-        }
+        """The configured models by their role."""
+        return {role: model for role in ROLES if (model := getattr(self, role)) is not None}
 
     @property
     def limits(self) -> dict[str, Limits]:
@@ -51,21 +48,29 @@ class LlmConfig(Strict):
                 raise ValueError(f"{role}.endpoint {chat.endpoint} is none of endpoints: {known}")
             if self.budget.money is not None and chat.model not in self.prices:
                 raise ValueError(f"budget.money needs a price of {role}'s {chat.model} in prices")
-        if self.annotator_a == self.annotator_b:
+        if self.annotator_a is not None and self.annotator_a == self.annotator_b:
             raise ValueError(
                 "annotator_a and annotator_b are the same call: give them two models or two seeds"
             )
         return self
 
 
+SOURCES = ("path", "packaged", "python")
+DEFAULT_CASES = "systems+gold"
+
+
 class CasesConfig(Strict):
-    """The system descriptions to classify: at most one of the first three keys, else gold."""
+    """The system descriptions to classify: at most one of the first three keys, else systems+gold.
+
+    packaged=null alone is gold, the default before it was named.
+    """
 
     path: Location | None = None
     """JSONL or Parquet file with id, description and, where known, gold, candidate and meta."""
-    packaged: Literal["gold", "systems", "proposed", "injections"] | None = None
-    """Packaged cases: with published codes, published systems or further proposals with codes that
-    nobody reviewed, or descriptions that give orders to the models."""
+    packaged: Literal["systems+gold", "gold", "systems", "proposed", "injections"] | None = None
+    """Packaged cases: gold has published codes, most of them named by the prompts; systems are
+    published systems that no prompt names, and proposed further ones, with codes that nobody
+    reviewed; injections give orders to the models."""
     python: tuple[Text, ...] = ()
     """Installed objects whose source is the description, such as scipy.optimize.linprog."""
     every: PositiveInt = 1
@@ -75,10 +80,17 @@ class CasesConfig(Strict):
 
     @model_validator(mode="after")
     def _one_source(self) -> "CasesConfig":
-        given = [key for key in ("path", "packaged", "python") if getattr(self, key)]
+        given = [key for key in SOURCES if getattr(self, key)]
         if len(given) > 1:
             raise ValueError(f"takes one source, has {', '.join(given)}: set the others to null")
         return self
+
+
+def idle_roles(stages: object, adjudicator: object) -> tuple[str, ...]:
+    """Returns the roles of `LlmConfig` that nobody asks, by two keys of `ProtocolConfig`."""
+    if stages == "evaluate":
+        return "annotator_a", "annotator_b", "adjudicator"
+    return ("adjudicator",) if adjudicator == "human" else ()
 
 
 class ProtocolConfig(Strict):

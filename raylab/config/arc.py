@@ -58,14 +58,16 @@ class DataConfig(Strict):
     split: Location | None = None
     """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
     and `val`, the second is the test side. Null draws the split by `split_seed`."""
+    split_by: Literal["task", "pair"] = "task"
+    """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning."""
     test_fraction: Fraction = 0.23
-    """Share of the tasks that figures are reported on; unused with a file."""
+    """Share of the tasks, or of each task's pairs, that is reported on; unused with a file."""
     val_fraction: Fraction = 0.1
-    """Share of the other tasks that choose the checkpoint; unused with a file of three lists."""
+    """Share of the others that chooses the checkpoint; unused with a file of three lists."""
     split_seed: NonNegativeInt = 307
     """Seed of what is drawn."""
     select_on_test: bool = False
-    """Choose on the test tasks and train on all others, as the published protocol does."""
+    """Choose on the test side and train on all others, as the published protocol does."""
     taxonomy: Location | None = None
     """JSON file `{task id: group}`; null computes groups from the grids."""
 
@@ -78,6 +80,15 @@ class DataConfig(Strict):
             )
         if not packaged and self.path is None:
             raise ValueError(f"source {self.source} needs data.path=FILE_OR_DIRECTORY")
+        return self
+
+    @model_validator(mode="after")
+    def _file_splits_tasks(self) -> "DataConfig":
+        if self.split is not None and self.split_by == "pair":
+            raise ValueError(
+                "data.split=FILE names the tasks of each side, and data.split_by=pair has all "
+                "tasks on every side: leave one of them out"
+            )
         return self
 
 

@@ -151,6 +151,11 @@ class JobConfig(Strict):
     """Output: text for people, or one JSON object per line."""
 
     @classmethod
+    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns composed values, not validated yet, with what follows from others set."""
+        return values
+
+    @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:
         """Returns the configuration in a run's record, without keys that have moved since.
 

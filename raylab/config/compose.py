@@ -234,7 +234,7 @@ def _compose(
 def _validate(kind: type[Config], values: dict[str, Any]) -> Config:
     """Validates strictly, as JSON: YAML is typed, so neither `true` nor "3" is a number."""
     try:
-        return kind.model_validate_json(json.dumps(values), strict=True)
+        return kind.model_validate_json(json.dumps(kind.resolved(values)), strict=True)
     except ValidationError as error:
         problems = problems_of(kind, error.errors(include_url=False), kind.moved)
         raise _Invalid(problems) from error

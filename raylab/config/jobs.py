@@ -1,7 +1,7 @@
 """The configuration classes of the jobs."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
     ConfigDict,
@@ -12,7 +12,15 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.config.annotation import CasesConfig, LlmConfig, ProtocolConfig
+from raylab.config.annotation import (
+    DEFAULT_CASES,
+    ROLES,
+    SOURCES,
+    CasesConfig,
+    LlmConfig,
+    ProtocolConfig,
+    idle_roles,
+)
 from raylab.config.arc import (
     DataConfig,
     ScoringConfig,
@@ -181,6 +189,31 @@ class AnnotateConfig(JobConfig):
     """Also write the archived cases of the run to `<run>/cases.parquet` or `.jsonl`."""
     cluster: ClusterConfig = ClusterConfig()
 
+    @classmethod
+    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Names the default cases, and leaves out the models of roles that nobody asks."""
+        sections = {key: values.get(key, {}) for key in ("llm", "protocol", "cases")}
+        if not all(isinstance(section, dict) for section in sections.values()):
+            return values
+        llm, protocol, cases = cast("list[dict[str, Any]]", list(sections.values()))
+        idle = idle_roles(protocol.get("stages"), protocol.get("adjudicator"))
+        if "packaged" not in cases and not any(cases.get(source) for source in SOURCES):
+            cases = {**cases, "packaged": DEFAULT_CASES}
+        models = {key: of for key, of in llm.items() if key not in idle}
+        return {**values, "llm": models, "cases": cases}
+
+    @model_validator(mode="after")
+    def _has_a_model_for_each_role(self) -> "AnnotateConfig":
+        rules = self.protocol
+        idle = idle_roles(rules.stages, rules.adjudicator)
+        missing = [f"llm.{role}" for role in ROLES if role not in (*idle, *self.llm.roles)]
+        if missing:
+            raise ValueError(
+                f"protocol.stages={rules.stages} needs {', '.join(missing)}: configure the model "
+                "of each, or judge candidates by the evaluator alone with protocol.stages=evaluate"
+            )
+        return self
+
 
 class ReportConfig(JobConfig):
     """`jobs/report.py`."""
@@ -216,8 +249,8 @@ class ReviewConfig(JobConfig):
     import_: LocalPath | None = Field(default=None, alias="import")
     """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
     audit: Annotated[float, Field(gt=0, le=1)] | None = None
-    """With export= and import=: instead of the open cases, a random sample of this share of the
-    cases that the protocol decided, for people to classify unseen; report.json tells the result."""
+    """Draw a random sample of this share of the cases that the protocol decided, for people to
+    classify unseen on the page; export= and import= are about it instead of the open cases."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
     wait: bool = False
@@ -248,8 +281,6 @@ class ReviewConfig(JobConfig):
     def _does_one_thing(self) -> "ReviewConfig":
         if self.export is not None and self.import_ is not None:
             raise ValueError("takes export= or import=, not both")
-        if self.audit is not None and self.export is None and self.import_ is None:
-            raise ValueError("audit= goes with export=, a file for people to fill in, or import=")
         if self.reviewer is not None and self.import_ is None:
             raise ValueError("reviewer= goes with import=; the page asks for a name itself")
         return self

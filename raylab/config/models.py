@@ -46,6 +46,8 @@ class TransformerConfig(Strict, ABC):
     d_model: Width
     d_ff: FeedForwardWidth
     heads: Heads
+    embedding_dropout: Dropout = 0.167
+    """Share of the embedded tokens' activations, positions included, dropped in training."""
     colour_relabelling: ColourRelabelling
 
     @property

@@ -94,7 +94,7 @@ class UnitScores:
         hidden: Number of score files and directories whose names hide them.
         reasons: Number of the skipped files by kind of reason.
         listed: The first of the skipped files by path.
-        weighted: (replicates,) sums of weight times accuracy.
+        weighted: (replicates,) sums of weight times accuracy; those of a prior are empty.
         weights: (replicates,) sums of the weights.
     """
 
@@ -131,12 +131,13 @@ def read_units(
     """Reads the files of some units. Memory grows only with the files of one cache shard.
 
     A file's key for the bootstrap is its path below its unit, so a task with the same path for all
-    models and generations is drawn for all of them together. Trees are drawn independently.
+    models and generations is drawn for all of them together. Priors are not drawn anew: novelty,
+    which alone reads them, has no interval.
 
     Args:
         units: Units to read.
         cache: Path or URI of the storage whose score cache is used; None reads every file.
-        replicates: Number of bootstrap replicates; see `raylab.quality.weights`.
+        replicates: Number of bootstrap replicates of the benchmark; see `raylab.quality.weights`.
         choice: What is read of each log; None reads the accuracy of its first score.
 
     Raises:
@@ -189,6 +190,7 @@ def _read_unit(
 ) -> tuple[UnitScores, dict[str, Entry]]:
     """Returns the sums of a unit, and the cache entries of its files."""
     root = Place.at(unit.location)
+    replicates = 0 if unit.is_prior else replicates
     scores = UnitScores(unit, weighted=np.zeros(replicates), weights=np.zeros(replicates))
     settled = time.time_ns() - SETTLED_NANOSECONDS
     names: list[str] = []

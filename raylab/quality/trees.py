@@ -42,6 +42,11 @@ class Unit:
     generation: str
     path: str
 
+    @property
+    def is_prior(self) -> bool:
+        """True if it belongs to an earlier benchmark."""
+        return self.tree > 0
+
 
 @dataclass(frozen=True)
 class ScoreTree:

@@ -135,8 +135,7 @@ def agreement_table(agreement: AgreementReport) -> Table:
     table.add_column("measure")
     table.add_column("mean", justify="right")
     for measure, (estimate,) in estimates_of([agreement], AgreementReport, AGREEMENT_ORDER):
-        shown = shown_share if measure.form == "share" else shown_number
-        table.add_row(measure.label, shown(estimate))
+        table.add_row(measure.label, _shown(measure, estimate))
     return table
 
 
@@ -161,8 +160,7 @@ def judge_table(judges: Mapping[Side, JudgeReport]) -> Table:
     for side in judges:
         table.add_column(NAMES[side], justify="right")
     for measure, estimates in estimates_of(judges.values(), JudgeReport):
-        shown = shown_share if measure.form == "share" else shown_number
-        table.add_row(measure.label, *map(shown, estimates))
+        table.add_row(measure.label, *(_shown(measure, one) for one in estimates))
     for verdict in Verdict:
         of = [judge.right_by_verdict[verdict] for judge in judges.values()]
         table.add_row(f"right, given {verdict}", *map(shown_share, of))
@@ -264,6 +262,10 @@ def _spent(usage: CallUsage) -> Iterator[tuple[str, str]]:
     if seconds is not None:
         times = " / ".join(map(shown_seconds, (seconds.p50, seconds.p90, seconds.p99)))
         yield "a call took, p50 / p90 / p99", times
+
+
+def _shown(measure: Measure, estimate: Estimate) -> str:
+    return shown_share(estimate) if measure.form == "share" else shown_number(estimate)
 
 
 def _bare_share(estimate: Estimate) -> str:

@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from raylab.annotation.accuracy.audit import AuditRecord, Audits
+from raylab.annotation.accuracy.audit import Audits
 from raylab.annotation.accuracy.held_out import held_out
 from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.export import export_run
+from raylab.annotation.human.audit_sample import adopt_audit, audited_codes
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport, ArchiveHead
 from raylab.annotation.run import known_heads
-from raylab.annotation.scores import ScoreFiles, annotator_names, score_files
+from raylab.annotation.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.statistics.batch_quality import BatchQuality
 from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
@@ -55,6 +56,7 @@ def conclude(
         ArchiveError: Records of the run were changed after they were archived.
         LlmError: Cases failed, or stay open.
     """
+    adopt_audit(run, archive.run(run.name), config.protocol.seed)
     problems = archive.run(run.name).verify(known_heads(run))
     refuse_problems(problems, f"run {run.name} in {archive.place}")
     codebook = choose_codebook(config.protocol)
@@ -106,9 +108,8 @@ def _report(
     """Reads the outcomes once; returns their report and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
     decisions = (read_decision(row.body, codebook) for row in archive.run(run.name).decisions())
-    audit = run.read_record(AuditRecord)
-    audits = audit and Audits(audit, codebook, config.protocol.seed)
-    quality = BatchQuality(decisions, codebook, audits)
+    codes = audited_codes(archive.run(run.name).audit().entries(), codebook)
+    quality = BatchQuality(decisions, codebook, Audits(codes) if codes else None)
     disagreements = Disagreements(codebook.distance)
     head = archive.run(run.name).row()
     scores = score_files(
@@ -118,7 +119,7 @@ def _report(
             disagreements,
         ),
         config.generations,
-        annotator_names(config.llm.roles),
+        CANDIDATES if settings.stages == "evaluate" else annotator_names(config.llm.roles),
         codebook,
         (head.finished or head.started).isoformat(),
     )

@@ -18,15 +18,18 @@ from raylab.report.page import counted, curves, listed, render
 from raylab.report.published import published_runs
 from raylab.report.quality_section import quality_section
 from raylab.report.tables import (
+    FINE_TUNING,
     GROUP_COLUMNS,
     MARK,
     by_published,
+    changes,
     number,
     percent,
     published_values,
     rule_label,
     rules_of,
     side_of,
+    trained_note,
     with_skill,
 )
 from raylab.runs.run_record import RunRecord
@@ -122,6 +125,9 @@ def render_pipeline(report: PipelineReport) -> str:
         their_metrics=THEIR_METRICS,
         their_rows=list(_their_rows(report.models)),
         side=side_of(report.models),
+        tuned={name: found for name, of in report.models.items() if (found := changes(of))},
+        tuned_notes={name: trained_note(of) for name, of in report.models.items()},
+        tuned_figures=FINE_TUNING,
         shown=list(shown),
         curves=curves(histories, report.config.training.monitor),
         bars=_bars(models),
@@ -192,8 +198,8 @@ def caveats(report: PipelineReport) -> Iterator[str]:
         )
     if any(of.reported.chosen_on for of in report.models.values()):
         yield (
-            f"Figures are on the {side_of(report.models)}: they are the best of as many epochs on "
-            "these tasks, and too good for others."
+            f"Figures are on the {side_of(report.models)}: they are the best of as many epochs "
+            "there, and too good for others."
         )
     if report.models and not rules_of(report.models):
         yield "This run is from before rules that learn nothing were measured beside the models."
@@ -243,6 +249,8 @@ def _sections(report: PipelineReport) -> Iterator[tuple[str, str]]:
         yield "curves", "Learning curves"
     if any(of.reported.groups for of in report.models.values()):
         yield "groups", "Categories"
+    if any(changes(of) for of in report.models.values()):
+        yield "tuning", "Fine-tuning"
     if report.examples:
         yield "tasks", "Tasks"
     for index, name in enumerate(report.quality, 1):

@@ -1,6 +1,7 @@
 """Tables for the terminal."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rich.table import Table
 
@@ -46,13 +47,8 @@ def rules_of(results: Mapping[str, TrainingMetrics]) -> RuleMetrics:
 
 
 def side_of(results: Mapping[str, TrainingMetrics]) -> str:
-    """Names the tasks that the figures of models are on, and says where they also chose."""
-    sides = {(result.reported.side, result.reported.chosen_on) for result in results.values()}
-    named = sorted(
-        f"{side} tasks, which also chose the epoch" if chosen else f"{side} tasks"
-        for side, chosen in sides
-    )
-    return " or ".join(named)
+    """Names what the figures of models are on, and says where that also chose."""
+    return " or ".join(sorted({result.reported.name for result in results.values()}))
 
 
 def by_published(results: Mapping[str, TrainingMetrics]) -> dict[str, Mapping[str, float]]:
@@ -111,13 +107,80 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
 def group_table(reported: HeldOut) -> Table:
     """Returns metrics of each group of tasks, with the compositional gap and skills over rules."""
     beside = "; in brackets the skill over the best rule" if reported.group_rules else ""
-    table = Table(title=f"By group of {reported.side} tasks, at the best epoch{beside}")
+    table = Table(title=f"By group of tasks, at the best epoch, on the {reported.name}{beside}")
     for label in ("group", "grids", *GROUP_COLUMNS.values()):
         table.add_column(label, justify="left" if label == "group" else "right")
     for name, group in reported.groups.items():
         rules = reported.group_rules.get(name, {})
         values = (with_skill(group.metrics.get(key), rules, key) for key in GROUP_COLUMNS)
         table.add_row(name, str(group.grids), *values)
+    return table
+
+
+FINE_TUNING = {
+    "solve_rate": "solved, free-running",
+    "cell_accuracy": "cell",
+    "grid_accuracy": "grid",
+}
+"""Labels of the figures that stand before and after a fine-tuning."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A task, or the mean of all, before and after a fine-tuning.
+
+    Attributes:
+        name: Id of the task.
+        pairs: Number of its pairs.
+        figures: Before and after, by the keys of `FINE_TUNING`.
+    """
+
+    name: str
+    pairs: int
+    figures: Mapping[str, tuple[float, float]]
+
+
+def changes(metrics: TrainingMetrics) -> list[Change]:
+    """Returns each task before and after a fine-tuning, then their mean; empty without one."""
+    before, after = metrics.before, metrics.test
+    if before is None or after is None:
+        return []
+    rows = [(task, of, after.by_task[task]) for task, of in before.by_task.items()]
+    had, now = before.mean_of_tasks, after.mean_of_tasks
+    if had is not None and now is not None:
+        rows.append(("mean of the tasks", had, now))
+    return [
+        Change(
+            name,
+            now.pairs,
+            {key: (getattr(had, key), getattr(now, key)) for key in FINE_TUNING},
+        )
+        for name, had, now in rows
+    ]
+
+
+def trained_note(metrics: TrainingMetrics) -> str:
+    """Says of how many test pairs the figures before a fine-tuning are not new."""
+    before = metrics.before
+    if before is None or before.trained_pairs == 0:
+        return ""
+    if before.trained_pairs is None:
+        return "which pairs the first model was trained on is not known"
+    return f"the first model was trained on {before.trained_pairs} of these {before.pairs} pairs"
+
+
+def fine_tuning_table(metrics: TrainingMetrics) -> Table:
+    """Returns the tasks before and after a fine-tuning, and their mean."""
+    assert metrics.test is not None
+    note = trained_note(metrics)
+    table = Table(
+        title=f"Before and after fine-tuning, on the {metrics.test.name}{note and f'; {note}'}"
+    )
+    for label in ("task", "pairs", *FINE_TUNING.values()):
+        table.add_column(label, justify="left" if label == "task" else "right")
+    for change in changes(metrics):
+        cells = (f"{percent(had)} -> {percent(now)}" for had, now in change.figures.values())
+        table.add_row(change.name, str(change.pairs), *cells)
     return table
 
 
@@ -154,7 +217,8 @@ def sweep_table(sweep: SweepMetrics, monitor: str) -> Table:
 
 def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     """Returns mean accuracies, in [0, 1]; every model and rule has the same generations."""
-    table = Table(title=f"Mean {scoring.metric} of a {scoring.unit}")
+    new = "" if metrics.by == "task" else ", on new pairs of tasks that were seen"
+    table = Table(title=f"Mean {scoring.metric} of a {scoring.unit}{new}")
     table.add_column("model")
     for generation in next(iter(metrics.models.values()), {}):
         table.add_column(generation, justify="right")

@@ -13,42 +13,44 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, Response
+from fastapi import APIRouter, FastAPI, Form, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from raylab.annotation.archived import current_label, read_decision
-from raylab.annotation.human.open_cases import Opened, Typed, UndecidedError
+from raylab.annotation.human.open_cases import Opened, UndecidedError
 from raylab.annotation.human.reviews import LISTED, Reviews
 from raylab.errors import ArchiveError, DataError, LeaseError
 from raylab.review.access import Access, Guard
+from raylab.review.audit_pages import AUDIT_PAGES
+from raylab.review.forms import (
+    OWN_FORM,
+    Filled,
+    FilledKind,
+    Kind,
+    Number,
+    OfRun,
+    Place,
+    Reviewer,
+    SignedOut,
+    reviews_of,
+    visit_of,
+)
 from raylab.review.pages import STATIC, link, read_static, render
 from raylab.review.sign_in_limit import SignInLimit
 from raylab.review.view import case_view, reading
-from raylab.review.visits import SESSION_SECONDS, Visit, Visits
+from raylab.review.visits import SESSION_SECONDS, Visits
 
 PAGE_LENGTH = 50
 """Cases of the queue on one page."""
 LONGEST_NAME = 60
 FEW = 3
 """Decisions under way that are shown beside a case."""
-OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18})?(?:\?[\w=&-]*)?")
+OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18}|audit(?:/\d{1,18})?)?(?:\?[\w=&-]*)?")
 """The paths to which a reviewer may be sent on after signing in."""
-KIND = r"^[\w-]{0,60}$"
 LOGGER = logging.getLogger(__name__)
-
-Number = Annotated[int, Path(ge=1, lt=2**63)]
-"""Sequence of a case in its run."""
-Place = Annotated[int, Query(ge=0, lt=2**63)]
-"""The same in a query; 0 is none."""
-Kind = Annotated[str, Query(pattern=KIND)]
-FilledKind = Annotated[str, Form(pattern=KIND)]
-
-
-class _SignedOut(Exception):
-    """A request without a session, or with one that has ended; never leaves this module."""
 
 
 def create_app(reviews: Reviews, access: Access) -> FastAPI:
@@ -62,7 +64,8 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
     app.state.reviews, app.state.access = reviews, access
     app.state.limit = SignInLimit()
     app.include_router(PAGES)
-    app.add_exception_handler(_SignedOut, _sign_in_first)
+    app.include_router(AUDIT_PAGES)
+    app.add_exception_handler(SignedOut, _sign_in_first)
     for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _told)
     app.add_middleware(Visits, access=access)
@@ -72,46 +75,6 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
     return app
 
 
-# Sessions
-
-
-def _reviews(request: Request) -> Reviews:
-    return request.app.state.reviews
-
-
-def _visit(request: Request) -> Visit:
-    return request.state.visit
-
-
-def _reviewer(request: Request) -> str:
-    sessions = _reviews(request).sessions()
-    reviewer = sessions.reviewer(_visit(request).session_key, datetime.now(UTC))
-    if reviewer is None:
-        raise _SignedOut
-    request.state.reviewer = reviewer
-    return reviewer
-
-
-def _require_own_form(request: Request, csrf: Annotated[str, Form()] = "") -> None:
-    if not _visit(request).has_token(csrf):
-        raise HTTPException(403, "The form is out of date: go back, reload it and send it again.")
-
-
-def _typed(
-    choice: Annotated[str, Form()] = "",
-    code: Annotated[str, Form()] = "",
-    justification: Annotated[str, Form()] = "",
-    page: Annotated[str, Form(max_length=64)] = "",
-    edit: Annotated[int, Form(ge=0, lt=2**63)] = 1,
-) -> Typed:
-    # Forms send line breaks as CR LF.
-    return Typed(choice, code, justification.replace("\r\n", "\n"), page, edit)
-
-
-OfRun = Annotated[Reviews, Depends(_reviews)]
-Reviewer = Annotated[str, Depends(_reviewer)]
-Filled = Annotated[Typed, Depends(_typed)]
-OWN_FORM = [Depends(_require_own_form)]
 PAGES = APIRouter(default_response_class=HTMLResponse)
 
 
@@ -147,8 +110,8 @@ def sign_in(
             problems["token"] = "This is not the token of this page."
     if problems:
         return _sign_in_form(request, then, problems, name)
-    visit, now = _visit(request), datetime.now(UTC)
-    sessions = _reviews(request).sessions()
+    visit, now = visit_of(request), datetime.now(UTC)
+    sessions = reviews_of(request).sessions()
     sessions.end(visit.session_key)
     visit.renew()
     sessions.begin(visit.session_key, name, now, now + timedelta(seconds=SESSION_SECONDS))
@@ -158,8 +121,8 @@ def sign_in(
 @PAGES.post("/sign-out", dependencies=OWN_FORM)
 def sign_out(request: Request) -> Response:
     """Ends the session, on the server too."""
-    visit = _visit(request)
-    _reviews(request).sessions().end(visit.session_key)
+    visit = visit_of(request)
+    reviews_of(request).sessions().end(visit.session_key)
     visit.end()
     return RedirectResponse("/", 303)
 
@@ -310,6 +273,9 @@ def _case_page(
 ) -> Response:
     reviews: Reviews = request.app.state.reviews
     reviewer: str = request.state.reviewer
+    if reviews.audit.has(opened.current.case.case):
+        # Whoever codes it must not see the codes of the protocol.
+        return RedirectResponse(f"/audit/{opened.current.case.sequence}", 303)
     decisions = [
         (row.created, read_decision(row.body, reviews.codebook)) for row in opened.current.decisions
     ]
@@ -342,7 +308,7 @@ def _state(reviews: Reviews, opened: Opened, reviewer: str) -> dict[str, Any]:
         "holds": lease is not None and lease.reviewer == reviewer,
         "typed": opened.typed,
         "saved": opened.saved,
-        "reading": reading(opened.typed, opened.outcome, reviews.codebook),
+        "reading": reading(opened.typed, reviews.codebook),
     }
 
 

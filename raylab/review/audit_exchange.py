@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from raylab.annotation.accuracy.audit import AuditedCase, AuditRecord, AuditRow, is_drawn
-from raylab.annotation.archived import read_outcome
+from raylab.annotation.accuracy.audit import AuditedCase, AuditRow
+from raylab.annotation.human.audit_sample import audited_codes, code_entry, draw_audit
+from raylab.archive.chain import digest
 from raylab.archive.store import Archive
 from raylab.bounded import lines, parse_json
 from raylab.codebook import Codebook
@@ -17,6 +18,7 @@ from raylab.errors import DataError, LabelError, RunError
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
 from raylab.review.open_run import open_run
+from raylab.review.rows_file import write_rows
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
@@ -51,21 +53,20 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path, shar
             f"{path} holds codes: import them first by audit={share:g} import={path}, or give "
             "export= another file"
         )
-    codebook, seed = choose_codebook(config.protocol), config.protocol.seed
-    rows = [
-        AuditRow(case=stored.case, description=stored.description)
-        for stored in archive.run(run.name).cases()
-        if is_drawn(read_outcome(stored.body, codebook), seed, share)
-    ]
-    try:
-        path.write_text("".join(f"{row.model_dump_json()}\n" for row in rows), encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
+    codebook, archived = choose_codebook(config.protocol), archive.run(run.name)
+    draw_audit(archived, share, config.protocol.seed)
+    drawn = list(audited_codes(archived.audit().entries(), codebook))
+    # In an order like random, so that those filled in first are a random sample too.
+    stored = (archived.case(case) for case in sorted(drawn, key=digest))
+    rows = (
+        AuditRow(case=one.case, description=one.description) for one in stored if one is not None
+    )
+    written = write_rows(path, rows)
     log_line(
-        f"{len(rows)} decided cases are drawn -> {path}\n"
+        f"{written} decided cases are drawn -> {path}\n"
         f"fill in code ({codebook.label_name} line) and reviewer of every row, then\n"
         f"python jobs/review.py name={run.name} audit={share:g} import={path}",
-        drawn=len(rows),
+        drawn=written,
         uri=str(path),
     )
 
@@ -78,17 +79,19 @@ def _import(
     share: float,
     reviewer: str | None,
 ) -> None:
-    codebook, seed = choose_codebook(config.protocol), config.protocol.seed
+    codebook, archived = choose_codebook(config.protocol), archive.run(run.name)
+    draw_audit(archived, share, config.protocol.seed)
+    drawn = audited_codes(archived.audit().entries(), codebook)
     given: dict[str, AuditedCase] = {}
     problems: list[str] = []
     for place, row in _rows(path):
         if not row.code.strip():
             continue
         try:
-            stored = archive.run(run.name).case(row.case)
+            stored = archived.case(row.case)
             if stored is None:
                 raise DataError(f"the run has no case {row.case!a}: is it another run's file?")
-            if not is_drawn(read_outcome(stored.body, codebook), seed, share):
+            if row.case not in drawn:
                 raise DataError(f"case {row.case} is not in the sample of audit={share:g}")
             if stored.description != row.description:
                 raise DataError(f"case {row.case} has another description: leave it as exported")
@@ -100,10 +103,10 @@ def _import(
     if problems:
         listed = "\n  ".join(problems)
         raise DataError(f"{path} has rows that cannot be used, so none was taken:\n  {listed}")
-    before = run.read_record(AuditRecord) or AuditRecord(share=share, codes=())
-    record = before.extended(tuple(given.values()), share)
-    run.write_record(record)
-    log_line(f"{len(given)} codes taken, {len(record.codes)} in all", codes=len(record.codes))
+    new = [one for one in given.values() if codebook.read(one.code) != drawn[one.case]]
+    for one in new:
+        archived.audit().add(code_entry(one))
+    log_line(f"{len(new)} new codes of {len(given)}", codes=len(given), new=len(new))
 
 
 def _audited(row: AuditRow, codebook: Codebook, reviewer: str | None) -> AuditedCase:

@@ -1,11 +1,9 @@
 """Open cases of an annotation run to a file for people to fill in, and their decisions back."""
 
 import asyncio
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.calls import client_of_run
@@ -29,6 +27,7 @@ from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
 from raylab.review.open_run import open_run
+from raylab.review.rows_file import write_rows
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
@@ -71,27 +70,19 @@ def _export(config: AnnotateConfig, run: Run, archive: Archive, path: Path) -> N
         for case in stored.open_cases()
         if case.case.sequence not in sent
     )
-    rows = [row.model_dump(mode="json") for row in review_rows(waiting, config.protocol.seed)]
     if path.exists() and has_decisions(path, codebook):
         raise RunError(
             f"{path} holds decisions: archive them first by import={path}, or give export= "
             "another file"
         )
-    try:
-        path.write_text("".join(_line(row) for row in rows), encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
+    written = write_rows(path, review_rows(waiting, config.protocol.seed))
     log_line(
-        f"{len(rows)} cases wait for a person -> {path}\n"
+        f"{written} cases wait for a person -> {path}\n"
         f"fill in decision (A, B or {codebook.label_name} line), justification and reviewer, then "
         f"python jobs/review.py name={run.name} import={path}",
-        waiting=len(rows),
+        waiting=written,
         uri=str(path),
     )
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def _import(

@@ -4,11 +4,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 
+from raylab.annotation.human.audit_sample import draw_audit
 from raylab.annotation.human.reviews import Reviews
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.llm.embedded import embedded_if_used
+from raylab.log import log_line
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
@@ -30,7 +32,7 @@ def open_run(config: ReviewConfig) -> Generator[tuple[AnnotateConfig, Run, Archi
 
 @contextmanager
 def open_reviews(config: ReviewConfig) -> Generator[Reviews]:
-    """Opens the cases of a run for reviewers while in use.
+    """Opens the cases of a run for reviewers while in use, and draws the audit that is asked for.
 
     Raises:
         RunError: There is no annotation run of this name.
@@ -41,4 +43,7 @@ def open_reviews(config: ReviewConfig) -> Generator[Reviews]:
     lease = timedelta(minutes=config.lease_minutes)
     with open_run(config) as (made, run, archive), embedded_if_used(made.llm) as embedded:
         codebook = choose_codebook(made.protocol)
+        if config.audit is not None:
+            drawn = draw_audit(archive.run(run.name), config.audit, made.protocol.seed)
+            log_line(f"{drawn} decided cases are drawn for the audit", drawn=drawn)
         yield Reviews(run.name, made, archive, codebook, lease, embedded)

@@ -12,11 +12,9 @@ from raylab.annotation.human.open_cases import Opened, Typed
 from raylab.annotation.human.review_file import (
     ShownAnswer,
     ShownReport,
-    chosen_label,
     review_row,
 )
 from raylab.annotation.input.python_objects import is_source
-from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import SIDES, Side
 from raylab.codebook import Codebook, Label
 from raylab.errors import LabelError
@@ -146,12 +144,17 @@ def kind_in_words(kind: str) -> str:
     return KINDS.get(kind, kind)
 
 
-def reading(typed: Typed, outcome: Outcome, codebook: Codebook) -> Reading | None:
-    """Reads the own code that is typed; None if none is."""
-    if typed.choice != "own" or not typed.code.strip():
+def reading(typed: Typed, codebook: Codebook) -> Reading | None:
+    """Reads the own code that is typed where one is chosen; None if none is."""
+    return read_own(typed.code, codebook) if typed.choice == "own" else None
+
+
+def read_own(text: str, codebook: Codebook) -> Reading | None:
+    """Reads a code that is typed; None if it is empty."""
+    if not text.strip():
         return None
     try:
-        code = chosen_label("own", typed.code.strip(), outcome, codebook)
+        code = codebook.parse_own(text.strip())
     except LabelError as error:
         return Reading(problem=str(error))
     return Reading(str(code), chips(code, codebook))

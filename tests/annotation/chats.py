@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raylab.annotation.input.cases import Case
-from raylab.annotation.protocol import Settings
+from raylab.annotation.settings import Settings
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel
 from raylab.llm.chat import ChatRequest, Reply

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from raylab.annotation.archived import read_outcome
 from raylab.annotation.input.cases import CandidateCode, Case
 from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
-from raylab.annotation.protocol import Settings, annotate, confirm, draw_order
+from raylab.annotation.protocol.course import annotate, confirm
+from raylab.annotation.protocol.decision_table import draw_order
+from raylab.annotation.settings import Settings
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel, Endpoint
 from raylab.errors import BudgetError, CallError, DataError, EndpointError, StoppedError
@@ -53,23 +55,21 @@ def without_times(outcome: Outcome) -> dict[str, Any]:
     return outcome.model_dump(exclude={"started", "finished"})
 
 
-# The decision table of section 6 of the facts: acceptable A, acceptable B, relation; then what
-# follows under strict, strict with accept_operator_differences, lenient, lenient with it, and under
-# published, which adjudicates all that differs substantially, without and with it.
+# The decision table of section 6 of the facts: acceptable codes, relation; then what follows under
+# strict, strict with accept_operator_differences, lenient, lenient with it, and under published,
+# which adjudicates all that differs substantially, without and with it.
 TABLE = """
-    yes yes same       accept     accept     accept     accept     accept     accept
-    yes yes operators  adjudicate accept     adjudicate accept     adjudicate accept
-    yes yes roots      adjudicate adjudicate adjudicate adjudicate adjudicate adjudicate
-    yes no  same       human      human      adjudicate adjudicate human      human
-    yes no  operators  human      human      adjudicate adjudicate adjudicate human
-    yes no  roots      human      human      adjudicate adjudicate adjudicate adjudicate
-    no  yes same       human      human      adjudicate adjudicate human      human
-    no  yes operators  human      human      adjudicate adjudicate adjudicate human
-    no  yes roots      human      human      adjudicate adjudicate adjudicate adjudicate
-    no  no  same       human      human      human      human      human      human
-    no  no  operators  human      human      human      human      adjudicate human
-    no  no  roots      human      human      human      human      adjudicate adjudicate
+    both same       accept     accept     accept     accept     accept     accept
+    both operators  adjudicate accept     adjudicate accept     adjudicate accept
+    both roots      adjudicate adjudicate adjudicate adjudicate adjudicate adjudicate
+    one  same       human      human      adjudicate adjudicate human      human
+    one  operators  human      human      adjudicate adjudicate adjudicate human
+    one  roots      human      human      adjudicate adjudicate adjudicate adjudicate
+    none same       human      human      human      human      human      human
+    none operators  human      human      human      human      adjudicate human
+    none roots      human      human      human      human      adjudicate adjudicate
 """
+ACCEPTABLE = {"both": ["AB"], "one": ["A", "B"], "none": [""]}
 COLUMNS = [
     (policy, flag) for policy in ("strict", "lenient", "published") for flag in (False, True)
 ]
@@ -79,21 +79,23 @@ CODES = {
     "roots": ("Evo/Lrn", "Evo/Sch"),
 }
 ROWS = [
-    (*line.split()[:3], policy, flag, line.split()[3 + column])
-    for line in TABLE.strip().splitlines()
-    for column, (policy, flag) in enumerate(COLUMNS)
+    (acceptable, relation, policy, flag, step)
+    for row in TABLE.strip().splitlines()
+    for codes, relation, *steps in [row.split()]
+    for acceptable in ACCEPTABLE[codes]
+    for (policy, flag), step in zip(COLUMNS, steps, strict=True)
 ]
 
 
-@pytest.mark.parametrize(("a", "b", "relation", "policy", "flag", "step"), ROWS)
-def test_decision_table(a: str, b: str, relation: str, policy: str, flag: bool, step: str) -> None:
+@pytest.mark.parametrize(("acceptable", "relation", "policy", "flag", "step"), ROWS)
+def test_decision_table(acceptable: str, relation: str, policy: str, flag: bool, step: str) -> None:
     first, second = CODES[relation]
     chat = ScriptedChat(
         {
             "classify-a": coded(first, "one"),
             "classify-b": coded(second, "two"),
-            "evaluate-a": GOOD if a == "yes" else BAD,
-            "evaluate-b": GOOD if b == "yes" else BAD,
+            "evaluate-a": GOOD if "A" in acceptable else BAD,
+            "evaluate-b": GOOD if "B" in acceptable else BAD,
             "adjudicate": settled("synthesis", "Sch"),
             "confirm": GOOD,
         }
@@ -113,7 +115,7 @@ def test_decision_table(a: str, b: str, relation: str, policy: str, flag: bool, 
     else:
         assert outcome.status is Status.HUMAN
         assert outcome.label is None and outcome.reason is not None
-        assert outcome.reason.startswith("neither" if a == b else f"only {'AB'[a == 'no']} is")
+        assert outcome.reason.startswith(f"only {acceptable} is" if acceptable else "neither")
         assert chat.roles[4:] == []
 
 
@@ -552,7 +554,7 @@ def test_cost_is_unknown_with_a_call_without_a_price() -> None:
 def test_requests_are_equal_in_every_process(tmp_path: Path) -> None:
     script = (
         "import asyncio\n"
-        "from raylab.annotation.protocol import annotate\n"
+        "from raylab.annotation.protocol.course import annotate\n"
         "from tests.annotation.chats import CASE, DISPUTED, ScriptedChat, settings_of\n"
         "chat = ScriptedChat(DISPUTED)\n"
         "outcome = asyncio.run(annotate(CASE, chat, settings_of()))\n"

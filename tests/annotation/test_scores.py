@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from raylab.annotation.roles import Side
-from raylab.annotation.scores import annotator_names, score_files
+from raylab.annotation.scores import CANDIDATES, annotator_names, score_files
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
@@ -86,7 +86,7 @@ def test_score_files_hold_accuracy_its_error_and_the_other_measures():
     assert [file.path for file in found.files] == ["x/published/Evo.json", "y/published/Evo.json"]
     assert found.left_out[-2:] == (
         "1 cases without held-out gold",
-        "1 cases with gold that one annotator did not answer",
+        "1 cases with gold that lack an answer",
     )
     a, b = (file.log for file in found.files)
     assert (a.samples, a.task, a.dataset) == (3, "Evo", "opt-code/published")
@@ -98,6 +98,14 @@ def test_score_files_hold_accuracy_its_error_and_the_other_measures():
     # Half of the mass of {Evo, Lrn} moves .80 to {Evo}.
     assert a.metrics["weighted"] == pytest.approx((1 + 1 + 0.6) / 3)
     assert (b.metrics["accuracy"], b.metadata["unparsable"]) == (0.0, 1)
+
+
+def test_candidates_stand_in_place_of_the_annotators():
+    right, wrong = outcome("a", "Evo", None, gold="Evo"), outcome("b", "Lrn", None, gold="Evo")
+    found = score_files([right, wrong], ("published",), CANDIDATES, CODEBOOK, "t")
+    (file,) = found.files
+    assert (file.path, file.log.samples) == ("candidates/published/Evo.json", 2)
+    assert file.log.metrics["accuracy"] == 0.5
 
 
 def test_a_root_that_some_generation_lacks_is_left_out_of_all():

@@ -4,11 +4,15 @@ import pytest
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.content import fingerprint
 from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.tasks import Pair
 from raylab.arc.evaluation import score_tasks
 from raylab.arc.held_out import measure_test
+from raylab.arc.records import HeldOut
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import TrainConfig
@@ -40,3 +44,41 @@ def test_the_test_is_of_the_test_tasks_alone(select_on_test: bool) -> None:
     assert sum(group.grids for group in found.groups.values()) == expected.grids
     assert found.groups.keys() == {*group_tasks(tested).values()}
     assert found.rules.keys() == {"copy_source", "previous_cell", "copy_else_previous"}
+
+
+def test_held_out_pairs_of_trained_tasks() -> None:
+    """A champion on the pairs of one task that a split by pair holds out."""
+    model = SMALL_MODELS["champion"]
+    data = DataConfig(tasks=("007bbfb7", "0520fde7"), split_by="pair", test_fraction=0.5)
+    sides = load_sides(data)
+    tested = [sides.contents[pair] for pair in sides.test]
+    weights = small_model(model, noise=0.3).state_dict()
+    config = TrainConfig(model=model, data=data)
+
+    def measured(seen: Seen | None) -> HeldOut:
+        return measure_test(config, Checkpoint("some.ckpt", model, weights, seen), CPU)
+
+    found = measured(sides.seen)
+    # Six pairs and four, of which halves are tested.
+    assert {task: of.pairs for task, of in found.by_task.items()} == {"007bbfb7": 3, "0520fde7": 2}
+    assert (found.by, found.tasks, found.pairs, found.trained_pairs) == ("pair", 2, 5, 0)
+    assert "pairs (of tasks that were trained on)" in found.name
+    cells = {task: sum(of.output.size for of in pairs(sides, task)) for task in found.by_task}
+    right = sum(of.cell_accuracy * cells[task] for task, of in found.by_task.items())
+    assert found.metrics["cell_accuracy"] == pytest.approx(right / sum(cells.values()), abs=1e-6)
+    assert found.mean_of_tasks is not None
+    assert found.mean_of_tasks.cell_accuracy == pytest.approx(
+        sum(of.cell_accuracy for of in found.by_task.values()) / 2
+    )
+    leaked = TaskSet(frozenset({"007bbfb7"}), frozenset(tested[:2]))
+    assert measured(Seen(leaked)).trained_pairs == 2
+    # It lists tasks and no pairs, as older checkpoints do.
+    assert measured(Seen(TaskSet(frozenset({"007bbfb7"})))).trained_pairs is None
+    assert measured(None).trained_pairs is None
+
+
+def pairs(sides: Sides, task: str) -> list[Pair]:
+    """The tested pairs of a task."""
+    tested = {sides.contents[pair] for pair in sides.test}
+    (found,) = load_tasks(DataConfig(tasks=(task,)))
+    return [pair for pair in found.pairs if fingerprint(pair) in tested]

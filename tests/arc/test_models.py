@@ -9,8 +9,9 @@ from torch import Tensor
 from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.data.tasks import COLOURS, PAD, Pair, Task
 from raylab.arc.models.base import GridModel, Logits, build_model
-from raylab.arc.models.layers import Dropout
+from raylab.arc.models.layers import Dropout, Stack
 from raylab.config.models import (
+    ALL_MODELS,
     ChampionConfig,
     DecoderOnlyConfig,
     EncoderDecoderConfig,
@@ -358,6 +359,31 @@ def test_dropout_is_at_work_in_training_alone(model: GridModel, batch: Batch) ->
     assert torch.equal(predicted(model, batch).cells, predicted(model, batch).cells)
     model.train()
     assert differ(predicted(model, batch).cells, predicted(model, batch).cells)
+
+
+def test_embedded_tokens_are_dropped_in_training_at_their_rate(
+    small_config: ModelConfig, batch: Batch
+) -> None:
+    """With rate 0 elsewhere, what enters the first layers has the share of zeroes."""
+    given = small_config.model_dump()
+    rates = {key: 0.0 for key in given if key.endswith("dropout")} | {"embedding_dropout": 0.25}
+    config = type(small_config).model_validate({**given, **rates})
+    model = small_model(config).train()
+    entered: list[Tensor] = []
+    layers = [layer for layer in model.modules() if isinstance(layer, Stack)]
+    for layer in layers:
+        layer[0].register_forward_pre_hook(lambda _, given: entered.append(given[0]))
+    model(batch)
+    assert len(entered) == len(layers)
+    for x in entered:
+        zeroes = float((x == 0).float().mean())
+        # At least 3,000 activations: a standard deviation of 0.008.
+        assert x.numel() > 3_000 and zeroes == pytest.approx(0.25, abs=0.035)
+
+
+def test_the_published_dropout_follows_the_embeddings() -> None:
+    assert {config.embedding_dropout for config in ALL_MODELS} == {0.167}
+    assert "embedding_dropout" not in ChampionConfig().sizes()
 
 
 def gradients(model: GridModel, batch: Batch) -> dict[str, Tensor | None]:

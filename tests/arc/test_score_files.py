@@ -1,21 +1,25 @@
 """Planning, writing and resuming a score tree, without a cluster."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
+from raylab.arc.data.content import fingerprint
 from raylab.arc.data.generations import redraw
+from raylab.arc.data.sides import load_sides
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.evaluation import score_tasks
+from raylab.arc.data.tasks import Pair
+from raylab.arc.evaluation import part_seen, score_tasks
 from raylab.arc.score_files import missing_units, read_accuracies, write_scores
 from raylab.arc.score_plan import Scoring, plan_scoring
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.config.arc import DataConfig, Precision, ScoringConfig, TaskSource, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import RunError
+from raylab.errors import DataError, RunError
 from raylab.runs.run import Run
 
 DATA = DataConfig(every=40, pairs_per_task=3)
@@ -115,3 +119,47 @@ def test_a_task_is_seen_under_another_id(tmp_path: Path, tree: Run) -> None:
         data = copied.model_copy(update=more)
         planned = plan_scoring({"one": checkpoint}, ("published",), data, SCORING, own)
         assert planned.plan.units.keys() == expected
+
+
+def test_pairs_that_were_held_out_of_trained_tasks_are_scored(tmp_path: Path, tree: Run) -> None:
+    """Two tasks of six and four pairs, trained on by pair."""
+    data = DataConfig(tasks=("007bbfb7", "0520fde7"), split_by="pair", test_fraction=0.4)
+    checkpoint = trained(data, tmp_path)
+    sides = load_sides(data)
+    # Two tested pairs of either task: round(6 * 0.4) and round(4 * 0.4).
+    assert len(sides.test) == 4
+    scoring = plan_scoring({"one": checkpoint}, ("published", 1), data, SCORING, tree)
+    assert scoring.plan.units.keys() == {"007bbfb7", "0520fde7"}
+    tested = {sides.contents[pair] for pair in sides.test}
+    assert not tested & scoring.seen
+    for generation in ("published", "seed-1"):
+        tasks = load_tasks(scoring.data(generation, scoring.plan.units))
+        scores = score_tasks(
+            scoring.checkpoints["one"],
+            tasks,
+            scoring.unit_of_task(scoring.plan.units),
+            SCORING,
+            torch.device("cpu"),
+            scoring.seen,
+        )
+        assert {task: score.grids for task, score in scores.items()} == {
+            "007bbfb7": 2,
+            "0520fde7": 2,
+        }
+        shown = {one for of in part_seen(tasks, scoring.seen) for one in prints(of.demonstrations)}
+        # What it was trained on and chosen on is shown, and nothing that is scored.
+        assert shown == scoring.seen
+    again = plan_scoring({"one": checkpoint}, ("published", 1), data, SCORING, tree)
+    assert again.seen == scoring.seen and again.plan == scoring.plan
+    with pytest.raises(RunError, match="further models"):
+        models = {"one": checkpoint, "two": checkpoint}
+        plan_scoring(models, ("published", 1), data, SCORING, tree)
+    # Asked for new tasks, there are none.
+    by_task = data.model_copy(update={"split_by": "task"})
+    other = Run.open(EvaluateConfig(storage=str(tmp_path), name="o", models=("one",)), "evaluate")
+    with pytest.raises(DataError, match="each of the 2 tasks"):
+        plan_scoring({"one": checkpoint}, ("published",), by_task, SCORING, other)
+
+
+def prints(pairs: Sequence[Pair]) -> set[int]:
+    return {fingerprint(pair) for pair in pairs}

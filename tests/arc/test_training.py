@@ -118,7 +118,7 @@ class Learnt(pl.Callback):
         trainer.should_stop = values_of(trainer)["val_solve_rate"] == 1.0
 
 
-SIZES: dict[str, Any] = {"d_model": 64, "d_ff": 128, "heads": 4}
+SIZES: dict[str, Any] = {"d_model": 64, "d_ff": 128, "heads": 4, "embedding_dropout": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -788,7 +788,7 @@ def test_weights_of_another_model_are_refused(
 
 
 def test_settings_that_change_no_weight_may_differ(saved: Path) -> None:
-    config = other("champion", encoder_dropout=0.5, colour_relabelling=False)
+    config = other("champion", embedding_dropout=0.5, colour_relabelling=False)
     model, checkpoint = build_model(config), read_checkpoint(saved)
     load_weights(model, config, checkpoint)
     assert torch.equal(model.state_dict()["output.bias"], checkpoint.weights["output.bias"])

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from raylab.config.annotation import CasesConfig
 from raylab.config.arc import Domain
 from raylab.config.base import ClusterConfig, JobConfig
 from raylab.config.compose import CONFIGS, as_yaml, config_groups, load_config
@@ -85,7 +86,9 @@ def refusal(kind: type[JobConfig], *overrides: str) -> str:
 
 @pytest.mark.parametrize("kind", JOBS)
 def test_shipped_job_config_is_the_models_default(kind: type[JobConfig]) -> None:
-    assert load_config(kind, needed(kind)) == kind(**NEEDED.get(kind, {}))
+    # Runs recorded the default cases of before as null.
+    before = ["cases.packaged=null"] if kind is AnnotateConfig else []
+    assert load_config(kind, [*needed(kind), *before]) == kind(**NEEDED.get(kind, {}))
 
 
 @pytest.mark.parametrize(("kind", "group", "option"), group_choices())
@@ -179,6 +182,30 @@ ANNOTATION_MISTAKES = [
 @pytest.mark.parametrize(("override", "message"), ANNOTATION_MISTAKES)
 def test_an_annotation_that_cannot_be_run_is_refused(override: str, message: str) -> None:
     assert message in refusal(AnnotateConfig, override)
+
+
+def test_cases_are_by_default_those_whose_gold_counts() -> None:
+    assert load_config(AnnotateConfig, ["cases.take=3"]).cases.packaged == "systems+gold"
+    # As runs recorded the default of before.
+    assert load_config(AnnotateConfig, ["cases.packaged=null"]).cases == CasesConfig()
+    for given in ("cases.packaged=gold", "cases.path=a.jsonl", "cases.python=[os.path]"):
+        assert load_config(AnnotateConfig, [given]).cases.packaged in ("gold", None)
+
+
+def test_the_evaluator_alone_needs_no_other_model_or_endpoint() -> None:
+    alone = ["llm=openai", "llm.evaluator.model=judge"]
+    # The key of annotators on an endpoint of their own is not asked for.
+    of_others = ["+llm.endpoints.other={}", "llm.annotator_a.endpoint=other"]
+    config = load_config(AnnotateConfig, [*alone, *of_others, "protocol.stages=evaluate"])
+    assert {role: model.endpoint for role, model in config.llm.roles.items()} == {
+        "evaluator": "default"
+    }
+    assert load_config(AnnotateConfig, ["protocol.adjudicator=human"]).llm.adjudicator is None
+    missing = refusal(AnnotateConfig, *alone)
+    for role in ("annotator_a", "annotator_b", "adjudicator"):
+        assert f"llm.{role}.model: is needed" in missing
+    missing = refusal(AnnotateConfig, "~llm.annotator_b", "~llm.adjudicator")
+    assert "protocol.stages=all needs llm.annotator_b, llm.adjudicator: configure" in missing
 
 
 REVIEW_MISTAKES = [

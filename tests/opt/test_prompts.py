@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import Case, packaged_cases
 from raylab.annotation.outcome import Status
-from raylab.annotation.protocol import annotate
+from raylab.annotation.protocol.course import annotate
 from raylab.annotation.replies import ReplyReader
 from raylab.errors import DataError
 from raylab.llm.json_replies import UnreadableError

@@ -59,6 +59,7 @@ class Storage:
 
     def __init__(self, path: Path, archive: Archive) -> None:
         self.path, self.archive = path, archive
+        self.protocol: dict[str, str] = {}
 
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
@@ -77,7 +78,13 @@ class Storage:
 
     def config(self, name: str) -> AnnotateConfig:
         return AnnotateConfig.model_validate(
-            {"storage": str(self.path), "name": name, "llm": LLM, "generations": ["published"]}
+            {
+                "storage": str(self.path),
+                "name": name,
+                "llm": LLM,
+                "generations": ["published"],
+                "protocol": self.protocol,
+            }
         )
 
 
@@ -120,6 +127,19 @@ def test_scores_of_the_tree_are_in_the_report(storage: Storage):
     assert len(scores) == found.score_tree.files == len(files) > 0
     assert all(one.accuracy.value == 1.0 for one in scores)
     assert sum(one.accuracy.count for one in scores) == 2 * len(CANARIES)
+
+
+def test_judged_candidates_leave_a_score_tree(storage: Storage):
+    storage.protocol = {"stages": "evaluate"}
+    run = storage.annotate(
+        "run",
+        [row(outcome(f"x{n}", a, None, gold="Evo"), f"{n}") for n, a in enumerate(("Evo", "Lrn"))],
+    )
+    found, _ = storage.conclude(run)
+    (file,) = Path(run.path).glob("scores/*/*/*.json")
+    assert file.relative_to(run.path) == Path("scores/candidates/published/Evo.json")
+    (score,) = found.score_tree.scores
+    assert (score.annotator, score.accuracy.value) == ("candidates", 0.5)
 
 
 def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):

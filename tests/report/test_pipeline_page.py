@@ -285,6 +285,20 @@ def test_the_page_reports_the_test_tasks():
     assert "Figures are on the validation tasks, which also chose the epoch" in old.text
 
 
+def test_a_fine_tuning_shows_each_task_before_and_after():
+    figures = {"pairs": 2, "solve_rate": 0.0, "cell_accuracy": 0.5, "grid_accuracy": 0.25}
+    validation = metrics().best.validation
+    before = held_out(validation, by="pair", by_task={"007bbfb7": figures}, trained_pairs=1)
+    after = held_out(validation, by="pair", by_task={"007bbfb7": figures | {"solve_rate": 1.0}})
+    tuned = metrics().model_copy(update={"before": before, "test": after})
+    page = Page(render_pipeline(report(models={"champion": tuned})))
+    cells = ["0.00 % → 100.00 %", "50.00 % → 50.00 %", "25.00 % → 25.00 %"]
+    assert ["007bbfb7", "2", *cells] in page.rows
+    assert ["mean of the tasks", "2", *cells] in page.rows
+    assert "the first model was trained on 1 of these 6 pairs" in page.text
+    assert "tuning" in page.ids
+
+
 @pytest.mark.parametrize(("skipped", "text"), [(1, "1 file of"), (5000, "5,000 files of")])
 def test_files_left_out_are_a_caveat(skipped: int, text: str):
     # The list of skipped files ends early; their count does not.

@@ -1,11 +1,19 @@
 from io import StringIO
+from typing import Any
 
 from rich.console import Console
 
-from raylab.arc.records import EvaluationMetrics, GroupMetrics
+from raylab.arc.records import EvaluationMetrics, GroupMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.arc import ScoringConfig
-from raylab.report.tables import accuracy_table, comparison_table, group_table, sweep_table
+from raylab.report.tables import (
+    accuracy_table,
+    changes,
+    comparison_table,
+    fine_tuning_table,
+    group_table,
+    sweep_table,
+)
 from tests.arc.measured import epoch, held_out, trained, training_metrics
 
 
@@ -90,6 +98,54 @@ def test_groups_show_the_skill_over_their_own_best_rule():
     shown = text_of(group_table(held_out({}, groups={"C1": group}, group_rules=rules)))
     # (0.9 - 0.8) / (1 - 0.8)
     assert ["C1", "7", "-", "-", "90.00 % (+0.500)", "-", "-", "-", "-"] in shown
+
+
+def tuned(**changes: Any) -> TrainingMetrics:
+    """A fine-tuning on two tasks of two and four test pairs."""
+    figures = [
+        {"a": (2, 0.5, 0.8, 0.5), "b": (4, 0.0, 0.6, 0.0)},
+        {"a": (2, 1.0, 0.9, 1.0), "b": (4, 0.0, 0.5, 0.0)},
+    ]
+    before, after = (
+        held_out(
+            {},
+            by="pair",
+            by_task={
+                task: {
+                    "pairs": pairs,
+                    "solve_rate": solved,
+                    "cell_accuracy": cells,
+                    "grid_accuracy": grids,
+                }
+                for task, (pairs, solved, cells, grids) in of.items()
+            },
+            **({"trained_pairs": 0} | changes),
+        )
+        for of in figures
+    )
+    return training_metrics(test=after).model_copy(update={"before": before})
+
+
+def test_tasks_stand_before_and_after_fine_tuning():
+    table = fine_tuning_table(tuned())
+    rows = text_of(table)
+    solved = "25.00 % -> 50.00 %"
+    expected = [
+        ["task", "pairs", "solved, free-running", "cell", "grid"],
+        ["a", "2", "50.00 % -> 100.00 %", "80.00 % -> 90.00 %", "50.00 % -> 100.00 %"],
+        ["b", "4", "0.00 % -> 0.00 %", "60.00 % -> 50.00 %", "0.00 % -> 0.00 %"],
+        # Means over tasks: a task of four pairs counts as much as one of two.
+        ["mean of the tasks", "6", solved, "70.00 % -> 70.00 %", solved],
+    ]
+    assert [row for row in rows if row in expected] == expected
+    assert "test pairs (of tasks that were trained on)" in str(table.title)
+    assert "the first model" not in str(table.title)
+    assert "trained on 5 of these 6" in str(fine_tuning_table(tuned(trained_pairs=5)).title)
+    assert "is not known" in str(fine_tuning_table(tuned(trained_pairs=None)).title)
+
+
+def test_without_a_fine_tuning_there_is_no_change():
+    assert changes(training_metrics()) == []
 
 
 def test_accuracies_stand_by_model_and_generation():

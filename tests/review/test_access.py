@@ -182,7 +182,7 @@ def test_a_session_outlives_the_process_and_ends_by_itself(
         def now(cls, tz: tzinfo | None = None) -> datetime:
             return week
 
-    monkeypatch.setattr("raylab.review.app.datetime", Later)
+    monkeypatch.setattr("raylab.review.forms.datetime", Later)
     assert restarted.get("/").status_code == 401
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from raylab.annotation.archived import current_label, read_decision
 from raylab.annotation.outcome import HumanDecision
-from raylab.annotation.protocol import draw_order
+from raylab.annotation.protocol.decision_table import draw_order
 from raylab.archive.records import HUMAN
 from raylab.config.jobs import AnnotateConfig
 from tests.annotation.outcomes import CODEBOOK

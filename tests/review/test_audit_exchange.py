@@ -1,15 +1,20 @@
 """A random sample of decided cases to a file and back by `jobs/review.py audit=`."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raylab.archive.store import Archive
 from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
-from raylab.errors import ConfigError, DataError, RunError
+from raylab.errors import DataError, RunError
+from raylab.report.annotation_run import conclude
 from raylab.review.audit_exchange import export_or_import_audit
+from raylab.runs.run import Run
+from tests.archive.rows import NOON
 from tests.review.runs import AGREED, ONE, annotation, make_run
 
 
@@ -38,7 +43,7 @@ def test_people_classify_decided_cases_unseen_and_the_report_tells(storage: Path
     path = storage / "audit.jsonl"
     audit(storage, 1.0, f"export={path}")
     rows = rows_of(path)
-    assert [row["case"] for row in rows] == ["c0", "c1", "c2", "c3"]
+    assert sorted(row["case"] for row in rows) == ["c0", "c1", "c2", "c3"]
     assert rows[0].keys() == {"case", "description", "code", "justification", "reviewer"}
     for row, code in zip(rows, ("Lrn", "OPT=Lrn; Rep=param", "Evo", ""), strict=True):
         row["code"] = code
@@ -51,6 +56,13 @@ def test_people_classify_decided_cases_unseen_and_the_report_tells(storage: Path
     assert (report["judged"], report["weight"]) == (pytest.approx(0.92), 0.0)
     assert report["corrected"]["value"] == pytest.approx(2 / 3)
     assert "prediction-powered inference" in (storage / "systems" / "report.html").read_text()
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        actions = Counter(entry.action for entry in archive.run("systems").audit().entries())
+        assert actions == {"draw": 4, "code": 3}
+        # A file that is imported again says nothing new.
+        audit(storage, 1.0, f"import={path}", "reviewer=Ada")
+        assert len(list(archive.run("systems").audit().entries())) == 7
+        assert archive.verify() == []
     with pytest.raises(RunError, match="holds codes"):
         audit(storage, 1.0, f"export={path}")
 
@@ -74,9 +86,21 @@ def test_bad_rows_are_named_and_none_is_taken(
     write(path, [first | {"code": "Lrn", "reviewer": "Ada"} | change, *others])
     with pytest.raises(DataError, match=rf"audit.jsonl:1: .*{problem}"):
         audit(storage, 1.0, f"import={path}")
-    assert not (storage / "systems" / "audit.json").exists()
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        assert all(entry.action == "draw" for entry in archive.run("systems").audit().entries())
 
 
-def test_audit_needs_a_file() -> None:
-    with pytest.raises(ConfigError, match="audit= goes with export="):
-        load_config(ReviewConfig, ["name=systems", "audit=0.05"])
+def test_audit_in_a_file_of_earlier_runs_is_archived_once(storage: Path, chat: str) -> None:
+    said = {"case": "c1", "code": "OPT=Evo", "justification": "", "reviewer": "Ada"}
+    record = {"schema_version": 1, "share": 1.0, "codes": [{**said, "decided": NOON.isoformat()}]}
+    (storage / "systems" / "audit.json").write_text(json.dumps(record))
+    config = annotation(storage, chat)
+    run = Run.at(storage / "systems")
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        for _ in range(2):
+            conclude(config, run, archive)
+        entries = list(archive.run("systems").audit().entries())
+        assert Counter(entry.action for entry in entries) == {"draw": 4, "code": 1}
+        assert (entries[-1].case, entries[-1].reviewer) == ("c1", "Ada")
+    report = json.loads((storage / "systems" / "report.json").read_text())["audit"]
+    assert (report["drawn"], report["audited"], report["right"]["value"]) == (4, 1, 0.0)

@@ -5,6 +5,7 @@ the protocol corrects what the evaluator's scores say of the whole batch.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from raylab.annotation.accuracy.inference import predicted_share
 from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Evaluation, Outcome, Status
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.codebook import Codebook
+from raylab.codebook import Label
 from raylab.config.base import Strict
 from raylab.runs.records import Part, Record
 
@@ -33,8 +34,16 @@ class AuditRow(Strict):
     reviewer: str = ""
 
 
+class AuditDraw(Part):
+    """What a case was drawn by; the body of its entry in the archive."""
+
+    share: float
+    """Share of the decided cases that was to be drawn."""
+    seed: int
+
+
 class AuditedCase(Part):
-    """A person's label for a case of the sample."""
+    """A person's label for a case of the sample; the body of its entry in the archive."""
 
     case: str
     code: str
@@ -45,18 +54,13 @@ class AuditedCase(Part):
 
 
 class AuditRecord(Record):
-    """The audit of a run, as far as it has come."""
+    """The audit of a run before audits were archived; `adopt_audit` archives it."""
 
     file: ClassVar[str] = "audit.json"
 
     share: float
     """Share of the decided cases that was drawn."""
     codes: tuple[AuditedCase, ...]
-
-    def extended(self, codes: tuple[AuditedCase, ...], share: float) -> "AuditRecord":
-        """Returns the record with these codes, which replace earlier ones of the same cases."""
-        merged = {one.case: one for one in (*self.codes, *codes)}
-        return AuditRecord(share=share, codes=tuple(merged.values()))
 
 
 class AuditReport(Part):
@@ -84,10 +88,9 @@ class AuditReport(Part):
 class Audits:
     """Counts of the decided cases by score, and of the audited ones by score and truth."""
 
-    def __init__(self, record: AuditRecord, codebook: Codebook, seed: int) -> None:
-        """Starts without outcomes; the seed is that of the sample."""
-        self._share, self._seed = record.share, seed
-        self._codes = {one.case: codebook.read(one.code) for one in record.codes}
+    def __init__(self, codes: Mapping[str, Label | None]) -> None:
+        """Starts without outcomes, with each drawn case and its code, None if it has none."""
+        self._codes = codes
         self._scores: Counter[int] = Counter()
         self._audited: Counter[tuple[int, bool]] = Counter()
         self._drawn = 0
@@ -98,7 +101,7 @@ class Audits:
         if outcome.label is None or evaluation is None:
             return
         self._scores[evaluation.score] += 1
-        self._drawn += is_drawn(outcome, self._seed, self._share)
+        self._drawn += outcome.case in self._codes
         given = self._codes.get(outcome.case)
         if given is not None:
             right = given.categories == outcome.label.categories
@@ -129,12 +132,12 @@ class Audits:
         )
 
 
-def is_drawn(outcome: Outcome, seed: int, share: float) -> bool:
-    """Returns True if the protocol decided a case and an audit of this share includes it.
+def is_drawn(case: str, seed: int, share: float) -> bool:
+    """Returns True if an audit of this share includes a case, provided the protocol decided it.
 
     Seed and id alone draw a case, so a larger share draws a superset.
     """
-    return outcome.status in DECIDED and in_generation(f"audit/{outcome.case}", seed, share)
+    return in_generation(f"audit/{case}", seed, share)
 
 
 def final_evaluation(outcome: Outcome) -> Evaluation | None:

@@ -150,9 +150,14 @@ def kind_of(path: Sequence[str]) -> str:
 def summarise(current: CurrentCase, codebook: Codebook) -> Waiting:
     """Returns a case as the queue shows it."""
     case, outcome = current.case, read_outcome(current.case.body, codebook)
-    start = " ".join(case.description[: 2 * EXCERPT].split())
-    excerpt = start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
-    return Waiting(case.sequence, case.case, kind_of(outcome.path), outcome.reason or "", excerpt)
+    kind, excerpt = kind_of(outcome.path), excerpt_of(case.description)
+    return Waiting(case.sequence, case.case, kind, outcome.reason or "", excerpt)
+
+
+def excerpt_of(description: str) -> str:
+    """Returns the beginning of a description on one line."""
+    start = " ".join(description[: 2 * EXCERPT].split())
+    return start if len(start) <= EXCERPT else f"{start[:EXCERPT]}..."
 
 
 def check_typed(typed: Typed, outcome: Outcome, codebook: Codebook) -> tuple[Choice, Label, str]:
@@ -173,14 +178,21 @@ def check_typed(typed: Typed, outcome: Outcome, codebook: Codebook) -> tuple[Cho
             problems["code" if choice == "own" else "choice"] = str(error)
     if not justification:
         problems["justification"] = "Say why: the justification is archived with the decision."
-    elif len(justification) > LONGEST_JUSTIFICATION:
-        problems["justification"] = (
-            f"The justification has {len(justification):,} characters, at most "
-            f"{LONGEST_JUSTIFICATION:,} are archived."
-        )
+    elif problem := justification_problem(justification):
+        problems["justification"] = problem
     if problems or choice is None or code is None:
         raise UndecidedError(problems)
     return choice, code, justification
+
+
+def justification_problem(justification: str) -> str:
+    """Returns what is wrong with a justification that is given; empty if nothing is."""
+    if len(justification) <= LONGEST_JUSTIFICATION:
+        return ""
+    return (
+        f"The justification has {len(justification):,} characters, at most "
+        f"{LONGEST_JUSTIFICATION:,} are archived."
+    )
 
 
 def is_settled_by(decision: StoredDecision, reviewer: str) -> bool:

@@ -23,7 +23,7 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
-from raylab.annotation.protocol import draw_order
+from raylab.annotation.protocol.decision_table import draw_order
 from raylab.annotation.roles import SIDES, Side
 from raylab.bounded import lines, parse_json
 from raylab.codebook import Codebook, Label

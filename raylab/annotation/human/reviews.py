@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from raylab.annotation.archived import read_decision, read_outcome
+from raylab.annotation.human.audit_sample import AuditSample
 from raylab.annotation.human.confirm import are_same, decision_row, pending_decision
 from raylab.annotation.human.judge import Judge
 from raylab.annotation.human.open_cases import (
@@ -51,6 +52,7 @@ class Reviews:
         seed: that of the protocol.
         lease_seconds: time for which a case is kept, as above.
         codebook: that of the run.
+        audit: the audit of the decided cases.
         judge: has the decisions judged that are submitted here, once it is at work.
 
     Raises:
@@ -73,6 +75,7 @@ class Reviews:
         self.codebook = codebook
         settings = protocol_settings(config, run, codebook)
         self.judge = Judge(run, archive, settings, config.llm, lease, now, embedded)
+        self.audit = AuditSample(archive.run(run), codebook, lease, now)
         self._archive = archive
         self._leases = archive.run(run).leases()
         self._pending = archive.run(run).pending()

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, cast
 
 from pyarrow import ArrowException
@@ -89,4 +89,5 @@ def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
         return read_cases(config.path, codebook)
     if config.python:
         return python_cases(config.python)
-    return packaged_cases(config.packaged or "gold", codebook)
+    sets = (config.packaged or "gold").split("+")
+    return chain.from_iterable(packaged_cases(name, codebook) for name in sets)

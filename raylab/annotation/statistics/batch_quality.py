@@ -108,7 +108,7 @@ class BatchReport(Part):
     judge: dict[Side, JudgeReport]
     """The evaluator's verdicts on each annotator's codes, against held-out gold."""
     audit: AuditReport | None
-    """The audit of the decided cases; None if none was imported."""
+    """The audit of the decided cases; None if none was drawn."""
     sensitivity: dict[str, TrapReport]
     """Results on traps of each annotator and of the `final` code."""
     adjudication: AdjudicationReport

@@ -1,4 +1,4 @@
-"""Estimates from cases: proportions, their differences and bootstrap intervals."""
+"""Estimates from cases: proportions and their differences, means, and agreement."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,16 +11,16 @@ from scipy import stats
 from raylab.runs.records import Part
 
 DRAWS = 1000
-"""Replicates of the bootstrap."""
+"""Draws from a posterior."""
 QUANTILES = (0.025, 0.975)
 LEAST_CASES = 20
-"""Cases below which agreement has no interval."""
+"""Cases below which agreement and means have no interval."""
+LEAST_APART = 3
+"""Cases apart from the commonest value below which a mean of amounts has no interval."""
 PRIOR = 0.5
-"""Cases that Jeffreys' prior adds to the equal and to the different answers."""
-DRAWS_AT_ONCE = 50
-"""Replicates of a mean drawn at once."""
+"""Cases that Jeffreys' prior adds to each of two ends."""
 CHUNK = 1 << 20
-"""Numbers of a bootstrap held at once."""
+"""Numbers of a posterior held at once."""
 
 Array = NDArray[np.float64]
 
@@ -28,8 +28,8 @@ Array = NDArray[np.float64]
 class Estimate(Part):
     """An estimate from cases.
 
-    Proportions have Wilson intervals, agreement has intervals of its posterior, means have
-    percentile bootstrap intervals over cases. Missing values are left out and do not count as zero.
+    Proportions have Wilson intervals, agreement and means in [0, 1] those of a posterior, means of
+    amounts Student's with a correction. Missing values are left out and do not count as zero.
     """
 
     value: float | None
@@ -100,28 +100,91 @@ def compare_proportions(first: tuple[int, int], second: tuple[int, int]) -> Diff
     return Difference(value=p - q, interval=(low, high), p_value=p_value)
 
 
-def mean_estimate(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Estimate:
-    """Returns the mean of counted values, with a percentile bootstrap interval over cases.
+def share_mean(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Estimate:
+    """Returns the mean of counted values in [0, 1] with the 95 % interval of its posterior.
+
+    The shares of the values have a Dirichlet posterior, whose prior is half a case at 0 and half at
+    1. Where nothing lies between, this is Jeffreys' interval of a proportion.
 
     Args:
         counts: Cases by value.
-        seed: Seed of the bootstrap.
-        draws: Replicates; 0 leaves the interval out.
+        seed: Seed of the draws.
+        draws: Draws from the posterior; 0 leaves the interval out.
     """
+    values, cases = _sorted(counts)
+    total = int(cases.sum())
+    if missing := _too_few(total, draws):
+        return _without_interval(values, cases, missing)
+    mean = float(values @ cases / total)
+    values, weights = np.append(values, (0.0, 1.0)), np.append(cases, (PRIOR, PRIOR))
+    generator = np.random.default_rng(seed)
+    at_once = max(1, CHUNK // len(values))
+    drawn: list[Array] = []
+    for start in range(0, draws, at_once):
+        gammas = generator.standard_gamma(weights, (min(at_once, draws - start), len(weights)))
+        drawn.append(gammas @ values / gammas.sum(-1))
+    return Estimate(
+        value=mean, interval=_percentiles(np.concatenate(drawn)), count=total, reason=None
+    )
+
+
+def amount_mean(counts: Mapping[float, int]) -> Estimate:
+    """Returns the mean of counted amounts >= 0, with Student's interval corrected for skewness.
+
+    The correction is Hall's transformation (J. R. Statist. Soc. B 54, 1992, 221-228): amounts such
+    as edits are 0 for most cases and large for a few, where Student's interval falls short.
+
+    Args:
+        counts: Cases by value.
+    """
+    values, cases = _sorted(counts)
+    total = int(cases.sum())
+    apart = total - int(cases.max(initial=0))
+    missing = _too_few(total)
+    if not missing and apart < LEAST_APART:
+        missing = f"{apart} cases differ from the commonest: an interval needs {LEAST_APART}"
+    if missing:
+        return _without_interval(values, cases, missing)
+    mean = float(values @ cases / total)
+    moments = [float((values - mean) ** power @ cases / total) for power in (2, 3)]
+    skewness = moments[1] / moments[0] ** 1.5
+    error = math.sqrt(moments[0] / (total - 1))
+    quantile = float(stats.t.ppf(QUANTILES[1], total - 1))
+    low, high = (mean - error * _untransformed(t, skewness, total) for t in (quantile, -quantile))
+    return Estimate(value=mean, interval=(max(low, 0.0), high), count=total, reason=None)
+
+
+def _untransformed(quantile: float, skewness: float, cases: int) -> float:
+    """Returns the value of Student's statistic that Hall's transformation takes to a quantile.
+
+    With a = skewness / 3 and b = skewness / 6 the transformation takes x = statistic / root of n to
+    (x + a x^2 + a^2 x^3 / 3 + b / n) times the root of n.
+    """
+    root = math.sqrt(cases)
+    shifted = quantile / root - skewness / 6 / cases
+    if math.isclose(skewness, 0.0, abs_tol=1e-9):
+        return root * shifted
+    return root * (float(np.cbrt(1 + skewness * shifted)) - 1) * 3 / skewness
+
+
+def _sorted(counts: Mapping[float, int]) -> tuple[Array, Array]:
     values = np.array(sorted(counts), float)
-    cases = np.array([counts[value] for value in values], float)
+    return values, np.array([counts[value] for value in values], float)
+
+
+def _too_few(total: int, draws: int = DRAWS) -> str:
+    """Returns the reason why so many cases give no interval; empty if they do."""
+    if not draws:
+        return "no replicates"
+    return "" if total >= LEAST_CASES else f"{total} cases: an interval needs {LEAST_CASES}"
+
+
+def _without_interval(values: Array, cases: Array, reason: str) -> Estimate:
     total = int(cases.sum())
     if not total:
         return Estimate(value=None, interval=None, count=0, reason="no cases")
     mean = float(values @ cases / total)
-    if not draws or total < 2:
-        reason = "one case has no spread" if draws else "no replicates"
-        return Estimate(value=mean, interval=None, count=total, reason=reason)
-    generator = np.random.default_rng(seed)
-    sizes = [min(DRAWS_AT_ONCE, draws - start) for start in range(0, draws, DRAWS_AT_ONCE)]
-    means = [generator.multinomial(total, cases / total, size) @ values / total for size in sizes]
-    interval = _percentiles(np.concatenate(means))
-    return Estimate(value=mean, interval=interval, count=total, reason=None)
+    return Estimate(value=mean, interval=None, count=total, reason=reason)
 
 
 def agreement(table: Array, statistic: Callable[[Array], Array], draws: int, seed: int) -> Estimate:
@@ -145,9 +208,8 @@ def agreement(table: Array, statistic: Callable[[Array], Array], draws: int, see
     if math.isnan(value):
         reason = "no disagreement is expected: all answers are the same"
         return Estimate(value=None, interval=None, count=total, reason=reason)
-    if not draws or total < LEAST_CASES:
-        reason = f"{total} cases: an interval needs {LEAST_CASES}" if draws else "no replicates"
-        return Estimate(value=value, interval=None, count=total, reason=reason)
+    if missing := _too_few(total, draws):
+        return Estimate(value=value, interval=None, count=total, reason=missing)
     interval = _percentiles(_posterior(table, statistic, draws, seed))
     return Estimate(value=value, interval=interval, count=total, reason=None)
 

@@ -13,13 +13,14 @@ from raylab.annotation.statistics.confusion import (
     primary_confusion,
     set_confusion,
 )
-from raylab.annotation.statistics.estimates import Estimate, mean_estimate, proportion
+from raylab.annotation.statistics.estimates import Estimate, amount_mean, proportion, share_mean
 from raylab.codebook import Agreement, Categories, Codebook, Label, SetDistance, compare
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
-MEANS = ("jaccard", "weighted", "composition", "levenshtein", "levenshtein_normalised")
-"""The measures of `Agreement` that a run averages."""
+SHARES = ("jaccard", "weighted", "composition", "levenshtein_normalised")
+"""The measures of `Agreement` in [0, 1] that a run averages."""
+EDITS = "levenshtein"
 
 
 class PairAgreement(Part):
@@ -148,7 +149,7 @@ class CaseMeasures:
 
     def __init__(self, distance: SetDistance) -> None:
         self._distance = distance
-        self._values = {name: Counter[float]() for name in MEANS}
+        self._values = {name: Counter[float]() for name in (*SHARES, EDITS)}
 
     def add(self, outcome: Outcome) -> None:
         """Counts a case; measures with another distance are computed again."""
@@ -160,7 +161,8 @@ class CaseMeasures:
 
     def with_means(self, agreement: PairAgreement, seed: int) -> AgreementReport:
         """Returns an agreement extended by the mean of each measure."""
-        means = {name: mean_estimate(values, seed) for name, values in self._values.items()}
+        means = {name: share_mean(self._values[name], seed) for name in SHARES}
+        means[EDITS] = amount_mean(self._values[EDITS])
         return AgreementReport.model_validate({**dict(agreement), **means})
 
 

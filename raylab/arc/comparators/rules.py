@@ -14,6 +14,7 @@ a grid of one colour, and *copy, else previous* never leaves the source: it is *
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -98,12 +99,11 @@ def group_rule_metrics(
     """
     group = group_of_task.numpy()[store.task_of[pairs]]
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for index, name in enumerate(groups):
-        chosen = pairs[group == index]
-        if len(chosen):
-            found[name] = rules = rule_metrics(store, chosen, weights)
-            for of in rules.values():
-                of["compositional_gap"] = of["cell_accuracy"] - of["grid_accuracy"]
+    for index in map(int, np.unique(group)):
+        rules = rule_metrics(store, pairs[group == index], weights)
+        for of in rules.values():
+            of["compositional_gap"] = of["cell_accuracy"] - of["grid_accuracy"]
+        found[groups[index]] = rules
     return found
 
 

@@ -1,14 +1,18 @@
 """The pairs of each side of a split, in one store."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from raylab.arc.data.batching import Indices, PairStore, group_indices, store_pairs
 from raylab.arc.data.content import Contents, contents_of, same_tasks
 from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.pair_splits import split_pairs
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import Split, split_tasks
+from raylab.arc.data.splits import split_tasks
+from raylab.arc.data.tasks import Task
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig
 
@@ -19,27 +23,38 @@ class Sides:
 
     Attributes:
         store: The pairs of all tasks.
-        split: Ids of the tasks of each side.
+        contents: Fingerprint of each pair of the store.
         groups: Sorted names of the groups of tasks.
         group_of_task: (tasks,) int64 position of each task's group.
         train: Pairs of the store to train on.
         val: Pairs of the store that choose the checkpoint.
         test: Pairs of the store that figures are reported on.
-        seen: What a model is trained on and chosen on with these sides.
     """
 
     store: PairStore
-    split: Split
+    contents: Sequence[int]
     groups: tuple[str, ...]
     group_of_task: Tensor
     train: Indices
     val: Indices
     test: Indices
-    seen: Seen
+
+    @property
+    def seen(self) -> Seen:
+        """What a model is trained on and chosen on with these sides."""
+        return Seen(self._task_set(self.train), self._task_set(self.val))
+
+    def tasks_of(self, pairs: Indices) -> list[str]:
+        """Returns the ids of the tasks of some pairs, in the order of the store."""
+        return [self.store.task_ids[task] for task in np.unique(self.store.task_of[pairs])]
+
+    def _task_set(self, pairs: Indices) -> TaskSet:
+        contents = frozenset(self.contents[pair] for pair in pairs.tolist())
+        return TaskSet(frozenset(self.tasks_of(pairs)), contents)
 
 
 def load_sides(config: DataConfig) -> Sides:
-    """Loads and splits the tasks of `config`.
+    """Loads and splits the tasks of `config`, by task or by pair.
 
     Raises:
         DataError: The tasks or their split cannot be used.
@@ -47,13 +62,22 @@ def load_sides(config: DataConfig) -> Sides:
     tasks = load_tasks(config)
     groups = group_tasks(tasks, config.taxonomy)
     contents = contents_of(tasks)
-    split = split_tasks(tasks, groups, config, same_tasks(contents))
-    store = store_pairs(tasks)
+    if config.split_by == "pair":
+        split = split_pairs(tasks, contents, config)
+        store = store_pairs(split.tasks)
+        # The pairs of a task are in the order of the sides.
+        sides = np.repeat(np.tile((0, 1, 2), len(tasks)), np.array(split.counts).ravel())
+        train, val, test = (np.flatnonzero(sides == side) for side in range(3))
+        if config.select_on_test:
+            val = test
+        contents = contents_of(split.tasks)
+    else:
+        parts = split_tasks(tasks, groups, config, same_tasks(contents))
+        store = store_pairs(tasks)
+        train, val, test = map(store.pairs_of, (parts.train, parts.val, parts.test))
     names, group_of_task = group_indices(store, groups)
-    train, val, test = map(store.pairs_of, (split.train, split.val, split.test))
-    seen = Seen(_task_set(split.train, contents), _task_set(split.val, contents))
-    return Sides(store, split, names, group_of_task, train, val, test, seen)
+    return Sides(store, _in_order(tasks, contents), names, group_of_task, train, val, test)
 
 
-def _task_set(ids: tuple[str, ...], contents: Contents) -> TaskSet:
-    return TaskSet(frozenset(ids), frozenset(pair for id_ in ids for pair in contents[id_]))
+def _in_order(tasks: Iterable[Task], contents: Contents) -> tuple[int, ...]:
+    return tuple(fingerprint for task in tasks for fingerprint in contents[task.id])

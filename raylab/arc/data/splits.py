@@ -169,11 +169,11 @@ class _Lottery:
         tercile = _size_terciles(leaders)
 
         def place(task: Task) -> tuple[str, int, int]:
-            return self.groups[task.id], tercile[task.id], _number(self.seed, task.id)
+            return self.groups[task.id], tercile[task.id], number_of(self.seed, task.id)
 
         n = len(leaders)
-        count = min(max(round(n * fraction), 1), n - left)
-        chosen = _systematic_sample(n, count, _number(self.seed, start) % n)
+        count = _share(n, fraction, left)
+        chosen = _systematic_sample(n, count, number_of(self.seed, start) % n)
         ordered = sorted(leaders, key=place)
         drawn = {task.id for task, is_drawn in zip(ordered, chosen, strict=True) if is_drawn}
         return frozenset(task.id for task in tasks if self.leader[task.id] in drawn)
@@ -238,7 +238,25 @@ def _some(ids: Sequence[str]) -> str:
     return ", ".join(ids[:5]) + more
 
 
-def _number(seed: int, name: str) -> int:
+def side_sizes(n: int, config: DataConfig) -> tuple[int, int, int] | None:
+    """Returns how many of `n` go to training, validation and test; None if `n` is too few.
+
+    With `config.select_on_test` none go to validation.
+    """
+    needed = 2 if config.select_on_test else 3
+    if n < needed:
+        return None
+    test = _share(n, config.test_fraction, needed - 1)
+    val = 0 if config.select_on_test else _share(n - test, config.val_fraction, 1)
+    return n - test - val, val, test
+
+
+def _share(n: int, fraction: float, left: int) -> int:
+    """Returns a share of `n`, rounded, at least one; leaves at least `left`."""
+    return min(max(round(n * fraction), 1), n - left)
+
+
+def number_of(seed: int, name: str) -> int:
     """Returns a uniform 64-bit number, the same on every machine and in every version."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8])
 

@@ -17,7 +17,7 @@ from raylab.arc.models.base import (
     network_of,
     shifted,
 )
-from raylab.arc.models.layers import MAX_CELLS, Layer, Rotary, Stack
+from raylab.arc.models.layers import MAX_CELLS, Dropout, Layer, Rotary, Stack
 from raylab.config.models import DecoderOnlyConfig
 
 
@@ -35,6 +35,7 @@ class DecoderOnly(GridModel):
         width, heads = config.d_model, config.heads
         longest = 2 * (MAX_CELLS + 1) * (config.demonstrations + 1)
         self.colours = nn.Embedding(VOCABULARY, width)
+        self.dropout = Dropout(config.embedding_dropout)
         self.rotary = Rotary(width // heads, longest, config.rope_theta)
         self.layers = Stack(
             Layer(width, heads, config.d_ff, config.dropout, rotary=self.rotary)
@@ -53,7 +54,7 @@ class DecoderOnly(GridModel):
         positions = torch.arange(x.shape[1], device=x.device)
         known = (prefix != PAD).sum(1)
         of_output = (positions >= known[:, None])[..., None]
-        x = x + self.size_code(batch.target.sizes)[:, None] * of_output
+        x = self.dropout(x + self.size_code(batch.target.sizes)[:, None] * of_output)
         for layer in self.layers:
             x = layer(x, causal=True, positions=positions)
         x = self.norm(x)

@@ -19,6 +19,7 @@ from raylab.arc.models.base import (
     shifted,
 )
 from raylab.arc.models.layers import (
+    Dropout,
     KeyValueCache,
     Layer,
     Memory,
@@ -76,6 +77,7 @@ class EncoderDecoder(GridModel):
         width, heads, d_ff = config.d_model, config.heads, config.d_ff
         self.colours = nn.Embedding(VOCABULARY, width)
         self.positions = positions
+        self.dropout = Dropout(config.embedding_dropout)
         self.context = None if context is None else context()
         self.encoder = Stack(
             Layer(width, heads, d_ff, encoder_dropout) for _ in range(config.encoder_layers)
@@ -96,7 +98,7 @@ class EncoderDecoder(GridModel):
         memories, context, sizes = self._read(batch)
         target = batch.target
         x = self._embed(shifted(target), target.rows, target.cols, 0)
-        x = x + self.size_code(target.sizes)[:, None]
+        x = self.dropout(x + self.size_code(target.sizes)[:, None])
         for index, layer in enumerate(self.decoder):
             x = self._bridged(index, layer(x, causal=True, memory=memories[index]), context)
         return Logits(self.output(self.decoder_norm(x)), sizes)
@@ -127,7 +129,7 @@ class EncoderDecoder(GridModel):
         """Returns the memory of each decoder layer, the context and the size logits."""
         source = batch.source
         mask = key_mask(source)
-        x = self._embed(source.cells, source.rows, source.cols, 0)
+        x = self.dropout(self._embed(source.cells, source.rows, source.cols, 0))
         for layer in self.encoder:
             x = layer(x, mask=mask)
         x = self.encoder_norm(x)

@@ -1,12 +1,13 @@
 """Reviewers' leases on the cases of a run, and the drafts of their decisions.
 
-A lease is chosen and taken by one statement, which only sees cases that wait for a person and have
-no decision under way, so any number of processes may serve reviewers. Callers supply the times;
-their clocks should agree within a few seconds.
+A lease is chosen and taken by one statement, which only sees cases that wait for a person, so any
+number of processes may serve reviewers. Callers supply the times; their clocks should agree within
+a few seconds.
 """
 
 from collections.abc import Collection, Iterator
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Table, delete, literal, or_, select, true
 
@@ -19,12 +20,26 @@ from raylab.errors import LeaseError
 
 
 class ReviewLeases:
-    """The leases and drafts on the cases of a run; made by `RunArchive.leases`."""
+    """The leases and drafts on cases of a run; made by `RunArchive.leases` or `RunAudit.leases`."""
 
-    def __init__(self, database: Database, run_id: int) -> None:
-        """Uses the database of an open archive."""
+    def __init__(
+        self,
+        database: Database,
+        run_id: int,
+        waits: ColumnElement[bool],
+        order: ColumnElement[Any],
+    ) -> None:
+        """Leases cases of an open archive.
+
+        Args:
+            database: Its database.
+            run_id: Number of the run.
+            waits: True for a row of the cases that waits for a person.
+            order: Column of the cases by which the next one is chosen.
+        """
         self._database = database
         self._run_id = run_id
+        self._waits, self._order = waits, order
 
     def take(self, case: int, reviewer: str, now: datetime, until: datetime) -> bool:
         """Takes a free or expired lease on an open case, or renews the reviewer's own.
@@ -36,8 +51,8 @@ class ReviewLeases:
             until: Expiry of the new lease.
 
         Returns:
-            True if the reviewer holds the lease now, False if another does, or if the case is
-            settled or has a decision that waits for the evaluator.
+            True if the reviewer holds the lease now, False if another does, or if the case does
+            not wait.
         """
 
         def work(connection: Connection) -> bool:
@@ -55,7 +70,7 @@ class ReviewLeases:
         after: int = 0,
         among: Collection[int] | None = None,
     ) -> int | None:
-        """Takes the lease on the next open case that nobody else works on.
+        """Takes the lease on the next case that waits and nobody else works on.
 
         Args:
             reviewer: Name of the reviewer.
@@ -72,7 +87,7 @@ class ReviewLeases:
             lock_run(connection, self._run_id)
             taken = (
                 self._take(connection, reviewer, now, until, some)
-                for some in _in_turn(after, among)
+                for some in self._in_turn(connection, after, among)
             )
             return next((case for case in taken if case is not None), None)
 
@@ -131,7 +146,6 @@ class ReviewLeases:
         which: ColumnElement[bool],
     ) -> int | None:
         """Takes the first case that is free for the reviewer, in one statement."""
-        place = (PENDING.c.run_id == CASES.c.run_id) & (PENDING.c.sequence == CASES.c.sequence)
         lease = (LEASES.c.run_id == CASES.c.run_id) & (LEASES.c.sequence == CASES.c.sequence)
         free = (LEASES.c.expires <= now) | (LEASES.c.reviewer == reviewer)
         values = {"reviewer": reviewer, "expires": until}
@@ -141,15 +155,39 @@ class ReviewLeases:
                 CASES.c.sequence,
                 *(literal(value, LEASES.c[name].type) for name, value in values.items()),
             )
-            .where(CASES.c.run_id == self._run_id, which, current_status() == HUMAN)
-            .where(~select(PENDING.c.sequence).where(place).exists())
+            .where(CASES.c.run_id == self._run_id, which, self._waits)
             .where(~select(LEASES.c.sequence).where(lease, ~free).exists())
-            .order_by(CASES.c.sequence)
+            .order_by(self._order)
             .limit(1)
         )
         columns = ["run_id", "sequence", *values]
         taking = self._database.dialect.upsert(LEASES, values, free).from_select(columns, first)
         return connection.scalar(taking.returning(LEASES.c.sequence))
+
+    def _in_turn(
+        self, connection: Connection, after: int, among: Collection[int] | None
+    ) -> Iterator[ColumnElement[bool]]:
+        """Yields the conditions of the cases to choose from, the next ones first."""
+        if among is None:
+            this = (CASES.c.run_id == self._run_id) & (CASES.c.sequence == after)
+            place = connection.scalar(select(self._order).where(this)) if after else None
+            if place is None:
+                yield CASES.c.sequence != after
+                return
+            yield self._order > place
+            yield self._order < place
+            return
+        cases = sorted(among)
+        later = [case for case in cases if case > after]
+        for part in (later, [case for case in cases if case < after]):
+            for some in chunks(part):
+                yield CASES.c.sequence.in_(some)
+
+
+def is_open() -> ColumnElement[bool]:
+    """Returns whether a case waits for a person and has no decision under way."""
+    place = (PENDING.c.run_id == CASES.c.run_id) & (PENDING.c.sequence == CASES.c.sequence)
+    return (current_status() == HUMAN) & ~select(PENDING.c.sequence).where(place).exists()
 
 
 def require_lease(connection: Connection, run_id: int, case: int, reviewer: str) -> None:
@@ -180,19 +218,6 @@ def end_leases(connection: Connection, run_id: int, case: int) -> None:
 def drop_draft(connection: Connection, run_id: int, case: int, reviewer: str) -> None:
     """Drops a reviewer's draft on a case."""
     connection.execute(delete(DRAFTS).where(_mine(DRAFTS, run_id, case, reviewer)))
-
-
-def _in_turn(after: int, among: Collection[int] | None) -> Iterator[ColumnElement[bool]]:
-    """Yields the conditions of the cases to choose from, the next ones first."""
-    if among is None:
-        yield CASES.c.sequence > after
-        yield CASES.c.sequence < after
-        return
-    cases = sorted(among)
-    later = [case for case in cases if case > after]
-    for part in (later, [case for case in cases if case < after]):
-        for some in chunks(part):
-            yield CASES.c.sequence.in_(some)
 
 
 def _mine(table: Table, run_id: int, case: int, reviewer: str) -> ColumnElement[bool]:

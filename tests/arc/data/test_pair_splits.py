@@ -1,0 +1,115 @@
+"""The split by pair."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from raylab.arc.data.content import contents_of, fingerprint
+from raylab.arc.data.generations import redraw
+from raylab.arc.data.pair_splits import split_pairs
+from raylab.arc.data.sides import load_sides
+from raylab.arc.data.tasks import Pair, Task
+from raylab.config.arc import DataConfig
+from raylab.errors import DataError
+from tests.arc.conftest import RandomTasks
+
+Parts = list[tuple[Pair, ...]]
+
+
+def parts_of(tasks: Sequence[Task], task: int = 0, **data: object) -> Parts:
+    """The training, validation and test pairs of a task."""
+    split = split_pairs(tasks, contents_of(tasks), DataConfig.model_validate(data))
+    train, val, _ = split.counts[task]
+    found = split.tasks[task]
+    assert len(found.demonstrations) == train
+    return [found.demonstrations, found.questions[:val], found.questions[val:]]
+
+
+def prints(pairs: Sequence[Pair]) -> set[int]:
+    return {fingerprint(pair) for pair in pairs}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "data", "counts"),
+    [
+        # 20 * 0.23 = 4.6, and 15 * 0.1 = 1.5.
+        (20, {}, [13, 2, 5]),
+        (20, {"test_fraction": 0.5, "val_fraction": 0.5}, [5, 5, 10]),
+        (20, {"select_on_test": True}, [15, 0, 5]),
+        (3, {}, [1, 1, 1]),
+        (2, {"select_on_test": True}, [1, 0, 1]),
+    ],
+)
+def test_every_task_gives_its_share_of_pairs(
+    random_tasks: RandomTasks, pairs: int, data: dict[str, object], counts: list[int]
+) -> None:
+    tasks = random_tasks(2, demonstrations=pairs - 1, questions=1, longest_side=7, seed=3)
+    for index, task in enumerate(tasks):
+        parts = parts_of(tasks, index, **data)
+        assert [len(part) for part in parts] == counts
+        assert sorted(p.input.tobytes() for part in parts for p in part) == sorted(
+            pair.input.tobytes() for pair in task.pairs
+        )
+
+
+def test_the_split_depends_on_the_seed_and_not_on_the_order(random_tasks: RandomTasks) -> None:
+    (task,) = random_tasks(1, demonstrations=12, questions=0)
+    turned = Task(task.id, task.demonstrations[::-1])
+    tests = [prints(parts_of([task], split_seed=seed)[2]) for seed in range(8)]
+    assert tests == [prints(parts_of([turned], split_seed=seed)[2]) for seed in range(8)]
+    assert len({frozenset(test) for test in tests}) > 4
+
+
+def test_equal_pairs_stay_on_one_side(random_tasks: RandomTasks) -> None:
+    """Twelve pairs, each with a redrawn copy and one of the same input, in two tasks."""
+    (task,) = random_tasks(1, demonstrations=12, questions=0, longest_side=6, seed=1)
+    copies = redraw([task], 4)[0].demonstrations
+    flipped = tuple(Pair(pair.input, 9 - pair.output) for pair in task.demonstrations)
+    tasks = [
+        Task("a", (*task.demonstrations, *flipped)),
+        Task("b", (*copies, *random_tasks(1, demonstrations=9, seed=9)[0].demonstrations)),
+    ]
+    for seed in range(10):
+        first, second = (parts_of(tasks, index, split_seed=seed) for index in range(2))
+        for side, part in enumerate(first):
+            inputs = {pair.input.tobytes() for pair in part}
+            for other in (*first[:side], *first[side + 1 :]):
+                assert not inputs & {pair.input.tobytes() for pair in other}
+            known = prints(part)
+            for index, other in enumerate(second):
+                assert index == side or not known & prints(other)
+        # 12 classes: 3 are tested and 1 validates, each twice.
+        assert [len(part) for part in first] == [16, 2, 6]
+
+
+@pytest.mark.parametrize(("given", "needed"), [({}, 3), ({"select_on_test": True}, 2)])
+def test_a_task_of_too_few_distinct_pairs_is_refused(given: dict[str, object], needed: int) -> None:
+    grid = np.eye(3, dtype=np.uint8)
+    pairs = [Pair(np.full((1, n), n, np.uint8), grid) for n in range(1, needed)]
+    with pytest.raises(DataError, match=f"task t has {needed - 1} distinct pairs.* {needed} or"):
+        parts_of([Task("t", (*pairs, pairs[0]))], **given)
+
+
+def test_the_sides_of_a_single_task() -> None:
+    """0520fde7 has three demonstrations and one test pair."""
+    config = DataConfig(tasks=("0520fde7",), split_by="pair")
+    sides = load_sides(config)
+    store = sides.store
+    assert [len(side) for side in (sides.train, sides.val, sides.test)] == [2, 1, 1]
+    assert sorted([*sides.train, *sides.val, *sides.test]) == [0, 1, 2, 3]
+    # Only what is trained on is ever shown with a query.
+    assert store.demonstrations[0].tolist() == sides.train.tolist()
+    assert sides.tasks_of(sides.test) == ["0520fde7"]
+    seen = sides.seen
+    assert seen.trained_on.pairs == {sides.contents[pair] for pair in sides.train}
+    assert seen.chosen_on.pairs == {sides.contents[pair] for pair in sides.val}
+    tested = {sides.contents[pair] for pair in sides.test}
+    assert not tested & (seen.trained_on.pairs | seen.chosen_on.pairs)
+    both = load_sides(config.model_copy(update={"select_on_test": True}))
+    assert both.val.tolist() == both.test.tolist() and len(both.train) == 3
+
+
+def test_a_file_of_tasks_does_not_split_pairs() -> None:
+    with pytest.raises(ValueError, match="names the tasks of each side"):
+        DataConfig(split="split.json", split_by="pair")
