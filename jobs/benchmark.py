@@ -4,6 +4,7 @@
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
+    python jobs/benchmark.py part=batches curve_steps=500 'models=[champion]'
     python jobs/benchmark.py part=quality
     python jobs/benchmark.py part=tune data.every=8
     python jobs/benchmark.py part=annotate

@@ -6,7 +6,7 @@ import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.comparators.published_metrics import PublishedMetrics
-from raylab.arc.comparators.rules import rule_metrics
+from raylab.arc.comparators.rules import group_rule_metrics, rule_metrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import load_sides
 from raylab.arc.evaluation import predict_pairs
@@ -57,6 +57,9 @@ def measure_test(config: TrainConfig, checkpoint: Checkpoint, device: torch.devi
         pairs=len(sides.test),
         metrics={name: float(value) for name, value in values.items()},
         groups=metrics.by_group(),
+        group_rules=group_rule_metrics(
+            store, sides.test, weights, sides.groups, sides.group_of_task
+        ),
         rules=rule_metrics(store, sides.test, weights, published=config.published_definitions),
         by_task={
             task: TaskFigures(

@@ -36,17 +36,21 @@ def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
     )
 
 
-def step_loss(model: GridModel, step: TrainingStep, shape_weight: float) -> Tensor:
+def step_sums(model: GridModel, step: TrainingStep) -> LossSums:
+    """Returns the cross-entropies of a step, summed over its batches."""
+    sums = [
+        loss_sums(model(batch), batch.target.cells, batch.target.sizes) for batch in step.batches
+    ]
+    return LossSums(*(torch.stack(part).sum() for part in zip(*sums, strict=True)))
+
+
+def step_loss(sums: LossSums, step: TrainingStep, shape_weight: float) -> Tensor:
     """Returns the loss of a step, in which every target cell has the same weight all epoch.
 
     That is the summed loss of the cells over their mean number in a step, plus `shape_weight` times
     that of height and width, summed over grids, over the mean number of grids in a step.
     """
-    sums = [
-        loss_sums(model(batch), batch.target.cells, batch.target.sizes) for batch in step.batches
-    ]
-    cells, sizes = (torch.stack(part).sum() for part in zip(*sums, strict=True))
-    return cells / step.cells + shape_weight * sizes / step.grids
+    return sums.cells / step.cells + shape_weight * sums.sizes / step.grids
 
 
 class MeanLoss(Metric):

@@ -17,7 +17,7 @@ from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, 
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.steps import TrainingStep
-from raylab.arc.loss import MeanLoss, step_loss
+from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
 from raylab.arc.records import GroupMetrics
@@ -150,7 +150,8 @@ class ArcModule(pl.LightningModule):
 
     def training_step(self, step: TrainingStep, batch_idx: int) -> Tensor:
         """Returns `step_loss`; its mean over an epoch, `train_loss`, is exact per cell and grid."""
-        loss = step_loss(self.model, step, self.training_config.shape_loss_weight)
+        sums = step_sums(self.model, step)
+        loss = step_loss(sums, step, self.training_config.shape_loss_weight)
         tasks = torch.cat([batch.tasks for batch in step.batches])
         self._unchecked.append(
             UncheckedStep(self.global_step, loss.detach(), self.learning_rate, tasks)

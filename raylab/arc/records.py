@@ -99,6 +99,8 @@ class HeldOut(Part):
     """Metrics by group of the tasks."""
     rules: RuleMetrics
     """Metrics of the rules that learn nothing on the same tasks."""
+    group_rules: Mapping[str, RuleMetrics] = Field(default={})
+    """The same by group of the tasks; empty on the validation side."""
     by_task: Mapping[str, TaskFigures] = Field(default={})
     """Main figures by id of the task; none where the record does not tell."""
     trained_pairs: int | None = None

@@ -14,6 +14,8 @@ def run_benchmark(config: BenchmarkConfig) -> None:
     match config.part:
         case "train":
             from raylab.benchmarks.train import benchmark_train as measure
+        case "batches":
+            from raylab.benchmarks.batches import benchmark_batches as measure
         case "quality":
             from raylab.benchmarks.quality import benchmark_quality as measure
         case "tune":

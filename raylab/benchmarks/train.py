@@ -27,7 +27,7 @@ from raylab.arc.data.batching import (
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import StepDataset, StepPlan
 from raylab.arc.data.tasks import PAD
-from raylab.arc.loss import loss_sums, step_loss
+from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
 from raylab.arc.precision import hardware_precision
 from raylab.benchmarks.figures import Spread, spread_table
@@ -198,7 +198,7 @@ def _raylab_steps(
     def step(draws: tuple[Draw, ...]) -> tuple[Indices, Tensor]:
         given = dataset[draws].to(_device())
         with torch.autocast(_device().type, torch.bfloat16, enabled=mixed):
-            loss = step_loss(network, given, RECIPE.shape_loss_weight)
+            loss = step_loss(step_sums(network, given), given, RECIPE.shape_loss_weight)
         return np.concatenate([draw.pairs for draw in draws]), update(loss)
 
     return [partial(step, draws) for draws in islice(cycle(plan), config.batches)]

@@ -19,7 +19,13 @@ from raylab.arc.evaluation import (
     part_seen,
     picture_examples,
 )
-from raylab.arc.records import Examples, PipelineMetrics, RuleScores, TrainingMetrics
+from raylab.arc.records import (
+    Examples,
+    PipelineMetrics,
+    RuleScores,
+    TrainingMetrics,
+    rule_scores_file,
+)
 from raylab.arc.score_plan import ScorePlan, seen_pairs
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
@@ -140,7 +146,10 @@ def _answer(checkpoint: Checkpoint, data: DataConfig, seen: frozenset[int]) -> l
 
 def _page(config: PipelineConfig, run: Run) -> str:
     quality, tree = _written(run, Quality), f"{config.data.source} tasks"
-    scored = run.read_record(RuleScores)
+    scored = {
+        tree: run.read_record(RuleScores),
+        str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
+    }
     return render_pipeline(
         PipelineReport(
             uri=run.uri,
@@ -149,7 +158,7 @@ def _page(config: PipelineConfig, run: Run) -> str:
             models=_written(run, PipelineMetrics).models,
             quality={tree: quality, **quality.others},
             examples=_written(run, Examples).examples,
-            rules={} if scored is None else {tree: scored.means},
+            rules={uri: rules.means for uri, rules in scored.items() if rules},
         )
     )
 

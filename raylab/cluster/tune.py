@@ -53,7 +53,7 @@ from raylab.report.charts.curves import learning_curves_png
 from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep
-from raylab.report.tables import sweep_table
+from raylab.report.tables import comparison_table, sweep_table
 from raylab.runs.run import TRIALS, Run
 
 TUNE_STATE = "tune"
@@ -350,8 +350,12 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
 def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) -> None:
     if metrics is None or (best := metrics.trials[0].trained) is None:
         raise RunError(f"{run} is finished and has no {SweepMetrics.file} that can be read")
+    winner = metrics.trials[0].trial
+    trained = Run.at(run / TRIALS / winner).read_record(TrainingMetrics)
+    beside = [] if trained is None else [comparison_table({winner: trained})]
     log_tables(
         sweep_table(metrics, config.training.monitor),
+        *beside,
         trials=[trial.model_dump(mode="json") for trial in metrics.trials],
         rules=metrics.rules,
         test=None if metrics.test is None else metrics.test.model_dump(mode="json"),

@@ -90,6 +90,8 @@ class TuneConfig(JobConfig):
     """Seed of the search."""
     data: DataConfig = DataConfig()
     training: TrainingConfig = TrainingConfig()
+    published_definitions: bool = False
+    """Also report the metrics by the definitions of the published logs, beside those runs."""
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
     """Workers and CPUs of one trial."""
 
@@ -289,7 +291,9 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "quality", "tune", "annotate", "scaling", "coverage"] = "train"
+    part: Literal["train", "batches", "quality", "tune", "annotate", "scaling", "coverage"] = (
+        "train"
+    )
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -304,6 +308,8 @@ class BenchmarkConfig(JobConfig):
     """Steps that raylab trains per round."""
     naive_batches: PositiveInt = 2
     """Steps that the baseline trains per round."""
+    curve_steps: NonNegativeInt = 0
+    """Steps of each loss curve for part=batches, of which there is one per round; 0 draws none."""
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128

@@ -57,7 +57,7 @@ class PipelineReport:
         models: Metrics by model.
         quality: Quality by the name of the score tree.
         examples: Tasks to picture.
-        rules: Accuracies on score trees of the rules that learn nothing, by tree and rule.
+        rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
     """
 
     uri: str
@@ -327,11 +327,19 @@ def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
 def _group_rows(
     models: Mapping[str, TrainingMetrics],
 ) -> dict[str, list[tuple[str, GroupMetrics]]]:
-    """Groups the metrics of the models by group of tasks."""
+    """Groups the metrics of the models, then of the rules, by group of tasks."""
     rows: dict[str, list[tuple[str, GroupMetrics]]] = {}
     for name, of in models.items():
         for group, metrics in of.reported.groups.items():
             rows.setdefault(group, []).append((name, metrics))
+    tables = (of.reported.group_rules for of in models.values())
+    beside = next(filter(None, tables), {})
+    for group, found in rows.items():
+        grids = found[0][1].grids
+        found += [
+            (rule_label(rule), GroupMetrics(grids=grids, metrics=metrics))
+            for rule, metrics in beside.get(group, {}).items()
+        ]
     return rows
 
 

@@ -105,12 +105,14 @@ def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
 
 
 def group_table(reported: HeldOut) -> Table:
-    """Returns metrics of each group of tasks, with the compositional gap."""
-    table = Table(title=f"By group of tasks, at the best epoch, on the {reported.name}")
+    """Returns metrics of each group of tasks, with the compositional gap and skills over rules."""
+    beside = "; in brackets the skill over the best rule" if reported.group_rules else ""
+    table = Table(title=f"By group of tasks, at the best epoch, on the {reported.name}{beside}")
     for label in ("group", "grids", *GROUP_COLUMNS.values()):
         table.add_column(label, justify="left" if label == "group" else "right")
     for name, group in reported.groups.items():
-        values = (percent(group.metrics.get(key)) for key in GROUP_COLUMNS)
+        rules = reported.group_rules.get(name, {})
+        values = (with_skill(group.metrics.get(key), rules, key) for key in GROUP_COLUMNS)
         table.add_row(name, str(group.grids), *values)
     return table
 

@@ -18,7 +18,7 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import exact_matches, greedy_decode
-from raylab.arc.loss import MeanLoss, step_loss
+from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
@@ -332,11 +332,11 @@ def test_every_cell_and_every_grid_weighs_the_same(random_tasks: RandomTasks, wo
             for rank in range(world)
         ]
         assert len(plans[0]) > 2
-        losses = [
-            float(step_loss(model, StepDataset(plan)[draws], 0.1))
-            for plan in plans
-            for draws in plan
-        ]
+        losses: list[float] = []
+        for plan in plans:
+            dataset = StepDataset(plan)
+            for step in (dataset[draws] for draws in plan):
+                losses.append(float(step_loss(step_sums(model, step), step, 0.1)))
     assert len(cells) == store.lengths[:, 1].sum()
     assert np.mean(losses) == pytest.approx(np.mean(cells) + 0.1 * np.mean(sizes), rel=1e-5)
 

@@ -141,6 +141,8 @@ def test_ours_by_the_published_definitions_are_marked_and_stand_beside_the_publi
 def test_rules_stand_beside_the_accuracies_of_a_score_tree():
     rules = {"this run": {"copy_source": 0.375}}
     assert ["rule: copy the source", "37.50 %", "-"] in page_of(report(rules=rules)).rows
+    rules["/runs/earlier"] = {"copy_source": 0.25}
+    assert ["rule: copy the source", "37.50 %", "25.00 %"] in page_of(report(rules=rules)).rows
 
 
 def test_only_the_better_model_is_marked():
@@ -154,6 +156,16 @@ def test_groups_have_a_row_for_each_model_with_the_gap(usual: Page):
     for group in ("C1", "A2"):
         start = rows.index([group, "champion", *numbers])
         assert rows[start + 1] == ["small", *numbers]
+
+
+def test_groups_have_a_row_for_each_rule():
+    test = held_out(
+        {}, groups={"C1": GROUP}, group_rules={"C1": {"copy_source": RULES["copy_source"]}}
+    )
+    trained = training_metrics(epoch(1, {}), test=test)
+    rows = page_of(report(models={"champion": trained})).rows
+    (row,) = (row for row in rows if row[0] == "rule: copy the source" and row[1] == "7")
+    assert "C1" in rows[rows.index(row) - 1]
 
 
 def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):

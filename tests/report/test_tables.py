@@ -92,6 +92,14 @@ def test_groups_show_their_compositional_gap():
     assert row in text_of(group_table(held_out({}, groups={"C1": metrics})))
 
 
+def test_groups_show_the_skill_over_their_own_best_rule():
+    group = GroupMetrics(grids=7, metrics={"cell_accuracy": 0.9})
+    rules = {"C1": {"copy_source": {"cell_accuracy": 0.8}, "previous_cell": {"cell_accuracy": 0.5}}}
+    shown = text_of(group_table(held_out({}, groups={"C1": group}, group_rules=rules)))
+    # (0.9 - 0.8) / (1 - 0.8)
+    assert ["C1", "7", "-", "-", "90.00 % (+0.500)", "-", "-", "-", "-"] in shown
+
+
 def tuned(**changes: Any) -> TrainingMetrics:
     """A fine-tuning on two tasks of two and four test pairs."""
     figures = [

@@ -12,8 +12,9 @@ Free-running, a rule writes a grid of the source's size. *Previous cell* then re
 a grid of one colour, and *copy, else previous* never leaves the source: it is *copy the source*.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -77,6 +78,32 @@ def rule_metrics(
     if published:
         for rule, values in _published_metrics(store, pairs, weights).items():
             found[rule] |= values
+    return found
+
+
+def group_rule_metrics(
+    store: PairStore,
+    pairs: Indices,
+    weights: Mapping[str, float],
+    groups: Sequence[str],
+    group_of_task: Tensor,
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Returns the metrics of `rule_metrics`, and `compositional_gap`, by group of tasks and rule.
+
+    Args:
+        store: the pairs of all tasks.
+        pairs: at least one pair.
+        weights: keyword weights of the dense grid objective.
+        groups: names of the groups.
+        group_of_task: (tasks,) int64 position of each task's group.
+    """
+    group = group_of_task.numpy()[store.task_of[pairs]]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for index in map(int, np.unique(group)):
+        rules = rule_metrics(store, pairs[group == index], weights)
+        for of in rules.values():
+            of["compositional_gap"] = of["cell_accuracy"] - of["grid_accuracy"]
+        found[groups[index]] = rules
     return found
 
 

@@ -55,12 +55,13 @@ class Grids(NamedTuple):
         """Copies the grids to a device; the copy is asynchronous for pinned memory."""
         return Grids(*(_moved(tensor, device) for tensor in self[:4]), padded=self.padded)
 
-    def part(self, grids: slice) -> "Grids":
-        """Returns a slice of the grids, padded to its own longest."""
-        lengths = self.sizes[grids].prod(dim=1)
+    def part(self, index: Tensor) -> "Grids":
+        """Returns the grids at (N,) `index`, at least one, padded to their own longest."""
+        sizes = self.sizes[index]
+        lengths = sizes.prod(dim=1)
         longest = int(lengths.max())
-        cells, rows, cols = (tensor[grids, :longest] for tensor in self[:3])
-        return Grids(cells, rows, cols, self.sizes[grids], padded=bool((lengths < longest).any()))
+        cells, rows, cols = (tensor[index, :longest] for tensor in self[:3])
+        return Grids(cells, rows, cols, sizes, padded=bool((lengths < longest).any()))
 
 
 class Batch(NamedTuple):
@@ -69,7 +70,7 @@ class Batch(NamedTuple):
     source: Grids
     target: Grids
     demo_inputs: Grids
-    """P distinct demonstration pairs, by size."""
+    """P distinct demonstration pairs."""
     demo_outputs: Grids
     demo_index: Tensor
     """(B, K) int64: indices of the P pairs, `MISSING` where a task has too few."""
@@ -337,10 +338,8 @@ class BatchDataset(Dataset[Batch]):
         store, (pairs, demonstrations, colours) = self.store, draw
         present = demonstrations != MISSING
         distinct, inverse = np.unique(demonstrations[present], return_inverse=True)
-        by_size = np.argsort(store.lengths[distinct].max(axis=1), kind="stable")
         index = np.full(demonstrations.shape, MISSING, dtype=np.int64)
-        index[present] = np.argsort(by_size)[inverse]
-        distinct = distinct[by_size]
+        index[present] = inverse
 
         def grids(pairs: Indices, side: int) -> Grids:
             relabelling = None if colours is None else colours[store.task_of[pairs]]

@@ -1,6 +1,6 @@
 """The champion: an encoder-decoder that reads demonstrations as a context."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -20,7 +20,9 @@ from raylab.arc.models.layers import (
 )
 from raylab.config.models import ChampionConfig
 
-PAIRS_AT_ONCE = 4
+Index = Tensor | slice
+LENGTH_SPREAD = 48
+"""Most cells by which grids differ that a CPU pads to one length."""
 
 
 @network_of(ChampionConfig)
@@ -54,15 +56,22 @@ class ContextEncoder(nn.Module):
     def forward(self, batch: Batch, colours: nn.Embedding) -> Tensor:
         """Returns (B, D) contexts, zero for a query without demonstrations."""
         table = self.narrow(colours.weight)
-        pairs = torch.cat([self._pairs(*part, table) for part in _parts(batch)])
+        pairs = self._pairs(batch.demo_inputs, batch.demo_outputs, table)
         return self._pool(pairs, batch.demo_index)
 
     def _pairs(self, inputs: Grids, outputs: Grids, table: Tensor) -> Tensor:
         """Returns one vector per pair, (P, D)."""
-        pooled = masked_mean(self._cells(outputs, table), outputs.cells)
-        key, value = self.cross_attention.project(self._cells(inputs, table))
-        attended = self.cross_attention(pooled[:, None], key, value, key_mask(inputs))
-        pairs = pooled + attended[:, 0]
+
+        def pool(part: Grids, index: Index) -> Tensor:
+            return masked_mean(self._cells(part, table), part.cells)
+
+        pooled = _by_length(outputs, pool)
+
+        def attend(part: Grids, index: Index) -> Tensor:
+            key, value = self.cross_attention.project(self._cells(part, table))
+            return self.cross_attention(pooled[index, None], key, value, key_mask(part))[:, 0]
+
+        pairs = pooled + _by_length(inputs, attend)
         return pairs + self.feed_forward(self.pair_norm(pairs))
 
     def _cells(self, grids: Grids, table: Tensor) -> Tensor:
@@ -79,17 +88,19 @@ class ContextEncoder(nn.Module):
         return torch.einsum("bk,bkd->bd", weights, F.pad(pairs, (0, 0, 0, 1))[index])
 
 
-def _parts(batch: Batch) -> Iterator[tuple[Grids, Grids]]:
-    """Yields demonstration inputs and outputs in parts.
+def _by_length(grids: Grids, work: Callable[[Grids, Index], Tensor]) -> Tensor:
+    """Returns the results of `work` for all grids; it is given grids of like length at an index.
 
-    On a CPU a part holds few grids of similar size, because padding costs time. A GPU gets all at
-    once, because there a kernel launch costs more than padding.
+    On a CPU grids of other lengths are worked on apart, because padding costs time. A GPU gets all
+    at once, because there a kernel launch costs more than padding.
     """
-    inputs, outputs = batch.demo_inputs, batch.demo_outputs
-    count = len(inputs.cells)
-    if inputs.cells.device.type != "cpu" or count <= PAIRS_AT_ONCE:
-        yield inputs, outputs
-        return
-    for start in range(0, count, PAIRS_AT_ONCE):
-        part = slice(start, start + PAIRS_AT_ONCE)
-        yield inputs.part(part), outputs.part(part)
+    lengths = grids.sizes.prod(dim=1)
+    if lengths.device.type != "cpu" or len(lengths) < 2:
+        return work(grids, slice(None))
+    ordered, order = lengths.sort()
+    starts = [0]
+    for index, length in enumerate(ordered.tolist()):
+        if length - ordered[starts[-1]] > LENGTH_SPREAD:
+            starts.append(index)
+    parts = order.tensor_split(starts[1:])
+    return torch.cat([work(grids.part(part), part) for part in parts])[order.argsort()]

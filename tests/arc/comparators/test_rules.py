@@ -5,7 +5,12 @@ import pytest
 import torch
 
 from raylab.arc.comparators.published_metrics import PublishedMetrics
-from raylab.arc.comparators.rules import count_rules, forced_answers, rule_metrics
+from raylab.arc.comparators.rules import (
+    count_rules,
+    forced_answers,
+    group_rule_metrics,
+    rule_metrics,
+)
 from raylab.arc.data.batching import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.arc.evaluation import score_rules
@@ -141,3 +146,12 @@ def test_without_a_grid_of_two_cells_the_published_figures_are_zero() -> None:
     metrics = PublishedMetrics(3)
     metrics.update(image([[3]]), image([[3]]), image([[3]]), torch.tensor([0]))
     assert set(map(float, metrics.compute().values())) == {0.0}
+
+
+def test_groups_of_tasks_have_rules_of_their_own(store: PairStore) -> None:
+    groups = group_rule_metrics(store, np.arange(3), {}, ("none", "x", "y"), torch.tensor([2, 1]))
+    cells = {group: rules["copy_source"]["cell_accuracy"] for group, rules in groups.items()}
+    # Task b: one of two cells. Task a: two of six and four of four.
+    assert cells == pytest.approx({"x": 1 / 2, "y": 6 / 10})
+    # One of the two grids of task a is right.
+    assert groups["y"]["copy_source"]["compositional_gap"] == pytest.approx(6 / 10 - 1 / 2)
