@@ -77,8 +77,8 @@ READERS: dict[str, tuple[Any, Callable[[Path], object]]] = {
     "re-arc": ([PAIR, PAIR], lambda path: load(TaskSource.RE_ARC, path.parent)),
     "taxonomy": ({"task0": "x", "b": "y"}, lambda path: group_tasks(make_tasks(2), str(path))),
     "split": (
-        {"train": ["task0"], "val": ["task1"]},
-        lambda path: split_tasks(make_tasks(2), {}, DataConfig(split=str(path))),
+        {"train": ["task0", "task1"], "val": ["task2"]},
+        lambda path: split_tasks(make_tasks(3), {}, DataConfig(split=str(path))),
     ),
 }
 
