@@ -71,6 +71,7 @@ def test_altered_zips_give_tasks_or_typed_errors(tmp_path: Path) -> None:
     try_altered([re_arc_zip(method) for method in methods], read, DataError)
 
 
+GROUPS = {f"task{number}": "x" for number in range(3)}
 READERS: dict[str, tuple[Any, Callable[[Path], object]]] = {
     "arc": (TASK, lambda path: load(TaskSource.ARC_JSON, path)),
     "kaggle": ({"a": TASK, "b": TASK}, lambda path: load(TaskSource.ARC_JSON, path)),
@@ -78,7 +79,7 @@ READERS: dict[str, tuple[Any, Callable[[Path], object]]] = {
     "taxonomy": ({"task0": "x", "b": "y"}, lambda path: group_tasks(make_tasks(2), str(path))),
     "split": (
         {"train": ["task0", "task1"], "val": ["task2"]},
-        lambda path: split_tasks(make_tasks(3), {}, DataConfig(split=str(path))),
+        lambda path: split_tasks(make_tasks(3), GROUPS, DataConfig(split=str(path))),
     ),
 }
 
