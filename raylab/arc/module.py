@@ -21,7 +21,7 @@ from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
 from raylab.arc.records import GroupMetrics
-from raylab.arc.scoring import count_batch
+from raylab.arc.scoring.batch import count_batch
 from raylab.arc.seen import Seen
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.models import ModelConfig

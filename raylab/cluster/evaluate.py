@@ -12,16 +12,16 @@ import torch
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.arc.evaluation import UnitScore, score_rules, score_tasks
 from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
-from raylab.arc.score_files import (
+from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
+from raylab.arc.scoring.files import (
     MissingUnits,
     UnitAccuracies,
     missing_units,
     read_accuracies,
     write_scores,
 )
-from raylab.arc.score_plan import (
+from raylab.arc.scoring.plan import (
     ModelOnGeneration,
     Scoring,
     generation_configs,

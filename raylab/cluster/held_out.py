@@ -3,8 +3,8 @@
 import ray
 import torch
 
-from raylab.arc.held_out import measure_test
 from raylab.arc.records import HeldOut, TrainingMetrics
+from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.trained_models import fetch_checkpoint
 from raylab.cluster.session import cpus_per_worker, result_of, uses_gpu
 from raylab.config.jobs import TrainConfig

@@ -12,13 +12,6 @@ import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.evaluation import (
-    AnsweredTask,
-    answer_tasks,
-    choose_pictures,
-    part_seen,
-    picture_examples,
-)
 from raylab.arc.records import (
     Examples,
     PipelineMetrics,
@@ -26,7 +19,14 @@ from raylab.arc.records import (
     TrainingMetrics,
     rule_scores_file,
 )
-from raylab.arc.score_plan import ScorePlan, seen_pairs
+from raylab.arc.scoring.evaluation import (
+    AnsweredTask,
+    answer_tasks,
+    choose_pictures,
+    part_seen,
+    picture_examples,
+)
+from raylab.arc.scoring.plan import ScorePlan, seen_pairs
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.held_out import with_test

@@ -11,7 +11,7 @@ from raylab.arc.records import (
     PipelineMetrics,
     TrainingMetrics,
 )
-from raylab.arc.score_plan import ScorePlan
+from raylab.arc.scoring.plan import ScorePlan
 from raylab.arc.sweep import SweepMetrics, TrialFailure, TrialPointer
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.runs.run import Run

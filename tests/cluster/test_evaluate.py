@@ -7,7 +7,7 @@ import pytest
 import pytorch_lightning as pl
 
 from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.evaluation import seen_tasks
+from raylab.arc.scoring.evaluation import seen_tasks
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.cluster.evaluate import run_evaluate
 from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConfig

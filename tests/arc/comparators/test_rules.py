@@ -13,8 +13,8 @@ from raylab.arc.comparators.rules import (
 )
 from raylab.arc.data.batching import PairStore, store_pairs
 from raylab.arc.data.tasks import PAD, Pair, Task
-from raylab.arc.evaluation import score_rules
 from raylab.arc.metrics import Count
+from raylab.arc.scoring.evaluation import score_rules
 from raylab.config.arc import ScoringConfig
 from tests.arc.conftest import batch_of
 

@@ -10,9 +10,9 @@ from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
 from raylab.arc.data.tasks import Pair
-from raylab.arc.evaluation import score_tasks
-from raylab.arc.held_out import measure_test
 from raylab.arc.records import HeldOut
+from raylab.arc.scoring.evaluation import score_tasks
+from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
 from raylab.config.jobs import TrainConfig

@@ -15,7 +15,7 @@ from raylab.arc.data.content import contents_of
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
-from raylab.arc.evaluation import part_seen, seen_tasks, unit_of_tasks
+from raylab.arc.scoring.evaluation import part_seen, seen_tasks, unit_of_tasks
 from raylab.arc.seen import TaskSet
 from raylab.arc.trained_models import fetch_checkpoint, file_name
 from raylab.config.arc import DataConfig, ScoringConfig, TaskSource

@@ -8,7 +8,11 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import BatchDataset, BatchPlan, group_indices, store_pairs
 from raylab.arc.data.tasks import Pair, Task
 from raylab.arc.decoding import greedy_decode
-from raylab.arc.evaluation import (
+from raylab.arc.metrics import Count, metric_values, standard_errors
+from raylab.arc.models.base import GridModel
+from raylab.arc.module import ArcModule
+from raylab.arc.records import GridRows
+from raylab.arc.scoring.evaluation import (
     UnitScore,
     answer_tasks,
     choose_pictures,
@@ -16,10 +20,6 @@ from raylab.arc.evaluation import (
     score_tasks,
     seen_tasks,
 )
-from raylab.arc.metrics import Count, metric_values, standard_errors
-from raylab.arc.models.base import GridModel
-from raylab.arc.module import ArcModule
-from raylab.arc.records import GridRows
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.arc.score_plan import generation_configs
+from raylab.arc.scoring.plan import generation_configs
 from raylab.config.arc import DataConfig
 from raylab.errors import ConfigError
 

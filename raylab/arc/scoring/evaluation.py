@@ -29,7 +29,7 @@ from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
-from raylab.arc.scoring import count_batch
+from raylab.arc.scoring.batch import count_batch
 from raylab.arc.seen import TaskSet
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
 from raylab.errors import CheckpointError

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from raylab.arc.evaluation import UnitScore
-from raylab.arc.score_plan import ModelOnGeneration, Scoring
+from raylab.arc.scoring.evaluation import UnitScore
+from raylab.arc.scoring.plan import ModelOnGeneration, Scoring
 from raylab.errors import RunError
 from raylab.runs.eval_logs import EvalLog, read_score
 

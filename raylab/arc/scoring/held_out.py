@@ -9,12 +9,12 @@ from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.comparators.rules import group_rule_metrics, rule_metrics
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.sides import load_sides
-from raylab.arc.evaluation import predict_pairs
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
 from raylab.arc.records import HeldOut, TaskFigures
-from raylab.arc.scoring import count_batch
+from raylab.arc.scoring.batch import count_batch
+from raylab.arc.scoring.evaluation import predict_pairs
 from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import LOSS
 

@@ -1,0 +1,1 @@
+"""The scoring of trained models: of a batch, of tasks in a score tree, of the test side."""
