@@ -123,7 +123,7 @@ def the_head_of_the_chain_stays() -> Patches:
             values = [{**one.columns, **more, "run_id": run_id} for one in records]
             connection.execute(insert(table), values)
 
-    yield patch.object(run, "_append", append)
+    yield patch.object(run, "append_records", append)
 
 
 @_plant
