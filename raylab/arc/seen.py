@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from raylab.arc.data.content import is_known
 
-NONE: frozenset[int] = frozenset()
-
 
 @dataclass(frozen=True)
 class TaskSet:
@@ -18,7 +16,7 @@ class TaskSet:
     """
 
     ids: frozenset[str] = frozenset()
-    pairs: frozenset[int] = NONE
+    pairs: frozenset[int] = frozenset()
 
     def __or__(self, other: "TaskSet") -> "TaskSet":
         """Returns the tasks of both."""

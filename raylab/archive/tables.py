@@ -136,12 +136,16 @@ def _place() -> list[Column[Any]]:
     ]
 
 
-def _chained() -> list[Column[Any]]:
-    """Returns the columns of a record in a chain; SQLite reads faster with small ones first."""
+def _chained(state: str = "status") -> list[Column[Any]]:
+    """Returns the columns of a record in a chain; SQLite reads faster with small ones first.
+
+    Args:
+        state: Name of the column that says what the record makes of its case.
+    """
     return [
         *_place(),
         Column("case_key", DIGEST, nullable=False),
-        Column("status", AnyText, nullable=False),
+        Column(state, AnyText, nullable=False),
         Column("created", UtcTime, nullable=False),
         Column("previous_hash", DIGEST, nullable=False),
         Column("hash", DIGEST, nullable=False),
@@ -211,12 +215,7 @@ DECISIONS = Table(
 AUDITS = Table(
     "audits",
     METADATA,
-    *_place(),
-    Column("case_key", DIGEST, nullable=False),
-    Column("action", AnyText, nullable=False),
-    Column("created", UtcTime, nullable=False),
-    Column("previous_hash", DIGEST, nullable=False),
-    Column("hash", DIGEST, nullable=False),
+    *_chained("action"),
     Column("reviewer", AnyText, nullable=False),
     Column("case", AnyText, nullable=False),
     Column("body", AnyText, nullable=False),

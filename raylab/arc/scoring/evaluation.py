@@ -37,7 +37,6 @@ from raylab.runs.eval_logs import is_estimated
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
 """The published weights of the objective, the same for every model so that scores compare."""
-NO_PAIRS: frozenset[int] = frozenset()
 HALF_TYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
 
 
@@ -94,7 +93,7 @@ def score_tasks(
     groups: Mapping[str, str],
     scoring: ScoringConfig,
     device: torch.device,
-    seen: frozenset[int] = NO_PAIRS,
+    seen: frozenset[int] = frozenset(),
 ) -> dict[str, UnitScore]:
     """Scores every pair of `tasks` exactly as validation during training does.
 
@@ -154,7 +153,7 @@ def score_rules(
     tasks: Sequence[Task],
     groups: Mapping[str, str],
     scoring: ScoringConfig,
-    seen: frozenset[int] = NO_PAIRS,
+    seen: frozenset[int] = frozenset(),
 ) -> dict[str, float]:
     """Returns the mean accuracy over the units of each rule that learns nothing, by rule.
 
