@@ -3,7 +3,7 @@
 Draws and codes lie in the chain of the run. Reviewers see no code of the protocol and no verdict.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -111,15 +111,11 @@ class AuditSample:
         """Returns some drawn cases as a reviewer finds them, without taking a lease."""
         leases = self._leases.leases(self._now())
         found = {
-            one.case.sequence: one.case
+            one.case.sequence: self._drawn_case(one.case, last, reviewer, leases)
             for one in self._run.cases_at(sequences)
-            if self.has(one.case.case)
+            if (last := self._audit.last(one.case.case)) is not None
         }
-        return [
-            self._drawn_case(found[sequence], reviewer, leases.get(sequence))
-            for sequence in sequences
-            if sequence in found
-        ]
+        return [found[sequence] for sequence in sequences if sequence in found]
 
     def has(self, case: str) -> bool:
         """Returns whether a case is drawn, so that nobody should see its codes."""
@@ -201,15 +197,21 @@ class AuditSample:
             return found
         raise DataError(f"case {case} is in no audit: choose one from the list")
 
-    def _drawn_case(self, case: StoredCase, reviewer: str, lease: Lease | None) -> DrawnCase:
-        last, draft = self._audit.last(case.case), self._leases.draft(case.sequence, reviewer)
+    def _drawn_case(
+        self,
+        case: StoredCase,
+        last: StoredAuditEntry,
+        reviewer: str,
+        leases: Mapping[int, Lease],
+    ) -> DrawnCase:
+        draft = self._leases.draft(case.sequence, reviewer)
         return DrawnCase(
             sequence=case.sequence,
             case=case.case,
             description=case.description,
             source=is_source(read_outcome(case.body, self.codebook).meta),
-            coded=read_code(last) if last is not None and last.action == CODE else None,
-            lease=lease,
+            coded=read_code(last) if last.action == CODE else None,
+            lease=leases.get(case.sequence),
             typed=Typed(draft.choice, draft.code, draft.justification) if draft else Typed(),
             saved=draft and draft.saved,
         )
