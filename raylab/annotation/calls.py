@@ -49,15 +49,12 @@ class GroupedWriter(Generic[T, R]):
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def add(self, row: T) -> R:
-        """Returns what writing the row's group returns, when it is durable; or raises its error."""
-        return await self._queue(row)
-
     def leave(self, row: T) -> None:
-        """Has a row written for whose end nobody waits."""
-        self._queue(row).add_done_callback(lambda written: written.exception())
+        """Queues a row for whose end nobody waits."""
+        self.add(row).add_done_callback(lambda written: written.exception())
 
-    def _queue(self, row: T) -> asyncio.Future[R]:
+    def add(self, row: T) -> asyncio.Future[R]:
+        """Queues a row; returns what writing its group returns or raises, when it is durable."""
         written = asyncio.get_running_loop().create_future()
         self._waiting.append((row, written))
         if self._writer is None or self._writer.done():
@@ -111,12 +108,12 @@ class CallWriter:
         known = results.refused[claim.id]
         return None if known is None else reply_of(known)
 
-    async def put(
+    def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> None:
+    ) -> Awaitable[object]:
         """See `raylab.llm.chat.Journal`."""
         row = call_row(self._run, request, reply, description_hash, role)
-        await self._operations.add(AnswerRow(row, claim.id))
+        return self._operations.add(AnswerRow(row, claim.id))
 
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""
@@ -175,11 +172,17 @@ class CallCache(CallWriter):
             self._remember(description_hash, claim)
         return claim
 
-    async def put(
+    def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> None:
+    ) -> Awaitable[object]:
         """See `raylab.llm.chat.Journal`."""
-        await super().put(request, reply, description_hash, role, claim)
+        stored = super().put(request, reply, description_hash, role, claim)
+        return self._remember_stored(stored, description_hash, reply)
+
+    async def _remember_stored(
+        self, stored: Awaitable[object], description_hash: str, reply: Reply
+    ) -> None:
+        await stored
         self._remember(description_hash, reply)
 
     def _remember(self, description_hash: str, reply: Reply) -> None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -150,10 +150,13 @@ class Journal(Protocol):
         """
         ...
 
-    async def put(
+    def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> None:
-        """Stores a reply, durably, and ends its claim."""
+    ) -> Awaitable[object]:
+        """Queues a reply to be stored, which ends its claim; what it returns waits for the disk.
+
+        A claim that is asked for later is granted after the reply is durable.
+        """
         ...
 
     async def end(self, claim: Claim, paid: bool) -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from raylab.config.annotation import LlmConfig
 from raylab.errors import CallError, LlmError, StoppedError
@@ -193,11 +193,15 @@ class Client:
         )
         looks, since = 0, 0.0
         while True:
-            # The slot is held until the reply is stored, so a crash loses at most one reply a slot.
+            # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
+            # loses at most one reply a slot.
             async with connection.slots:
                 result = await self._try(connection, call)
             if isinstance(result, Reply):
                 return result
+            if isinstance(result, _Answer):
+                await result.kept
+                return result.reply
             if result is None:
                 looks += 1
                 await connection.pause(self._jitter(FIRST_LOOK, looks, LONGEST_LOOK))
@@ -215,7 +219,7 @@ class Client:
 
     async def _try(
         self, connection: Connection, call: "_Call"
-    ) -> Reply | tuple[Failure, float] | None:
+    ) -> "Reply | _Answer | tuple[Failure, float] | None":
         """Makes one attempt; returns None if an equal call is in flight elsewhere."""
         permit = await self._admit(connection, call.most)
         asked = self._timing.now()
@@ -242,10 +246,15 @@ class Client:
             return await self._send(connection, call, claim, permit)
         except asyncio.CancelledError:
             # Nobody waits for the answer any more, which may be billed all the same.
-            ending = asyncio.ensure_future(self._journal.end(claim, paid=True))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._finish(self._journal.end(claim, paid=True))
             raise
+
+    def _finish(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts work that is finished even if the call is cancelled."""
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
 
     async def _give_up(self, claim: Claim, permit: Permit | None) -> None:
         """Ends a claim that was not sent."""
@@ -254,7 +263,7 @@ class Client:
 
     async def _send(
         self, connection: Connection, call: "_Call", claim: Claim, permit: Permit | None
-    ) -> Reply | tuple[Failure, float]:
+    ) -> "_Answer | tuple[Failure, float]":
         started = self._timing.clock()
         result = await connection.send(call.content)
         seconds = self._timing.clock() - started
@@ -269,10 +278,11 @@ class Client:
         self._tell(call.request, AttemptOutcome.OK, False, seconds, result)
         connection.succeeded()
         reply = self._reply(call.request, call.key, result, seconds, call.attempts)
-        await self._keep(call, reply, claim)
+        stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
+        answer = _Answer(reply, self._finish(self._keep(stored)))
         used = Reservation(result.prompt_tokens, result.completion_tokens, reply.cost, 0.0)
         await self._settle(permit, used if used.tokens else call.most)
-        return reply
+        return answer
 
     def _most(self, connection: Connection, request: ChatRequest, content: bytes) -> Reservation:
         prompt, reply = most_tokens(content, request.parameters)
@@ -304,10 +314,10 @@ class Client:
             attempts=attempts,
         )
 
-    async def _keep(self, call: "_Call", reply: Reply, claim: Claim) -> None:
-        """Stores a reply; if that fails, stops all calls, whose replies would also be lost."""
+    async def _keep(self, stored: Awaitable[object]) -> None:
+        """Waits until a reply is stored; if that fails, stops all calls, which would be lost too."""
         try:
-            await self._journal.put(call.request, reply, call.description_hash, call.role, claim)
+            await stored
         except Exception as error:
             reason = LlmError(
                 f"an answer could not be archived, so no further call is sent: {error}"
@@ -389,3 +399,11 @@ class _Call:
     content: bytes
     most: Reservation
     attempts: int = 0
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A reply that is on its way into the journal; `kept` ends when it is durable, or raises."""
+
+    reply: Reply
+    kept: asyncio.Task[None]

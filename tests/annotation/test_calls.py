@@ -88,8 +88,11 @@ def granted(journal: ArchiveJournal | CallCache, request: ChatRequest = REQUEST)
 
 
 def stored(journal: ArchiveJournal, claim: Claim, **reply: object) -> None:
-    answer = replied("OPT=Lrn", key=REQUEST.key, **reply)
-    asyncio.run(journal.put(REQUEST, answer, "hash", "classify-a", claim))
+    async def put() -> None:
+        answer = replied("OPT=Lrn", key=REQUEST.key, **reply)
+        await journal.put(REQUEST, answer, "hash", "classify-a", claim)
+
+    asyncio.run(put())
 
 
 def test_a_call_is_answered_to_all_runs_and_paid_by_the_one_that_sent_it(world: World) -> None:

@@ -68,6 +68,8 @@ class Notebook:
         self.numbers = itertools.count()
         self.may_write = asyncio.Event()
         self.may_write.set()
+        self.queued = 0
+        """Replies that are not stored yet."""
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         return self.replies.get(key)
@@ -75,16 +77,25 @@ class Notebook:
     async def claim(
         self, key: str, request: ChatRequest, description_hash: str, most: Reservation
     ) -> Claim | Reply | None:
+        if self.queued:
+            await self.may_write.wait()
         if key in self.claimed.values():
             return None
         claim = Claim(str(next(self.numbers)))
         self.claimed[claim.id] = key
         return claim
 
-    async def put(
+    def put(
+        self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
+    ) -> Awaitable[None]:
+        self.queued += 1
+        return self._store(request, reply, description_hash, role, claim)
+
+    async def _store(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> None:
         await self.may_write.wait()
+        self.queued -= 1
         del self.claimed[claim.id]
         self.replies[reply.key] = reply
         self.kept.append((request, description_hash, role))

@@ -1,5 +1,6 @@
 """Bugs to be planted in raylab, each of which the simulation should find."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -48,6 +49,17 @@ def a_reply_is_used_before_it_is_archived() -> Patches:
         row = call_row(cache._run, request, reply, description_hash, role)
         cache._operations.leave(AnswerRow(row, claim.id))
         cache._remember(description_hash, reply)
+
+    yield patch.object(CallCache, "put", put)
+
+
+@_plant
+def a_slot_is_free_before_its_reply_is_queued() -> Patches:
+    real = CallCache.put
+
+    async def put(*arguments: Any) -> None:
+        await asyncio.sleep(1.0)
+        await real(*arguments)
 
     yield patch.object(CallCache, "put", put)
 

@@ -367,6 +367,7 @@ class World:
         if not group.driver.alive or self.loop.time() < group.stalls_until:
             attempt.fate = Fate.LOST
         excused = self._lost_at_claim.get((group.driver.name, attempt.key), set())
+        self._check_losable(group, self.plans[attempt.run])
         for earlier in self.server.attempts[:-1]:
             if (
                 earlier.key == attempt.key
@@ -379,6 +380,16 @@ class World:
             spent, most = self.billed(attempt.run), budget + self.excused.get(attempt.run, 0)
             if spent > most:
                 self.blame(f"{attempt}: run {attempt.run} spent {spent:,} of {most:,} tokens")
+
+    def _check_losable(self, group: Group, plan: RunPlan) -> None:
+        """Blames a session of which a crash would lose more replies than it has slots."""
+        losable = self._under_way(group)
+        slots = max(plan.concurrency, plan.workers)
+        if len(losable) > slots:
+            stored = {key for (key,) in self.rows("SELECT key FROM calls")}
+            losable = [attempt for attempt in losable if attempt.key not in stored]
+            if len(losable) > slots:
+                self.blame(f"a crash loses {len(losable)} replies of {slots} slots")
 
     def note_owner(self, run: str, group: Group) -> None:
         """Notes that a session took a run; its owner must be dead, ended, or have hung."""
