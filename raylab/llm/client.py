@@ -315,7 +315,7 @@ class Client:
         )
 
     async def _keep(self, stored: Awaitable[object]) -> None:
-        """Waits until a reply is stored; if that fails, stops all calls, which would be lost too."""
+        """Waits until a reply is stored; if that fails, stops all calls: they would be lost too."""
         try:
             await stored
         except Exception as error:
