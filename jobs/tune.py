@@ -14,9 +14,12 @@ from raylab.entrypoint import run_job
 
 
 def run(config: TuneConfig) -> None:
+    from raylab.arc.inputs import read_sides
+
+    sides = read_sides(config)
     from raylab.cluster.tune import tune
 
-    tune(config)
+    tune(config, sides)
 
 
 if __name__ == "__main__":

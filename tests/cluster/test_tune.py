@@ -11,10 +11,10 @@ from ray.tune import Checkpoint
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.sweep import TrialFailure
 from raylab.cluster import tune as tune_module
-from raylab.cluster.train import EpochListener
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
 from raylab.runs.run import Run
+from raylab.training.listeners import EpochListener
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
@@ -57,7 +57,7 @@ class Session:
             self.checkpoints.append(Checkpoint.from_directory(kept))
 
     def fit(
-        self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run
+        self, config: TrainConfig, run: Run, on_epoch: EpochListener, **shared: object
     ) -> TrainingMetrics:
         if self.error is not None:
             raise self.error
@@ -71,7 +71,9 @@ class Session:
         self.trial, self.checkpoint = trial, start
         before = len(self.reports)
         config = TuneConfig.model_validate(SETTINGS)
-        tune_module._trial({"drawn": drawn}, config=config, uri=str(self.path / "sweep"))
+        tune_module._trial(
+            {"drawn": drawn}, config=config, uri=str(self.path / "sweep"), sides=None
+        )
         return [report["epoch"] for report in self.reports[before:]]
 
 
@@ -80,7 +82,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     session = Session(tmp_path)
     for name in ("get_context", "get_checkpoint", "report"):
         monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
-    monkeypatch.setattr(tune_module, "fit", session.fit)
+    monkeypatch.setattr(tune_module, "_fit", session.fit)
     return session
 
 
