@@ -1,4 +1,4 @@
-"""Train one architecture on ARC tasks with Ray Train.
+"""Train one architecture on ARC tasks: in this process, or on many with Ray Train.
 
 Each validation reports `val_dense_grid_objective` and saves a checkpoint in the run directory.
 

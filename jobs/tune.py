@@ -1,4 +1,4 @@
-"""Search architectures and hyperparameters with Ray Tune; every trial is a Ray Train run.
+"""Search architectures and hyperparameters with Ray Tune; every trial is a training run.
 
 Leaves a ranked table, `best.yaml` for jobs/train.py, and the learning curves as a picture.
 

@@ -134,6 +134,23 @@ def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
     assert not (session.path / "sweep/trials/aa_01/failure.json").exists()
 
 
+def test_a_process_that_has_grown_takes_no_further_trial(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+):
+    grown = tune_module.GROWTH_BYTES
+    memory = iter([100, 100 + grown, 101 + grown])
+
+    def process() -> SimpleNamespace:
+        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=next(memory)))
+
+    monkeypatch.setattr(tune_module.psutil, "Process", process)
+    monkeypatch.setattr(tune_module, "_memory_of_first_trial", None)
+    assert session.run("aa_01", DRAWN) == session.run("bb_02", DRAWN) == [1, 2, 3, 4]
+    with pytest.raises(WorkersLostError, match="starts in a new one"):
+        session.run("cc_03", DRAWN)
+    assert [config.name for config in session.trained] == ["aa_01", "bb_02"]
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_ray_exports_the_states_of_trials_and_the_best_score():
