@@ -15,6 +15,8 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import (
     CHECKPOINT_FILE,
@@ -116,8 +118,8 @@ def fit(
     try:
         fit_on(trainer, experiment, last_checkpoint(run))
     except SystemExit as ended:
-        # Lightning turns an interrupt into an exit.
-        if isinstance(ended.__context__, KeyboardInterrupt):
+        # Lightning makes exits of SIGINT and SIGTERM, the second one of status 0.
+        if isinstance(ended, SIGTERMException) or isinstance(ended.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
     told.finish()
@@ -140,7 +142,14 @@ def _quiet_trainer(
     """Returns a trainer that keeps to itself what Lightning says of devices and loaders."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", module="pytorch_lightning")
-    return build_trainer(config, callbacks=callbacks, accelerator=device.type, devices=1)
+    return build_trainer(
+        config,
+        callbacks=callbacks,
+        accelerator=device.type,
+        devices=1,
+        # Lightning would take the variables of a batch system for a request of many workers.
+        plugins=[LightningEnvironment()],
+    )
 
 
 class _Store(pl.Callback):
