@@ -12,9 +12,12 @@ from raylab.entrypoint import run_job
 
 
 def run(config: EvaluateConfig) -> None:
+    from raylab.arc.scoring.plan import plan_evaluation
+
+    scoring = plan_evaluation(config)
     from raylab.cluster.evaluate import run_evaluate
 
-    run_evaluate(config)
+    run_evaluate(config, scoring)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,12 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
+    from raylab.quality.trees import configured_trees
+
+    trees = configured_trees(config)
     from raylab.cluster.quality import run_quality
 
-    run_quality(config)
+    run_quality(config, trees)
 
 
 if __name__ == "__main__":

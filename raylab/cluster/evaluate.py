@@ -24,11 +24,9 @@ from raylab.arc.scoring.files import (
 from raylab.arc.scoring.plan import (
     ModelOnGeneration,
     Scoring,
-    generation_configs,
     plan_scoring,
-    scores_by_pair,
 )
-from raylab.arc.trained_models import fetch_checkpoint, find_models
+from raylab.arc.trained_models import fetch_checkpoint
 from raylab.cluster.metrics import PAIRS, TASKS, Meters
 from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
 from raylab.config.arc import DataConfig, ScoringConfig
@@ -43,19 +41,19 @@ from raylab.runs.run import SCORES, Run
 HEARTBEAT_SECONDS = 30.0
 
 
-def run_evaluate(config: EvaluateConfig) -> None:
+def run_evaluate(config: EvaluateConfig, planned: Scoring) -> None:
     """Scores the models of `config` on its generations, leaving out finished scores.
+
+    Args:
+        config: Configuration of the job.
+        planned: As `plan_evaluation` plans it.
 
     Raises:
         RaylabError: The evaluation failed for a reason that the user can act on.
     """
-    models = find_models(config.models, config.storage)
-    generation_configs(config.generations, config.data)
-    run = Run.open(config, config.job)
+    run = planned.tree
     with session(config.cluster, run):
-        metrics = evaluate_models(
-            models, config.generations, config.data, config.scoring, config.cluster, run
-        )
+        metrics = _score(planned, config.cluster)
     run.write_record(metrics)
     log_tables(
         accuracy_table(metrics, config.scoring),
@@ -97,7 +95,11 @@ def evaluate_models(
         RunError: The tree holds scores of other checkpoints or settings, or scoring failed.
         ConfigError: The generations or the cluster cannot be used.
     """
-    planned = plan_scoring(models, generations, data, scoring, tree, subdir)
+    return _score(plan_scoring(models, generations, data, scoring, tree, subdir), cluster)
+
+
+def _score(planned: Scoring, cluster: ClusterConfig) -> EvaluationMetrics:
+    """Scores what a plan lacks in the current Ray session; returns the means of all."""
     missing = missing_units(planned)
     accuracies = read_accuracies(planned, missing)
     if done := len(accuracies) - len(missing):
@@ -113,13 +115,13 @@ def evaluate_models(
             name: statistics.fmean(accuracies[model, name].values())
             for name in planned.plan.generations
         }
-        for model in models
+        for model in planned.plan.models
     }
     return EvaluationMetrics(
-        metric=scoring.metric,
+        metric=planned.plan.scoring.metric,
         models=means,
         rules=_rules(planned).rules,
-        by="pair" if scores_by_pair(data, scoring) else "task",
+        by="pair" if planned.by_pair else "task",
     )
 
 

@@ -16,7 +16,7 @@ from raylab.log import log_line
 from raylab.quality.measure import count_files, measure_groups
 from raylab.quality.reading import UnitScores, read_units, task_groups
 from raylab.quality.record import QUALITY, Quality, TreeQuality
-from raylab.quality.trees import ScoreTree, Unit, find_trees, scores_root
+from raylab.quality.trees import ScoreTree, Unit, find_trees
 from raylab.report.quality import log_quality
 from raylab.runs.eval_logs import ScoreChoice
 from raylab.runs.run import Run
@@ -24,14 +24,16 @@ from raylab.runs.run import Run
 PROGRESS_SECONDS = 10.0
 
 
-def run_quality(config: QualityConfig) -> None:
-    """Measures the score tree of `config`, prints the metrics and writes `quality.json`.
+def run_quality(config: QualityConfig, trees: Sequence[ScoreTree]) -> None:
+    """Measures the score trees of `config`, prints the metrics and writes `quality.json`.
+
+    Args:
+        config: Configuration of the job.
+        trees: As `configured_trees` finds them.
 
     Raises:
         RaylabError: The measurement failed for a reason that the user can act on.
     """
-    priors = config.quality_eval_cfg.prior_datasets
-    trees = find_trees(scores_root(config), priors, config.layout)
     run = Run.open(config, config.job)
     with session(config.cluster, run):
         quality = _measure(trees, config, config.storage, run.name)

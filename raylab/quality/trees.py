@@ -101,6 +101,16 @@ def scores_root(config: QualityConfig) -> str:
     return str(root / settings.scores_subdir / config.run_id)
 
 
+def configured_trees(config: QualityConfig) -> list[ScoreTree]:
+    """Finds the trees that `config` names: that of the benchmark, then those of its priors.
+
+    Raises:
+        DataError: A root is missing or holds no models, or a model holds no generations.
+        ConfigError: No root is configured, or no filesystem opens a URI.
+    """
+    return find_trees(scores_root(config), config.quality_eval_cfg.prior_datasets, config.layout)
+
+
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
     """Finds the models and generations of a benchmark's tree, then those of its priors.
 

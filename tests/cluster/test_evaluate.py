@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 
+from jobs.evaluate import run as run_evaluate
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.sides import load_sides
 from raylab.arc.scoring.evaluation import seen_tasks
 from raylab.arc.training import build_experiment, build_trainer
-from raylab.cluster.evaluate import run_evaluate
 from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.config.models import EncoderDecoderConfig

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from jobs.quality import run as run_quality
 from raylab.cluster import quality as quality_module
-from raylab.cluster.quality import measure_trees, run_quality
+from raylab.cluster.quality import measure_trees
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import QualityEvalConfig
 from raylab.entrypoint import run_job

@@ -17,9 +17,10 @@ from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Task
 from raylab.arc.scoring.evaluation import part_seen, seen_tasks, unit_of_tasks
 from raylab.arc.seen import TaskSet
-from raylab.arc.trained_models import fetch_checkpoint, file_name
+from raylab.arc.trained_models import fetch_checkpoint, file_name, find_models
 from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
 from raylab.config.base import AS_PUBLISHED, Generation
+from raylab.config.jobs import EvaluateConfig
 from raylab.errors import CheckpointError, ConfigError, DataError, RunError
 from raylab.files import Place
 from raylab.log import log_line
@@ -105,6 +106,11 @@ class Scoring:
     checkpoints: Mapping[str, Checkpoint]
     seen: frozenset[int] = frozenset()
 
+    @property
+    def by_pair(self) -> bool:
+        """True if what was seen is left out by pair and not by task."""
+        return any(scores_by_pair(of, self.plan.scoring) for of in self.plan.generations.values())
+
     def file(self, pair: ModelOnGeneration, unit: str) -> str:
         """Returns the name of a score file within the run."""
         return f"{self.subdir}/{'/'.join(pair)}/{file_name(unit)}.json"
@@ -140,6 +146,21 @@ def generation_configs(
             )
         configs[name] = config
     return configs
+
+
+def plan_evaluation(config: EvaluateConfig) -> Scoring:
+    """Finds the models of `config`, opens its run and plans its scores.
+
+    Raises:
+        RunError: A model or the run cannot be used, or its scores are of other settings.
+        DataError: The tasks cannot be used, or none is left to score.
+        CheckpointError: A checkpoint cannot be used.
+        ConfigError: The generations cannot be used.
+    """
+    models = find_models(config.models, config.storage)
+    generation_configs(config.generations, config.data)
+    run = Run.open(config, config.job)
+    return plan_scoring(models, config.generations, config.data, config.scoring, run)
 
 
 def plan_scoring(
