@@ -1,4 +1,4 @@
-"""Measure the speed of training, decoding, score trees or annotation, a sweep's overhead, or scaling.
+"""Measure the speed of training, decoding, score trees or annotation, of sweeps, or scaling.
 
 `part=coverage` measures how often the intervals of all figures hold the truth.
 

@@ -15,9 +15,12 @@ from raylab.entrypoint import run_job
 
 
 def run(config: PipelineConfig) -> None:
+    from raylab.arc.inputs import read_sides
+
+    sides = read_sides(config) if config.models else None
     from raylab.cluster.pipeline import run_pipeline
 
-    run_pipeline(config)
+    run_pipeline(config, sides)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train one architecture on ARC tasks with Ray Train.
+"""Train one architecture on ARC tasks: in this process, or on many with Ray Train.
 
 Each validation reports `val_dense_grid_objective` and saves a checkpoint in the run directory.
 
@@ -14,9 +14,14 @@ from raylab.entrypoint import run_job
 
 
 def run(config: TrainConfig) -> None:
-    from raylab.cluster.train import train
+    from raylab.arc.inputs import read_inputs
 
-    train(config)
+    inputs = read_inputs(config)
+    if config.cluster.is_this_process:
+        from raylab.training.local import train
+    else:
+        from raylab.cluster.train import train
+    train(config, inputs)
 
 
 if __name__ == "__main__":

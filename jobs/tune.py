@@ -1,4 +1,4 @@
-"""Search architectures and hyperparameters with Ray Tune; every trial is a Ray Train run.
+"""Search architectures and hyperparameters with Ray Tune; every trial is a training run.
 
 Leaves a ranked table, `best.yaml` for jobs/train.py, and the learning curves as a picture.
 
@@ -14,9 +14,12 @@ from raylab.entrypoint import run_job
 
 
 def run(config: TuneConfig) -> None:
+    from raylab.arc.inputs import read_sides
+
+    sides = read_sides(config)
     from raylab.cluster.tune import tune
 
-    tune(config)
+    tune(config, sides)
 
 
 if __name__ == "__main__":

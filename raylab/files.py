@@ -165,6 +165,21 @@ class Place:
         with io.BufferedReader(file, REQUEST_BYTES) as reader:
             yield cast(BinaryIO, reader)
 
+    @contextmanager
+    def on_disk(self) -> Generator[Path]:
+        """Yields the path of the file, or of a copy if it is not on a disk of this machine.
+
+        Raises:
+            DataError: It is missing or cannot be read.
+        """
+        if self.is_local:
+            yield Path(self.path)
+            return
+        with tempfile.TemporaryDirectory() as directory:
+            copy = Path(directory) / self.name
+            copy.write_bytes(self.read())
+            yield copy
+
     def write(self, content: bytes, durable: bool = True) -> None:
         """Writes the file atomically, and creates the directories above it.
 
@@ -251,6 +266,15 @@ class Place:
         with self._errors_as("written", RunError), contextlib.suppress(FileNotFoundError):
             for path in (file, *above):
                 _sync(path)
+
+    def remove(self) -> None:
+        """Removes a directory with all that is in it; a missing one is skipped.
+
+        Raises:
+            RunError: It cannot be removed.
+        """
+        with self._errors_as("removed", RunError), contextlib.suppress(FileNotFoundError):
+            self.filesystem.delete_dir(self.path)
 
     @contextmanager
     def _uploaded(self) -> Generator[BinaryIO]:

@@ -1,7 +1,7 @@
 """The import direction of the house.
 
-jobs -> benchmarks -> cluster -> review -> report -> frames -> {arc, annotation, opt, quality}
--> {codebook, llm, archive, runs, entrypoint} -> config
+jobs -> benchmarks -> cluster -> {review, training} -> report -> frames
+-> {arc, annotation, opt, quality} -> {codebook, llm, archive, runs, entrypoint} -> config
 -> {files, compressed, working_directory} -> bounded
 -> {errors, log, urls, background, grid_metrics, object_storage}
 """
@@ -30,7 +30,7 @@ LAYERS = [
     {"taxonomies"},
     {"frames"},
     {"report"},
-    {"review"},
+    {"review", "training"},
     {"cluster"},
     {"benchmarks"},
     {"jobs"},

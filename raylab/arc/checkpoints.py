@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import re
 import zipfile
 from dataclasses import dataclass
 from typing import cast
@@ -36,6 +37,11 @@ def checkpoint_name(epoch: int) -> str:
     return f"epoch-{epoch:04d}"
 
 
+def is_checkpoint_name(name: str) -> bool:
+    """Returns True for the name of the directory of a checkpoint."""
+    return re.fullmatch(r"epoch-\d{4,}", name) is not None
+
+
 def checkpoint_path(epoch: int) -> str:
     """Returns the file of the checkpoint after `epoch`, relative to the run directory."""
     return f"{CHECKPOINTS}/{checkpoint_name(epoch)}/{CHECKPOINT_FILE}"
@@ -54,11 +60,11 @@ class Checkpoint:
     """Id of the run that trained it; None if the file does not record it."""
 
 
-def read_checkpoint(location: str | os.PathLike[str]) -> Checkpoint:
+def read_checkpoint(location: "str | os.PathLike[str] | Place") -> Checkpoint:
     """Reads model configuration and weights; nothing in the file is executed.
 
     Args:
-        location: path or URI of the file.
+        location: path, URI or place of the file.
 
     Raises:
         CheckpointError: the file is missing, truncated or corrupt, holds more than tensors and

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, read_checkpoint
+from raylab.arc.checkpoints import (
+    CHECKPOINT_FILE,
+    CHECKPOINTS,
+    Checkpoint,
+    checkpoint_path,
+    read_checkpoint,
+)
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import TrialFailure, trial_runs
 from raylab.errors import CheckpointError, RunError
@@ -149,6 +155,12 @@ def _best_checkpoint(run: Run) -> str | None:
     """Returns the file of a run's best checkpoint; None before its first epoch is finished."""
     metrics = run.read_record(TrainingMetrics)
     return None if metrics is None else str(run / metrics.best.checkpoint)
+
+
+def last_checkpoint(run: Run) -> Place | None:
+    """Returns the file of a training run's latest recorded epoch; None before the first."""
+    metrics = run.read_record(TrainingMetrics)
+    return None if metrics is None else run / checkpoint_path(metrics.last.epoch)
 
 
 def file_name(name: str) -> str:

@@ -9,16 +9,17 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.checkpoints import checkpoint_path, read_checkpoint
 from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
-from raylab.arc.data.sides import load_sides
+from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
 from raylab.arc.module import ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.arc.stopping import early_stopping
 from raylab.config.jobs import TrainConfig
+from raylab.files import Place
 from raylab.grid_metrics import RuleMetrics, merit
 
 GPU_LOADER_PROCESSES = 4
@@ -68,16 +69,15 @@ class Experiment:
     rules: RuleMetrics
 
 
-def build_experiment(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Experiment:
-    """Loads and splits the data and builds the module for worker `rank` of `world`.
+def build_experiment(
+    config: TrainConfig, sides: Sides, *, rank: int = 0, world: int = 1
+) -> Experiment:
+    """Builds the module and its data, the pairs of `sides`, for worker `rank` of `world`.
 
     Raises:
-        DataError: the tasks or their split cannot be used.
         ConfigError: there are fewer pairs than workers.
     """
-    sides = load_sides(config.data)
     store = sides.store
-
     module = ArcModule(
         config.model,
         config.training,
@@ -223,3 +223,20 @@ def build_trainer(
         enable_model_summary=False,
         **placement,
     )
+
+
+def fit_on(trainer: pl.Trainer, experiment: Experiment, latest: Place | None) -> None:
+    """Trains from the start, or from the checkpoint `latest`, to the end.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be used.
+        NonFiniteLossError: a loss is not finite.
+    """
+    if latest is None:
+        trainer.fit(experiment.module, datamodule=experiment.data)
+        return
+    read_checkpoint(latest)
+    with latest.on_disk() as path:
+        trainer.fit(
+            experiment.module, datamodule=experiment.data, ckpt_path=path, weights_only=True
+        )

@@ -68,13 +68,13 @@ class Speed:
     """The speed of some training steps.
 
     Attributes:
-        samples: samples trained.
+        pairs: pairs trained, of a store.
         cells: target cells trained.
         seconds: time taken.
         memory: peak memory in bytes; None if unknown.
     """
 
-    samples: int
+    pairs: Indices
     cells: int
     seconds: float
     memory: int | None
@@ -82,7 +82,7 @@ class Speed:
     @property
     def samples_per_second(self) -> float:
         """Samples trained per second."""
-        return self.samples / self.seconds
+        return len(self.pairs) / self.seconds
 
     @property
     def cells_per_second(self) -> float:
@@ -212,7 +212,7 @@ def _speeds(
         _time(warm_up[:1], store, resident)
     rounds: list[Round] = []
     for index in range(config.rounds):
-        (fast, trained), (slow, _) = (_time(steps, store, resident) for steps in (ours, naive))
+        fast, slow = (_time(steps, store, resident) for steps in (ours, naive))
         rounds.append((fast, slow))
         ratio = fast.samples_per_second / slow.samples_per_second
         log_line(
@@ -225,7 +225,8 @@ def _speeds(
             samples_per_second=fast.samples_per_second,
             baseline_samples_per_second=slow.samples_per_second,
         )
-    return TrainingSpeeds.of(rounds, flops_per_sample(model, store, trained), peak)
+    flops = flops_per_sample(model, store, rounds[0][0].pairs)
+    return TrainingSpeeds.of(rounds, flops, peak)
 
 
 def _device() -> torch.device:
@@ -304,9 +305,7 @@ def _updater(network: nn.Module, *, fused: bool) -> Callable[[Tensor], Tensor]:
     return update
 
 
-def _time(steps: Sequence[Step], store: PairStore, resident: int) -> tuple[Speed, Indices]:
-    """Returns the speed of some steps, and their pairs."""
-
+def _time(steps: Sequence[Step], store: PairStore, resident: int) -> Speed:
     def train() -> list[Indices]:
         done = [step() for step in steps]
         done[-1][1].item()  # waits for the GPU
@@ -314,4 +313,4 @@ def _time(steps: Sequence[Step], store: PairStore, resident: int) -> tuple[Speed
 
     (seconds, done), memory = with_peak_memory(lambda: timed(train), _device(), resident)
     pairs = np.concatenate(done)
-    return Speed(len(pairs), int(store.lengths[pairs, 1].sum()), seconds, memory), pairs
+    return Speed(pairs, int(store.lengths[pairs, 1].sum()), seconds, memory)

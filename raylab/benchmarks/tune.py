@@ -1,13 +1,17 @@
 """Overhead of a trial of a sweep against a training that is called directly."""
 
 import time
+from functools import partial
 from typing import ClassVar
 
+import ray
 import torch
 
+from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.benchmarks.figures import timed
 from raylab.cluster.session import session
+from raylab.cluster.train import fit
 from raylab.cluster.tune import tune
 from raylab.config.arc import Search, TrainingConfig
 from raylab.config.base import ClusterConfig
@@ -18,64 +22,95 @@ from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
 ONE_EPOCH = TrainingConfig(epochs=1, patience=None)
+ONE_CPU = ClusterConfig(cpus_per_worker=1, use_gpu=False)
+CONCURRENT = 2
+RAY_TRAIN_ROUNDS = 2
 
 
 class TrialOverhead(Part):
-    """Mean seconds of one training, called directly and as a trial."""
+    """Seconds of a place for one training of one epoch, by the way it is run."""
 
     direct_seconds: float
+    """Called directly, as many at a time as there are trials at a time."""
     trial_seconds: float
+    """As a trial of a sweep, in a process that earlier trials have used."""
+    ray_train_seconds: float
+    """By Ray Train, with a process of its own, one at a time."""
     overhead_seconds: float
     """Time of a trial minus that of a direct call."""
-    ratio: float
-    """Time of a trial divided by that of a direct call."""
 
 
 class TuneBenchmark(Record):
     """The overhead of a trial."""
 
     file: ClassVar[str] = METRICS
+    version: ClassVar[int] = 2
     tune: TrialOverhead
 
 
 def benchmark_tune(config: BenchmarkConfig) -> None:
-    """Times a sweep of `config.rounds` trials, one at a time, and as many direct trainings.
+    """Times a sweep of `config.rounds` trials, two at a time, and as many direct trainings.
 
-    Both train the first of `config.models` for one epoch on one CPU thread. Ray is
-    started, and torch imported in this process, before the clock starts.
+    All train the first of `config.models` for one epoch on one CPU thread each. Ray is started, and
+    torch imported in the processes of direct trainings, before the clock starts; the sweep's clock
+    includes the start of its two processes.
 
     Raises:
         RaylabError: the tasks cannot be used, or the run's name is taken.
     """
+    sides = load_sides(config.data)
     run = Run.open(config, config.job)
     model = config.models[0]
-    direct = _direct_seconds(config, model)
+    training = TrainConfig(model=model, data=config.data, training=ONE_EPOCH, cluster=ONE_CPU)
     with session(ClusterConfig()):
-        swept = timed(lambda: tune(_sweep(config, model, run)))[0] / config.rounds
+        direct = _direct_seconds(training, sides, config.rounds)
+        swept, _ = timed(lambda: tune(_sweep(config, model, run), sides))
+        by_ray_train = _ray_train_seconds(training, sides, run)
+    trial = swept * CONCURRENT / config.rounds
     overhead = TrialOverhead(
         direct_seconds=direct,
-        trial_seconds=swept,
-        overhead_seconds=swept - direct,
-        ratio=swept / direct,
+        trial_seconds=trial,
+        ray_train_seconds=by_ray_train,
+        overhead_seconds=trial - direct,
     )
     run.write_record(TuneBenchmark(tune=overhead))
     log_line(
-        f"{model.architecture}, one epoch: {direct:.1f} s called directly, {swept:.1f} s a trial, "
-        f"{swept - direct:.1f} s more ({swept / direct:.2f} times), mean of {config.rounds}",
+        f"{model.architecture}, one epoch: {direct:.1f} s called directly, {trial:.1f} s as a "
+        f"trial, {trial - direct:.1f} s more, mean of {config.rounds}, {CONCURRENT} at a time; "
+        f"{by_ray_train:.1f} s by Ray Train, {by_ray_train - direct:.1f} s more",
         **overhead.model_dump(),
     )
     run.finish()
 
 
-def _direct_seconds(config: BenchmarkConfig, model: ModelConfig) -> float:
+def _direct_seconds(training: TrainConfig, sides: Sides, count: int) -> float:
+    """Returns the seconds of a place for one training; each place has a process of its own."""
+    work = ray.remote(_train_directly).options(num_cpus=1)
+    shared = ray.put(sides)
+    shares = [count // CONCURRENT + (place < count % CONCURRENT) for place in range(CONCURRENT)]
+    seconds = ray.get([work.remote(training, shared, share) for share in shares if share])
+    return sum(seconds) / count
+
+
+def _train_directly(training: TrainConfig, sides: Sides, count: int) -> float:
     torch.set_num_threads(1)
     since = time.perf_counter()
-    for _ in range(config.rounds):
-        training = TrainConfig(model=model, data=config.data, training=ONE_EPOCH)
-        experiment = build_experiment(training)
+    for _ in range(count):
+        experiment = build_experiment(training, sides)
         trainer = build_trainer(training, accelerator="cpu", devices=1)
         trainer.fit(experiment.module, datamodule=experiment.data)
-    return (time.perf_counter() - since) / config.rounds
+    return time.perf_counter() - since
+
+
+def _ray_train_seconds(training: TrainConfig, sides: Sides, run: Run) -> float:
+    shared = ray.put(sides)
+
+    def once(number: int) -> None:
+        named = training.model_copy(update={"storage": run.uri, "name": f"ray-train-{number}"})
+        fit(named, Run.open(named, named.job), shared)
+
+    seconds = [timed(partial(once, number))[0] for number in range(RAY_TRAIN_ROUNDS)]
+    return sum(seconds) / len(seconds)
 
 
 def _sweep(config: BenchmarkConfig, model: ModelConfig, run: Run) -> TuneConfig:
@@ -91,9 +126,9 @@ def _sweep(config: BenchmarkConfig, model: ModelConfig, run: Run) -> TuneConfig:
             "search": Search.RANDOM,
             "stop_early": False,
             "trials": config.rounds,
-            "concurrent": 1,
+            "concurrent": CONCURRENT,
             "data": config.data,
             "training": ONE_EPOCH,
-            "cluster": ClusterConfig(cpus_per_worker=1, use_gpu=False),
+            "cluster": ONE_CPU,
         }
     )

@@ -5,12 +5,14 @@ Every stage keeps its finished work, so that a second run does only the rest.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import ray
 import torch
 
 from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.records import (
     Examples,
@@ -29,10 +31,11 @@ from raylab.arc.scoring.evaluation import (
 from raylab.arc.scoring.plan import ScorePlan, seen_pairs
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
-from raylab.cluster.held_out import with_test
+from raylab.cluster.held_out import tested
+from raylab.cluster.metrics import Meters
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import result_of, session
-from raylab.cluster.train import fit
+from raylab.cluster.train import fit, measure_epoch
 from raylab.config.arc import DataConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
@@ -46,13 +49,18 @@ from raylab.report.quality import log_quality
 from raylab.report.tables import comparison_table
 from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
+from raylab.training.outcome import with_test
 
 PRIOR = "prior"
 R = TypeVar("R", bound=Record)
 
 
-def run_pipeline(config: PipelineConfig) -> None:
+def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
     """Trains and scores every model, measures the benchmark and writes `report.html`.
+
+    Args:
+        config: configuration of the pipeline.
+        sides: pairs of its trainings; None if it has none.
 
     Raises:
         RaylabError: the pipeline failed for a reason that the user can act on.
@@ -67,7 +75,7 @@ def run_pipeline(config: PipelineConfig) -> None:
         _tell_outcome(run)
         return
     with session(config.cluster, run):
-        trained = _train(config, run)
+        trained = {} if sides is None else _train(config, run, sides)
         best = {name: str(run / name / m.best.checkpoint) for name, m in trained.items()}
         models = best | taken
         _score(config, run, models)
@@ -79,9 +87,10 @@ def run_pipeline(config: PipelineConfig) -> None:
     _tell_outcome(run)
 
 
-def _train(config: PipelineConfig, run: Run) -> dict[str, TrainingMetrics]:
+def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
     """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
+    train = _train_here if config.cluster.is_this_process else _train_on_ray
     for name, model in _named(config.models).items():
         training = TrainConfig(
             storage=run.uri,
@@ -95,9 +104,23 @@ def _train(config: PipelineConfig, run: Run) -> dict[str, TrainingMetrics]:
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
-        results[name] = with_test(training, own, fit(training, own, within=run))
+        results[name] = train(training, own, sides, run)
         run.write_record(PipelineMetrics(models=results))
     return results
+
+
+def _train_here(config: TrainConfig, own: Run, sides: Sides, run: Run) -> TrainingMetrics:
+    # Lightning takes seconds to import, and a pipeline that only scores needs none.
+    from raylab.training import local
+
+    meters = partial(measure_epoch, config, own.name, Meters(run.name))
+    metrics = local.fit(config, own, sides, listeners={"metrics": meters})
+    return with_test(config, own, metrics, partial(local.measure, config, sides))
+
+
+def _train_on_ray(config: TrainConfig, own: Run, sides: Sides, run: Run) -> TrainingMetrics:
+    shared = ray.put(sides)
+    return tested(config, own, fit(config, own, shared, within=run), shared)
 
 
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,17 +14,16 @@ from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig,
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.queue import Empty, Queue
 
-from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, checkpoint_path, load_weights
-from raylab.arc.models.base import build_model
+from raylab.arc.checkpoints import CHECKPOINTS, Checkpoint, checkpoint_path
+from raylab.arc.data.sides import Sides
+from raylab.arc.inputs import Inputs
 from raylab.arc.records import TrainingMetrics
-from raylab.arc.trained_models import fetch_checkpoint
 from raylab.background import Listeners, running
-from raylab.cluster.held_out import with_test
+from raylab.cluster.held_out import tested
 from raylab.cluster.metrics import EPOCH, OBJECTIVE, SAMPLES, WORKER_FAILURES, Meters
 from raylab.cluster.session import cpus_per_worker, session, this_node, uses_gpu
 from raylab.cluster.train_entry import SETTINGS, work
 from raylab.cluster.train_messages import (
-    HEARTBEAT_SECONDS,
     Forward,
     LogMessage,
     WorkerFailure,
@@ -34,13 +33,15 @@ from raylab.cluster.train_messages import (
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RaylabError, TrainingError, WorkersLostError
 from raylab.grid_metrics import mode_of
-from raylab.log import log_line, log_tables
-from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline_page import PipelineReport, render_pipeline
-from raylab.report.progress import epoch_line
-from raylab.report.tables import comparison_table, fine_tuning_table, group_table
-from raylab.report.tensorboard import TENSORBOARD_DIRECTORY, TensorBoard
+from raylab.log import log_line
 from raylab.runs.run import Run
+from raylab.training.listeners import (
+    HEARTBEAT_SECONDS,
+    EpochListener,
+    epoch_listeners,
+    finished_metrics,
+)
+from raylab.training.outcome import report_training
 
 try:
     # Ray Train has no public name for a worker failure that the worker's code did not cause.
@@ -65,7 +66,7 @@ CONTROLLER_FAILURES = 3
 WORKER_MEETING_SECONDS = 600
 
 
-def train(config: TrainConfig) -> None:
+def train(config: TrainConfig, inputs: Inputs) -> None:
     """Trains the architecture of `config`, and prints its metrics.
 
     Raises:
@@ -73,34 +74,17 @@ def train(config: TrainConfig) -> None:
     """
     run = Run.open(config, config.job)
     with session(config.cluster, run):
-        metrics = with_test(config, run, fit(config, run))
-    best, models = metrics.best, {config.model.architecture: metrics}
-    page = PipelineReport(run.uri, run.record, config, models)
-    write_page(run, render_pipeline(page))
-    tuned = [] if metrics.before is None else [fine_tuning_table(metrics)]
-    log_tables(
-        comparison_table(models),
-        group_table(metrics.reported),
-        *tuned,
-        models={config.model.architecture: best.model_dump(mode="json")},
-        reported=metrics.reported.model_dump(mode="json"),
-        before=None if metrics.before is None else metrics.before.model_dump(mode="json"),
-    )
-    checkpoint = str(run / best.checkpoint)
-    log_line(
-        f"run {run}\nbest checkpoint {checkpoint}\nreport {run / PAGE}",
-        uri=run.uri,
-        checkpoint=checkpoint,
-    )
-
-
-EpochListener = Callable[[TrainingMetrics], object]
-"""Callback that gets a run's metrics after each epoch that is safely stored."""
+        sides = ray.put(inputs.sides)
+        metrics = fit(config, run, sides, inputs.start)
+        metrics = tested(config, run, metrics, sides)
+    report_training(config, run, metrics)
 
 
 def fit(
     config: TrainConfig,
     run: Run,
+    sides: "ray.ObjectRef[Sides]",
+    start: Checkpoint | None = None,
     on_epoch: EpochListener | None = None,
     *,
     within: Run | None = None,
@@ -112,6 +96,8 @@ def fit(
     Args:
         config: configuration of the training.
         run: run of the training.
+        sides: its pairs.
+        start: the weights that it starts from; None for new ones.
         on_epoch: callback, called on a separate thread; if it fails, it is called again after the
             next epoch or at the end.
         within: run of the job, if the training is a part of one; it labels Ray's metrics.
@@ -119,19 +105,17 @@ def fit(
     Raises:
         RaylabError: the training failed for a reason that the user can act on.
     """
-    if run.finished and (metrics := run.read_record(TrainingMetrics)):
-        log_line(f"run {run.name} is finished, nothing is left to do", training=run.name)
+    if metrics := finished_metrics(run):
         return metrics
     for name, value in TRAIN_SETTINGS.items():
         os.environ.setdefault(name, value)
-    start = _start(config)
     gpu = uses_gpu(config.cluster)
     resources = {"CPU": cpus_per_worker(config.cluster)} | ({"GPU": 1} if gpu else {})
     meters = Meters((within or run).name)
     with _listener(config, run, on_epoch, meters) as queue:
         trainer = TorchTrainer(
             work,
-            train_loop_config={SETTINGS: WorkerSettings(config, ray.put(start), run.id, queue)},
+            train_loop_config={SETTINGS: WorkerSettings(config, run, sides, ray.put(start), queue)},
             torch_config=TorchConfig("nccl" if gpu else "gloo", timeout_s=WORKER_MEETING_SECONDS),
             scaling_config=ScalingConfig(
                 num_workers=config.cluster.workers, use_gpu=gpu, resources_per_worker=resources
@@ -174,15 +158,6 @@ def _is_loss(error: ray.train.TrainingFailedError) -> bool:
         return True
     lost = RayActorError, WorkerHealthCheckFailedError
     return any(isinstance(cause, lost) for cause in error.worker_failures.values())
-
-
-def _start(config: TrainConfig) -> Checkpoint | None:
-    """Returns the checkpoint of `config.init_from`, checked to fit the model."""
-    if config.init_from is None:
-        return None
-    checkpoint = fetch_checkpoint(config.init_from)
-    load_weights(build_model(config.model), config.model, checkpoint)
-    return checkpoint
 
 
 @contextmanager
@@ -229,31 +204,30 @@ def _epoch_listeners(
     config: TrainConfig, run: Run, on_epoch: EpochListener | None, meters: Meters
 ) -> Listeners[TrainingMetrics]:
     """Returns what is done after each epoch, in order."""
-    curves, training = TensorBoard(run), run.name
 
-    def store_checkpoints(metrics: TrainingMetrics) -> None:
+    def sync_checkpoints(metrics: TrainingMetrics) -> None:
         # Ray leaves it to the system when the disk stores what it has written.
         for checkpoint in {metrics.best.checkpoint, checkpoint_path(metrics.last.epoch)}:
             (run / checkpoint).sync(top=run)
 
-    def tell(metrics: TrainingMetrics) -> None:
-        last = metrics.last
-        row = last.row()
-        line = epoch_line(last, config.training.epochs)
-        log_line(line, training=training, epochs=config.training.epochs, **row)
-        meters.set(EPOCH, last.epoch, training=training)
-        meters.set(OBJECTIVE, row[config.training.monitor], training=training)
-        meters.set(SAMPLES, last.samples_per_second, training=training)
-
-    listeners: dict[str, EpochListener] = {
-        CHECKPOINTS: store_checkpoints,
-        TrainingMetrics.file: run.write_record,
-        TENSORBOARD_DIRECTORY: lambda metrics: curves.write(metrics.last),
-        "progress": tell,
+    listeners = {
+        CHECKPOINTS: sync_checkpoints,
+        **epoch_listeners(config, run),
+        "metrics": partial(measure_epoch, config, run.name, meters),
     }
     if on_epoch is not None:
         listeners["report"] = on_epoch
     return Listeners(listeners)
+
+
+def measure_epoch(
+    config: TrainConfig, training: str, meters: Meters, metrics: TrainingMetrics
+) -> None:
+    """Sets Ray's metrics of a training after an epoch."""
+    last = metrics.last
+    meters.set(EPOCH, last.epoch, training=training)
+    meters.set(OBJECTIVE, last.row()[config.training.monitor], training=training)
+    meters.set(SAMPLES, last.samples_per_second, training=training)
 
 
 def _next(queue: Queue) -> Any:

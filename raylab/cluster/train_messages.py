@@ -14,9 +14,8 @@ from ray.util.queue import Queue
 
 from raylab.arc.records import TrainingMetrics
 from raylab.config.jobs import TrainConfig
+from raylab.runs.run import Run
 
-HEARTBEAT_SECONDS = 30.0
-"""Longest time in seconds between signs of life of a training, unless it validates."""
 SUMMARY = "summary"
 
 
@@ -26,14 +25,16 @@ class WorkerSettings:
 
     Attributes:
         config: Configuration of the training.
+        run: The run.
+        sides: The `Sides` of the training.
         start: The `Checkpoint` whose weights the model starts from, or None.
-        run_id: Id of the run, stored in its checkpoints.
         queue: Queue of messages to the driver.
     """
 
     config: TrainConfig
+    run: Run
+    sides: "ray.ObjectRef[Any]"
     start: "ray.ObjectRef[Any]"
-    run_id: str | None
     queue: Queue
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-import time
+from collections.abc import Mapping
 from logging.handlers import QueueHandler
 from pathlib import Path
 from typing import Any, cast
@@ -15,45 +15,51 @@ import torch.distributed as dist
 from ray.train.lightning import RayDDPStrategy, RayLightningEnvironment, prepare_trainer
 from ray.util.queue import Queue
 
-from raylab.arc.checkpoints import (
-    CHECKPOINT_FILE,
-    Checkpoint,
-    checkpoint_name,
-    read_checkpoint,
+from raylab.arc.checkpoints import CHECKPOINT_FILE, CHECKPOINTS, Checkpoint, checkpoint_name
+from raylab.arc.data.sides import Sides
+from raylab.arc.trained_models import last_checkpoint
+from raylab.arc.training import (
+    EpochRecorder,
+    Experiment,
+    build_experiment,
+    build_trainer,
+    fit_on,
 )
-from raylab.arc.training import EpochRecorder, Experiment, build_experiment, build_trainer
-from raylab.cluster.train_messages import HEARTBEAT_SECONDS, LogMessage, WorkerSettings, as_report
-from raylab.config.jobs import TrainConfig
+from raylab.cluster.train_messages import LogMessage, WorkerSettings, as_report
 from raylab.errors import RaylabError
+from raylab.files import Place
+from raylab.runs.run import Run
+from raylab.training.progress import Heartbeat, announce
 
 logger = logging.getLogger("raylab")
 
 
 def train_worker(settings: WorkerSettings) -> RaylabError | None:
     """Trains as one worker. Returns the error that no retry would fix, or None."""
-    config = settings.config
     context = ray.train.get_context()
     rank, world = context.get_world_rank(), context.get_world_size()
     if rank == 0:
         _forward_logs(settings.queue)
     torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
     try:
-        experiment = _prepare(config, rank, world, settings.start)
-        experiment.module.run_id = settings.run_id
-        _fit_worker(config, experiment, settings.queue)
+        experiment = _prepare(settings, rank, world)
+        experiment.module.run_id = settings.run.id
+        _fit_worker(settings, experiment)
     except RaylabError as error:
         return error
     return None
 
 
-def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef[Any]) -> Experiment:
+def _prepare(settings: WorkerSettings, rank: int, world: int) -> Experiment:
     """Builds this worker's share; if any worker fails, all raise its error instead of waiting."""
     experiment, error = None, None
     try:
-        experiment = build_experiment(config, rank=rank, world=world)
-        checkpoint = cast("Checkpoint | None", ray.get(start))
-        if checkpoint is not None:
-            experiment.module.start_from(checkpoint)
+        sides, start = cast(
+            "tuple[Sides, Checkpoint | None]", ray.get([settings.sides, settings.start])
+        )
+        experiment = build_experiment(settings.config, sides, rank=rank, world=world)
+        if start is not None:
+            experiment.module.start_from(start)
     except RaylabError as caught:
         error = caught
     found: list[RaylabError | None] = [None] * world
@@ -65,14 +71,18 @@ def _prepare(config: TrainConfig, rank: int, world: int, start: ray.ObjectRef[An
     return experiment
 
 
-def _fit_worker(config: TrainConfig, experiment: Experiment, queue: Queue) -> None:
-    module, data = experiment.module, experiment.data
-    recorder = EpochRecorder(config.training.monitor, len(data.train.pairs), experiment.rules)
-    callbacks = [recorder, _Report(recorder, queue)]
+def _fit_worker(settings: WorkerSettings, experiment: Experiment) -> None:
+    config, queue = settings.config, settings.queue
+    pairs = len(experiment.data.train.pairs)
+
+    def tell(message: str, fields: Mapping[str, Any]) -> None:
+        queue.put(LogMessage(message, fields))
+
+    recorder = EpochRecorder(config.training.monitor, pairs, experiment.rules)
     trainer = prepare_trainer(
         build_trainer(
             config,
-            callbacks=callbacks,
+            callbacks=[recorder, Heartbeat(tell), _Report(recorder)],
             accelerator="auto",
             devices="auto",
             # Nothing to broadcast: buffers are constants, and workers validate independently.
@@ -80,55 +90,26 @@ def _fit_worker(config: TrainConfig, experiment: Experiment, queue: Queue) -> No
             plugins=[RayLightningEnvironment()],
         )
     )
-    latest = ray.train.get_checkpoint()
-    _announce(config, experiment, trainer, queue)
-    if latest is None:
-        trainer.fit(module, datamodule=data)
-        return
-    with latest.as_directory() as directory:
-        path = Path(directory) / CHECKPOINT_FILE
-        read_checkpoint(path)
-        trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True)
-
-
-def _announce(
-    config: TrainConfig, experiment: Experiment, trainer: pl.Trainer, queue: Queue
-) -> None:
+    latest = _latest(settings.run)
     if trainer.global_rank == 0:
-        parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
-        train, val = experiment.data.train, experiment.data.val
-        message = (
-            f"{config.model.architecture}: {parameters:,} parameters, {len(train.pairs):,} "
-            f"training pairs in {len(train):,} steps, {len(val.pairs):,} validation pairs, "
-            f"{trainer.world_size} worker(s), {trainer.strategy.root_device.type}, "
-            f"{trainer.precision}"
-        )
-        fields = {"parameters": parameters, "pairs": len(train.pairs), "steps": len(train)}
-        queue.put(LogMessage(message, {**fields, "workers": trainer.world_size}))
+        announce(config, experiment, trainer, tell)
+    fit_on(trainer, experiment, latest)
+
+
+def _latest(run: Run) -> Place | None:
+    """Returns the latest checkpoint: Ray's, or a recorded one that Ray Train did not write."""
+    recorded, reported = last_checkpoint(run), ray.train.get_checkpoint()
+    if reported is None:
+        return recorded
+    own = run / CHECKPOINTS / Path(reported.path).name / CHECKPOINT_FILE
+    return own if recorded is None or own.parent.name >= recorded.parent.name else recorded
 
 
 class _Report(pl.Callback):
-    """Callback that reports epochs with checkpoints to Ray Train, and signs of life between."""
+    """Callback that reports epochs with checkpoints to Ray Train."""
 
-    def __init__(self, recorder: EpochRecorder, queue: Queue) -> None:
-        self.recorder, self.queue = recorder, queue
-        self._last_sign = time.monotonic()
-
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
-        if trainer.global_rank == 0 and time.monotonic() > self._last_sign + HEARTBEAT_SECONDS:
-            self._last_sign = time.monotonic()
-            epoch, step, loss = trainer.current_epoch + 1, batch_idx + 1, float(outputs["loss"])
-            steps = trainer.num_training_batches
-            message = f"  epoch {epoch}: {step} of {steps} steps, loss {loss:.4f}"
-            fields = {"epoch": epoch, "done": step, "total": steps, "loss": loss}
-            self.queue.put(LogMessage(message, fields))
+    def __init__(self, recorder: EpochRecorder) -> None:
+        self.recorder = recorder
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         metrics = self.recorder.metrics
@@ -140,7 +121,6 @@ class _Report(pl.Callback):
                 checkpoint=checkpoint if trainer.global_rank == 0 else None,
                 checkpoint_dir_name=checkpoint_name(metrics.last.epoch),
             )
-        self._last_sign = time.monotonic()
 
 
 def _forward_logs(queue: Queue) -> None:

@@ -1,5 +1,6 @@
 """Search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
 
+import gc
 import logging
 import os
 import pickle
@@ -11,12 +12,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import optuna
+import psutil
+import ray
 import ray.tune
 from pydantic import ValidationError
 from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
 from raylab.arc.checkpoints import checkpoint_path
+from raylab.arc.data.sides import Sides
+from raylab.arc.inputs import read_start
 from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.search import (
     draw,
@@ -38,11 +43,12 @@ from raylab.arc.sweep import (
     rank_trials,
     segment,
 )
-from raylab.cluster.held_out import with_test
+from raylab.cluster.held_out import tested
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
-from raylab.cluster.session import session, trainings_at_a_time
-from raylab.cluster.train import fit
+from raylab.cluster.session import cpus_per_worker, session, trainings_at_a_time, uses_gpu
+from raylab.cluster.train import fit, measure_epoch
 from raylab.config.arc import Search, SearchSpace
+from raylab.config.base import ClusterConfig
 from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
@@ -55,12 +61,17 @@ from raylab.report.progress import epoch_line
 from raylab.report.sweep_page import SweepReport, render_sweep
 from raylab.report.tables import comparison_table, sweep_table
 from raylab.runs.run import TRIALS, Run
+from raylab.training.listeners import EpochListener
 
 TUNE_STATE = "tune"
 BEST = "best.yaml"
 CURVES = "curves.png"
 POINTER = "pointer.json"
 TRIAL_RESTARTS = 2
+UNWIND_SECONDS = "60"
+"""Longest wait until a trial that is stopped early has left its process to the next."""
+GROWTH_BYTES = 2 << 30
+"""Growth of a process since its first trial, after which the next trial moves to a new one."""
 SNAPSHOT_SECONDS = "1"
 STATES = {
     "PENDING": "pending",
@@ -75,8 +86,12 @@ FAILED = "failed"
 """State of a trial that could not be trained; Tune takes it for ended."""
 
 
-def tune(config: TuneConfig) -> None:
+def tune(config: TuneConfig, sides: Sides) -> None:
     """Runs the sweep of `config`, or the rest of it, and prints its trials by rank.
+
+    Args:
+        config: Configuration of the sweep.
+        sides: Pairs of all its trainings.
 
     Raises:
         RaylabError: the sweep failed for a reason that the user can act on.
@@ -87,13 +102,15 @@ def tune(config: TuneConfig) -> None:
         _tell_outcome(run, run.read_record(SweepMetrics), config)
         return
     with session(config.cluster, run):
-        results = _tuner(config, run).fit()
-        _conclude(config, run, results)
+        shared = ray.put(sides)
+        results = _tuner(config, run, shared).fit()
+        _conclude(config, run, results, shared)
 
 
-def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
+def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.tune.Tuner:
     # A trial that ended after the last snapshot runs again on resume, and returns at once.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", SNAPSHOT_SECONDS)
+    os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", UNWIND_SECONDS)
     places = trainings_at_a_time(config.cluster, config.concurrent)
     log_line(
         f"{config.trials} trials, {places} at a time of {config.cluster.workers} worker(s) each "
@@ -102,11 +119,8 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
         concurrent=places,
         uri=run.uri,
     )
-    # A trial only waits for its Ray Train run; a CPU for it would be missing for its workers.
-    trainable = ray.tune.with_resources(
-        partial(_trial, config=config, uri=run.uri),
-        {"node:__internal_head__": 0.001},
-    )
+    trial = partial(_trial, config=config, uri=run.uri, sides=sides)
+    trainable = ray.tune.with_resources(trial, _resources(config.cluster))
     state = str(run / TUNE_STATE)
     if ray.tune.Tuner.can_restore(state):
         try:
@@ -129,15 +143,30 @@ def _tuner(config: TuneConfig, run: Run) -> ray.tune.Tuner:
             max_concurrent_trials=places,
             search_alg=None if population else _searcher(config),
             scheduler=_scheduler(config),
+            # Imports take longer than a small trial.
+            reuse_actors=True,
         ),
         run_config=ray.tune.RunConfig(
             name=TUNE_STATE,
             storage_path=run.uri,
             verbose=0,
-            failure_config=ray.tune.FailureConfig(max_failures=TRIAL_RESTARTS),
+            failure_config=ray.tune.FailureConfig(max_failures=_restarts(config.cluster)),
             callbacks=[_Progress(config, run.name)],
         ),
     )
+
+
+def _resources(cluster: ClusterConfig) -> dict[str, float]:
+    """Returns what the process of a trial reserves."""
+    if cluster.workers > 1:
+        # It waits for its workers, so a CPU for it would be missing for them.
+        return {"node:__internal_head__": 0.001}
+    return {"cpu": cpus_per_worker(cluster), "gpu": int(uses_gpu(cluster))}
+
+
+def _restarts(cluster: ClusterConfig) -> int:
+    """Returns the deaths of its process that a trial survives; one more for one that outgrew it."""
+    return (TRIAL_RESTARTS if cluster.workers > 1 else cluster.max_failures) + 1
 
 
 def _searcher(config: TuneConfig) -> OptunaSearch:
@@ -187,16 +216,19 @@ def _explore(
     return {**values, DRAWN: perturb(space, values[DRAWN], generator)}
 
 
-def _trial(values: dict[str, Any], *, config: TuneConfig, uri: str) -> None:
-    """Runs one trial, in its own process, as a training run below the sweep's.
+def _trial(
+    values: dict[str, Any], *, config: TuneConfig, uri: str, sides: "ray.ObjectRef[Sides]"
+) -> None:
+    """Runs one trial as a training run below the sweep's, in a process that earlier ones have used.
 
     A trial that cannot be trained reports the reason as its result and is not retried. A trial that
     lost its workers or could not write its run is retried, and goes on from its last checkpoint.
     """
+    _refuse_grown_process()
     drawn = cast("Drawn", values[DRAWN])
     name, origin = segment(ray.tune.get_context().get_trial_id(), drawn, _pointer())
     try:
-        _train_trial(config, drawn, uri, name, origin)
+        _train_trial(config, drawn, uri, name, origin, sides)
     except (WorkersLostError, RunError):
         raise
     except (RaylabError, ValidationError) as error:
@@ -208,8 +240,33 @@ def _trial(values: dict[str, Any], *, config: TuneConfig, uri: str) -> None:
         )
 
 
+_memory_of_first_trial: int | None = None
+
+
+def _refuse_grown_process() -> None:
+    """Sends a trial to a new process if earlier trials have left too much in this one.
+
+    Raises:
+        WorkersLostError: they have.
+    """
+    global _memory_of_first_trial
+    gc.collect()
+    memory = psutil.Process().memory_info().rss
+    if _memory_of_first_trial is None:
+        _memory_of_first_trial = memory
+    elif memory > _memory_of_first_trial + GROWTH_BYTES:
+        raise WorkersLostError(
+            f"its process grew to {memory >> 20:,} MiB in earlier trials: it starts in a new one"
+        )
+
+
 def _train_trial(
-    config: TuneConfig, drawn: Drawn, uri: str, name: str, origin: Origin | None
+    config: TuneConfig,
+    drawn: Drawn,
+    uri: str,
+    name: str,
+    origin: Origin | None,
+    sides: "ray.ObjectRef[Sides]",
 ) -> None:
     """Trains from the start, or from the weights of `origin` for the remaining epochs."""
     before = 0 if origin is None else origin.epoch
@@ -240,9 +297,30 @@ def _train_trial(
                 checkpoint=ray.tune.Checkpoint.from_directory(directory),
             )
 
-    metrics = fit(training, run, report, within=Run.at(uri))
+    metrics = _fit(training, run, report, within=Run.at(uri), sides=sides)
     if not reported:
         report(metrics)
+
+
+def _fit(
+    config: TrainConfig,
+    run: Run,
+    report: EpochListener,
+    *,
+    within: Run,
+    sides: "ray.ObjectRef[Sides]",
+) -> TrainingMetrics:
+    """Trains in this process if one worker is enough, and otherwise by Ray Train."""
+    start = read_start(config)
+    if config.cluster.workers > 1:
+        return fit(config, run, sides, start, report, within=within)
+    # Only the processes of trials need Lightning, which takes seconds to import.
+    from raylab.training import local
+
+    meters = partial(measure_epoch, config, run.name, Meters(within.name))
+    listeners = {"metrics": meters, "report": report}
+    cpus = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))
+    return local.fit(config, run, ray.get(sides), start, listeners, threads=cpus)
 
 
 def _pointer() -> TrialPointer | None:
@@ -317,7 +395,12 @@ class _Progress(ray.tune.Callback):
             self.meters.set(TRIAL_STATES, states[state], state=state)
 
 
-def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> None:
+def _conclude(
+    config: TuneConfig,
+    run: Run,
+    results: ray.tune.ResultGrid,
+    sides: "ray.ObjectRef[Sides]",
+) -> None:
     """Ranks the trials, writes the files of the sweep, and logs the failures."""
     ids = [result.metrics["trial_id"] for result in results if result.metrics]
     metrics = rank_trials(config, run, ids)
@@ -329,7 +412,7 @@ def _conclude(config: TuneConfig, run: Run, results: ray.tune.ResultGrid) -> Non
     chosen = TrainConfig.of_record(own.record.config)
     trained = own.read_record(TrainingMetrics)
     assert trained is not None
-    metrics = metrics.model_copy(update={"test": with_test(chosen, own, trained).test})
+    metrics = metrics.model_copy(update={"test": tested(chosen, own, trained, sides).test})
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor

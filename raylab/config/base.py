@@ -130,6 +130,11 @@ class ClusterConfig(Strict):
         """Address of the running cluster that is joined; None starts a local one."""
         return self.address or os.environ.get("RAY_ADDRESS") or None
 
+    @property
+    def is_this_process(self) -> bool:
+        """True if one worker trains on this machine, which needs no Ray."""
+        return self.workers == 1 and self.joined is None
+
 
 class JobConfig(Strict):
     """The keys of every job."""

@@ -47,7 +47,7 @@ def test_training_is_timed_against_the_baseline(tmp_path: Path) -> None:
 def test_a_record_of_before_flops_were_counted_is_read() -> None:
     names = ("samples_per_second", "cells_per_second", "samples_ratio", "cells_ratio")
     baseline = ("baseline_samples_per_second", "baseline_cells_per_second")
-    speeds = dict.fromkeys((*names, *baseline), {"min": 1.0, "median": 2.0})
+    speeds = {key: {"min": 1.0, "median": 2.0} for key in (*names, *baseline)}
     old = {"schema_version": 1, "models": {"champion": speeds}}
     record = TrainBenchmark.of_content(old)
     assert record is not None and record.peak is None

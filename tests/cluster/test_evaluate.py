@@ -7,6 +7,7 @@ import pytest
 import pytorch_lightning as pl
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.data.sides import load_sides
 from raylab.arc.scoring.evaluation import seen_tasks
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.cluster.evaluate import run_evaluate
@@ -34,7 +35,7 @@ def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
         data=data,
         training=TrainingConfig(epochs=1, seed=seed, precision=Precision.FLOAT32),
     )
-    experiment = build_experiment(config)
+    experiment = build_experiment(config, load_sides(config.data))
     trainer: pl.Trainer = build_trainer(config, accelerator="cpu")
     trainer.fit(experiment.module, datamodule=experiment.data)
     trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)

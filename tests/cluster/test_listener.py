@@ -12,10 +12,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from raylab.arc.records import TrainingMetrics
 from raylab.cluster.metrics import Meters
-from raylab.cluster.train import EpochListener, _listen
+from raylab.cluster.train import _listen
 from raylab.config.jobs import TrainConfig
 from raylab.errors import RunError
 from raylab.runs.run import Run
+from raylab.training.listeners import EpochListener
 from tests.arc.measured import epoch, training_metrics
 
 EPOCHS = 4

@@ -6,7 +6,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from queue import Queue
 from typing import Any, cast
 
 import pytest
@@ -15,15 +17,19 @@ import torch
 import torch.distributed as dist
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.data.sides import load_sides
+from raylab.arc.inputs import read_inputs
 from raylab.arc.records import TrainingMetrics
 from raylab.cluster.train import fit
+from raylab.cluster.train_messages import WorkerSettings
 from raylab.cluster.train_worker import _prepare
 from raylab.config.arc import DataConfig, TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import ChampionConfig, EncoderDecoderConfig
-from raylab.errors import CheckpointError, DataError, NonFiniteLossError, WorkersLostError
+from raylab.errors import CheckpointError, ConfigError, NonFiniteLossError, WorkersLostError
 from raylab.runs.run import Run
+from raylab.training import local
 from tests.cluster.scrape import exported
 from tests.told import id_in, lines_of, told_in_json
 
@@ -48,7 +54,8 @@ def config(tmp_path: Path, name: str, *, workers: int = 1, **changes: Any) -> Tr
 
 
 def run(settings: TrainConfig) -> TrainingMetrics:
-    return fit(settings, Run.open(settings, "train"))
+    inputs = read_inputs(settings)
+    return fit(settings, Run.open(settings, "train"), ray.put(inputs.sides), inputs.start)
 
 
 def metrics_in(directory: Path) -> TrainingMetrics:
@@ -187,13 +194,15 @@ def test_workers_that_die_too_often_are_told_as_lost(
     assert "worker 0 failed (" in told and "start again" not in told
 
 
-def test_workers_are_told_of_unusable_data_before_they_train(tmp_path: Path):
-    missing = tmp_path / "no.zip"
-    data = DataConfig.model_validate({"source": "re_arc", "path": str(missing)})
+def test_an_error_of_one_worker_is_told_by_all(tmp_path: Path):
+    settings = config(tmp_path, "run", training={"batch_size": 4})
+    sides = load_sides(settings.data)
+    short = replace(sides, train=sides.train[:0])
+    given = WorkerSettings(settings, Run.at(tmp_path), ray.put(short), ray.put(None), Queue())
     dist.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
-        with pytest.raises(DataError, match=str(missing)):
-            _prepare(config(tmp_path, "run", data=data), 0, 1, ray.put(None))
+        with pytest.raises(ConfigError, match="workers"):
+            _prepare(given, 0, 1)
     finally:
         dist.destroy_process_group()
 
@@ -229,6 +238,24 @@ def test_checkpoint_of_another_model_is_refused(finished: TrainConfig, tmp_path:
     other = config(tmp_path, "other", model=ChampionConfig(), init_from=str(directory_of(finished)))
     with pytest.raises(CheckpointError, match=r"architecture=encoder_decoder \(here champion\)"):
         run(other)
+
+
+def test_a_run_of_one_process_goes_on_by_ray_train(tmp_path: Path):
+    class Killed(BaseException):
+        pass
+
+    def die(metrics: TrainingMetrics) -> None:
+        raise Killed
+
+    unbroken = config(tmp_path, "unbroken")
+    sides = load_sides(unbroken.data)
+    expected = local.fit(unbroken, Run.open(unbroken, "train"), sides, threads=1)
+    begun = config(tmp_path, "begun", resume=True)
+    with pytest.raises(Killed):
+        local.fit(begun, Run.open(begun, "train"), sides, listeners={"last": die}, threads=1)
+    assert losses(metrics_in(tmp_path / "begun")) == losses(expected)[:1]
+    # To the last digit.
+    assert losses(run(begun)) == losses(expected)
 
 
 def test_corrupt_latest_checkpoint_is_told_on_resume(finished: TrainConfig, tmp_path: Path):

@@ -11,10 +11,10 @@ from ray.tune import Checkpoint
 from raylab.arc.records import TrainingMetrics
 from raylab.arc.sweep import TrialFailure
 from raylab.cluster import tune as tune_module
-from raylab.cluster.train import EpochListener
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.errors import NonFiniteLossError, WorkersLostError
 from raylab.runs.run import Run
+from raylab.training.listeners import EpochListener
 from tests.arc.measured import epoch as epoch_of
 from tests.arc.measured import training_metrics
 from tests.cluster.scrape import exported
@@ -57,7 +57,7 @@ class Session:
             self.checkpoints.append(Checkpoint.from_directory(kept))
 
     def fit(
-        self, config: TrainConfig, run: Run, on_epoch: EpochListener, *, within: Run
+        self, config: TrainConfig, run: Run, on_epoch: EpochListener, **shared: object
     ) -> TrainingMetrics:
         if self.error is not None:
             raise self.error
@@ -71,7 +71,9 @@ class Session:
         self.trial, self.checkpoint = trial, start
         before = len(self.reports)
         config = TuneConfig.model_validate(SETTINGS)
-        tune_module._trial({"drawn": drawn}, config=config, uri=str(self.path / "sweep"))
+        tune_module._trial(
+            {"drawn": drawn}, config=config, uri=str(self.path / "sweep"), sides=None
+        )
         return [report["epoch"] for report in self.reports[before:]]
 
 
@@ -80,7 +82,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     session = Session(tmp_path)
     for name in ("get_context", "get_checkpoint", "report"):
         monkeypatch.setattr(f"ray.tune.{name}", getattr(session, name))
-    monkeypatch.setattr(tune_module, "fit", session.fit)
+    monkeypatch.setattr(tune_module, "_fit", session.fit)
     return session
 
 
@@ -130,6 +132,23 @@ def test_a_trial_that_lost_its_workers_is_no_result(session: Session):
         session.run("aa_01", DRAWN)
     assert not session.reports
     assert not (session.path / "sweep/trials/aa_01/failure.json").exists()
+
+
+def test_a_process_that_has_grown_takes_no_further_trial(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+):
+    grown = tune_module.GROWTH_BYTES
+    memory = iter([100, 100 + grown, 101 + grown])
+
+    def process() -> SimpleNamespace:
+        return SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=next(memory)))
+
+    monkeypatch.setattr(tune_module.psutil, "Process", process)
+    monkeypatch.setattr(tune_module, "_memory_of_first_trial", None)
+    assert session.run("aa_01", DRAWN) == session.run("bb_02", DRAWN) == [1, 2, 3, 4]
+    with pytest.raises(WorkersLostError, match="starts in a new one"):
+        session.run("cc_03", DRAWN)
+    assert [config.name for config in session.trained] == ["aa_01", "bb_02"]
 
 
 @pytest.mark.ray

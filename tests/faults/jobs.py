@@ -150,7 +150,8 @@ class Train(Work):
 
 
 class Tune(Train):
-    job, parts, each = "tune", "trials", " in each trial"
+    job, process, parts = "tune", "ray::ImplicitFunc", "trials"
+    each = " in each trial"
     epochs, trials = 48, 2
 
     @property

@@ -10,6 +10,10 @@ import pytest
 import yaml
 
 from raylab.arc.checkpoints import read_checkpoint
+from raylab.arc.data.sides import load_sides
+from raylab.config.jobs import TrainConfig
+from raylab.runs.run import Run
+from raylab.training import local
 from tests.told import id_in, lines_of
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +87,13 @@ def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     assert scores == sorted(scores, reverse=True)
     architectures = {trial["drawn"]["architecture"] for trial in sweep["trials"]}
     assert architectures == {"champion", "encoder_decoder", "decoder_only"}
+
+    # The winner's epochs are those of the same training called directly, to the last digit.
+    record = json.loads((trials / ranked[0] / "record.json").read_text())
+    alone = TrainConfig.of_record(record["config"], storage=str(tmp_path), name="alone")
+    again = local.fit(alone, Run.open(alone, "train"), load_sides(alone.data))
+    history = json.loads(after[ranked[0]])["history"]
+    assert [of.train_loss for of in again.history] == [of["train_loss"] for of in history]
 
     best = yaml.safe_load((tmp_path / "sweep" / "best.yaml").read_text())
     kept = read_checkpoint(Path(trained[0]["checkpoint"])).model

@@ -52,7 +52,7 @@ def count_rules(store: PairStore, pairs: Indices) -> RuleCounts:
             counts[rule][batch.pairs] = grid_counts(
                 source, target, prediction, solved=solved[rule], shape_correct=shaped
             )
-    chosen = torch.from_numpy(pairs)
+    chosen = torch.tensor(pairs)
     return {rule: of[chosen] for rule, of in counts.items()}
 
 

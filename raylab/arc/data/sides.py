@@ -1,18 +1,13 @@
 """The pairs of each side of a split, in one store."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from raylab.arc.data.batching import Indices, PairStore, group_indices, store_pairs
-from raylab.arc.data.content import Contents, contents_of, same_tasks
-from raylab.arc.data.groups import group_tasks
-from raylab.arc.data.pair_splits import split_pairs
-from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import split_tasks
-from raylab.arc.data.tasks import Task
+from raylab.arc.data.parts import Parts, load_parts
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import DataConfig
 
@@ -59,25 +54,20 @@ def load_sides(config: DataConfig) -> Sides:
     Raises:
         DataError: The tasks or their split cannot be used.
     """
-    tasks = load_tasks(config)
-    groups = group_tasks(tasks, config.taxonomy)
-    contents = contents_of(tasks)
-    if config.split_by == "pair":
-        split = split_pairs(tasks, contents, config)
-        store = store_pairs(split.tasks)
-        # The pairs of a task are in the order of the sides.
-        sides = np.repeat(np.tile((0, 1, 2), len(tasks)), np.array(split.counts).ravel())
-        train, val, test = (np.flatnonzero(sides == side) for side in range(3))
-        if config.select_on_test:
-            val = test
-        contents = contents_of(split.tasks)
-    else:
-        parts = split_tasks(tasks, groups, config, same_tasks(contents))
-        store = store_pairs(tasks)
-        train, val, test = map(store.pairs_of, (parts.train, parts.val, parts.test))
-    names, group_of_task = group_indices(store, groups)
-    return Sides(store, _in_order(tasks, contents), names, group_of_task, train, val, test)
+    return sides_of(load_parts(config))
 
 
-def _in_order(tasks: Iterable[Task], contents: Contents) -> tuple[int, ...]:
-    return tuple(fingerprint for task in tasks for fingerprint in contents[task.id])
+def sides_of(parts: Parts) -> Sides:
+    """Copies the pairs of split tasks into one store.
+
+    Raises:
+        DataError: There is no pair.
+    """
+    store = store_pairs(parts.tasks)
+    sides = np.repeat(np.tile((0, 1, 2), len(parts.tasks)), np.array(parts.counts).ravel())
+    train, val, test = (np.flatnonzero(sides == side) for side in range(3))
+    if parts.chosen_on_test:
+        val = test
+    contents = tuple(one for task in parts.tasks for one in parts.contents[task.id])
+    names, group_of_task = group_indices(store, parts.groups)
+    return Sides(store, contents, names, group_of_task, train, val, test)

@@ -287,7 +287,7 @@ def _count_pairs(
         count_batch(model, batch, batch.pairs, metrics)
 
     predict_pairs(checkpoint, store, pairs, batch_size, device, count)
-    return metrics.counts.cpu()[torch.from_numpy(pairs)]
+    return metrics.counts.cpu()[torch.tensor(pairs)]
 
 
 def _unit_scores(

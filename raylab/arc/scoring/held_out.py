@@ -8,7 +8,7 @@ from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.comparators.rules import group_rule_metrics, rule_metrics
 from raylab.arc.data.batching import Batch
-from raylab.arc.data.sides import load_sides
+from raylab.arc.data.sides import Sides
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
@@ -19,21 +19,22 @@ from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import LOSS
 
 
-def measure_test(config: TrainConfig, checkpoint: Checkpoint, device: torch.device) -> HeldOut:
+def measure_test(
+    config: TrainConfig, sides: Sides, checkpoint: Checkpoint, device: torch.device
+) -> HeldOut:
     """Returns loss and metrics of a checkpoint on the test side, exactly as validation computes it.
 
     A GPU uses the precision that training would choose there, a CPU float32.
 
     Args:
         config: configuration of the training.
+        sides: its pairs.
         checkpoint: its best checkpoint.
         device: the device to compute on.
 
     Raises:
-        DataError: the tasks or their split cannot be used.
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
-    sides = load_sides(config.data)
     store, weights = sides.store, config.training.objective.model_dump()
     metrics = GridMetrics(sides.groups, weights, group_of_task=sides.group_of_task).to(device)
     losses = MeanLoss(config.training.shape_loss_weight).to(device)

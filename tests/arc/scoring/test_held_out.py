@@ -30,7 +30,7 @@ def test_the_test_is_of_the_test_tasks_alone(select_on_test: bool) -> None:
     checkpoint = Checkpoint("some.ckpt", model, weights, Seen(TaskSet()))
     data = DATA.model_copy(update={"select_on_test": select_on_test})
     config = TrainConfig(model=model, data=data, training=TrainingConfig(batch_size=3))
-    found = measure_test(config, checkpoint, CPU)
+    found = measure_test(config, load_sides(data), checkpoint, CPU)
 
     tasks = load_tasks(DATA)
     split = split_tasks(tasks, group_tasks(tasks), DATA)
@@ -56,7 +56,7 @@ def test_held_out_pairs_of_trained_tasks() -> None:
     config = TrainConfig(model=model, data=data)
 
     def measured(seen: Seen | None) -> HeldOut:
-        return measure_test(config, Checkpoint("some.ckpt", model, weights, seen), CPU)
+        return measure_test(config, sides, Checkpoint("some.ckpt", model, weights, seen), CPU)
 
     found = measured(sides.seen)
     # Six pairs and four, of which halves are tested.

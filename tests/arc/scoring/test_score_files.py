@@ -33,7 +33,7 @@ def trained(data: DataConfig, folder: Path) -> str:
         data=data,
         training=TrainingConfig(epochs=1, precision=Precision.FLOAT32),
     )
-    experiment = build_experiment(config)
+    experiment = build_experiment(config, load_sides(config.data))
     trainer = build_trainer(config, accelerator="cpu")
     trainer.fit(experiment.module, datamodule=experiment.data)
     path = folder / "one.ckpt"

@@ -1,0 +1,65 @@
+"""What a training reads before it starts."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raylab.arc.data.parts import load_parts
+from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
+
+if TYPE_CHECKING:
+    from raylab.arc.checkpoints import Checkpoint
+    from raylab.arc.data.sides import Sides
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of a training.
+
+    Attributes:
+        sides: Its pairs, by side of the split.
+        start: The weights that it starts from; None for new ones.
+    """
+
+    sides: "Sides"
+    start: "Checkpoint | None"
+
+
+def read_inputs(config: TrainConfig) -> Inputs:
+    """Reads the tasks and the checkpoint of a training; what cannot be used is told soon.
+
+    Raises:
+        DataError: The tasks or their split cannot be used.
+        CheckpointError: The checkpoint of `config.init_from` cannot be used, or is of another
+            model.
+    """
+    return Inputs(read_sides(config), read_start(config))
+
+
+def read_sides(config: TrainConfig | TuneConfig | PipelineConfig) -> "Sides":
+    """Loads and splits the tasks of a training, a sweep or a pipeline.
+
+    Raises:
+        DataError: The tasks or their split cannot be used.
+    """
+    parts = load_parts(config.data)
+    # Torch takes seconds to import, and most errors are found without it.
+    from raylab.arc.data.sides import sides_of
+
+    return sides_of(parts)
+
+
+def read_start(config: TrainConfig) -> "Checkpoint | None":
+    """Reads the checkpoint that a training starts from, and checks that it fits the model.
+
+    Raises:
+        CheckpointError: It cannot be used, or is of another model.
+    """
+    if config.init_from is None:
+        return None
+    from raylab.arc.checkpoints import load_weights
+    from raylab.arc.models.base import build_model
+    from raylab.arc.trained_models import fetch_checkpoint
+
+    checkpoint = fetch_checkpoint(config.init_from)
+    load_weights(build_model(config.model), config.model, checkpoint)
+    return checkpoint

@@ -1,0 +1,1 @@
+"""One training from its inputs to its report, wherever its epochs are run."""

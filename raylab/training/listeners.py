@@ -1,0 +1,39 @@
+"""What every training does before its first and after each epoch; imports no torch."""
+
+from collections.abc import Callable
+
+from raylab.arc.records import TrainingMetrics
+from raylab.config.jobs import TrainConfig
+from raylab.log import log_line
+from raylab.report.progress import epoch_line
+from raylab.report.tensorboard import TENSORBOARD_DIRECTORY, TensorBoard
+from raylab.runs.run import Run
+
+HEARTBEAT_SECONDS = 30.0
+"""Longest time in seconds between signs of life of a training, unless it validates."""
+
+EpochListener = Callable[[TrainingMetrics], object]
+"""Callback that gets a run's metrics after each epoch whose checkpoint is stored."""
+
+
+def finished_metrics(run: Run) -> TrainingMetrics | None:
+    """Returns the metrics of a finished training, and says so; None if something is left to do."""
+    if not run.finished or (metrics := run.read_record(TrainingMetrics)) is None:
+        return None
+    log_line(f"run {run.name} is finished, nothing is left to do", training=run.name)
+    return metrics
+
+
+def epoch_listeners(config: TrainConfig, run: Run) -> dict[str, EpochListener]:
+    """Returns what is done after each epoch, in order: the record, the curves, a line."""
+    curves, training = TensorBoard(run), run.name
+
+    def tell(metrics: TrainingMetrics) -> None:
+        line = epoch_line(metrics.last, config.training.epochs)
+        log_line(line, training=training, epochs=config.training.epochs, **metrics.last.row())
+
+    return {
+        TrainingMetrics.file: run.write_record,
+        TENSORBOARD_DIRECTORY: lambda metrics: curves.write(metrics.last),
+        "progress": tell,
+    }

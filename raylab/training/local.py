@@ -1,0 +1,192 @@
+"""Training in the process that calls: one worker, without Ray, with Ray's guarantees.
+
+A checkpoint is durable before the record names it, so a run that is killed at any moment goes on
+from the last epoch in its record.
+"""
+
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from raylab.arc.checkpoints import (
+    CHECKPOINT_FILE,
+    CHECKPOINTS,
+    Checkpoint,
+    checkpoint_name,
+    checkpoint_path,
+    is_checkpoint_name,
+)
+from raylab.arc.data.sides import Sides
+from raylab.arc.inputs import Inputs
+from raylab.arc.records import Epoch, HeldOut, TrainingMetrics
+from raylab.arc.scoring.held_out import measure_test
+from raylab.arc.trained_models import fetch_checkpoint, last_checkpoint
+from raylab.arc.training import EpochRecorder, build_experiment, build_trainer, fit_on
+from raylab.background import Listeners
+from raylab.config.base import ClusterConfig
+from raylab.config.jobs import TrainConfig
+from raylab.errors import ConfigError
+from raylab.grid_metrics import merit
+from raylab.log import log_line
+from raylab.runs.run import Run
+from raylab.training.listeners import EpochListener, epoch_listeners, finished_metrics
+from raylab.training.progress import Heartbeat, announce
+
+NO_LISTENERS: Mapping[str, EpochListener] = {}
+
+
+def train(config: TrainConfig, inputs: Inputs) -> None:
+    """Trains the architecture of `config` in this process, and prints its metrics.
+
+    Raises:
+        RaylabError: The training failed for a reason that the user can act on.
+    """
+    run = Run.open(config, config.job)
+    metrics = fit(config, run, inputs.sides, inputs.start)
+    # The report takes a second to import, in which the first epoch may be under way.
+    from raylab.training.outcome import report_training, with_test
+
+    measured = partial(measure, config, inputs.sides)
+    report_training(config, run, with_test(config, run, metrics, measured))
+
+
+def measure(config: TrainConfig, sides: Sides, checkpoint: str) -> HeldOut:
+    """Returns the figures of the checkpoint at a URI on the test side, computed in this process.
+
+    Raises:
+        CheckpointError: It cannot be used.
+    """
+    device = _device(config.cluster)
+    return measure_test(config, sides, fetch_checkpoint(checkpoint), device)
+
+
+def fit(
+    config: TrainConfig,
+    run: Run,
+    sides: Sides,
+    start: Checkpoint | None = None,
+    listeners: Mapping[str, EpochListener] = NO_LISTENERS,
+    threads: int | None = None,
+) -> TrainingMetrics:
+    """Trains in this process; writes and returns the metrics of the run.
+
+    A finished run is not trained again. A run with a checkpoint goes on from its latest.
+
+    Args:
+        config: Configuration of the training, of one worker.
+        run: Run of the training.
+        sides: Its pairs.
+        start: The weights that it starts from; None for new ones.
+        listeners: What else is told after each epoch, by name in warnings; one that fails is told
+            again after the next epoch or at the end.
+        threads: CPU threads; None takes `config.cluster.cpus_per_worker`, or all CPUs.
+
+    Raises:
+        RaylabError: The training failed for a reason that the user can act on.
+    """
+    if metrics := finished_metrics(run):
+        return metrics
+    device = _device(config.cluster)
+    threads = threads or config.cluster.cpus_per_worker or len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    experiment = build_experiment(config, sides)
+    experiment.module.run_id = run.id
+    if start is not None:
+        experiment.module.start_from(start)
+    recorder = EpochRecorder(
+        config.training.monitor, len(experiment.data.train.pairs), experiment.rules
+    )
+    told = Listeners({**epoch_listeners(config, run), **listeners})
+
+    def tell(message: str, fields: Mapping[str, Any]) -> None:
+        log_line(message, training=run.name, **fields)
+
+    trainer = _quiet_trainer(
+        config, [recorder, Heartbeat(tell), _Store(config, run, recorder, told)], device
+    )
+    announce(config, experiment, trainer, tell)
+    try:
+        fit_on(trainer, experiment, last_checkpoint(run))
+    except SystemExit as ended:
+        # Lightning makes exits of SIGINT and SIGTERM, the second one of status 0.
+        if isinstance(ended, SIGTERMException) or isinstance(ended.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    told.finish()
+    metrics = recorder.metrics
+    run.write_record(metrics)
+    run.finish()
+    return metrics
+
+
+def _device(cluster: ClusterConfig) -> torch.device:
+    there = torch.cuda.is_available()
+    if cluster.use_gpu and not there:
+        raise ConfigError("cluster.use_gpu=true, but this machine has no GPU: leave it unset")
+    return torch.device("cpu" if cluster.use_gpu is False or not there else "cuda")
+
+
+def _quiet_trainer(
+    config: TrainConfig, callbacks: list[pl.Callback], device: torch.device
+) -> pl.Trainer:
+    """Returns a trainer that keeps to itself what Lightning says of devices and loaders."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", module="pytorch_lightning")
+    return build_trainer(
+        config,
+        callbacks=callbacks,
+        accelerator=device.type,
+        devices=1,
+        # Lightning would take the variables of a batch system for a request of many workers.
+        plugins=[LightningEnvironment()],
+    )
+
+
+class _Store(pl.Callback):
+    """Callback that stores a checkpoint after each epoch, and then tells the listeners."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: Run,
+        recorder: EpochRecorder,
+        listeners: Listeners[TrainingMetrics],
+    ) -> None:
+        self.config, self.run = config, run
+        self.recorder, self.listeners = recorder, listeners
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        metrics = self.recorder.metrics
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / CHECKPOINT_FILE
+            trainer.save_checkpoint(path, weights_only=False)
+            (self.run / checkpoint_path(metrics.last.epoch)).write(path.read_bytes())
+        self.listeners.tell(metrics)
+        self._remove_all_but(metrics)
+
+    def _remove_all_but(self, metrics: TrainingMetrics) -> None:
+        """Removes checkpoints but the best, the last, and those that the record on disk names."""
+        training = self.config.training
+
+        def rank(epoch: Epoch) -> tuple[float, int]:
+            return merit(training.monitor, epoch.row()[training.monitor]), epoch.epoch
+
+        best = sorted(metrics.history, key=rank)[-training.keep_checkpoints :]
+        kept = [*best, metrics.last]
+        if recorded := self.run.read_record(TrainingMetrics):
+            kept += [recorded.best, recorded.last]
+        names = {checkpoint_name(epoch.epoch) for epoch in kept}
+        checkpoints = self.run / CHECKPOINTS
+        for name in checkpoints.names():
+            if is_checkpoint_name(name) and name not in names:
+                (checkpoints / name).remove()

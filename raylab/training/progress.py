@@ -1,0 +1,63 @@
+"""What a training tells while it runs: its size, and signs of life."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import pytorch_lightning as pl
+
+from raylab.arc.training import Experiment
+from raylab.config.jobs import TrainConfig
+from raylab.training.listeners import HEARTBEAT_SECONDS
+
+
+class Tell(Protocol):
+    """A receiver of lines for the user, with their fields."""
+
+    def __call__(self, message: str, fields: Mapping[str, Any], /) -> None:
+        """Takes a line."""
+        ...
+
+
+def announce(config: TrainConfig, experiment: Experiment, trainer: pl.Trainer, tell: Tell) -> None:
+    """Tells the size of a training that starts."""
+    parameters = sum(parameter.numel() for parameter in experiment.module.parameters())
+    train, val = experiment.data.train, experiment.data.val
+    message = (
+        f"{config.model.architecture}: {parameters:,} parameters, {len(train.pairs):,} "
+        f"training pairs in {len(train):,} steps, {len(val.pairs):,} validation pairs, "
+        f"{trainer.world_size} worker(s), {trainer.strategy.root_device.type}, "
+        f"{trainer.precision}"
+    )
+    fields = {"parameters": parameters, "pairs": len(train.pairs), "steps": len(train)}
+    tell(message, {**fields, "workers": trainer.world_size})
+
+
+class Heartbeat(pl.Callback):
+    """Callback that tells where a long epoch is, on the first worker."""
+
+    def __init__(self, tell: Tell) -> None:
+        """Tells a line every `HEARTBEAT_SECONDS`."""
+        self._tell = tell
+        self._last_sign = time.monotonic()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Counts from the start of the epoch."""
+        self._last_sign = time.monotonic()
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Tells the step and its loss if it is time."""
+        if trainer.global_rank or time.monotonic() < self._last_sign + HEARTBEAT_SECONDS:
+            return
+        self._last_sign = time.monotonic()
+        epoch, step, loss = trainer.current_epoch + 1, batch_idx + 1, float(outputs["loss"])
+        steps = trainer.num_training_batches
+        message = f"  epoch {epoch}: {step} of {steps} steps, loss {loss:.4f}"
+        self._tell(message, {"epoch": epoch, "done": step, "total": steps, "loss": loss})

@@ -1,0 +1,209 @@
+"""A training in this process: resumed to the bit, interrupted, on a disk that fails."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.arc.checkpoints import CHECKPOINTS, read_checkpoint
+from raylab.arc.data.sides import Sides, load_sides
+from raylab.arc.records import TrainingMetrics
+from raylab.config.arc import DataConfig, TrainingConfig
+from raylab.config.base import ClusterConfig
+from raylab.config.jobs import TrainConfig
+from raylab.config.models import EncoderDecoderConfig
+from raylab.errors import CheckpointError, ConfigError, NonFiniteLossError
+from raylab.runs.run import Run
+from raylab.training.listeners import EpochListener
+from raylab.training.local import fit
+
+ROOT = Path(__file__).parents[2]
+EPOCHS = 4
+SMALL = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1)
+DATA = DataConfig(every=40)
+"""Ten tasks of ARC-AGI-1."""
+
+
+class Killed(BaseException):
+    """The end of the process, as far as the training can tell."""
+
+
+@pytest.fixture(scope="module")
+def sides() -> Sides:
+    return load_sides(DATA)
+
+
+def config(storage: Path, name: str = "run", **training: Any) -> TrainConfig:
+    settings = {"epochs": EPOCHS, "batch_size": 4, "patience": None, "keep_checkpoints": 1}
+    return TrainConfig(
+        model=SMALL,
+        data=DATA,
+        training=TrainingConfig.model_validate(settings | training),
+        cluster=ClusterConfig(cpus_per_worker=1),
+        storage=str(storage),
+        name=name,
+        resume=True,
+    )
+
+
+def trained(
+    settings: TrainConfig, sides: Sides, **listeners: EpochListener
+) -> tuple[Run, TrainingMetrics]:
+    run = Run.open(settings, settings.job)
+    return run, fit(settings, run, sides, listeners=listeners)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, sides: Sides) -> tuple[Run, TrainingMetrics]:
+    return trained(config(tmp_path_factory.mktemp("unbroken")), sides)
+
+
+def figures(metrics: TrainingMetrics) -> list[tuple[int, float, Mapping[str, float]]]:
+    return [(epoch.epoch, epoch.train_loss, epoch.validation) for epoch in metrics.history]
+
+
+def checkpoints(run: Run) -> set[str]:
+    return {*(run / CHECKPOINTS).names()}
+
+
+def raises(error: BaseException, at: int) -> EpochListener:
+    def listen(metrics: TrainingMetrics) -> None:
+        if metrics.last.epoch == at:
+            raise error
+
+    return listen
+
+
+def test_a_run_leaves_its_record_its_curves_and_the_checkpoints_to_keep(
+    unbroken: tuple[Run, TrainingMetrics],
+) -> None:
+    run, metrics = unbroken
+    assert run.finished and run.read_record(TrainingMetrics) == metrics
+    assert [epoch for epoch, *_ in figures(metrics)] == [1, 2, 3, 4]
+    best = max(metrics.history, key=lambda e: (e.validation["dense_grid_objective"], e.epoch))
+    assert checkpoints(run) == {f"epoch-{epoch:04d}" for epoch in {best.epoch, EPOCHS}}
+    checkpoint = read_checkpoint(run / metrics.best.checkpoint)
+    assert (checkpoint.model, checkpoint.run_id) == (SMALL, run.id)
+    assert (run / "tensorboard").names()
+
+
+def test_a_killed_run_goes_on_where_it_was(
+    tmp_path: Path, sides: Sides, unbroken: tuple[Run, TrainingMetrics]
+) -> None:
+    with pytest.raises(Killed):
+        trained(config(tmp_path), sides, last=raises(Killed(), at=2))
+    told: list[int] = []
+    run, metrics = trained(config(tmp_path), sides, last=lambda m: told.append(m.last.epoch))
+    assert told == [3, 4]
+    assert figures(metrics) == figures(unbroken[1])
+    assert checkpoints(run) == checkpoints(unbroken[0])
+
+
+def test_a_run_killed_before_its_record_repeats_the_epoch(
+    tmp_path: Path,
+    sides: Sides,
+    unbroken: tuple[Run, TrainingMetrics],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = Run.write_record
+
+    def die(run: Run, record: Any, name: str | None = None) -> None:
+        if isinstance(record, TrainingMetrics) and record.last.epoch == 2:
+            raise Killed
+        write(run, record, name)
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Run, "write_record", die)
+        trained(config(tmp_path), sides)
+    assert checkpoints(Run.at(tmp_path / "run")) == {"epoch-0001", "epoch-0002"}
+    run, metrics = trained(config(tmp_path), sides)
+    assert figures(metrics) == figures(unbroken[1])
+    assert checkpoints(run) == checkpoints(unbroken[0])
+
+
+def test_an_interrupt_stays_an_interrupt(tmp_path: Path, sides: Sides) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        trained(config(tmp_path), sides, last=raises(KeyboardInterrupt(), at=1))
+    assert not Run.at(tmp_path / "run").finished
+
+
+def test_a_record_that_cannot_be_written_keeps_the_checkpoint_that_it_names(
+    tmp_path: Path, sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, full = Run.write_record, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write_record(run: Run, record: Any, name: str | None = None) -> None:
+        if isinstance(record, TrainingMetrics) and record.last.epoch > 1:
+            raise full
+        write(run, record, name)
+
+    monkeypatch.setattr(Run, "write_record", write_record)
+    with pytest.raises(OSError, match="No space left"):
+        trained(config(tmp_path), sides)
+    run = Run.at(tmp_path / "run")
+    metrics = run.read_record(TrainingMetrics)
+    assert metrics is not None and metrics.last.epoch == 1
+    assert {"epoch-0001", "epoch-0004"} <= checkpoints(run)
+
+
+def test_a_corrupt_checkpoint_is_told(tmp_path: Path, sides: Sides) -> None:
+    with pytest.raises(Killed):
+        trained(config(tmp_path), sides, last=raises(Killed(), at=1))
+    path = tmp_path / "run" / "checkpoints" / "epoch-0001" / "checkpoint.ckpt"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"epoch-0001/checkpoint\.ckpt"):
+        trained(config(tmp_path), sides)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path, sides: Sides) -> None:
+    with pytest.raises(NonFiniteLossError, match=r"learning rate 1e\+30, on tasks \w+"):
+        trained(config(tmp_path, lr=1e30, gradient_clip=1e30), sides)
+
+
+def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, sides: Sides) -> None:
+    settings = config(tmp_path).model_copy(update={"cluster": ClusterConfig(use_gpu=True)})
+    with pytest.raises(ConfigError, match="this machine has no GPU"):
+        trained(settings, sides)
+
+
+RUN = """
+import runpy, sys
+sys.argv = ["jobs/train.py", *sys.argv[1:]]
+try:
+    runpy.run_path("jobs/train.py", run_name="__main__")
+finally:
+    imported = {"ray", "torch", "pytorch_lightning"} & sys.modules.keys()
+    print("imported:", *sorted(imported), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "told", "imported"),
+    [
+        ("data.split={path}/none.json", "none.json cannot be read", ""),
+        ("data.path={path}/none.zip data=re_arc", "none.zip", ""),
+        ("data.tasks=[007bbfb7]", "needs 3 tasks or more, not 1", ""),
+        ("init_from={path}/none.ckpt", "none.ckpt", " torch"),
+        ("init_from={path}", "is neither a checkpoint nor a training run", " torch"),
+    ],
+)
+def test_a_mistake_is_told_before_what_takes_seconds(
+    tmp_path: Path, mistake: str, told: str, imported: str
+) -> None:
+    arguments = mistake.format(path=tmp_path).split()
+    ended = subprocess.run(
+        [sys.executable, "-c", RUN, f"storage={tmp_path}", "name=run", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode in (1, 2)
+    error, last = ended.stderr.strip().splitlines()
+    assert told in error
+    assert last == f"imported:{imported}"
+    assert not (tmp_path / "run").exists()
