@@ -1,9 +1,10 @@
-"""Measure the speed of training, score trees or annotation, a sweep's overhead, or scaling.
+"""Measure the speed of training, decoding, score trees or annotation, of sweeps, or scaling.
 
 `part=coverage` measures how often the intervals of all figures hold the truth.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
+    python jobs/benchmark.py part=decode decoded_pairs=4 rounds=1
     python jobs/benchmark.py part=batches curve_steps=500 'models=[champion]'
     python jobs/benchmark.py part=quality
     python jobs/benchmark.py part=tune data.every=8

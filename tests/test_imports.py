@@ -152,7 +152,10 @@ WITHOUT_RAY: list[Stage] = [
         {"ray", "torch", "pytorch_lightning"},
     ),
     (modules_below("arc", "report", "archive"), {"ray", "lightning"}),
-    (["raylab.benchmarks.parts", "raylab.benchmarks.train"], {"ray"}),
+    (
+        [f"raylab.benchmarks.{name}" for name in ("parts", "train", "batches", "decode")],
+        {"ray"},
+    ),
 ]
 WITH_RAY: list[Stage] = [
     (["raylab.cluster.train_messages"], {"torch", "pytorch_lightning"}),

@@ -6,7 +6,8 @@ from raylab.config.jobs import BenchmarkConfig
 def run_benchmark(config: BenchmarkConfig) -> None:
     """Runs the part that `config` names.
 
-    A part is imported only to run it, because `train` must work without Ray installed.
+    A part is imported only to run it, because `train` and `decode` must work without Ray
+    installed.
 
     Raises:
         RaylabError: the data cannot be used, or the run's name is taken.
@@ -14,6 +15,8 @@ def run_benchmark(config: BenchmarkConfig) -> None:
     match config.part:
         case "train":
             from raylab.benchmarks.train import benchmark_train as measure
+        case "decode":
+            from raylab.benchmarks.decode import benchmark_decode as measure
         case "batches":
             from raylab.benchmarks.batches import benchmark_batches as measure
         case "quality":

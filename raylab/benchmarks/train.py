@@ -1,19 +1,21 @@
 """Training speed of the architectures against the naive baseline, in one run.
 
 Both train the same network on the same pairs with the same mean batch size; the time includes
-building the batches. raylab's steps are the first of an epoch.
+building the batches. raylab's steps are the first of an epoch. Model FLOPs utilisation (MFU) is the
+rate of the arithmetic that the samples require over the peak rate of the device in raylab's
+precision.
 """
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from lightning_fabric.utilities import move_data_to_device
+from rich.table import Table
 from torch import Tensor, nn
 
 from raylab.arc.data.batching import (
@@ -30,7 +32,15 @@ from raylab.arc.data.tasks import PAD
 from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
 from raylab.arc.precision import hardware_precision
-from raylab.benchmarks.figures import Spread, spread_table
+from raylab.benchmarks.figures import Spread, spread_table, timed
+from raylab.benchmarks.hardware import (
+    DTYPES,
+    Peak,
+    device_peak,
+    resident_bytes,
+    with_peak_memory,
+)
+from raylab.benchmarks.model_flops import flops_per_sample
 from raylab.benchmarks.naive_models import build_naive_model, naive_batch
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.jobs import BenchmarkConfig
@@ -49,6 +59,7 @@ COLUMNS = {
     "baseline cells/s": ("baseline_cells_per_second", "{:,.0f}"),
     "times the samples/s": ("samples_ratio", "{:.1f}"),
     "times the cells/s": ("cells_ratio", "{:.1f}"),
+    "MFU": ("mfu", "{:.1%}"),
 }
 
 
@@ -57,24 +68,30 @@ class Speed:
     """The speed of some training steps.
 
     Attributes:
-        samples: samples trained.
+        pairs: pairs trained, of a store.
         cells: target cells trained.
         seconds: time taken.
+        memory: peak memory in bytes; None if unknown.
     """
 
-    samples: int
+    pairs: Indices
     cells: int
     seconds: float
+    memory: int | None
 
     @property
     def samples_per_second(self) -> float:
         """Samples trained per second."""
-        return self.samples / self.seconds
+        return len(self.pairs) / self.seconds
 
     @property
     def cells_per_second(self) -> float:
         """Target cells trained per second."""
         return self.cells / self.seconds
+
+
+Round = tuple[Speed, Speed]
+"""The speeds of raylab and of the baseline, measured by turns."""
 
 
 class TrainingSpeeds(Part):
@@ -87,10 +104,16 @@ class TrainingSpeeds(Part):
     baseline_cells_per_second: Spread
     samples_ratio: Spread
     cells_ratio: Spread
+    flops_per_sample: float | None
+    """Model FLOPs, forward and backward; None in records of before they were counted."""
+    mfu: Spread | None
+    memory: int | None
+    """Peak in bytes, see `raylab.benchmarks.hardware.with_peak_memory`."""
+    baseline_memory: int | None
 
     @classmethod
-    def of(cls, rounds: Sequence[tuple[Speed, Speed]]) -> "TrainingSpeeds":
-        """Summarises rounds, each with the speeds of raylab and of the baseline."""
+    def of(cls, rounds: Sequence[Round], flops: float, peak: Peak) -> "TrainingSpeeds":
+        """Summarises rounds of samples of so many model FLOPs on a device of such a peak."""
         ours, naive = zip(*rounds, strict=True)
         samples = [speed.samples_per_second for speed in ours]
         cells = [speed.cells_per_second for speed in ours]
@@ -103,14 +126,34 @@ class TrainingSpeeds(Part):
             baseline_cells_per_second=Spread.of(naive_cells),
             samples_ratio=Spread.of([a / b for a, b in zip(samples, naive_samples, strict=True)]),
             cells_ratio=Spread.of([a / b for a, b in zip(cells, naive_cells, strict=True)]),
+            flops_per_sample=flops,
+            mfu=Spread.of([rate * flops / peak.flops_per_second for rate in samples]),
+            memory=_most(ours),
+            baseline_memory=_most(naive),
         )
+
+
+def _most(speeds: Sequence[Speed]) -> int | None:
+    return max((speed.memory for speed in speeds if speed.memory is not None), default=None)
 
 
 class TrainBenchmark(Record):
     """Training speeds by architecture."""
 
     file: ClassVar[str] = METRICS
+    version: ClassVar[int] = 2
+    peak: Peak | None
+    """The peak rate of the device in raylab's precision; None in records of version 1."""
     models: dict[str, TrainingSpeeds]
+
+    @classmethod
+    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
+        """Adds what version 1 did not measure, as unknown."""
+        if version != 1:
+            return None
+        unknown = dict.fromkeys(("flops_per_sample", "mfu", "memory", "baseline_memory"))
+        models = {name: {**speeds, **unknown} for name, speeds in content["models"].items()}
+        return {"peak": None, "models": models}
 
 
 Step = Callable[[], tuple[Indices, Tensor]]
@@ -126,46 +169,64 @@ def benchmark_train(config: BenchmarkConfig) -> None:
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
     store = store_pairs(load_tasks(config.data))
+    precision = hardware_precision(config.precision)
+    peak = device_peak(_device(), precision)
     log_line(
         f"{len(store.task_of):,} pairs of {len(store.task_ids)} tasks, batch size "
         f"{config.batch_size}, {config.threads} threads, {_device().type}, raylab in "
-        f"{hardware_precision(Precision.AUTO).value}, baseline in 32-true"
+        f"{precision.value}, baseline in 32-true, peak {peak.flops_per_second / 1e9:,.0f} GFLOP/s "
+        f"({peak.source})"
     )
     results: dict[str, TrainingSpeeds] = {}
     for model in config.models:
-        results[model.architecture] = TrainingSpeeds.of(_rounds(model, store, config))
-        run.write_record(TrainBenchmark(models=results))
+        results[model.architecture] = _speeds(model, store, config, peak)
+        run.write_record(TrainBenchmark(peak=peak, models=results))
     log_tables(
         spread_table(
             "Training speed, minimum and median of the rounds", "architecture", COLUMNS, results
         ),
+        _needs_table(results),
         models={name: speeds.model_dump() for name, speeds in results.items()},
     )
     run.finish()
 
 
-def _rounds(
-    model: ModelConfig, store: PairStore, config: BenchmarkConfig
-) -> list[tuple[Speed, Speed]]:
+def _needs_table(results: Mapping[str, TrainingSpeeds]) -> Table:
+    table = Table(title="Arithmetic of a sample, and peak memory")
+    for head in ("architecture", "model GFLOPs", "GB", "baseline GB"):
+        table.add_column(head, justify="left" if head == "architecture" else "right")
+    for name, of in results.items():
+        needs = (of.flops_per_sample, of.memory, of.baseline_memory)
+        table.add_row(name, *("-" if need is None else f"{need / 1e9:.2f}" for need in needs))
+    return table
+
+
+def _speeds(
+    model: ModelConfig, store: PairStore, config: BenchmarkConfig, peak: Peak
+) -> TrainingSpeeds:
+    resident = resident_bytes()
     pairs = _pairs(store, model)
     ours = _raylab_steps(model, store, pairs, config)
     naive = _naive_steps(model, store, pairs, config)
     for warm_up in (ours, naive):
-        _time(warm_up[:1], store)
-    rounds: list[tuple[Speed, Speed]] = []
+        _time(warm_up[:1], store, resident)
+    rounds: list[Round] = []
     for index in range(config.rounds):
-        rounds.append((_time(ours, store), _time(naive, store)))
-        fast, slow = (speed.samples_per_second for speed in rounds[-1])
+        fast, slow = (_time(steps, store, resident) for steps in (ours, naive))
+        rounds.append((fast, slow))
+        ratio = fast.samples_per_second / slow.samples_per_second
         log_line(
-            f"{model.architecture} round {index + 1}/{config.rounds}: {fast:.2f} samples/s, "
-            f"baseline {slow:.2f}, {fast / slow:.1f} times",
+            f"{model.architecture} round {index + 1}/{config.rounds}: "
+            f"{fast.samples_per_second:.2f} samples/s, baseline {slow.samples_per_second:.2f}, "
+            f"{ratio:.1f} times",
             model=model.architecture,
             done=index + 1,
             total=config.rounds,
-            samples_per_second=fast,
-            baseline_samples_per_second=slow,
+            samples_per_second=fast.samples_per_second,
+            baseline_samples_per_second=slow.samples_per_second,
         )
-    return rounds
+    flops = flops_per_sample(model, store, rounds[0][0].pairs)
+    return TrainingSpeeds.of(rounds, flops, peak)
 
 
 def _device() -> torch.device:
@@ -192,12 +253,15 @@ def _raylab_steps(
     )
     network = build_model(model).to(_device())
     update = _updater(network, fused=True)
+    if config.compile:
+        network.compile(dynamic=True)
     dataset = StepDataset(plan)
-    mixed = hardware_precision(Precision.AUTO) is not Precision.FLOAT32
+    precision = hardware_precision(config.precision)
+    mixed = precision is not Precision.FLOAT32
 
     def step(draws: tuple[Draw, ...]) -> tuple[Indices, Tensor]:
         given = dataset[draws].to(_device())
-        with torch.autocast(_device().type, torch.bfloat16, enabled=mixed):
+        with torch.autocast(_device().type, DTYPES[precision], enabled=mixed):
             loss = step_loss(step_sums(network, given), given, RECIPE.shape_loss_weight)
         return np.concatenate([draw.pairs for draw in draws]), update(loss)
 
@@ -241,10 +305,12 @@ def _updater(network: nn.Module, *, fused: bool) -> Callable[[Tensor], Tensor]:
     return update
 
 
-def _time(steps: Sequence[Step], store: PairStore) -> Speed:
-    start = time.perf_counter()
-    done = [step() for step in steps]
-    done[-1][1].item()  # waits for the GPU
-    seconds = time.perf_counter() - start
-    pairs = np.concatenate([pairs for pairs, _ in done])
-    return Speed(len(pairs), int(store.lengths[pairs, 1].sum()), seconds)
+def _time(steps: Sequence[Step], store: PairStore, resident: int) -> Speed:
+    def train() -> list[Indices]:
+        done = [step() for step in steps]
+        done[-1][1].item()  # waits for the GPU
+        return [pairs for pairs, _ in done]
+
+    (seconds, done), memory = with_peak_memory(lambda: timed(train), _device(), resident)
+    pairs = np.concatenate(done)
+    return Speed(pairs, int(store.lengths[pairs, 1].sum()), seconds, memory)

@@ -23,6 +23,7 @@ from raylab.config.annotation import (
 )
 from raylab.config.arc import (
     DataConfig,
+    Precision,
     ScoringConfig,
     Search,
     SearchSpace,
@@ -291,9 +292,9 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "batches", "quality", "tune", "annotate", "scaling", "coverage"] = (
-        "train"
-    )
+    part: Literal[
+        "train", "decode", "batches", "quality", "tune", "annotate", "scaling", "coverage"
+    ] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -306,6 +307,10 @@ class BenchmarkConfig(JobConfig):
     """Rounds of every measurement."""
     batches: PositiveInt = 16
     """Steps that raylab trains per round."""
+    precision: Precision = Precision.AUTO
+    """Precision of raylab for part=train, as in a training; the baseline keeps 32-true."""
+    compile: bool = False
+    """Compile raylab's network with torch.compile for part=train."""
     naive_batches: PositiveInt = 2
     """Steps that the baseline trains per round."""
     curve_steps: NonNegativeInt = 0
@@ -318,5 +323,7 @@ class BenchmarkConfig(JobConfig):
     """Seconds that the local chat server takes to answer."""
     bare_loop: bool = True
     """Time the bare loop as well."""
+    decoded_pairs: PositiveInt = 8
+    """Validation pairs that every way of part=decode writes per round."""
     simulations: PositiveInt = 500
     """Simulations of each setting for part=coverage."""

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 import torch
 
 from raylab.benchmarks.figures import Spread
@@ -36,8 +37,22 @@ def test_training_is_timed_against_the_baseline(tmp_path: Path) -> None:
     speeds = record.models["decoder_only"]
     assert 0 < speeds.samples_per_second.min <= speeds.samples_per_second.median
     assert speeds.samples_ratio.min > 0
+    assert record.peak is not None and speeds.flops_per_sample is not None and speeds.mfu
+    rate = speeds.samples_per_second.median * speeds.flops_per_sample
+    assert speeds.mfu.median == pytest.approx(rate / record.peak.flops_per_second)
     written = json.loads((tmp_path / "b" / "metrics.json").read_text())
     assert written["models"]["decoder_only"]["samples_ratio"].keys() == {"min", "median"}
+
+
+def test_a_record_of_before_flops_were_counted_is_read() -> None:
+    names = ("samples_per_second", "cells_per_second", "samples_ratio", "cells_ratio")
+    baseline = ("baseline_samples_per_second", "baseline_cells_per_second")
+    speeds = {key: {"min": 1.0, "median": 2.0} for key in (*names, *baseline)}
+    old = {"schema_version": 1, "models": {"champion": speeds}}
+    record = TrainBenchmark.of_content(old)
+    assert record is not None and record.peak is None
+    assert record.models["champion"].samples_ratio == Spread(min=1.0, median=2.0)
+    assert record.models["champion"].mfu is None
 
 
 def test_a_spread_is_the_least_and_the_middle() -> None:
