@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raylab.arc.data.parts import load_parts
+from raylab.arc.data.parts import Parts, load_parts
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
+from raylab.errors import CheckpointError
+from raylab.files import Place
 
 if TYPE_CHECKING:
     from raylab.arc.checkpoints import Checkpoint
@@ -32,7 +34,9 @@ def read_inputs(config: TrainConfig) -> Inputs:
         CheckpointError: The checkpoint of `config.init_from` cannot be used, or is of another
             model.
     """
-    return Inputs(read_sides(config), read_start(config))
+    parts = load_parts(config.data)
+    start = read_start(config)
+    return Inputs(_sides_of(parts), start)
 
 
 def read_sides(config: TrainConfig | TuneConfig | PipelineConfig) -> "Sides":
@@ -41,8 +45,11 @@ def read_sides(config: TrainConfig | TuneConfig | PipelineConfig) -> "Sides":
     Raises:
         DataError: The tasks or their split cannot be used.
     """
-    parts = load_parts(config.data)
-    # Torch takes seconds to import, and most errors are found without it.
+    return _sides_of(load_parts(config.data))
+
+
+def _sides_of(parts: Parts) -> "Sides":
+    # Torch takes seconds to import, and errors in the data are found without it.
     from raylab.arc.data.sides import sides_of
 
     return sides_of(parts)
@@ -56,6 +63,8 @@ def read_start(config: TrainConfig) -> "Checkpoint | None":
     """
     if config.init_from is None:
         return None
+    if not (place := Place.at(config.init_from)).exists():
+        raise CheckpointError(f"init_from={place} does not exist: name a checkpoint or a run")
     from raylab.arc.checkpoints import load_weights
     from raylab.arc.models.base import build_model
     from raylab.arc.trained_models import fetch_checkpoint

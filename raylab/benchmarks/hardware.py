@@ -1,7 +1,5 @@
 """What a machine can do and what a computation needs: peak rate and peak memory."""
 
-import ctypes
-import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +8,7 @@ import torch
 
 from raylab.benchmarks.figures import timed
 from raylab.config.arc import Precision
+from raylab.memory import give_back
 from raylab.runs.records import Part
 
 T = TypeVar("T")
@@ -69,13 +68,8 @@ def _measured_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 def resident_bytes() -> int:
     """Returns the resident memory of this process after giving unused memory back; 0 if unknown."""
-    gc.collect()
-    if not _tells_peaks():
-        return 0
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-    return _status("VmRSS")
+    give_back()
+    return _status("VmRSS") if _tells_peaks() else 0
 
 
 def with_peak_memory(

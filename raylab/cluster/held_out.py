@@ -12,18 +12,24 @@ from raylab.arc.trained_models import fetch_checkpoint
 from raylab.cluster.session import cpus_per_worker, result_of, uses_gpu
 from raylab.config.jobs import TrainConfig
 from raylab.runs.run import Run
-from raylab.training.outcome import with_test
+from raylab.training.held_out import measure_here, with_test
 
 
 def tested(
     config: TrainConfig, run: Run, metrics: TrainingMetrics, sides: "ray.ObjectRef[Sides]"
 ) -> TrainingMetrics:
-    """Returns a training's metrics with those on the test side, computed by Ray tasks.
+    """Returns a training's metrics with those on the test side.
+
+    They are computed where the training ran: in this process, or by Ray tasks.
 
     Raises:
         RaylabError: a checkpoint or the data cannot be used, or a Ray task was lost.
     """
-    return with_test(config, run, metrics, partial(_measured, config, sides))
+    if config.cluster.is_this_process:
+        measure = partial(measure_here, config, ray.get(sides))
+    else:
+        measure = partial(_measured, config, sides)
+    return with_test(config, run, metrics, measure)
 
 
 def _measured(config: TrainConfig, sides: "ray.ObjectRef[Sides]", checkpoint: str) -> HeldOut:

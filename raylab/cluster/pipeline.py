@@ -49,7 +49,6 @@ from raylab.report.quality import log_quality
 from raylab.report.tables import comparison_table
 from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
-from raylab.training.outcome import with_test
 
 PRIOR = "prior"
 R = TypeVar("R", bound=Record)
@@ -90,7 +89,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
 def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, TrainingMetrics]:
     """Trains each model in its own run within the pipeline's; returns their metrics."""
     results: dict[str, TrainingMetrics] = {}
-    train = _train_here if config.cluster.is_this_process else _train_on_ray
+    shared = ray.put(sides)
     for name, model in _named(config.models).items():
         training = TrainConfig(
             storage=run.uri,
@@ -104,23 +103,19 @@ def _train(config: PipelineConfig, run: Run, sides: Sides) -> dict[str, Training
         )
         own = Run.open(training, training.job)
         log_line(f"\n{name} -> {own.uri}", training=name, training_id=own.id)
-        results[name] = train(training, own, sides, run)
+        results[name] = tested(training, own, _fit(training, own, run, shared), shared)
         run.write_record(PipelineMetrics(models=results))
     return results
 
 
-def _train_here(config: TrainConfig, own: Run, sides: Sides, run: Run) -> TrainingMetrics:
+def _fit(config: TrainConfig, own: Run, run: Run, sides: "ray.ObjectRef[Sides]") -> TrainingMetrics:
+    if not config.cluster.is_this_process:
+        return fit(config, own, sides, within=run)
     # Lightning takes seconds to import, and a pipeline that only scores needs none.
     from raylab.training import local
 
     meters = partial(measure_epoch, config, own.name, Meters(run.name))
-    metrics = local.fit(config, own, sides, listeners={"metrics": meters})
-    return with_test(config, own, metrics, partial(local.measure, config, sides))
-
-
-def _train_on_ray(config: TrainConfig, own: Run, sides: Sides, run: Run) -> TrainingMetrics:
-    shared = ray.put(sides)
-    return tested(config, own, fit(config, own, shared, within=run), shared)
+    return local.fit(config, own, ray.get(sides), listeners={"metrics": meters})
 
 
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:

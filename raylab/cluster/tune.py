@@ -1,6 +1,5 @@
 """Search over architectures and hyperparameters: Ray Tune over Ray Train runs."""
 
-import gc
 import logging
 import os
 import pickle
@@ -55,6 +54,7 @@ from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.grid_metrics import mode_of, worst
 from raylab.log import log_line, log_tables
+from raylab.memory import give_back
 from raylab.report.charts.curves import learning_curves_png
 from raylab.report.page import PAGE, write_page
 from raylab.report.progress import epoch_line
@@ -250,7 +250,8 @@ def _refuse_grown_process() -> None:
         WorkersLostError: they have.
     """
     global _memory_of_first_trial
-    gc.collect()
+    # Each trial has a thread of its own, and the C library keeps freed memory by thread.
+    give_back()
     memory = psutil.Process().memory_info().rss
     if _memory_of_first_trial is None:
         _memory_of_first_trial = memory

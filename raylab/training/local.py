@@ -15,7 +15,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.plugins.environments import LightningEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from raylab.arc.checkpoints import (
@@ -28,17 +28,15 @@ from raylab.arc.checkpoints import (
 )
 from raylab.arc.data.sides import Sides
 from raylab.arc.inputs import Inputs
-from raylab.arc.records import Epoch, HeldOut, TrainingMetrics
-from raylab.arc.scoring.held_out import measure_test
-from raylab.arc.trained_models import fetch_checkpoint, last_checkpoint
+from raylab.arc.records import Epoch, TrainingMetrics
+from raylab.arc.trained_models import last_checkpoint
 from raylab.arc.training import EpochRecorder, build_experiment, build_trainer, fit_on
 from raylab.background import Listeners
-from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
-from raylab.errors import ConfigError
 from raylab.grid_metrics import merit
 from raylab.log import log_line
 from raylab.runs.run import Run
+from raylab.training.held_out import device_here, measure_here, with_test
 from raylab.training.listeners import EpochListener, epoch_listeners, finished_metrics
 from raylab.training.progress import Heartbeat, announce
 
@@ -54,20 +52,10 @@ def train(config: TrainConfig, inputs: Inputs) -> None:
     run = Run.open(config, config.job)
     metrics = fit(config, run, inputs.sides, inputs.start)
     # The report takes a second to import, in which the first epoch may be under way.
-    from raylab.training.outcome import report_training, with_test
+    from raylab.training.outcome import report_training
 
-    measured = partial(measure, config, inputs.sides)
-    report_training(config, run, with_test(config, run, metrics, measured))
-
-
-def measure(config: TrainConfig, sides: Sides, checkpoint: str) -> HeldOut:
-    """Returns the figures of the checkpoint at a URI on the test side, computed in this process.
-
-    Raises:
-        CheckpointError: It cannot be used.
-    """
-    device = _device(config.cluster)
-    return measure_test(config, sides, fetch_checkpoint(checkpoint), device)
+    measure = partial(measure_here, config, inputs.sides)
+    report_training(config, run, with_test(config, run, metrics, measure))
 
 
 def fit(
@@ -96,7 +84,7 @@ def fit(
     """
     if metrics := finished_metrics(run):
         return metrics
-    device = _device(config.cluster)
+    device = device_here(config.cluster)
     threads = threads or config.cluster.cpus_per_worker or len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     experiment = build_experiment(config, sides)
@@ -127,13 +115,6 @@ def fit(
     run.write_record(metrics)
     run.finish()
     return metrics
-
-
-def _device(cluster: ClusterConfig) -> torch.device:
-    there = torch.cuda.is_available()
-    if cluster.use_gpu and not there:
-        raise ConfigError("cluster.use_gpu=true, but this machine has no GPU: leave it unset")
-    return torch.device("cpu" if cluster.use_gpu is False or not there else "cuda")
 
 
 def _quiet_trainer(

@@ -188,7 +188,7 @@ finally:
         ("data.split={path}/none.json", "none.json cannot be read", ""),
         ("data.path={path}/none.zip data=re_arc", "none.zip", ""),
         ("data.tasks=[007bbfb7]", "needs 3 tasks or more, not 1", ""),
-        ("init_from={path}/none.ckpt", "none.ckpt", " torch"),
+        ("init_from={path}/none.ckpt", "none.ckpt does not exist", ""),
         ("init_from={path}", "is neither a checkpoint nor a training run", " torch"),
     ],
 )
