@@ -110,7 +110,7 @@ class CallWriter:
 
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> Awaitable[object]:
+    ) -> asyncio.Future[CallResults]:
         """See `raylab.llm.chat.Journal`."""
         row = call_row(self._run, request, reply, description_hash, role)
         return self._operations.add(AnswerRow(row, claim.id))
@@ -174,16 +174,16 @@ class CallCache(CallWriter):
 
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> Awaitable[object]:
+    ) -> asyncio.Future[CallResults]:
         """See `raylab.llm.chat.Journal`."""
-        stored = super().put(request, reply, description_hash, role, claim)
-        return self._remember_stored(stored, description_hash, reply)
 
-    async def _remember_stored(
-        self, stored: Awaitable[object], description_hash: str, reply: Reply
-    ) -> None:
-        await stored
-        self._remember(description_hash, reply)
+        def remember(stored: asyncio.Future[CallResults]) -> None:
+            if not stored.cancelled() and stored.exception() is None:
+                self._remember(description_hash, reply)
+
+        stored = super().put(request, reply, description_hash, role, claim)
+        stored.add_done_callback(remember)
+        return stored
 
     def _remember(self, description_hash: str, reply: Reply) -> None:
         if description_hash in self._users:
