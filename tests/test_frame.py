@@ -27,7 +27,7 @@ def requirements() -> list[str]:
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda path: path.name)
 def test_jobs_are_thin_and_start_nothing_when_imported(job: Path) -> None:
-    """A job reads its inputs and chooses what to call by its configuration; it does nothing else."""
+    """A job reads its inputs and chooses what to call by its configuration, and no more."""
     tree = ast.parse(job.read_text())
     assert ast.get_docstring(tree)
     (run,) = (node for node in tree.body if isinstance(node, ast.FunctionDef))
