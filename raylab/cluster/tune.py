@@ -111,6 +111,9 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
     # A trial that ended after the last snapshot runs again on resume, and returns at once.
     os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", SNAPSHOT_SECONDS)
     os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", UNWIND_SECONDS)
+    # _Progress tells what happens; Tune would add tables, and a traceback for each lost process.
+    os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     places = trainings_at_a_time(config.cluster, config.concurrent)
     log_line(
         f"{config.trials} trials, {places} at a time of {config.cluster.workers} worker(s) each "
