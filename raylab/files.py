@@ -389,6 +389,19 @@ def _renamed(final: Path, durable: bool) -> Generator[BinaryIO]:
             temporary.unlink()
 
 
+def require_writable(path: Path) -> None:
+    """Refuses a local directory that does not exist and cannot be made, or cannot be written.
+
+    Raises:
+        RunError: It, or the nearest directory above it that exists, refuses new files.
+    """
+    there = next(place for place in (path, *path.parents) if place.exists())
+    if not there.is_dir():
+        raise RunError(f"{path} cannot be written: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RunError(f"{path} cannot be written: {there} refuses new files to this user")
+
+
 def make_directory(path: Path, durable: bool = True) -> None:
     """Creates a local directory and those above it, unless they exist.
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 from raylab.annotation.heads import HEADS, note_head, noted_heads
 from raylab.annotation.outcome import PROTOCOL
-from raylab.annotation.report import AnnotationReport
 from raylab.archive.records import ChainHead
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
@@ -127,6 +126,9 @@ def known_heads(run: Run) -> list[ChainHead]:
     heads = noted_heads(run)
     if heads:
         return heads
+    # Its statistics import scipy, which takes a second that no mistake needs to wait for.
+    from raylab.annotation.report import AnnotationReport
+
     try:
         report = run.read_record(AnnotationReport)
     except (DataError, RunError):

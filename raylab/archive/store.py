@@ -184,6 +184,14 @@ class Archive:
 
         return self._database.read(work)
 
+    def knows_endpoint(self, base_url: str) -> bool:
+        """Returns True if a call that the endpoint at an address answered is stored."""
+        statement = select(CALLS.c.key).where(CALLS.c.endpoint == base_url).limit(1)
+        return (
+            self._database.read(lambda connection: connection.execute(statement).first())
+            is not None
+        )
+
     def call(self, key: str) -> CallRow | None:
         """Returns the call with a key; None if there is none."""
         statement = select(CALLS).where(CALLS.c.key == key)

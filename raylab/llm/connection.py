@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,7 @@ from pydantic import SecretStr
 from raylab.config.llm import Endpoint
 from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
 from raylab.llm.embedded import Embedded
+from raylab.llm.endpoints import key_of
 from raylab.llm.redaction import Redactor
 from raylab.llm.transport import LARGEST_ANSWER, OversizeError, Transport
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status, scrub
@@ -212,20 +212,7 @@ def _address(name: str, endpoint: Endpoint, embedded: Embedded | None) -> tuple[
         if embedded is None:
             raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
         return embedded.base_url, embedded.api_key
-    variable = endpoint.api_key_env
-    if variable is None:
-        return endpoint.base_url, SecretStr("")
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ConfigError(
-            f"endpoint {name} takes its key from the environment variable {variable}, which is "
-            "not set: export it where the job runs, or name another in api_key_env"
-        )
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(
-            f"{variable} holds characters that no HTTP header can hold: export it again"
-        )
-    return endpoint.base_url, SecretStr(key)
+    return endpoint.base_url, key_of(name, endpoint)
 
 
 def _root(error: BaseException) -> BaseException:

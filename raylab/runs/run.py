@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
@@ -17,7 +18,7 @@ from raylab.bounded import parse_json
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
 from raylab.errors import DataError, RunError
-from raylab.files import Place, is_temporary
+from raylab.files import Place, is_temporary, require_writable
 from raylab.log import bind_run
 from raylab.runs.records import VERSION_KEY, Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
@@ -60,14 +61,30 @@ class Run(Place):
                 run,
             )
         record = run._claim(config, job)
-        if record is not None and not config.resume:
-            raise RunError(
-                f"run {run} exists, started {record.started}: go on with it by "
-                "resume=true, choose another name=, or remove the directory"
-            )
         if record is not None:
-            run._resume(record, config, job)
+            run._refuse_other(record, config, job)
+            run.write_record(record.resume())
         bind_run(run.name, run.id)
+        return run
+
+    @classmethod
+    def planned(cls, config: JobConfig, job: str) -> "Run":
+        """Returns the run directory that `open` would take; writes nothing.
+
+        Raises:
+            RunError: The name is taken, the run to resume is of another configuration, or the
+                storage is on this machine and cannot be written.
+            DataError: The storage cannot be read.
+            ConfigError: No filesystem opens the storage.
+        """
+        run = cls.named(config, job)
+        record = run.read_record(RunRecord)
+        if record is not None:
+            run._refuse_other(record, config, job)
+            return run
+        run._refuse_strange_content()
+        if run.is_local:
+            require_writable(Path(run.path))
         return run
 
     @classmethod
@@ -207,7 +224,13 @@ class Run(Place):
                 "made them: choose another name=, or remove the directory"
             )
 
-    def _resume(self, record: RunRecord, config: JobConfig, job: str) -> None:
+    def _refuse_other(self, record: RunRecord, config: JobConfig, job: str) -> None:
+        """Refuses to go on with a run unless the configuration is its own and says so."""
+        if not config.resume:
+            raise RunError(
+                f"run {self} exists, started {record.started}: go on with it by "
+                "resume=true, choose another name=, or remove the directory"
+            )
         if record.job != job:
             raise RunError(f"run {self} is of job {record.job}, not {job}: choose another name=")
         if differing := differences(_identity_as(record, type(config)), identity_of(config)):
@@ -215,7 +238,6 @@ class Run(Place):
                 f"run {self} is of another configuration:{differing}\n"
                 "set these as the run has them, or choose another name="
             )
-        self.write_record(record.resume())
 
 
 def _identity_as(record: RunRecord, kind: type[JobConfig]) -> dict[str, Any]:

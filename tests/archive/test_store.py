@@ -97,6 +97,8 @@ def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
     assert sorted(of_x, key=lambda row: row.key) == sorted(rows[:2], key=lambda row: row.key)
     assert archive.call(sha256("k3")) == rows[2]
     assert archive.call(sha256("k4")) is not None and archive.call(sha256("k5")) is None
+    assert archive.knows_endpoint(rows[0].endpoint)
+    assert not archive.knows_endpoint(f"{rows[0].endpoint}/other")
 
 
 def test_calls_of_more_descriptions_than_a_statement_takes(archive: Archive):

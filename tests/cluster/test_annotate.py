@@ -11,7 +11,7 @@ import pytest
 from raylab.annotation.worker import Chunk, Tally
 from raylab.archive.store import Archive
 from raylab.cluster.annotate import run_annotate
-from raylab.cluster.annotators import Annotator
+from raylab.cluster.annotation.actors import Annotator
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.entrypoint import run_job
@@ -87,6 +87,13 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_goes_on(tmp_path: Path, c
     assert statuses(tmp_path) == {"accepted": 12}
 
 
+@pytest.fixture
+def _not_looked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job trusts its workers with keys and addresses, as it does on a cluster."""
+    monkeypatch.setattr("raylab.cluster.annotate.require_endpoints", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_not_looked_first")
 def test_an_endpoint_that_is_not_there_stops_the_run(tmp_path: Path) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 12)
     dead = config(
@@ -115,7 +122,7 @@ def test_a_bad_row_is_refused_before_anything_is_sent(tmp_path: Path, chat: str)
     cases.write_text(cases.read_text() + '{"id": "c0", "description": "again"}\n')
     with pytest.raises(DataError, match=r"line 3: id is 'c0'"):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
-    assert statuses(tmp_path) == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["cases.jsonl"]
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +149,7 @@ def test_case_files_are_generations_of_the_score_tree(annotated: Path) -> None:
     assert report(annotated)["generations"].keys() == {"published", "reworded"}
 
 
+@pytest.mark.usefixtures("_not_looked_first")
 def test_a_key_that_the_workers_lack_stops_the_run(tmp_path: Path, chat: str) -> None:
     cases = write_cases(tmp_path / "cases.jsonl", AGREED)
     keyed = [f"cases.path={cases}", f"{ENDPOINT}.api_key_env=RAYLAB_NO_SUCH_KEY"]
@@ -159,8 +167,8 @@ def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
                 os._exit(1)
             return await super().annotate(chunk)
 
-    monkeypatch.setattr("raylab.cluster.annotate.Annotator", Mortal)
-    monkeypatch.setattr("raylab.cluster.annotate.RETRIES", 1)
+    monkeypatch.setattr("raylab.cluster.annotation.driver.Annotator", Mortal)
+    monkeypatch.setattr("raylab.cluster.annotation.driver.RETRIES", 1)
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 6)
     # One actor with two chunks of one case each: what is beside the case that kills dies with it.
     beside = ["actors=1", f"{ENDPOINT}.limits.concurrency=1"]

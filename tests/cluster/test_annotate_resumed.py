@@ -12,6 +12,7 @@ from raylab.annotation.heads import noted_heads
 from raylab.annotation.worker import Chunk, case_row, failed_outcome
 from raylab.archive.store import Archive
 from raylab.cluster import annotate
+from raylab.cluster.annotation import driver
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ArchiveError, DataError, LlmError
 from raylab.runs.run import Run
@@ -40,9 +41,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AnnotateConfig:
                 rows = [case_row(case, failed_outcome(case, name, "hand")) for name, case in chunk]
                 open_archive.run("r").add_cases(rows)
 
-    monkeypatch.setattr(annotate, "Pool", Pool)
-    monkeypatch.setattr(annotate, "drive", drive)
-    monkeypatch.setattr(annotate, "session", lambda cluster: nullcontext())
+    monkeypatch.setattr(driver, "Pool", Pool)
+    monkeypatch.setattr(driver, "drive", drive)
+    monkeypatch.setattr(driver, "session", lambda cluster: nullcontext())
     write(tmp_path / "cases.jsonl", "a", "b")
     values = {
         "storage": str(tmp_path / "runs"),

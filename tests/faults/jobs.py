@@ -11,7 +11,7 @@ from raylab.archive.store import Archive
 from raylab.benchmarks.score_trees import write_tree
 from raylab.quality.cache import SHARDS
 from raylab.runs.run import Run
-from tests.cluster.test_evaluate import train_small
+from tests.evaluation.models import train_small
 from tests.jobs.test_annotate import Store, arguments, whole_answers, write_cases
 from tests.jobs.test_train import TINY
 from tests.jobs.test_tune import SMALL

@@ -72,7 +72,7 @@ class Writer(ArchiveWriter):
 
 
 class ArchiveOf:
-    """A worker's client of the writer; see `raylab.cluster.annotators._RemoteArchive`."""
+    """A worker's client of the writer; see `raylab.cluster.annotation.actors._RemoteArchive`."""
 
     def __init__(self, writer: Actor, claimant: str) -> None:
         self._writer, self._claimant = writer, claimant
@@ -91,7 +91,7 @@ class ArchiveOf:
 
 
 class LimiterOf:
-    """A worker's client of the limiter; see `raylab.cluster.annotators._RemoteRateLimiter`."""
+    """A client of the limits, like `raylab.cluster.annotation.actors._RemoteRateLimiter`."""
 
     def __init__(self, limiter: Actor) -> None:
         self._limiter = limiter

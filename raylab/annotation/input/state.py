@@ -44,6 +44,18 @@ class InputState:
         return None if self.vanished else self.hash
 
 
+def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
+    """Opens every input file and reads the first cases, so that mistakes are told before a run.
+
+    Raises:
+        DataError: A file cannot be read, or a row cannot be used.
+    """
+    for file in input_files(config.cases, config.generations):
+        with file.opened():
+            pass
+    next(_batches(config, codebook), None)
+
+
 def needs_work(config: AnnotateConfig, run: Run) -> bool:
     """Returns False if a run is finished and its input is as it was then.
 

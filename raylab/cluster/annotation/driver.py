@@ -1,0 +1,333 @@
+"""The driver of an annotation: cases streamed to actors on Ray, until all ended or it must stop."""
+
+import math
+import signal
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+from uuid import uuid4
+
+import ray
+from ray import ObjectRef
+from ray.exceptions import RayActorError
+
+from raylab.annotation.worker import (
+    Chunk,
+    OpenCases,
+    Tally,
+    case_row,
+    chunks_of,
+    failed_outcome,
+    open_cases,
+)
+from raylab.archive.store import Archive
+from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor, RateLimiterActor
+from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
+from raylab.cluster.session import require_kept, result_of, session, this_node
+from raylab.codebook import Codebook
+from raylab.config.jobs import AnnotateConfig
+from raylab.errors import StoppedError
+from raylab.llm.embedded import Embedded, embedded_if_used
+from raylab.llm.rate_limits import limited_endpoints, share_concurrency
+from raylab.log import log_line
+from raylab.report.annotation_progress import AnnotationProgress
+from raylab.runs.run import Run
+
+CASES_AHEAD = 2
+"""Cases in flight for each call in flight, because a case also waits for the archive."""
+CHUNKS_AHEAD = 4
+LARGEST_CHUNK = 16
+RETRIES = 3
+"""Retries after the process of a chunk was lost; then each case gets as many on its own."""
+CPUS_OF_AN_ACTOR = 0.1
+"""CPUs per actor, few enough that the actors of a lost node fit on the remaining nodes."""
+POLL_SECONDS = 0.5
+
+
+def annotate_on_ray(
+    config: AnnotateConfig,
+    codebook: Codebook,
+    run: Run,
+    archive: Archive,
+    location: str,
+    owner: str,
+    total: int,
+) -> OpenCases | None:
+    """Annotates the open cases of a run in a Ray session; returns those that stay open.
+
+    Args:
+        config: Configuration of the run.
+        codebook: Codebook of the classification.
+        run: The run.
+        archive: Its archive.
+        location: Location of the archive, as seen from this machine.
+        owner: Token of the run's ownership by this process.
+        total: Number of cases, archived ones included.
+
+    Raises:
+        RaylabError: The run must stop for a reason that the user can act on.
+        KeyboardInterrupt: The user stopped the run, which can be resumed.
+    """
+    before = archive.run(run.name).counts()
+    with ExitStack() as stack:
+        embedded = stack.enter_context(embedded_if_used(config.llm))
+        stack.enter_context(session(config.cluster))
+        require_kept(run)
+        stop = stack.enter_context(_stop_signals())
+        progress = stack.enter_context(AnnotationProgress(total, before))
+        pool = stack.enter_context(Pool(config, run.name, owner, location, embedded))
+        left = open_cases(config, codebook, run.name, archive)
+        drive(pool, chunks_of(left, pool.chunk), progress, stop)
+    halt = progress.tally.halt
+    if halt is not None and not isinstance(halt, StoppedError):
+        raise halt
+    if stop.asked:
+        raise KeyboardInterrupt
+    return progress.tally.open_cases
+
+
+class StopRequest:
+    """A user's request to stop the run."""
+
+    asked = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """Cases for an actor.
+
+    Attributes:
+        chunk: the cases.
+        losses: number of times that their process was lost.
+        alone: True if nothing may run beside it, which shows the case that kills its process.
+    """
+
+    chunk: Chunk
+    losses: int = 0
+    alone: bool = False
+
+
+def drive(
+    pool: "Pool",
+    chunks: Iterator[Chunk],
+    progress: AnnotationProgress,
+    stop: StopRequest | None = None,
+) -> None:
+    """Keeps the pool busy until all chunks have ended or the run must stop."""
+    stopped = False
+    fresh = map(Work, chunks)
+    while True:
+        while not stopped and pool.has_room and (work := pool.take_lost() or next(fresh, None)):
+            pool.submit(work)
+        if not pool.busy and (stopped or (pool.has_room and not pool.submit_suspect())):
+            return
+        for tally in pool.collect():
+            progress.tally.add(tally)
+        if not stopped and (progress.tally.halt is not None or (stop and stop.asked)):
+            stopped = True
+            pool.stop()
+        progress.show()
+
+
+class Pool:
+    """The actors of a run, and the cases that each of them has."""
+
+    def __init__(
+        self,
+        config: AnnotateConfig,
+        run: str,
+        owner: str,
+        archive: str,
+        embedded: Embedded | None,
+    ) -> None:
+        """Starts the configured number of actors, or one per CPU, but no more than can have a call.
+
+        Args:
+            config: configuration of the run; the actors share its calls in flight.
+            run: name of the run.
+            owner: token of the run's ownership by this process.
+            archive: location of the archive, as seen from this machine.
+            embedded: address of the embedded model on this machine, if it is used.
+        """
+        used = {chat.endpoint for chat in config.llm.roles.values()}
+        slots = [config.llm.endpoints[name].limits.concurrency for name in used]
+        count = min(config.actors or _cpus(), *slots)
+        cases = max(CASES_AHEAD * max(slots) // count, 1)
+        self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
+        self._room = math.ceil(cases / self.chunk)
+        self._run = run
+        self._meters = Meters(run)
+        self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
+        self._again: list[Work] = []
+        self._suspects: list[Work] = []
+        self._lost: dict[ObjectRef[Any], int] = {}
+        """Lost actors, by the pending call that they answer once they are back."""
+        self._busy = Counter(dict.fromkeys(range(count), 0))
+        """Running chunks by actor."""
+        self._start(config, count, owner, archive, embedded)
+
+    def _start(
+        self,
+        config: AnnotateConfig,
+        count: int,
+        owner: str,
+        archive: str,
+        embedded: Embedded | None,
+    ) -> None:
+        # Actors find each other by name: a handle passed as an argument lies in the object store,
+        # and may be gone from there when an actor restarts.
+        writer, limiter = f"writer-{uuid4().hex}", None
+        self._writer = _restarting(ArchiveWriterActor, writer).remote(archive, self._run, owner)
+        self._others: list[Any] = [self._writer]
+        if limited_endpoints(config.llm):
+            limiter = f"limiter-{uuid4().hex}"
+            actor = _restarting(RateLimiterActor, limiter)
+            self._others.append(actor.remote(config.llm, self._run, archive))
+        annotator: Any = ray.remote(Annotator).options(
+            num_cpus=CPUS_OF_AN_ACTOR,
+            max_restarts=-1,
+            scheduling_strategy=this_node() if embedded else "SPREAD",
+        )
+        llms = [share_concurrency(config.llm, number, count) for number in range(count)]
+        shares = [config.model_copy(update={"llm": llm}) for llm in llms]
+        self._actors: list[Any] = [
+            annotator.remote(share, self._run, f"annotator-{number}", writer, limiter, embedded)
+            for number, share in enumerate(shares)
+        ]
+
+    def __enter__(self) -> "Pool":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for actor in (*self._actors, *self._others):
+            ray.kill(actor)
+
+    @property
+    def has_room(self) -> bool:
+        """True if an actor can take another chunk."""
+        return any(self._busy[actor] < self._room for actor in self._reachable)
+
+    @property
+    def busy(self) -> bool:
+        """True if any chunk is running."""
+        return bool(self._pending)
+
+    def submit(self, work: Work) -> None:
+        """Gives the cases to the actor with the fewest chunks."""
+        actor = min(self._reachable, key=self._busy.__getitem__)
+        self._busy[actor] += 1
+        self._pending[self._actors[actor].annotate.remote(work.chunk)] = actor, work
+        self._record_in_flight()
+
+    def take_lost(self) -> Work | None:
+        """Returns cases whose process was lost, for another one to run; None if there are none."""
+        return self._again.pop() if self._again else None
+
+    def submit_suspect(self) -> bool:
+        """Runs one of the cases whose process was lost too often, with nothing beside it.
+
+        That shows which case kills its process. Returns False if none is left.
+        """
+        if not self._suspects:
+            return False
+        self.submit(self._suspects.pop())
+        return True
+
+    def collect(self) -> Iterator[Tally]:
+        """Waits a moment for a chunk to end, and yields the tallies of those that ended."""
+        awaited = [*self._pending, *self._lost]
+        ready, _ = ray.wait(awaited, num_returns=1, timeout=POLL_SECONDS)
+        for ref in ready:
+            if ref in self._lost:
+                del self._lost[ref]
+                continue
+            actor, work = self._pending.pop(ref)
+            self._busy[actor] -= 1
+            try:
+                yield result_of(ref)
+            except RayActorError as error:
+                self._mark_lost(actor)
+                yield from self._after_loss(work, error)
+        self._record_in_flight()
+
+    def stop(self) -> None:
+        """Tells all actors to send no further call; those in flight are finished and archived."""
+        for actor in self._actors:
+            actor.stop.remote()
+
+    @property
+    def _reachable(self) -> list[int]:
+        lost = set(self._lost.values())
+        return [actor for actor in self._busy if actor not in lost]
+
+    def _mark_lost(self, actor: int) -> None:
+        """Sends an actor no more work until it answers again, from another process or node.
+
+        Ray takes time to tell a lost node from a slow one. Until then every call to the actor
+        fails.
+        """
+        if actor in self._reachable:
+            back = self._actors[actor].__ray_ready__.options(max_task_retries=-1).remote()
+            self._lost[back] = actor
+
+    def _after_loss(self, work: Work, error: RayActorError) -> Iterator[Tally]:
+        losses = work.losses + 1
+        if losses <= RETRIES:
+            again = self._suspects if work.alone else self._again
+            again.append(replace(work, losses=losses))
+        elif work.alone:
+            yield self._give_up(work.chunk, error)
+        else:
+            self._suspects += [Work([case], alone=True) for case in work.chunk]
+
+    def _record_in_flight(self) -> None:
+        cases = sum(len(work.chunk) for _, work in self._pending.values())
+        self._meters.set(CASES_IN_FLIGHT, cases)
+
+    def _give_up(self, chunk: Chunk, error: RayActorError) -> Tally:
+        """Archives a case as failed after its process died too often."""
+        reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
+        rows = [case_row(case, failed_outcome(case, name, reason)) for name, case in chunk]
+        result_of(self._writer.add_cases.remote(rows))
+        known = result_of(self._writer.known.remote([case.id for _, case in chunk]))
+        return Tally(Counter(known.values()))
+
+
+def _cpus() -> int:
+    return max(int(ray.cluster_resources().get("CPU", 1)), 1)
+
+
+def _restarting(kind: type, name: str) -> Any:
+    """Returns a named actor on this node, where the archive's file is; it restarts if it dies."""
+    return ray.remote(kind).options(
+        name=name,
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=-1,
+        scheduling_strategy=this_node(),
+    )
+
+
+@contextmanager
+def _stop_signals() -> Generator[StopRequest]:
+    """Turns the first Ctrl-C or SIGTERM into a request to stop; the second raises.
+
+    Must be entered after Ray has started, because Ray installs its own handler.
+    """
+    stop = StopRequest()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+        log_line("stopping when the calls in flight are answered; a second signal stops at once")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
