@@ -167,6 +167,13 @@ COMPARED = {name: metric.label for name, metric in GRID_METRICS.items() if metri
 """Labels of the metrics that comparisons show."""
 SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is_better)
 """Metrics that a model can be chosen and scored by."""
+FIRST_ATTEMPT = "first_attempt"
+TWO_ATTEMPTS = "two_attempts"
+ATTEMPTS = {
+    TWO_ATTEMPTS: "solved in two attempts",
+    FIRST_ATTEMPT: "solved in the first attempt",
+}
+"""Labels of the shares of a task's test outputs that ARC Prize scores, not ratios of counts."""
 LOSS = "loss"
 """The validation loss, per target cell, as the training loss; it is no share, and lower is better.
 """
@@ -224,7 +231,9 @@ def label_of(name: str) -> str:
     if name == f"{VALIDATION}{LOSS}":
         return "validation loss"
     name = name.removeprefix(VALIDATION)
-    return GRID_METRICS[name].label if name in GRID_METRICS else name.replace("_", " ")
+    if name in GRID_METRICS:
+        return GRID_METRICS[name].label
+    return ATTEMPTS.get(name, name.replace("_", " "))
 
 
 def count_grids(prediction: Tensor, target: Tensor, pad: int) -> dict[Count, Tensor]:

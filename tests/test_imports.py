@@ -1,6 +1,6 @@
 """The import direction of the house.
 
-jobs -> benchmarks -> cluster -> {review, training} -> report -> frames
+jobs -> benchmarks -> cluster -> {review, training, evaluation} -> report -> frames
 -> {arc, annotation, opt, quality} -> {codebook, llm, archive, runs, entrypoint} -> config
 -> {files, compressed, working_directory} -> bounded
 -> {errors, log, urls, background, grid_metrics, memory, object_storage}
@@ -30,7 +30,7 @@ LAYERS = [
     {"taxonomies"},
     {"frames"},
     {"report"},
-    {"review", "training"},
+    {"review", "training", "evaluation"},
     {"cluster"},
     {"benchmarks"},
     {"jobs"},

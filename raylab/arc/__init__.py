@@ -1,1 +1,1 @@
-"""ARC in plain PyTorch: tasks, batches, metrics, the three models and their training."""
+"""ARC in plain PyTorch: tasks, batches, metrics, the models and their training."""

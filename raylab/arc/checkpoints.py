@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import re
+import sys
 import zipfile
 from dataclasses import dataclass
 from typing import cast
@@ -16,7 +17,13 @@ from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.base import GridModel, build_model
 from raylab.arc.seen import Seen, TaskSet
 from raylab.compressed import opened_zip
-from raylab.config.models import ModelConfig
+from raylab.config.models import (
+    ChampionConfig,
+    CustomConfig,
+    DecoderOnlyConfig,
+    EncoderDecoderConfig,
+    ModelConfig,
+)
 from raylab.errors import CheckpointError, DataError
 from raylab.files import Place
 
@@ -27,6 +34,8 @@ PREFIX = "model."
 SIZE_CODE = "size_code.table"
 """Weight that tells the size of the output; checkpoints of earlier versions lack it."""
 CHECKPOINT_BYTES = 1 << 32
+PUBLISHED = (ChampionConfig, EncoderDecoderConfig, DecoderOnlyConfig)
+"""The architectures that have checkpoints of earlier versions."""
 LONGEST_REASON = 300
 SEEN = ("trained_on", "chosen_on")
 """Fields of `Seen`, under the names that they have in files."""
@@ -71,8 +80,30 @@ def read_checkpoint(location: "str | os.PathLike[str] | Place") -> Checkpoint:
             plain values, or was not written by raylab.
     """
     file = Place.at(location)
+    content = _read_torch(file, CHECKPOINT_BYTES)
+    return _parse(str(file), content)
+
+
+def load_tensors(file: Place, most: int) -> dict[str, Tensor]:
+    """Reads a file of plain tensors by name; nothing in it is executed.
+
+    Args:
+        file: the file.
+        most: bytes beyond which it is refused.
+
+    Raises:
+        CheckpointError: the file is missing or corrupt, or holds anything else.
+    """
+    content = _read_torch(file, most)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file} holds no tensors by name")
+    named = cast("dict[object, object]", content).items()
+    return {str(name): _tensor(str(file), str(name), tensor) for name, tensor in named}
+
+
+def _read_torch(file: Place, most: int) -> object:
     try:
-        content = _loaded(file.read(CHECKPOINT_BYTES), str(file))
+        return _loaded(file.read(most), str(file))
     except DataError as error:
         raise CheckpointError(f"checkpoint {error}: take another checkpoint of the run") from error
     except pickle.UnpicklingError as error:
@@ -87,7 +118,6 @@ def read_checkpoint(location: "str | os.PathLike[str] | Place") -> Checkpoint:
             f"{file} cannot be read, it is truncated or no checkpoint ({reason}): "
             "take another checkpoint of the run"
         ) from error
-    return _parse(str(file), content)
 
 
 def _loaded(content: bytes, where: str) -> object:
@@ -137,8 +167,11 @@ def restored(checkpoint: Checkpoint) -> GridModel:
     """Returns the model of a checkpoint with its weights.
 
     Raises:
-        CheckpointError: The weights are not those of the model that the checkpoint names.
+        CheckpointError: The weights are not those of the model that the checkpoint names, or it
+            names a class that no configuration does.
     """
+    if isinstance(checkpoint.model, CustomConfig):
+        _refuse_foreign_class(checkpoint.uri, checkpoint.model.target)
     layers = [size for key, size in checkpoint.model.sizes().items() if key.endswith("layers")]
     # Without its memory the model is built in no time, unless it has too many layers.
     if sum(layers) > len(checkpoint.weights):
@@ -152,6 +185,15 @@ def restored(checkpoint: Checkpoint) -> GridModel:
     model = build_model(checkpoint.model)
     load_weights(model, checkpoint.model, checkpoint)
     return model
+
+
+def _refuse_foreign_class(uri: str, target: str) -> None:
+    """Refuses a class that nothing has imported: a file must not choose what code is run."""
+    if target.partition(":")[0] not in sys.modules:
+        raise CheckpointError(
+            f"{uri} is of the model class {target}, which is imported only if it is named: set "
+            f"scoring.model_classes=[{target}] if its code is to be run"
+        )
 
 
 def _of_another_model(checkpoint: Checkpoint, what: str) -> CheckpointError:
@@ -196,7 +238,9 @@ def _told_sizes(model: ModelConfig, weights: dict[str, Tensor]) -> dict[str, Ten
     With zeros the model computes what it computed before.
     """
     colours = weights.get("colours.weight")
-    if SIZE_CODE in weights or colours is None or colours.shape[1:] != (model.d_model,):
+    if SIZE_CODE in weights or colours is None or not isinstance(model, PUBLISHED):
+        return weights
+    if colours.shape[1:] != (model.d_model,):
         return weights
     return {**weights, SIZE_CODE: colours.new_zeros(2, MAX_SIDE, model.d_model)}
 

@@ -1,12 +1,15 @@
 """What a training reads before it starts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raylab.arc.data.parts import Parts, load_parts
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
+from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import CheckpointError
 from raylab.files import Place
+from raylab.runs.run import Run
 
 if TYPE_CHECKING:
     from raylab.arc.checkpoints import Checkpoint
@@ -33,7 +36,11 @@ def read_inputs(config: TrainConfig) -> Inputs:
         DataError: The tasks or their split cannot be used.
         CheckpointError: The checkpoint of `config.init_from` cannot be used, or is of another
             model.
+        RunError: The run of `config` cannot be started or gone on with.
+        ConfigError: A model class of `config` cannot be used.
     """
+    Run.planned(config, config.job)
+    _check_classes([config.model])
     parts = load_parts(config.data)
     start = read_start(config)
     return Inputs(_sides_of(parts), start)
@@ -44,8 +51,21 @@ def read_sides(config: TrainConfig | TuneConfig | PipelineConfig) -> "Sides":
 
     Raises:
         DataError: The tasks or their split cannot be used.
+        RunError: The run of `config` cannot be started or gone on with.
     """
+    Run.planned(config, config.job)
+    if isinstance(config, PipelineConfig):
+        _check_classes(config.models)
     return _sides_of(load_parts(config.data))
+
+
+def _check_classes(models: Sequence[ModelConfig]) -> None:
+    """Makes a model of each class of the user's own."""
+    for model in models:
+        if isinstance(model, CustomConfig):
+            from raylab.arc.models.custom import custom
+
+            custom(model)
 
 
 def _sides_of(parts: Parts) -> "Sides":

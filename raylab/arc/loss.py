@@ -37,9 +37,15 @@ def loss_sums(prediction: Logits, cells: Tensor, sizes: Tensor) -> LossSums:
 
 
 def step_sums(model: GridModel, step: TrainingStep) -> LossSums:
-    """Returns the cross-entropies of a step, summed over its batches."""
+    """Returns the cross-entropies of a step, summed over its batches.
+
+    Of a model that is supervised several times in a batch, they are means over these times.
+    """
     sums = [
-        loss_sums(model(batch), batch.target.cells, batch.target.sizes) for batch in step.batches
+        (sums.cells / len(supervised), sums.sizes / len(supervised))
+        for batch in step.batches
+        for supervised in [model.supervised(batch)]
+        for sums in (loss_sums(at, batch.target.cells, batch.target.sizes) for at in supervised)
     ]
     return LossSums(*(torch.stack(part).sum() for part in zip(*sums, strict=True)))
 

@@ -1,4 +1,4 @@
-"""The one LightningModule of all three architectures."""
+"""The one LightningModule of all models."""
 
 import math
 from collections import deque
@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts
 
 from raylab.arc.checkpoints import PREFIX, SIZE_CODE, Checkpoint, load_weights, seen_content
 from raylab.arc.comparators.published_metrics import PublishedMetrics
@@ -20,6 +19,7 @@ from raylab.arc.data.steps import TrainingStep
 from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model
+from raylab.arc.optimisation import optimiser_of, schedule_of
 from raylab.arc.records import GroupMetrics
 from raylab.arc.scoring.batch import count_batch
 from raylab.arc.seen import Seen
@@ -43,12 +43,13 @@ class UncheckedStep(NamedTuple):
 class ArcModule(pl.LightningModule):
     """Trainer of a grid model that reports the epoch-exact grid metrics.
 
-    Teacher-forced, the published protocol: `val_grid_accuracy`, `val_cell_accuracy`,
+    Teacher-forced, the published protocol, of models that write cell by cell, and free-running of
+    all others: `val_grid_accuracy`, `val_cell_accuracy`,
     `val_change_recall`, `val_change_precision`, `val_transformation_f1`, `val_copy_rate`,
     `val_grid_tol_0p95`, `val_dense_grid_objective` and the other names of `GridMetrics`.
-    Free-running: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`: `val_loss`. By the
-    published definitions, on demand: `val_published_cell_accuracy` and the other names of
-    `PublishedMetrics`.
+    Free-running of all: `val_solve_rate`, `val_shape_accuracy`. The loss of `MeanLoss`:
+    `val_loss`. By the published definitions, on demand: `val_published_cell_accuracy` and the other
+    names of `PublishedMetrics`.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ArcModule(pl.LightningModule):
         groups: Sequence[str],
         group_of_task: Tensor,
         seen: Seen,
+        epoch_steps: int,
         published_pairs: int | None = None,
     ) -> None:
         """Builds the model from `training.seed`.
@@ -71,12 +73,13 @@ class ArcModule(pl.LightningModule):
             groups: names of the groups metrics are split by.
             group_of_task: (tasks,) int64 position of each task's group.
             seen: the tasks that are trained on, and those that choose the epoch.
+            epoch_steps: optimiser steps of an epoch.
             published_pairs: pairs of the store, to also report the metrics of `PublishedMetrics`.
         """
         super().__init__()
         torch.manual_seed(training.seed)
         self.model_config, self.training_config = model, training
-        self.task_ids = tuple(task_ids)
+        self.task_ids, self.epoch_steps = tuple(task_ids), epoch_steps
         self.seen: Seen | None = seen
         """All tasks that the weights were made with; None if unknown."""
         self.model = build_model(model)
@@ -110,23 +113,16 @@ class ArcModule(pl.LightningModule):
         return float(self.trainer.optimizers[0].param_groups[0]["lr"])
 
     def configure_optimizers(self) -> Any:
-        """Returns Adam with cosine warm restarts, stepped once per epoch."""
+        """Returns the optimiser and its schedule."""
         config = self.training_config
         # Fused Adam unscales float16 gradients itself, but only after clipping, which needs them
         # unscaled.
-        optimizer = torch.optim.Adam(
-            self.parameters(),
-            lr=config.lr,
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            fused=self.trainer.precision != Precision.FLOAT16,
-        )
-        schedule = CosineAnnealingWarmRestarts(
-            optimizer, T_0=config.restart_epochs, eta_min=config.lr_min
-        )
+        fused = self.trainer.precision != Precision.FLOAT16
+        optimiser = optimiser_of(self.model, config, fused=fused)
+        steps = config.epochs * self.epoch_steps
         return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": schedule, "interval": "epoch"},
+            "optimizer": optimiser,
+            "lr_scheduler": schedule_of(optimiser, config, steps=steps),
         }
 
     def configure_gradient_clipping(
@@ -197,7 +193,8 @@ class ArcModule(pl.LightningModule):
             CheckpointError: the training began before models were told the size they write, or
                 its tasks were split otherwise.
         """
-        if f"{PREFIX}{SIZE_CODE}" not in checkpoint["state_dict"]:
+        told = f"{PREFIX}{SIZE_CODE}"
+        if told in self.state_dict() and told not in checkpoint["state_dict"]:
             raise CheckpointError(
                 "this training began before models were told the size that they write, and cannot "
                 "go on as it was: start another run with init_from= its checkpoint, whose outputs "

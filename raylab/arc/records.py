@@ -10,6 +10,14 @@ from raylab.grid_metrics import VALIDATION, RuleMetrics
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, SCORES
 
+NEW_IN_SPLIT = {
+    "task": "tasks",
+    "pair": "pairs (of tasks that were trained on)",
+    "level": "tasks (of levels that were not trained on)",
+    "family": "tasks (of families that were not trained on)",
+}
+"""What is held out by each `data.split_by`, in words."""
+
 GridRows = tuple[tuple[int, ...], ...]
 """The rows of an ARC grid, colours 0..9."""
 
@@ -83,8 +91,9 @@ class TaskFigures(Part):
 class HeldOut(Part):
     """The figures of a trained model on tasks, or pairs of tasks, that it was not trained on."""
 
-    by: Literal["task", "pair"] = "task"
-    """With `pair`, other pairs of the same tasks were trained on."""
+    by: Literal["task", "pair", "level", "family"] = "task"
+    """With `pair`, other pairs of the same tasks were trained on; with `level` other levels of the
+    same families, with `family` other families of the curriculum."""
     side: Literal["test", "validation"]
     """The side of the split that the tasks are on; those of validation chose the epoch too."""
     chosen_on: bool
@@ -110,8 +119,8 @@ class HeldOut(Part):
     @property
     def name(self) -> str:
         """What the figures are on, in words."""
-        what = "tasks" if self.by == "task" else "pairs (of tasks that were trained on)"
-        return f"{self.side} {what}{', which also chose the epoch' if self.chosen_on else ''}"
+        chosen = ", which also chose the epoch" if self.chosen_on else ""
+        return f"{self.side} {NEW_IN_SPLIT[self.by]}{chosen}"
 
     @property
     def mean_of_tasks(self) -> TaskFigures | None:
@@ -135,6 +144,9 @@ class TrainingMetrics(Record):
 
     parameters: int
     """Parameters of the model."""
+    teacher_forced: bool = True
+    """True if cells and grids are counted with the true cells before each; False for a model that
+    writes all cells at once, whose figures are all free-running."""
     best: BestEpoch
     last: Epoch
     history: tuple[Epoch, ...]
@@ -217,11 +229,53 @@ def rule_scores_file(subdir: str) -> str:
     return f"{subdir}-rules.json"
 
 
+class AttemptScore(Part):
+    """A score as ARC Prize counts it: the mean over tasks of the share of solved test outputs."""
+
+    first_attempt: float
+    """In [0, 1], where the first attempt alone counts."""
+    two_attempts: float
+    """In [0, 1], where either attempt solves."""
+
+
+class VotesScore(AttemptScore):
+    """The score of the attempts that some views vote for."""
+
+    views: int
+
+
+class TrainedScore(Part):
+    """The cost of test-time training, and the score without it."""
+
+    before: AttemptScore
+    steps: float
+    """Mean optimiser steps of a task."""
+    seconds: float
+    """Mean time of a task's training."""
+
+
+class PrizeScore(AttemptScore):
+    """The score of a model, a submission or a rule on the tasks of a generation."""
+
+    tasks: int
+    """Tasks whose test outputs are all known, at least 1."""
+    outputs: int
+    """Their test outputs."""
+    errors: AttemptScore | None = None
+    """Standard errors of the two over the tasks; None of a single one."""
+    curve: tuple[VotesScore, ...] = ()
+    """The score by the number of views, up to all; none of a rule."""
+    seconds: float | None = None
+    """Mean time of a task's answers, without training; None of a rule and a submission."""
+    trained: TrainedScore | None = None
+    """What training on each task's demonstrations cost and changed; None without any."""
+
+
 class EvaluationMetrics(Record):
     """Mean scores of an evaluation: its `metrics.json`."""
 
     file: ClassVar[str] = METRICS
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     metric: str
     """The metric that the score tree calls accuracy."""
@@ -232,11 +286,16 @@ class EvaluationMetrics(Record):
 
     by: Literal["task", "pair"] = "task"
     """With `pair`, the scored pairs are new and their tasks were seen."""
+    prize: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
+    """Scores as ARC Prize counts them, by model or submission and generation; none by pairs, of
+    generations without a known test output, and in older files."""
+    prize_rules: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
+    """The same of the rules that learn nothing."""
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
         """Keeps older files as they are; the oldest have no rules."""
-        return content if version in (0, 1, 2) else None
+        return content if version in (0, 1, 2, 3) else None
 
 
 class PredictedGrid(Part):

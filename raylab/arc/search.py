@@ -52,11 +52,11 @@ def rungs(config: TuneConfig) -> tuple[int, ...]:
     The first rung is `grace_epochs`. With `training.judge_at_restarts` it is the next epoch where a
     cosine ends whatever `restart_epochs` a trial has drawn, which is a multiple of them all. Each
     further rung is `reduction_factor` times the one before (Li et al. 2020, arXiv 1810.05934), so
-    that cosines end there too.
+    that cosines end there too. Without restarts all trials are in the same phase at equal epochs.
     """
     first = config.grace_epochs
-    if config.training.judge_at_restarts:
-        cycle = math.lcm(*_restart_epochs(config))
+    if config.training.judge_at_restarts and "cosine_restarts" in _values(config, "schedule"):
+        cycle = math.lcm(*map(int, _values(config, "restart_epochs")))
         first = -(-first // cycle) * cycle
     found: list[int] = []
     while first < config.training.epochs:
@@ -104,13 +104,13 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
     )
 
 
-def _restart_epochs(config: TuneConfig) -> Sequence[int]:
-    """Returns all numbers of epochs between restarts that a trial may have."""
-    domain = config.space.training.get("restart_epochs")
+def _values(config: TuneConfig, key: str) -> Sequence[Any]:
+    """Returns all values of the `training` key, a choice or whole number, that a trial may have."""
+    domain = config.space.training.get(key)
     if domain is None:
-        return [config.training.restart_epochs]
+        return [getattr(config.training, key)]
     if domain.choice is not None:
-        return [int(value) for value in domain.choice if value is not None]
+        return domain.choice
     low, high = domain.bounds
     return range(int(low), int(high) + 1)
 

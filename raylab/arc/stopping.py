@@ -13,6 +13,7 @@ class PatienceAtRestarts(EarlyStopping):
     Within a cosine the learning rate is high first and low last: validations are worse after a
     restart and best at the end. Every epoch counts and may be the best; but a training that has
     used up its patience goes on to the end of its cosine, and an improvement on the way saves it.
+    A schedule without restarts has its low rates at the end of the run, and is never stopped.
     """
 
     def __init__(self, monitor: str, patience: int, cycle: int) -> None:
@@ -43,5 +44,4 @@ def early_stopping(training: TrainingConfig) -> list[EarlyStopping]:
     """Returns the callback that stops a training early, or none without `patience`."""
     if training.patience is None:
         return []
-    cycle = training.restart_epochs if training.judge_at_restarts else 1
-    return [PatienceAtRestarts(training.monitor, training.patience, cycle)]
+    return [PatienceAtRestarts(training.monitor, training.patience, training.judged_every)]

@@ -13,8 +13,9 @@ from raylab.arc.checkpoints import checkpoint_path, read_checkpoint
 from raylab.arc.comparators.rules import rule_metrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, planned_loader
 from raylab.arc.data.sides import Sides
-from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.module import ArcModule
+from raylab.arc.optimisation import averaging
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import BestEpoch, Epoch, TrainingMetrics
 from raylab.arc.stopping import early_stopping
@@ -78,6 +79,19 @@ def build_experiment(
         ConfigError: there are fewer pairs than workers.
     """
     store = sides.store
+    batches = {
+        "batch_size": config.training.batch_size,
+        "demonstrations": config.model.context_pairs,
+        "rank": rank,
+        "world": world,
+    }
+    steps = StepPlan(
+        store,
+        sides.train,
+        augmentation=Augmentation.of(config.training, relabelled=config.model.colour_relabelling),
+        seed=config.training.seed,
+        **batches,
+    )
     module = ArcModule(
         config.model,
         config.training,
@@ -85,22 +99,11 @@ def build_experiment(
         groups=sides.groups,
         group_of_task=sides.group_of_task,
         seen=sides.seen,
+        epoch_steps=len(steps),
         published_pairs=len(store.task_of) if config.published_definitions else None,
     )
-    batches = {
-        "batch_size": config.training.batch_size,
-        "demonstrations": config.model.context_pairs,
-        "rank": rank,
-        "world": world,
-    }
     data = PlannedData(
-        StepPlan(
-            store,
-            sides.train,
-            colour_relabelling=config.model.colour_relabelling,
-            seed=config.training.seed,
-            **batches,
-        ),
+        steps,
         BatchPlan(store, sides.val, **batches),
         processes=GPU_LOADER_PROCESSES if torch.cuda.is_available() else 0,
     )
@@ -125,7 +128,7 @@ class EpochRecorder(pl.Callback):
         self.monitor, self.samples, self.rules = monitor, samples, rules
         self.history: list[Epoch] = []
         self.best: BestEpoch | None = None
-        self._parameters = 0
+        self._parameters, self._teacher_forced = 0, True
         self._learning_rate = 0.0
         self._since = self._train_seconds = self._validation_seconds = 0.0
 
@@ -135,6 +138,7 @@ class EpochRecorder(pl.Callback):
         assert self.best is not None
         return TrainingMetrics(
             parameters=self._parameters,
+            teacher_forced=self._teacher_forced,
             best=self.best,
             last=self.history[-1],
             history=tuple(self.history),
@@ -152,7 +156,9 @@ class EpochRecorder(pl.Callback):
         self.history, self.best = list(metrics.history), metrics.best
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Counts the parameters."""
+        """Counts the parameters, and notes how the model is scored."""
+        assert isinstance(pl_module, ArcModule)
+        self._teacher_forced = pl_module.model.teacher_forced
         self._parameters = sum(parameter.numel() for parameter in pl_module.parameters())
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -214,7 +220,7 @@ def build_trainer(
         max_epochs=training.epochs,
         precision=cast("Any", hardware_precision(training.precision).value),
         gradient_clip_val=training.gradient_clip,
-        callbacks=[*early_stopping(training), *callbacks],
+        callbacks=[*early_stopping(training), *averaging(training), *callbacks],
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
         logger=False,

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -16,10 +17,16 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.config.base import Fraction, Location, OneOf, Scalar, Strict, Text
-from raylab.config.models import MODEL_CONFIGS, Architecture
+from raylab.config.base import Fraction, Location, OneOf, Probability, Scalar, Strict, Text
+from raylab.config.models import (
+    MODEL_CONFIGS,
+    AnyModelConfig,
+    Architecture,
+    CustomConfig,
+    ModelTarget,
+)
 from raylab.config.schema import problems_of
-from raylab.grid_metrics import MONITORED, OBJECTIVE, SCORED, VALIDATION
+from raylab.grid_metrics import ATTEMPTS, MONITORED, OBJECTIVE, SCORED, VALIDATION
 
 
 class TaskSource(StrEnum):
@@ -29,6 +36,11 @@ class TaskSource(StrEnum):
     ARC_AGI_2 = "arc_agi_2"
     ARC_JSON = "arc_json"
     RE_ARC = "re_arc"
+    CURRICULUM = "curriculum"
+
+
+WITHOUT_PATH = (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2, TaskSource.CURRICULUM)
+"""The sources that read no files of their own."""
 
 
 class Subset(StrEnum):
@@ -39,12 +51,40 @@ class Subset(StrEnum):
     ALL = "all"
 
 
+CurriculumLevel = Literal[1, 2, 3]
+
+
+class CurriculumConfig(Strict):
+    """The tasks of source `curriculum`, which are drawn and not read."""
+
+    families: tuple[Text, ...] | None = None
+    """Families of tasks; null takes all."""
+    levels: Annotated[tuple[CurriculumLevel, ...], Field(min_length=1)] = (1,)
+    """Levels of difficulty: 1 has grids of sides to 6, 2 to 10 and 3 to 15."""
+    variants: Annotated[int, Field(ge=1, le=99)] = 2
+    """Tasks of a family and level, each with a rule of its own that the demonstrations show, such
+    as a colour or a direction; families of one rule have one."""
+    seed: NonNegativeInt = 0
+    """Seed of the pairs; the rules of the tasks do not depend on it."""
+    test_levels: tuple[CurriculumLevel, ...] | None = None
+    """Levels that `split_by=level` tests; null tests the highest."""
+    test_families: tuple[Text, ...] | None = None
+    """Families that `split_by=family` tests; null draws `test_fraction` of them."""
+
+    @property
+    def held_out_levels(self) -> frozenset[int]:
+        """The levels that a split by level tests."""
+        return frozenset(self.test_levels or (max(self.levels),))
+
+
 class DataConfig(Strict):
     """The tasks, their split and their groups."""
 
     source: TaskSource = TaskSource.ARC_AGI_1
     path: Location | None = None
     """Directory, JSON file or zip; needed by `arc_json` and `re_arc`."""
+    curriculum: CurriculumConfig = CurriculumConfig()
+    """Used by source `curriculum`."""
     subset: Subset = Subset.TRAINING
     """Used by the packaged sources `arc_agi_1` and `arc_agi_2`."""
     tasks: tuple[Text, ...] | None = None
@@ -52,18 +92,22 @@ class DataConfig(Strict):
     every: PositiveInt = 1
     """Keep every n-th task, in the order of their ids."""
     pairs_per_task: PositiveInt | None = None
-    """Keep at most this many pairs of each task, demonstrations first."""
+    """Keep at most this many pairs of each task, demonstrations first; of the curriculum, draw
+    this many, and 600 by default."""
     generation: NonNegativeInt | None = None
     """Seed that redraws colours and symmetries of the tasks; null keeps them as published."""
     split: Location | None = None
     """JSON file of task ids, `{"train": [...], "val": [...], "test": [...]}`; of two lists, `train`
     and `val`, the second is the test side. Null draws the split by `split_seed`."""
-    split_by: Literal["task", "pair"] = "task"
-    """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning."""
+    split_by: Literal["task", "pair", "level", "family"] = "task"
+    """Sides of different tasks, or of different pairs of the same tasks, as for fine-tuning; of the
+    curriculum, `level` and `family` test levels or families that are not trained on."""
     test_fraction: Fraction = 0.23
-    """Share of the tasks, or of each task's pairs, that is reported on; unused with a file."""
+    """Share of the tasks, of each task's pairs or of the families that is reported on; unused with
+    a file and by `level`."""
     val_fraction: Fraction = 0.1
-    """Share of the others that chooses the checkpoint; unused with a file of three lists."""
+    """Share of the others that chooses the checkpoint, of pairs except by `task`; unused with a
+    file of three lists."""
     split_seed: NonNegativeInt = 307
     """Seed of what is drawn."""
     select_on_test: bool = False
@@ -73,21 +117,36 @@ class DataConfig(Strict):
 
     @model_validator(mode="after")
     def _path_matches_source(self) -> "DataConfig":
-        packaged = self.source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2)
-        if packaged and self.path is not None:
-            raise ValueError(
-                f"source {self.source} is packaged and takes no path: remove data.path"
-            )
-        if not packaged and self.path is None:
+        if self.source in WITHOUT_PATH and self.path is not None:
+            raise ValueError(f"source {self.source} reads no files: remove data.path")
+        if self.source not in WITHOUT_PATH and self.path is None:
             raise ValueError(f"source {self.source} needs data.path=FILE_OR_DIRECTORY")
         return self
 
     @model_validator(mode="after")
     def _file_splits_tasks(self) -> "DataConfig":
-        if self.split is not None and self.split_by == "pair":
+        if self.split is not None and self.split_by != "task":
+            why = "has all tasks on every side" if self.split_by == "pair" else "says that as well"
             raise ValueError(
-                "data.split=FILE names the tasks of each side, and data.split_by=pair has all "
-                "tasks on every side: leave one of them out"
+                "data.split=FILE names the tasks of each side, and "
+                f"data.split_by={self.split_by} {why}: leave one of them out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _curriculum_is_held_out(self) -> "DataConfig":
+        by_name = self.split_by in ("level", "family")
+        if by_name and self.source is not TaskSource.CURRICULUM:
+            raise ValueError(
+                f"data.split_by={self.split_by} is for data=curriculum alone: source "
+                f"{self.source} knows no {self.split_by} of a task"
+            )
+        levels, held = {*self.curriculum.levels}, self.curriculum.held_out_levels
+        if self.split_by == "level" and not held < levels:
+            raise ValueError(
+                f"data.split_by=level would train on levels {sorted(levels - held)} and test "
+                f"{sorted(held)} of data.curriculum.levels={sorted(levels)}: it needs both, such "
+                "as data.curriculum.levels=[1,2,3]"
             )
         return self
 
@@ -116,23 +175,47 @@ Monitor = Annotated[str, OneOf(MONITORED)]
 """A validation metric, or the validation loss, that training selects checkpoints by."""
 
 
+Colours = Literal["model", "none", "all", "all_but_0"]
+Demonstrations = Literal["first", "epoch", "batch"]
+
+
 class TrainingConfig(Strict):
-    """The optimiser, its schedule and stopping; the defaults are the published recipe."""
+    """The optimiser, its schedule, augmentation and stopping; by default the published recipe."""
 
     epochs: PositiveInt = 100
     """Most passes over the training pairs."""
     batch_size: PositiveInt = 32
     """Mean samples of a step over all workers; every target cell has the same weight."""
+    optimiser: Literal["adam", "adamw", "muon"] = "adam"
+    """`muon` updates the matrices of hidden linear layers, and AdamW all other weights."""
     lr: PositiveFloat = 0.00185
-    """Learning rate at the start and after each restart."""
+    """Highest learning rate of the schedule; Muon's is scaled to updates of AdamW's size."""
     betas: tuple[Fraction, Fraction] = (0.95, 0.999)
-    """Decay rates of Adam's moment estimates."""
+    """Decay rates of Adam's moment estimates; the first is also the momentum of Muon."""
     weight_decay: NonNegativeFloat = 0.0
-    """Weight decay of Adam."""
+    """Weight decay: of `adam` added to the gradient, of the others decoupled from it."""
+    schedule: Literal["cosine_restarts", "wsd"] = "cosine_restarts"
+    """Course of the learning rate: cosines with restarts, epoch by epoch, or a warm-up, a stable
+    phase and a decay over the whole run, step by step."""
+    warmup: Probability = 0.05
+    """Share of the run's steps in which `wsd` rises to `lr`."""
+    decay: Probability = 0.2
+    """Share of the run's steps in which `wsd` falls to `lr_min` at the end; 0 keeps `lr`."""
     restart_epochs: PositiveInt = 6
-    """Epochs between warm restarts of the cosine schedule."""
+    """Epochs between the restarts of `cosine_restarts`."""
     lr_min: NonNegativeFloat = 1.68e-6
-    """Learning rate at the end of each cosine."""
+    """Learning rate at the end of each cosine, and of `wsd`."""
+    ema: Fraction | None = None
+    """Decay per step of an average of the weights, which is what is validated and kept as the
+    model; null keeps the weights of the last step."""
+    augment_colours: Colours = "model"
+    """Relabel the colours of each task of a batch by a random permutation of all ten, or of all but
+    the background 0, or not; `model` is `all` or `none` by `model.colour_relabelling`."""
+    augment_symmetries: bool = False
+    """Turn and mirror each task of a batch by one of the eight symmetries of the square."""
+    augment_demonstrations: Demonstrations = "epoch"
+    """Choice and order of a task's demonstrations: its first ones, or drawn anew in each epoch, or
+    for each batch."""
     gradient_clip: PositiveFloat = 1.0
     """Largest norm of the gradient."""
     shape_loss_weight: NonNegativeFloat = 0.1
@@ -146,9 +229,26 @@ class TrainingConfig(Strict):
     patience: PositiveInt | None = 7
     """Validations without improvement before stopping; null never stops early."""
     judge_at_restarts: bool = True
-    """Stop a training, or a trial of a sweep, only where a cosine ends."""
+    """Stop a training, or a trial of a sweep, only where a cosine ends; `wsd` ends with the run, so
+    that only trials that fall behind are stopped."""
     keep_checkpoints: PositiveInt = 2
     """Number of best checkpoints to keep; the latest is kept as well."""
+
+    @model_validator(mode="after")
+    def _phases_fit_the_run(self) -> "TrainingConfig":
+        if self.warmup + self.decay > 1:
+            raise ValueError(
+                f"warmup={self.warmup} and decay={self.decay} are shares of one run and exceed 1 "
+                "together: lower one of them"
+            )
+        return self
+
+    @property
+    def judged_every(self) -> int:
+        """Epochs after each of which a training may be stopped early."""
+        if not self.judge_at_restarts:
+            return 1
+        return self.restart_epochs if self.schedule == "cosine_restarts" else self.epochs
 
 
 class Domain(Strict):
@@ -234,12 +334,60 @@ class Search(StrEnum):
     POPULATION = "population"
 
 
-ScoreMetric = Annotated[str, OneOf(SCORED)]
+ScoreMetric = Annotated[str, OneOf((*SCORED, *ATTEMPTS))]
 """A metric that a score tree is about."""
+SYMMETRIES = 8
+
+
+class VotesConfig(Strict):
+    """The views of a task that a model answers, and that vote on its attempts."""
+
+    views: PositiveInt = 1
+    """Views of each test input that vote; the first is the task as it is."""
+    symmetries: bool = True
+    """Views differ in the symmetry of the square."""
+    colours: bool = True
+    """Views differ in a permutation of all ten colours."""
+    orders: bool = True
+    """Views differ in the order of the demonstrations, and so in those that a model is shown."""
+    seed: NonNegativeInt = 307
+    """Seed of the views; those of fewer views are the first of more."""
+
+    @model_validator(mode="after")
+    def _views_differ(self) -> "VotesConfig":
+        most = SYMMETRIES if self.symmetries else 1
+        if self.views > most and not self.colours and not self.orders:
+            raise ValueError(
+                f"{self.views} views, but without colours and orders there are {most}: set one of "
+                f"them to true, or views={most}"
+            )
+        return self
+
+
+class TaskTrainingConfig(Strict):
+    """The training of a copy of the model on the demonstrations of each task."""
+
+    steps: PositiveInt = 32
+    """Optimiser steps on each task."""
+    lr: PositiveFloat = 0.0003
+    """Learning rate of Adam."""
+    rank: PositiveInt | None = None
+    """Rank of the adapters of all linear layers; null trains all weights."""
+    augmentations: PositiveInt = 16
+    """Views of the task, as `scoring.votes` draws them, whose demonstrations are trained on."""
+    batch_size: PositiveInt = 16
+    """Mean demonstrations of a step."""
+    keep: bool = False
+    """Keep what each task changed as a file of the run, its specialist."""
+    specialists: Location | None = None
+    """Run that kept specialists: they answer, and tasks without one are trained."""
 
 
 class ScoringConfig(Strict):
     """The scoring of a model on a generation of tasks."""
+
+    protocol: Literal["pairs", "arc"] = "pairs"
+    """`pairs` asks for every pair, `arc` for two attempts at each test input, as ARC Prize does."""
 
     metric: ScoreMetric = "solve_rate"
     """The metric recorded as accuracy; score files hold the others under their names."""
@@ -249,3 +397,27 @@ class ScoringConfig(Strict):
     """Also score tasks that one of the models was trained on."""
     batch_size: PositiveInt = 32
     """Mean grids per batch."""
+    votes: VotesConfig = VotesConfig()
+    """Used by `protocol: arc`."""
+    test_time_training: TaskTrainingConfig | None = None
+    """Training on the demonstrations of each task before it is answered; null for none."""
+    model_classes: tuple[ModelTarget, ...] = ()
+    """Classes of one's own that checkpoints may be of, `package.module:Class`; no other is
+    imported."""
+
+    def trusting(self, models: Iterable[AnyModelConfig]) -> "ScoringConfig":
+        """Returns this with the classes of `models` among those that checkpoints may be of."""
+        own = [model.target for model in models if isinstance(model, CustomConfig)]
+        classes = tuple(dict.fromkeys([*self.model_classes, *own]))
+        return self.model_copy(update={"model_classes": classes})
+
+    @model_validator(mode="after")
+    def _metric_is_of_protocol(self) -> "ScoringConfig":
+        if (self.metric in ATTEMPTS) != (self.protocol == "arc"):
+            raise ValueError(
+                f"metric {self.metric} is not measured by protocol {self.protocol}: choose "
+                "scoring=arc or scoring=pairs, and scoring.metric beside it"
+            )
+        if self.protocol == "pairs" and self.test_time_training is not None:
+            raise ValueError("test_time_training needs protocol arc: choose scoring=arc")
+        return self

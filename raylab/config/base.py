@@ -117,7 +117,8 @@ class ClusterConfig(Strict):
     address: str | None = None
     """Ray address; null joins the cluster of RAY_ADDRESS, or starts a local one without it."""
     workers: PositiveInt = 1
-    """Processes that train one model together."""
+    """Processes that train one model together. More than one lets `evaluate` and `quality` use all
+    CPUs by Ray; with one they work in the process of the job."""
     cpus_per_worker: PositiveInt | None = None
     """CPUs that Ray reserves for each; null divides those of the cluster evenly."""
     use_gpu: bool | None = None
@@ -132,7 +133,7 @@ class ClusterConfig(Strict):
 
     @property
     def is_this_process(self) -> bool:
-        """True if one worker trains on this machine, which needs no Ray."""
+        """True if one worker on this machine does the work, which needs no Ray."""
         return self.workers == 1 and self.joined is None
 
 

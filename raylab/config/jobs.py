@@ -96,19 +96,41 @@ class TuneConfig(JobConfig):
     cluster: ClusterConfig = ClusterConfig(cpus_per_worker=1)
     """Workers and CPUs of one trial."""
 
+    @model_validator(mode="after")
+    def _rungs_compare_one_schedule(self) -> "TuneConfig":
+        drawn = self.space.training.get("schedule")
+        compared = self.stop_early and self.search is not Search.POPULATION
+        if compared and drawn is not None and len(drawn.extremes) > 1:
+            raise ValueError(
+                "the space draws training.schedule, and trials are compared at equal epochs, where "
+                "one has a low learning rate and another a high one: set stop_early=false, or "
+                "sweep each schedule by itself"
+            )
+        return self
+
 
 class EvaluateConfig(JobConfig):
     """`jobs/evaluate.py`."""
 
     job: ClassVar[str] = "evaluate"
 
-    models: Annotated[tuple[ModelName, ...], Field(min_length=1)]
+    models: tuple[ModelName, ...] = ()
     """Checkpoint files, run names under `storage`, run directories, or sweeps (all trials)."""
+    submission: Location | None = None
+    """A `submission.json` of anyone to score instead of models."""
     generations: Annotated[tuple[Generation, ...], Field(min_length=1)] = (AS_PUBLISHED, 1, 2)
     """Seeds of redrawings, `published`, or paths of archives in the format of `data.source`."""
     data: DataConfig = DataConfig()
     scoring: ScoringConfig = ScoringConfig()
     cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _models_or_submission(self) -> "EvaluateConfig":
+        if bool(self.models) == (self.submission is not None):
+            raise ValueError("give models=[...] to score, or submission=FILE: one of the two")
+        if self.submission is not None and self.scoring.protocol != "arc":
+            raise ValueError("a submission is scored as ARC Prize does: add scoring=arc")
+        return self
 
 
 class QualityConfig(JobConfig):
@@ -157,6 +179,15 @@ class PipelineConfig(JobConfig):
     pictures: NonNegativeInt = 4
     """Number of tasks in the report whose predictions are drawn beside the target."""
     cluster: ClusterConfig = ClusterConfig()
+
+    @model_validator(mode="after")
+    def _scores_pairs(self) -> "PipelineConfig":
+        if self.scoring.protocol != "pairs":
+            raise ValueError(
+                f"scoring.protocol={self.scoring.protocol} is of jobs/evaluate.py: score the run "
+                "of the pipeline with it"
+            )
+        return self
 
 
 class AnnotateConfig(JobConfig):

@@ -1,10 +1,11 @@
 """The configuration of each architecture.
 
 An architecture is added as a configuration class in the `ModelConfig` union below, and as a network
-in `raylab/arc/models/` that names that class.
+in `raylab/arc/models/` that names that class. `custom` is any class outside raylab.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -16,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from raylab.config.base import OneOf, Probability, Strict
+from raylab.config.base import OneOf, Probability, Scalar, Strict, Text
 
 TRAINING_ONLY = "training only"
 """Mark of a key that the weights of a model do not depend on."""
@@ -35,19 +36,18 @@ ColourRelabelling = Annotated[
     TRAINING_ONLY,
     Field(
         description="In training, relabel the colours of context, source and target by one random "
-        "permutation."
+        "permutation, unless training.augment_colours says otherwise."
     ),
 ]
 
 
-class TransformerConfig(Strict, ABC):
-    """The keys that all architectures share."""
+ModelTarget = Annotated[str, Field(pattern=r"^\w+(\.\w+)*:\w+$")]
+"""A class, as `package.module:Class`."""
 
-    d_model: Width
-    d_ff: FeedForwardWidth
-    heads: Heads
-    embedding_dropout: Dropout = 0.167
-    """Share of the embedded tokens' activations, positions included, dropped in training."""
+
+class AnyModelConfig(Strict, ABC):
+    """The keys that all models share."""
+
     colour_relabelling: ColourRelabelling
 
     @property
@@ -61,6 +61,16 @@ class TransformerConfig(Strict, ABC):
         exclude = {name for name, field in fields if TRAINING_ONLY in field.metadata}
         return self.model_dump(mode="json", exclude=exclude)
 
+
+class TransformerConfig(AnyModelConfig, ABC):
+    """The keys that the transformers share."""
+
+    d_model: Width
+    d_ff: FeedForwardWidth
+    heads: Heads
+    embedding_dropout: Dropout = 0.167
+    """Share of the embedded tokens' activations, positions included, dropped in training."""
+
     @model_validator(mode="after")
     def _heads_divide_width(self) -> "TransformerConfig":
         if self.d_model % 2 or self.d_model % self.heads:
@@ -70,17 +80,10 @@ class TransformerConfig(Strict, ABC):
         return self
 
 
-class ChampionConfig(TransformerConfig):
-    """Encoder-decoder with 2-D positions, shared colour table and a demonstration context."""
+class DemonstratedConfig(TransformerConfig, ABC):
+    """The keys of a transformer with 2-D positions that reads demonstrations as one vector."""
 
-    architecture: Literal["champion"] = "champion"
-    d_model: Width = 160
-    d_ff: FeedForwardWidth = 640
-    heads: Heads = 4
-    encoder_layers: EncoderLayers = 1
-    decoder_layers: DecoderLayers = 3
     encoder_dropout: Dropout = 0.1
-    decoder_dropout: Dropout = 0.015
     demonstrations: Annotated[PositiveInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
     """Demonstration pairs in the context."""
     d_context: PositiveInt = 32
@@ -91,7 +94,6 @@ class ChampionConfig(TransformerConfig):
     """Width inside the feed-forward of the context encoder."""
     pair_d_ff: PositiveInt = 512
     """Width of the feed-forward after the attention between output and input of a pair."""
-    colour_relabelling: ColourRelabelling = True
 
     @property
     def context_pairs(self) -> int:
@@ -99,13 +101,26 @@ class ChampionConfig(TransformerConfig):
         return self.demonstrations
 
     @model_validator(mode="after")
-    def _context_heads_divide_width(self) -> "ChampionConfig":
+    def _context_heads_divide_width(self) -> "DemonstratedConfig":
         if self.d_model % 4 or self.d_context % 4 or self.d_context % self.context_heads:
             raise ValueError(
                 f"d_model={self.d_model} and d_context={self.d_context} must be multiples of 4, "
                 f"and d_context of context_heads={self.context_heads}"
             )
         return self
+
+
+class ChampionConfig(DemonstratedConfig):
+    """Encoder-decoder with 2-D positions, shared colour table and a demonstration context."""
+
+    architecture: Literal["champion"] = "champion"
+    d_model: Width = 160
+    d_ff: FeedForwardWidth = 640
+    heads: Heads = 4
+    encoder_layers: EncoderLayers = 1
+    decoder_layers: DecoderLayers = 3
+    decoder_dropout: Dropout = 0.015
+    colour_relabelling: ColourRelabelling = True
 
 
 class EncoderDecoderConfig(TransformerConfig):
@@ -152,16 +167,74 @@ class DecoderOnlyConfig(TransformerConfig):
         return self.demonstrations
 
 
+class RecursiveConfig(DemonstratedConfig):
+    """A small block that predicts all cells at once and refines them in a loop.
+
+    After the tiny recursive model (arXiv 2510.04871), with a context of demonstrations in place of
+    ids of tasks, and canvases of the output's size in place of 900 cells.
+    """
+
+    architecture: Literal["recursive"] = "recursive"
+    d_model: Width = 256
+    d_ff: FeedForwardWidth = 712
+    heads: Heads = 4
+    layers: PositiveInt = 2
+    """Layers of the block."""
+    latent_steps: Annotated[PositiveInt, TRAINING_ONLY] = 1
+    """Updates of the latent state before each update of the answer."""
+    steps: Annotated[PositiveInt, TRAINING_ONLY] = 2
+    """Refinements of the answer in training; each is compared with the target."""
+    answer_steps: Annotated[PositiveInt | None, TRAINING_ONLY] = None
+    """Refinements when it answers; null takes `steps`."""
+    supervise_last: Annotated[bool, TRAINING_ONLY] = False
+    """Compare the last refinement alone with the target, and learn through all of them."""
+    context: bool = True
+    """Read the demonstrations."""
+    encoder_dropout: Dropout = 0.0
+    embedding_dropout: Dropout = 0.0
+    """Share of the embedded tokens' activations, positions included, dropped in training."""
+    colour_relabelling: ColourRelabelling = False
+
+    @property
+    def context_pairs(self) -> int:
+        """Demonstration pairs in the context."""
+        return self.demonstrations if self.context else 0
+
+
+class CustomConfig(AnyModelConfig):
+    """A model class of one's own, a `raylab.arc.models.base.GridModel`."""
+
+    architecture: Literal["custom"] = "custom"
+    target: ModelTarget
+    """The class, as `package.module:Class`; Python must find the module."""
+    options: Mapping[Text, Scalar] = Field(default={})
+    """Keyword arguments of the class."""
+    demonstrations: Annotated[NonNegativeInt, Field(le=MOST_DEMONSTRATIONS), TRAINING_ONLY] = 2
+    """Demonstration pairs in a batch for each query."""
+    colour_relabelling: ColourRelabelling = False
+
+    @property
+    def context_pairs(self) -> int:
+        """Demonstration pairs in a batch for each query."""
+        return self.demonstrations
+
+
 ModelConfig = Annotated[
-    ChampionConfig | EncoderDecoderConfig | DecoderOnlyConfig, Field(discriminator="architecture")
+    ChampionConfig | EncoderDecoderConfig | DecoderOnlyConfig | RecursiveConfig | CustomConfig,
+    Field(discriminator="architecture"),
 ]
 MODEL_CONFIGS: dict[str, type[ModelConfig]] = {
     kind.model_fields["architecture"].default: kind for kind in get_args(get_args(ModelConfig)[0])
 }
 """The configuration class of every architecture, by its name."""
 Architecture = Annotated[str, OneOf(tuple(MODEL_CONFIGS))]
-ALL_MODELS: tuple[ModelConfig, ...] = tuple(kind() for kind in MODEL_CONFIGS.values())
-"""Every architecture as published."""
+ALL_MODELS: tuple[ModelConfig, ...] = (
+    ChampionConfig(),
+    EncoderDecoderConfig(),
+    DecoderOnlyConfig(),
+    RecursiveConfig(),
+)
+"""raylab's own architectures, as matched in parameters."""
 
 
 def _architecture_as_model(value: object) -> object:

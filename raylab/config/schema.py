@@ -234,7 +234,8 @@ def _unknown_key(schema: _Schema, place: _Location) -> str:
     elsewhere = [key.variant for key in known if key.path == place.path and key.variant]
     listed = f"keys of {place.variant or parent or 'this job'}: {', '.join(place.siblings)}"
     if elsewhere:
-        return f"only {', '.join(elsewhere)} has this key; {listed}"
+        verb = "has" if len(elsewhere) == 1 else "have"
+        return f"only {', '.join(elsewhere)} {verb} this key; {listed}"
     if close := difflib.get_close_matches(name, place.siblings, 1):
         return f"unknown key; did you mean {parent and parent + '.'}{close[0]}?"
     names = difflib.get_close_matches(name, [key.name for key in known], 1)

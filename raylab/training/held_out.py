@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 
-import torch
-
 from raylab.arc.data.sides import Sides
+from raylab.arc.device import device_here
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.trained_models import fetch_checkpoint
-from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
-from raylab.errors import ConfigError
 from raylab.log import log_line
 from raylab.runs.run import Run
 
@@ -56,15 +53,3 @@ def measure_here(config: TrainConfig, sides: Sides, checkpoint: str) -> HeldOut:
         ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
     """
     return measure_test(config, sides, fetch_checkpoint(checkpoint), device_here(config.cluster))
-
-
-def device_here(cluster: ClusterConfig) -> torch.device:
-    """Returns the device that a training in this process uses.
-
-    Raises:
-        ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
-    """
-    there = torch.cuda.is_available()
-    if cluster.use_gpu and not there:
-        raise ConfigError("cluster.use_gpu=true, but this machine has no GPU: leave it unset")
-    return torch.device("cpu" if cluster.use_gpu is False or not there else "cuda")

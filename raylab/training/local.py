@@ -5,7 +5,6 @@ from the last epoch in its record.
 """
 
 import logging
-import os
 import tempfile
 import warnings
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from raylab.arc.checkpoints import (
     is_checkpoint_name,
 )
 from raylab.arc.data.sides import Sides
+from raylab.arc.device import device_here, threads_here
 from raylab.arc.inputs import Inputs
 from raylab.arc.records import Epoch, TrainingMetrics
 from raylab.arc.trained_models import last_checkpoint
@@ -36,7 +36,7 @@ from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import merit
 from raylab.log import log_line
 from raylab.runs.run import Run
-from raylab.training.held_out import device_here, measure_here, with_test
+from raylab.training.held_out import measure_here, with_test
 from raylab.training.listeners import EpochListener, epoch_listeners, finished_metrics
 from raylab.training.progress import Heartbeat, announce
 
@@ -85,8 +85,7 @@ def fit(
     if metrics := finished_metrics(run):
         return metrics
     device = device_here(config.cluster)
-    threads = threads or config.cluster.cpus_per_worker or len(os.sched_getaffinity(0))
-    torch.set_num_threads(threads)
+    torch.set_num_threads(threads or threads_here(config.cluster))
     experiment = build_experiment(config, sides)
     experiment.module.run_id = run.id
     if start is not None:

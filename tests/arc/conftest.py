@@ -23,6 +23,7 @@ from raylab.config.models import (
     DecoderOnlyConfig,
     EncoderDecoderConfig,
     ModelConfig,
+    RecursiveConfig,
 )
 
 RandomTasks = Callable[..., tuple[Task, ...]]
@@ -92,6 +93,20 @@ SMALL_MODELS: dict[str, ModelConfig] = {
     "decoder_only": DecoderOnlyConfig(d_model=22, d_ff=29, heads=2, layers=2),
     "decoder_only_with_context": DecoderOnlyConfig(
         d_model=22, d_ff=29, heads=2, layers=2, demonstrations=2
+    ),
+    "recursive": RecursiveConfig(
+        d_model=20,
+        d_ff=23,
+        heads=5,
+        layers=1,
+        latent_steps=2,
+        steps=3,
+        encoder_dropout=0.1,
+        embedding_dropout=0.167,
+        d_context=12,
+        context_heads=3,
+        context_d_ff=17,
+        pair_d_ff=19,
     ),
 }
 """Every architecture, small, in sizes that differ wherever a mistake could exchange them."""

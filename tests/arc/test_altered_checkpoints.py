@@ -5,19 +5,21 @@ import pickle
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from raylab.arc.checkpoints import read_checkpoint, restored
+from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import build_model
+from raylab.config.models import DecoderOnlyConfig
 from raylab.errors import CheckpointError
 from tests.arc.conftest import SMALL_MODELS
 from tests.fuzzing import try_altered
 from tests.memory import MIB, memory
 
-MODEL = SMALL_MODELS["decoder_only"]
+MODEL = cast("DecoderOnlyConfig", SMALL_MODELS["decoder_only"])
 
 
 def content(model: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -59,6 +61,7 @@ def test_a_checkpoint_from_before_sizes_were_told_keeps_its_outputs(tmp_path: Pa
     del whole["state_dict"]["model.size_code.table"]
     (tmp_path / "x.ckpt").write_bytes(saved(whole))
     model = restored(read_checkpoint(tmp_path / "x.ckpt"))
+    assert isinstance(model, AutoregressiveModel)
     assert model.size_code.table.shape == (2, 30, MODEL.d_model)
     assert not model.size_code.table.any()
 

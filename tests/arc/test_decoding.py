@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
 from raylab.arc.data.tasks import MAX_SIDE, PAD, Grid, Pair, Task
-from raylab.arc.decoding import exact_matches, greedy_decode, solved_grids
-from raylab.arc.models.base import GridModel
+from raylab.arc.models.autoregressive import AutoregressiveModel
+from raylab.arc.models.base import GridModel, exact_matches
 from raylab.config.models import ModelConfig
 from tests.arc.conftest import RandomTasks, batch_of, small_model
 
@@ -108,7 +108,7 @@ def as_targets(outputs: list[Grid]) -> Grids:
 def test_decoding_with_a_cache_equals_decoding_without(
     model: GridModel, batch: Batch, store: PairStore, small_config: ModelConfig
 ) -> None:
-    decoded = images(greedy_decode(model, batch))
+    decoded = images(model.answers(batch).grids)
     assert len({output.shape for output in decoded}) > 2
     assert len({output.tobytes() for output in decoded}) >= len(QUERIES) - 1
     assert max(len(np.unique(output)) for output in decoded) > 3
@@ -118,21 +118,21 @@ def test_decoding_with_a_cache_equals_decoding_without(
 
 
 def test_decoding_never_reads_the_target(model: GridModel, batch: Batch) -> None:
-    decoded = greedy_decode(model, batch)
-    blind = greedy_decode(model, batch._replace(target=cast(Any, None)))
+    decoded = model.answers(batch).grids
+    blind = model.answers(batch._replace(target=cast(Any, None))).grids
     assert torch.equal(blind.cells, decoded.cells)
     assert torch.equal(blind.sizes, decoded.sizes)
 
 
 def test_padding_of_decoded_grids_is_told(model: GridModel, batch: Batch) -> None:
-    assert greedy_decode(model, batch).padded
-    assert not greedy_decode(model, batch.select(torch.tensor([0]))).padded
+    assert model.answers(batch).grids.padded
+    assert not model.answers(batch.select(torch.tensor([0]))).grids.padded
 
 
 def test_an_output_of_one_cell(small_config: ModelConfig, batch: Batch) -> None:
     model = small_model(small_config)
     fix_sides(model, 1, 1)
-    decoded = greedy_decode(model, batch)
+    decoded = model.answers(batch).grids
     target = as_targets([np.zeros((1, 1), dtype=np.uint8)] * len(QUERIES))
     with torch.no_grad():
         expected = model(batch._replace(target=target)).cells.argmax(dim=-1)
@@ -147,7 +147,7 @@ def test_largest_grids_are_decoded(small_config: ModelConfig) -> None:
     model = small_model(small_config)
     fix_sides(model, MAX_SIDE, MAX_SIDE)
     batch = batch_of(store, [0], small_config.context_pairs)
-    (decoded,) = images(greedy_decode(model, batch))
+    (decoded,) = images(model.answers(batch).grids)
     with torch.no_grad():
         forced = model(batch._replace(target=as_targets([decoded]))).cells.argmax(dim=-1)
     # Given its own output as the truth, the model predicts just that output.
@@ -202,7 +202,10 @@ def candidates_of(model: GridModel, batch: Batch) -> Tensor:
 def test_candidates_alone_give_the_answer_for_all(
     model: GridModel, store: PairStore, small_config: ModelConfig
 ) -> None:
-    outputs = images(greedy_decode(model, batch_of(store, QUERIES, small_config.context_pairs)))
+    if not isinstance(model, AutoregressiveModel):
+        assert not model.teacher_forced
+        return
+    outputs = images(model.answers(batch_of(store, QUERIES, small_config.context_pairs)).grids)
     cases = [
         (pair, target, solved)
         for pair, output in zip(QUERIES, outputs, strict=True)
@@ -211,16 +214,19 @@ def test_candidates_alone_give_the_answer_for_all(
     expected = [solved for _, _, solved in cases]
     batch = batch_of(store, [pair for pair, _, _ in cases], small_config.context_pairs)
     batch = batch._replace(target=as_targets([target for _, target, _ in cases]))
-    everything = exact_matches(greedy_decode(model, batch), batch.target)
+    everything = exact_matches(model.answers(batch).grids, batch.target)
     assert everything.tolist() == expected
     candidates = candidates_of(model, batch)
-    assert solved_grids(model, batch, candidates).tolist() == expected
-    assert solved_grids(model, batch, torch.ones_like(candidates)).tolist() == expected
+    assert model.solved(batch, candidates).tolist() == expected
+    assert model.solved(batch, torch.ones_like(candidates)).tolist() == expected
 
 
 def test_only_candidates_are_solved(model: GridModel, batch: Batch) -> None:
-    solvable = batch._replace(target=greedy_decode(model, batch))
+    if not isinstance(model, AutoregressiveModel):
+        assert not model.teacher_forced
+        return
+    solvable = batch._replace(target=model.answers(batch).grids)
     candidates = torch.tensor([True, False, False, True, False, True])
-    assert torch.equal(solved_grids(model, solvable, candidates), candidates)
+    assert torch.equal(model.solved(solvable, candidates), candidates)
     none = torch.zeros_like(candidates)
-    assert torch.equal(solved_grids(model, solvable, none), none)
+    assert torch.equal(model.solved(solvable, none), none)

@@ -15,12 +15,11 @@ from torch import Tensor
 from raylab.arc.checkpoints import load_weights, read_checkpoint
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, PairStore, store_pairs
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.tasks import Pair, Task
-from raylab.arc.decoding import exact_matches, greedy_decode
 from raylab.arc.loss import MeanLoss, step_loss, step_sums
 from raylab.arc.metrics import GridMetrics
-from raylab.arc.models.base import build_model
+from raylab.arc.models.base import build_model, exact_matches
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Epoch, GroupMetrics
@@ -62,6 +61,7 @@ def module_of(config: TrainConfig, store: PairStore) -> ArcModule:
         groups=("a", "b"),
         group_of_task=group_of_task,
         seen=Seen(TaskSet(frozenset(store.task_ids), PAIRS)),
+        epoch_steps=len(plan_of(config, store)),
     )
 
 
@@ -71,7 +71,7 @@ def plan_of(config: TrainConfig, store: PairStore) -> StepPlan:
         np.arange(len(store.task_of)),
         batch_size=config.training.batch_size,
         demonstrations=config.model.context_pairs,
-        colour_relabelling=config.model.colour_relabelling,
+        augmentation=Augmentation.of(config.training, relabelled=config.model.colour_relabelling),
         seed=config.training.seed,
     )
 
@@ -465,7 +465,7 @@ def test_validation_counts_what_decoding_solves() -> None:
     with torch.no_grad():
         bias = module.model.get_parameter("size_head.linear.bias").view(2, 30)
         bias[:, 0] += 1e4  # every output is 1 x 1
-    written = greedy_decode(module.model, batch_of(unwritten, range(6))).cells[:, 0].tolist()
+    written = module.model.answers(batch_of(unwritten, range(6))).grids.cells[:, 0].tolist()
     # Pairs 0 to 2 are right; 3 and 4 have a wrong colour; 5 the right one in a grid of 1 x 2.
     outputs = [[colour] for colour in written[:3]]
     outputs += [[(colour + 1) % 10] for colour in written[3:5]]
@@ -475,7 +475,7 @@ def test_validation_counts_what_decoding_solves() -> None:
         for source, output in zip(sources, outputs, strict=True)
     )
     batch = batch_of(store_pairs([Task("t", tuple(pairs))]), range(6))
-    expected = exact_matches(greedy_decode(module.model, batch), batch.target)
+    expected = exact_matches(module.model.answers(batch).grids, batch.target)
     assert expected.tolist() == [True] * 3 + [False] * 3
     module.validation_step(batch, 0)
     values = {name: float(value) for name, value in module.metrics.compute().items()}
@@ -938,6 +938,7 @@ def test_published_definitions_are_reported_on_demand(random_tasks: RandomTasks)
         groups=("a",),
         group_of_task=torch.zeros(len(store.task_ids), dtype=torch.int64),
         seen=Seen(TaskSet()),
+        epoch_steps=1,
         published_pairs=len(store.task_of),
     ).eval()
     assert module.published is not None

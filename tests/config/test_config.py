@@ -25,7 +25,7 @@ from raylab.config.jobs import (
     TrainConfig,
     TuneConfig,
 )
-from raylab.config.models import MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
+from raylab.config.models import ALL_MODELS, MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
 from raylab.errors import ConfigError
 
 JOBS: list[type[JobConfig]] = [
@@ -98,6 +98,8 @@ def test_every_group_option_loads_and_is_chosen(
     overrides = [*needed(kind), f"{group}={option}"]
     if option in NEEDS_PATH:
         overrides.append("data.path=tasks.zip")
+    if (group, option) == ("model", "custom"):
+        overrides.append("model.target=package.module:Class")
     if (group, option) == ("llm", "openai"):
         overrides += [f"llm.{role}.model=m" for role in ROLES]
     text = (CONFIGS / group / f"{option}.yaml").read_text()
@@ -442,7 +444,7 @@ def test_a_key_that_has_moved_names_the_way_to_do_the_same() -> None:
 
 def test_key_of_another_architecture_lists_the_keys_of_this_one() -> None:
     message = refusal(TrainConfig, "model=decoder_only", "model.encoder_dropout=0.1")
-    assert "only model.architecture=champion has this key" in message
+    assert "only model.architecture=champion, model.architecture=recursive have this key" in message
     for key in DecoderOnlyConfig.model_fields:
         assert re.search(rf"\b{key}\b", message)
     assert "context_heads" not in message
@@ -482,7 +484,7 @@ def test_list_items_are_told_by_index() -> None:
 
 def test_nonexistent_option_lists_the_options() -> None:
     message = refusal(TrainConfig, "model=decoder_onli")
-    assert "model: no option decoder_onli; options: champion, decoder_only, encoder" in message
+    assert "model: no option decoder_onli; options: champion, custom, decoder_only" in message
 
 
 def test_group_of_another_job_is_refused() -> None:
@@ -530,7 +532,7 @@ def test_broken_yaml_is_told_with_its_file(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_every_architecture_is_a_group_option_and_a_pipeline_default() -> None:
     assert set(config_groups(TrainConfig)["model"]) == set(MODEL_CONFIGS)
-    assert [model.architecture for model in PipelineConfig().models] == list(MODEL_CONFIGS)
+    assert PipelineConfig().models == ALL_MODELS
 
 
 def test_loading_leaves_no_state_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

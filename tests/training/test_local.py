@@ -1,6 +1,7 @@
 """A training in this process: resumed to the bit, interrupted, on a disk that fails."""
 
 import errno
+import io
 import os
 import subprocess
 import sys
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from raylab.arc.checkpoints import CHECKPOINTS, read_checkpoint
+from raylab.arc.checkpoints import CHECKPOINTS, checkpoint_path, read_checkpoint
 from raylab.arc.data.sides import Sides, load_sides
 from raylab.arc.records import TrainingMetrics
 from raylab.config.arc import DataConfig, TrainingConfig
@@ -102,6 +104,43 @@ def test_a_killed_run_goes_on_where_it_was(
     assert told == [3, 4]
     assert figures(metrics) == figures(unbroken[1])
     assert checkpoints(run) == checkpoints(unbroken[0])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimiser": "muon", "schedule": "wsd", "decay": 0.5, "ema": 0.9},
+        {
+            "optimiser": "adamw",
+            "weight_decay": 0.1,
+            "ema": 0.99,
+            "augment_colours": "all_but_0",
+            "augment_symmetries": True,
+            "augment_demonstrations": "batch",
+        },
+    ],
+    ids=["muon-wsd", "adamw-augmented"],
+)
+def test_a_killed_run_repeats_an_unbroken_one_with_every_switch(
+    tmp_path: Path, sides: Sides, options: dict[str, Any]
+) -> None:
+    whole, expected = trained(config(tmp_path, "whole", **options), sides)
+    with pytest.raises(Killed):
+        trained(config(tmp_path, **options), sides, last=raises(Killed(), at=2))
+    run, metrics = trained(config(tmp_path, **options), sides)
+    assert figures(metrics) == figures(expected)
+    last = checkpoint_path(EPOCHS)
+    theirs, ours = (
+        torch.load(io.BytesIO((of / last).read()), weights_only=True) for of in (whole, run)
+    )
+    for weights in ("state_dict", "current_model_state"):
+        assert ours[weights].keys() == theirs[weights].keys()
+        for name, tensor in ours[weights].items():
+            assert torch.equal(tensor, theirs[weights][name]), name
+    assert any(
+        not torch.equal(ours["state_dict"][name], tensor)
+        for name, tensor in ours["current_model_state"].items()
+    )
 
 
 def test_a_run_killed_before_its_record_repeats_the_epoch(

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from raylab.arc.comparators.published_metrics import PublishedMetrics
 from raylab.arc.data.batching import Batch, BatchDataset, BatchPlan, Indices, PairStore
-from raylab.arc.data.tasks import PAD
-from raylab.arc.decoding import exact_matches
+from raylab.arc.data.tasks import PAD, Grid
 from raylab.arc.metrics import compositional_gap_rate, grid_counts, metric_values
+from raylab.arc.models.base import exact_matches
 from raylab.grid_metrics import (
     COPY_ELSE_PREVIOUS,
     COPY_SOURCE,
@@ -147,6 +147,19 @@ def forced_answers(batch: Batch) -> dict[str, Tensor]:
         COPY_SOURCE: copied,
         PREVIOUS_CELL: previous,
         COPY_ELSE_PREVIOUS: torch.where(copied == PAD, previous, copied),
+    }
+
+
+def rule_attempts(source: Grid) -> dict[str, tuple[Grid, Grid]]:
+    """Returns the two free-running attempts of every rule at an input.
+
+    The first is its own answer, the second that of the other rule: together they are the two.
+    """
+    flat = np.full_like(source, source[0, 0])
+    return {
+        COPY_SOURCE: (source, flat),
+        PREVIOUS_CELL: (flat, source),
+        COPY_ELSE_PREVIOUS: (source, flat),
     }
 
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, cast
@@ -16,7 +16,6 @@ from raylab.arc.data.documents import (
     existing_place,
     file_documents,
     kept_documents,
-    limit_pairs,
     nothing_found,
     parse,
     read_json,
@@ -59,10 +58,53 @@ class _RawTask:
 _arc_decoder = msgspec.json.Decoder(_ArcTask)
 
 
+@dataclass(frozen=True)
+class ReadTask:
+    """A task as it is in its file."""
+
+    id: str
+    demonstrations: tuple[Pair, ...]
+    questions: tuple[tuple[Grid, Grid | None], ...]
+    """Test inputs with their outputs; None where the file and its solutions lack it."""
+
+
 def load_arc_json(config: DataConfig) -> list[Task]:
-    """Returns the ARC JSON tasks that the configuration keeps, by id."""
+    """Returns the ARC JSON tasks that the configuration keeps, by id.
+
+    Test pairs without an output are left out, and counted in a logged warning.
+    """
+    read = read_arc_json(config)
+    questions = [question for task in read for question in task.questions]
+    unscored = sum(target is None for _, target in questions)
+    if unscored:
+        file = _file_of(existing_place(config))
+        solutions = None if file is None else _solutions_of(file)
+        hint = "" if solutions is None or solutions.exists() else f"; {solutions} does not exist"
+        logger.warning(
+            "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
+            file or config.path,
+            unscored,
+            len(questions),
+            hint,
+        )
+    return [
+        Task(
+            task.id,
+            task.demonstrations,
+            tuple(Pair(source, target) for source, target in task.questions if target is not None),
+        )
+        for task in read
+    ]
+
+
+def read_arc_json(config: DataConfig) -> list[ReadTask]:
+    """Returns the ARC JSON tasks that the configuration keeps, with all test inputs, by id.
+
+    Raises:
+        DataError: a file is missing or malformed, an id is unknown or occurs twice.
+    """
     place = existing_place(config)
-    file = _sole_challenges_file(place) if place.is_directory() else place
+    file = _file_of(place)
     if file is None:
         documents = list(file_documents(place.files("*.json")))
         if not documents:
@@ -72,28 +114,32 @@ def load_arc_json(config: DataConfig) -> list[Task]:
         documents = list(_challenge_documents(file))
         solutions = _solutions_of(file)
     answers = _read_answers(solutions)
-    tasks: list[Task] = []
-    total = unscored = 0
+    tasks: list[ReadTask] = []
     for document in kept_documents(documents, config, str(file or place)):
         raw = parse(document, _decode_arc_task, _task_fault)
         given = answers.get(document.id)
         questions = raw.questions if given is None else _answered(document, raw, given, solutions)
-        scored = tuple(Pair(i, o) for i, o in questions if o is not None)
-        tasks.append(
-            limit_pairs(Task(document.id, raw.demonstrations, scored), config.pairs_per_task)
-        )
-        total += len(questions)
-        unscored += len(questions) - len(scored)
-    if unscored:
-        hint = "" if solutions is None or solutions.exists() else f"; {solutions} does not exist"
-        logger.warning(
-            "%s: %d of %d test pairs have no output, cannot be scored and are left out%s",
-            file or place,
-            unscored,
-            total,
-            hint,
-        )
+        tasks.append(_limited(document.id, raw.demonstrations, questions, config.pairs_per_task))
     return tasks
+
+
+def _file_of(place: Place) -> Place | None:
+    """Returns the one file that holds all tasks; None for a directory of one file each."""
+    return _sole_challenges_file(place) if place.is_directory() else place
+
+
+def _limited(
+    id_: str,
+    demonstrations: tuple[Pair, ...],
+    questions: Sequence[tuple[Grid, Grid | None]],
+    limit: int | None,
+) -> ReadTask:
+    """Returns a task with its first `limit` pairs; None keeps all, and inputs without output."""
+    if limit is None:
+        return ReadTask(id_, demonstrations, tuple(questions))
+    left = max(0, limit - len(demonstrations))
+    known = [question for question in questions if question[1] is not None][:left]
+    return ReadTask(id_, demonstrations[:limit], tuple(known))
 
 
 def _sole_challenges_file(folder: Place) -> Place | None:

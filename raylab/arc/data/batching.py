@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from raylab.arc.data.redrawn_batches import Redrawings, turned
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.errors import ConfigError, DataError
 
@@ -50,6 +51,16 @@ class Grids(NamedTuple):
     def select(self, index: Tensor) -> "Grids":
         """Returns the grids at (N,) `index`."""
         return Grids(*(tensor[index] for tensor in self[:4]), padded=self.padded)
+
+    def redrawn(self, redrawings: Redrawings) -> "Grids":
+        """Returns the B grids, each by its own of B `redrawings`, as `Redrawing.apply` does."""
+        cells, rows, cols, sizes, padded = self
+        if redrawings.symmetries is not None:
+            cells, rows, cols, sizes = turned(cells, sizes, redrawings.symmetries)
+        if redrawings.colours is not None:
+            pad = redrawings.colours.new_full((len(cells), 1), PAD)
+            cells = torch.cat((redrawings.colours, pad), dim=1).gather(1, cells)
+        return Grids(cells, rows, cols, sizes, padded)
 
     def to(self, device: torch.device) -> "Grids":
         """Copies the grids to a device; the copy is asynchronous for pinned memory."""
@@ -129,8 +140,8 @@ class PairStore:
         wanted = np.isin(np.array(self.task_ids), np.array(task_ids))
         return np.flatnonzero(wanted[self.task_of])
 
-    def grids(self, grids: Indices, colours: Indices | None = None) -> Grids:
-        """Returns the grids at these indices, relabelled by `colours` (len(grids), 10) if given."""
+    def grids(self, grids: Indices) -> Grids:
+        """Returns the grids at these indices."""
         sizes = self.sizes[grids]
         lengths = sizes.prod(axis=1)
         width = int(lengths.max(initial=1))
@@ -139,8 +150,6 @@ class PairStore:
         rows, cols = np.divmod(positions, sizes[:, 1:].clip(min=1))
         source = np.where(inside, self.offsets[grids][:, None] + positions, 0)
         cells = self.cells[source].astype(np.int64)
-        if colours is not None:
-            cells = np.take_along_axis(colours, cells, axis=1)
         return Grids(
             cells=torch.from_numpy(np.where(inside, cells, PAD)),
             rows=torch.from_numpy(np.where(inside, rows, 0)),
@@ -260,8 +269,10 @@ class Draw(NamedTuple):
     pairs: Indices
     demonstrations: Indices
     """(B, K) pair indices or `MISSING`."""
-    colours: Indices | None
+    colours: Indices | None = None
     """(tasks, 10) colour permutation of each task of the store, or None."""
+    symmetries: Indices | None = None
+    """(tasks,) symmetry of each task of the store, as in `Redrawing`, or None."""
 
 
 def length_quanta(store: PairStore, pairs: Indices) -> tuple[Indices, Indices]:
@@ -323,7 +334,7 @@ class BatchPlan(Sampler[Draw]):
         """Yields the batches of this worker, in order."""
         table = demonstration_table(self.store, self.pairs, self.demonstrations, None)
         for run in self.runs[self.rank :: self.world]:
-            yield Draw(self.pairs[run], table[run], None)
+            yield Draw(self.pairs[run], table[run])
 
 
 class BatchDataset(Dataset[Batch]):
@@ -335,15 +346,19 @@ class BatchDataset(Dataset[Batch]):
 
     def __getitem__(self, draw: Draw) -> Batch:
         """Returns the batch of `draw`."""
-        store, (pairs, demonstrations, colours) = self.store, draw
+        store, (pairs, demonstrations, *drawn) = self.store, draw
         present = demonstrations != MISSING
         distinct, inverse = np.unique(demonstrations[present], return_inverse=True)
         index = np.full(demonstrations.shape, MISSING, dtype=np.int64)
         index[present] = inverse
 
+        redrawings = Redrawings(
+            *(None if part is None else torch.from_numpy(part) for part in drawn)
+        )
+
         def grids(pairs: Indices, side: int) -> Grids:
-            relabelling = None if colours is None else colours[store.task_of[pairs]]
-            return store.grids(2 * pairs + side, relabelling)
+            own = redrawings.select(torch.from_numpy(store.task_of[pairs]))
+            return store.grids(2 * pairs + side).redrawn(own)
 
         return Batch(
             source=grids(pairs, 0),

@@ -69,11 +69,11 @@ def ids_of(task: str) -> frozenset[str]:
     return next((twins for twins in TWINS if task in twins), frozenset({task}))
 
 
-def same_tasks(contents: Contents) -> list[frozenset[str]]:
+def same_tasks(contents: Contents, known: Iterable[frozenset[str]] = ()) -> list[frozenset[str]]:
     """Returns the classes of two ids or more that are the same task, in order.
 
     Two are the same if they share half of the distinct pairs of the one that has fewer, or by
-    `TWINS`; and so is a chain of such.
+    `TWINS` or `known` classes; and so is a chain of such.
     """
     distinct = {task: {*pairs} for task, pairs in contents.items()}
     owners: defaultdict[int, list[str]] = defaultdict(list)
@@ -86,7 +86,9 @@ def same_tasks(contents: Contents) -> list[frozenset[str]]:
         for (a, b), count in shared.items()
         if 2 * count >= min(len(distinct[a]), len(distinct[b]))
     ]
-    links += [two for twins in TWINS for two in combinations(sorted(twins & distinct.keys()), 2)]
+    links += [
+        two for ids in (*TWINS, *known) for two in combinations(sorted(ids & distinct.keys()), 2)
+    ]
     classes = {task: frozenset({task}) for two in links for task in two}
     for a, b in links:
         joined = classes[a] | classes[b]

@@ -1,8 +1,8 @@
-"""Generations of a task set: the same tasks in other colours and orientations."""
+"""Redrawings of tasks in other colours and orientations, and the generations made of them."""
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +12,87 @@ from raylab.arc.data.tasks import COLOURS, Grid, Pair, Task
 SYMMETRIES = 8
 
 
+IDENTITY = np.arange(COLOURS, dtype=np.uint8)
+
+
 @dataclass(frozen=True, eq=False)
 class Redrawing:
     """A relabelling of the colours and a symmetry of the square, for all grids of one task.
 
     `colours` is a permutation of 0..9, (10,) uint8: colour c becomes `colours[c]`. The background
     0 is a colour like the others. `symmetry` is 0..7: `symmetry % 4` quarter turns
-    counter-clockwise, then, from 4 on, a transposition.
+    counter-clockwise, then, from 4 on, a transposition. `order` is a permutation of the
+    demonstrations: the i-th of the redrawn task is number `order[i]` of the task; empty, they keep
+    their places.
+
+    Redrawings of the colours and the plane are a group, and so are those of demonstrations:
+    `a.after(b).task(t)` is `a.task(b.task(t))`, and `a.inverse.task(a.task(t))` is `t`.
     """
 
     colours: NDArray[np.uint8]
     symmetry: int
+    order: tuple[int, ...] = ()
 
     def apply(self, grid: Grid) -> Grid:
         """Returns `grid`, (H, W), redrawn as a new contiguous array, (H, W) or (W, H)."""
         turned = np.rot90(grid, self.symmetry % 4)
         return self.colours[np.ascontiguousarray(turned.T if self.symmetry >= 4 else turned)]
+
+    def pair(self, pair: Pair) -> Pair:
+        """Returns `pair` with both grids redrawn."""
+        return Pair(self.apply(pair.input), self.apply(pair.output))
+
+    def task(self, task: Task) -> Task:
+        """Returns `task` with the same id, all its pairs redrawn, its demonstrations in `order`.
+
+        Raises:
+            ValueError: `order` is of another number of demonstrations.
+        """
+        order = self.order or range(len(task.demonstrations))
+        if len(order) != len(task.demonstrations):
+            raise ValueError(
+                f"an order of {len(order)} demonstrations does not fit task {task.id}, which has "
+                f"{len(task.demonstrations)}"
+            )
+        return replace(
+            task,
+            demonstrations=tuple(self.pair(task.demonstrations[at]) for at in order),
+            questions=tuple(map(self.pair, task.questions)),
+        )
+
+    @property
+    def inverse(self) -> "Redrawing":
+        """The redrawing that undoes this one."""
+        colours = np.argsort(self.colours).astype(np.uint8)
+        order = tuple(np.argsort(self.order).tolist()) if self.order else ()
+        # Reflections undo themselves.
+        symmetry = self.symmetry if self.symmetry >= 4 else -self.symmetry % 4
+        return Redrawing(colours, symmetry, order)
+
+    def after(self, first: "Redrawing") -> "Redrawing":
+        """Returns the redrawing that applies `first` and then this one.
+
+        Raises:
+            ValueError: Both order demonstrations, but not equally many.
+        """
+        if self.order and first.order and len(self.order) != len(first.order):
+            raise ValueError(
+                f"orders of {len(self.order)} and of {len(first.order)} demonstrations cannot be "
+                "composed"
+            )
+        # A transposition turns quarter turns after it into turns before it the other way round.
+        turns = -self.symmetry if first.symmetry >= 4 else self.symmetry
+        order = (
+            tuple(first.order[at] for at in self.order)
+            if self.order and first.order
+            else self.order or first.order
+        )
+        flipped = (self.symmetry >= 4) != (first.symmetry >= 4)
+        return Redrawing(
+            self.colours[first.colours],
+            (first.symmetry + turns) % 4 + 4 * flipped,
+            order,
+        )
 
 
 def redrawing(task_id: str, seed: int) -> Redrawing:
@@ -48,11 +113,4 @@ def redraw(tasks: Iterable[Task], seed: int) -> tuple[Task, ...]:
 
     All pairs of a task, inputs and outputs, get the same `redrawing`.
     """
-    return tuple(_redraw_task(task, redrawing(task.id, seed)) for task in tasks)
-
-
-def _redraw_task(task: Task, drawing: Redrawing) -> Task:
-    def redrawn(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
-        return tuple(Pair(drawing.apply(p.input), drawing.apply(p.output)) for p in pairs)
-
-    return Task(task.id, redrawn(task.demonstrations), redrawn(task.questions))
+    return tuple(redrawing(task.id, seed).task(task) for task in tasks)

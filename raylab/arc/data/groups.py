@@ -20,15 +20,15 @@ def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str,
     """Returns the group of each task, by task id.
 
     With a `taxonomy`, the path or URI of a JSON file `{task id: group}`, tasks that it does not
-    list get the group `unlisted`, and a logged warning counts them. Without one the group is
-    `{shape_relation}/{palette_relation}`, such as `same/kept`.
+    list get the group `unlisted`, and a logged warning counts them. Without one the group is that
+    of the source, and if it knows none `{shape_relation}/{palette_relation}`, such as `same/kept`.
 
     Raises:
         DataError: the taxonomy is missing or malformed.
     """
     tasks = tuple(tasks)
     if taxonomy is None:
-        return {task.id: f"{shape_relation(task)}/{palette_relation(task)}" for task in tasks}
+        return {task.id: task.group or _computed_group(task) for task in tasks}
     listed = _read_taxonomy(taxonomy)
     unlisted = [task.id for task in tasks if task.id not in listed]
     if unlisted:
@@ -41,6 +41,10 @@ def group_tasks(tasks: Iterable[Task], taxonomy: str | None = None) -> dict[str,
             UNLISTED,
         )
     return {task.id: listed.get(task.id, UNLISTED) for task in tasks}
+
+
+def _computed_group(task: Task) -> str:
+    return f"{shape_relation(task)}/{palette_relation(task)}"
 
 
 def shape_relation(task: Task) -> str:

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from raylab.arc.data.content import Contents, contents_of, same_tasks
+from raylab.arc.data.curriculum.source import held_out_tasks, same_rules
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.pair_splits import split_pairs
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
 from raylab.arc.data.tasks import Task
-from raylab.config.arc import DataConfig
+from raylab.config.arc import DataConfig, TaskSource
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Tasks that are split, by task or by pair.
+    """Tasks that are split.
 
     Attributes:
         tasks: The tasks; the pairs of each are in the order of the sides.
@@ -40,11 +41,13 @@ def load_parts(config: DataConfig) -> Parts:
     tasks = load_tasks(config)
     groups = group_tasks(tasks, config.taxonomy)
     contents = contents_of(tasks)
-    if config.split_by == "pair":
-        split = split_pairs(tasks, contents, config)
-        contents = contents_of(split.tasks)
-        return Parts(split.tasks, split.counts, groups, contents, config.select_on_test)
-    split = split_tasks(tasks, groups, config, same_tasks(contents))
+    drawn = config.source is TaskSource.CURRICULUM
+    if config.split_by != "task":
+        held_out = held_out_tasks(contents, config) if drawn else frozenset[str]()
+        split = split_pairs(tasks, contents, config, held_out)
+        return Parts(split.tasks, split.counts, groups, split.contents, config.select_on_test)
+    same = same_tasks(contents, same_rules(contents) if drawn else ())
+    split = split_tasks(tasks, groups, config, same)
     train, val = {*split.train}, {*split.val} - {*split.test}
 
     def counts(task: Task) -> tuple[int, int, int]:

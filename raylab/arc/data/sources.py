@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from raylab.arc.data.arc_json import load_arc_json
+from raylab.arc.data.curriculum.source import load_curriculum
 from raylab.arc.data.generations import redraw
 from raylab.arc.data.packaged import load_packaged
 from raylab.arc.data.re_arc import load_re_arc
@@ -14,6 +15,7 @@ SOURCES: dict[TaskSource, Callable[[DataConfig], Iterable[Task]]] = {
     TaskSource.ARC_AGI_2: load_packaged,
     TaskSource.ARC_JSON: load_arc_json,
     TaskSource.RE_ARC: load_re_arc,
+    TaskSource.CURRICULUM: load_curriculum,
 }
 """The loader of each source; it returns the tasks that the configuration keeps, by id."""
 

@@ -75,7 +75,7 @@ def split_tasks(
     leader = _leaders(tasks, same)
     if config.split is not None:
         return _split_by_file(config.split, tasks, groups, config, leader)
-    needed = 2 if config.select_on_test else 3
+    needed = sides_needed(config)
     distinct = len({*leader.values()})
     if distinct < needed:
         sides = "training and test" if config.select_on_test else "training, validation and test"
@@ -172,7 +172,7 @@ class _Lottery:
             return self.groups[task.id], tercile[task.id], number_of(self.seed, task.id)
 
         n = len(leaders)
-        count = _share(n, fraction, left)
+        count = share(n, fraction, left)
         chosen = _systematic_sample(n, count, number_of(self.seed, start) % n)
         ordered = sorted(leaders, key=place)
         drawn = {task.id for task, is_drawn in zip(ordered, chosen, strict=True) if is_drawn}
@@ -238,20 +238,25 @@ def _some(ids: Sequence[str]) -> str:
     return ", ".join(ids[:5]) + more
 
 
-def side_sizes(n: int, config: DataConfig) -> tuple[int, int, int] | None:
+def sides_needed(config: DataConfig, *, tested: bool = True) -> int:
+    """Returns the number of sides that must have something: training, validation and test."""
+    return 1 + (not config.select_on_test) + tested
+
+
+def side_sizes(n: int, config: DataConfig, *, tested: bool = True) -> tuple[int, int, int] | None:
     """Returns how many of `n` go to training, validation and test; None if `n` is too few.
 
-    With `config.select_on_test` none go to validation.
+    With `config.select_on_test` none go to validation, and without `tested` none to the test.
     """
-    needed = 2 if config.select_on_test else 3
+    needed = sides_needed(config, tested=tested)
     if n < needed:
         return None
-    test = _share(n, config.test_fraction, needed - 1)
-    val = 0 if config.select_on_test else _share(n - test, config.val_fraction, 1)
+    test = share(n, config.test_fraction, needed - 1) if tested else 0
+    val = 0 if config.select_on_test else share(n - test, config.val_fraction, 1)
     return n - test - val, val, test
 
 
-def _share(n: int, fraction: float, left: int) -> int:
+def share(n: int, fraction: float, left: int) -> int:
     """Returns a share of `n`, rounded, at least one; leaves at least `left`."""
     return min(max(round(n * fraction), 1), n - left)
 

@@ -1,12 +1,14 @@
 """Optimiser steps in which all target cells have the same weight.
 
-A step is several batches, each of like lengths and a few tasks, together of many. Its loss is
+A step is several runs of pairs, each of like lengths and a few tasks, together of many. It is
+computed in batches as large as pays on the device, in the order of their lengths. Its loss is
 summed over the target cells of all of them and divided by a constant, the mean number of target
 cells of a step. A mean over each step would weigh a cell the more, the fewer cells its step has.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +23,20 @@ from raylab.arc.data.batching import (
     PairStore,
     batches_of_mean_size,
     check_workers,
+    cut_batches,
     demonstration_table,
     evened,
     length_quanta,
 )
+from raylab.arc.data.generations import SYMMETRIES
 from raylab.arc.data.tasks import COLOURS
+from raylab.config.arc import Demonstrations, TrainingConfig
 
-BATCH_PAIRS = 8
-"""Mean pairs of a batch. Fewer hold less padding, but many small batches starve a GPU."""
+RUN_PAIRS = 8
+"""Mean pairs of a run. Fewer are of more lengths in a step."""
+CPU_BATCH_TOKENS = 4_800
+GPU_BATCH_TOKENS = 65_536
+"""Most tokens of a batch, padding and the cells of both grids of its pairs included."""
 BLOCK_PAIRS = 2
 """Mean pairs of a block: neighbours of one task in a batch, which share their demonstrations.
 
@@ -50,12 +58,36 @@ class TrainingStep(NamedTuple):
         return self._replace(batches=tuple(batch.to(device) for batch in self.batches))
 
 
+@dataclass(frozen=True)
+class Augmentation:
+    """What is drawn anew in training; validation never is.
+
+    A task has one permutation of colours and one symmetry in a step, for all its queries and
+    demonstrations, inputs and outputs. They keep the number of cells, and so the weight of each.
+    """
+
+    colours: Literal["none", "all", "all_but_0"] = "none"
+    symmetries: bool = False
+    demonstrations: Demonstrations = "epoch"
+
+    @classmethod
+    def of(cls, training: TrainingConfig, *, relabelled: bool) -> "Augmentation":
+        """Returns that of a training of a model that has its colours `relabelled` or not."""
+        colours = training.augment_colours
+        if colours == "model":
+            colours = "all" if relabelled else "none"
+        return cls(colours, training.augment_symmetries, training.augment_demonstrations)
+
+
+AS_THEY_ARE = Augmentation()
+
+
 class StepPlan(Sampler[tuple[Draw, ...]]):
     """The training steps of one worker; over all workers, every pair once per epoch.
 
     A step has about `batch_size` pairs over all workers. It depends on (seed, epoch) alone: two
-    workers train the very steps of one, as long as each has a batch of about `BATCH_PAIRS` in every
-    step. Further workers take smaller batches. All have equally many batches in a step.
+    workers train the very steps of one, as long as each has a run of about `RUN_PAIRS` in every
+    step. Further workers take smaller runs. All have equally many runs in a step.
     """
 
     def __init__(
@@ -65,26 +97,31 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
         *,
         batch_size: int,
         demonstrations: int,
-        colour_relabelling: bool = False,
+        augmentation: Augmentation = AS_THEY_ARE,
         seed: int = 0,
         rank: int = 0,
         world: int = 1,
+        batch_tokens: int | None = None,
     ) -> None:
         """Plans `pairs` for worker `rank` of `world`.
+
+        A batch has at most `batch_tokens`; by default as many as pay on a GPU, if there is one.
 
         Raises:
             ConfigError: there are fewer pairs than workers.
         """
         check_workers(pairs, world)
         self.store, self.demonstrations, self.seed = store, demonstrations, seed
-        self.colour_relabelling = colour_relabelling
+        self.augmentation = augmentation
         self.rank, self.world, self.epoch = rank, world, 0
-        own = min(-(-batch_size // (world * BATCH_PAIRS)), len(pairs) // world)
-        self.batches = own * world
-        """Batches of a step over all workers."""
+        most = GPU_BATCH_TOKENS if torch.cuda.is_available() else CPU_BATCH_TOKENS
+        self.batch_tokens = most if batch_tokens is None else batch_tokens
+        own = min(-(-batch_size // (world * RUN_PAIRS)), len(pairs) // world)
+        self.step_runs = own * world
+        """Runs of a step over all workers."""
         self.pairs, self.quanta = length_quanta(store, pairs)
-        runs = batches_of_mean_size(self.quanta * LENGTH_QUANTUM, batch_size / self.batches)
-        self.runs = evened(runs, self.batches, len(pairs))
+        runs = batches_of_mean_size(self.quanta * LENGTH_QUANTUM, batch_size / self.step_runs)
+        self.runs = evened(runs, self.step_runs, len(pairs))
 
     @property
     def mean_cells(self) -> float:
@@ -102,20 +139,40 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
 
     def __len__(self) -> int:
         """Returns the number of steps in an epoch."""
-        return len(self.runs) // self.batches
+        return len(self.runs) // self.step_runs
 
     def __iter__(self) -> Iterator[tuple[Draw, ...]]:
         """Yields the batches of this worker in each step, in order."""
         rng = np.random.default_rng((self.seed, self.epoch))
         pairs = self.pairs[self._shuffled(rng)]
-        table = demonstration_table(self.store, pairs, self.demonstrations, rng)
-        steps = rng.permutation(len(self.runs)).reshape(-1, self.batches)
+        drawn = self.augmentation.demonstrations
+        table = demonstration_table(
+            self.store, pairs, self.demonstrations, None if drawn == "first" else rng
+        )
+        steps = rng.permutation(len(self.runs)).reshape(-1, self.step_runs)
         # Workers take neighbours in length, which balances their load.
-        for step in np.sort(steps, axis=1)[:, self.rank :: self.world].tolist():
-            yield tuple(
-                Draw(pairs[run], table[run], self._colours(index))
-                for index, run in ((index, self.runs[index]) for index in step)
-            )
+        for step, runs in enumerate(np.sort(steps, axis=1)[:, self.rank :: self.world].tolist()):
+            queries = np.concatenate([pairs[self.runs[run]] for run in runs])
+            demonstrations = np.concatenate([self._demonstrated(run, pairs, table) for run in runs])
+            cuts = cut_batches(self.store.lengths[queries], self.batch_tokens)
+            drawn = self._colours(step), self._symmetries(step)
+            yield tuple(Draw(queries[cut], demonstrations[cut], *drawn) for cut in cuts)
+
+    def _demonstrated(self, run: int, pairs: Indices, table: Indices) -> Indices:
+        """Returns the demonstrations of a run, which are the same whichever worker draws them."""
+        if self.augmentation.demonstrations != "batch":
+            return table[self.runs[run]]
+        queries, rng = pairs[self.runs[run]], self._generator(run, 2)
+        return demonstration_table(self.store, queries, self.demonstrations, rng)
+
+    def _symmetries(self, step: int) -> Indices | None:
+        """Returns the (tasks,) symmetries of a step of the epoch."""
+        if not self.augmentation.symmetries:
+            return None
+        return self._generator(step, 1).integers(SYMMETRIES, size=len(self.store.task_ids))
+
+    def _generator(self, index: int, *purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, self.epoch, index, *purpose))
 
     def _shuffled(self, rng: np.random.Generator) -> Indices:
         """Returns an order of the pairs that mixes blocks of pairs of one task and like length."""
@@ -130,12 +187,15 @@ class StepPlan(Sampler[tuple[Draw, ...]]):
         shuffled = rng.permutation(blocks[-1] + 1)[blocks]
         return order[np.lexsort((shuffled, *kinds[:, :2].T[::-1]))]
 
-    def _colours(self, batch: int) -> Indices | None:
-        """Returns the (tasks, 10) colour permutations of a batch of the epoch."""
-        if not self.colour_relabelling:
+    def _colours(self, step: int) -> Indices | None:
+        """Returns the (tasks, 10) colour permutations of a step of the epoch."""
+        kept = self.augmentation.colours
+        if kept == "none":
             return None
-        identity = np.tile(np.arange(COLOURS), (len(self.store.task_ids), 1))
-        return np.random.default_rng((self.seed, self.epoch, batch)).permuted(identity, axis=1)
+        colours = np.tile(np.arange(COLOURS), (len(self.store.task_ids), 1))
+        moved = colours[:, 1:] if kept == "all_but_0" else colours
+        self._generator(step).permuted(moved, axis=1, out=moved)
+        return colours
 
 
 class StepDataset(Dataset[TrainingStep]):

@@ -27,12 +27,13 @@ class Task:
     """A task. Its `demonstrations` may serve as context, its `questions` never do.
 
     ARC's own train pairs are demonstrations and its test pairs questions; all pairs of a re-arc
-    task are demonstrations.
+    task and of the curriculum are demonstrations. Its `group` is the one that the source knows.
     """
 
     id: str
     demonstrations: tuple[Pair, ...]
     questions: tuple[Pair, ...] = ()
+    group: str | None = None
 
     @property
     def pairs(self) -> tuple[Pair, ...]:

@@ -1,55 +1,53 @@
-"""The interface of every architecture: a network that writes an output grid cell by cell.
+"""The interface of every architecture: a batch in, cells and sizes out.
 
-It starts from a start token, and predicts the height and width of the output from what is known
-before the first cell. Every token of the output then carries the height and width that it is
-written in: the true ones under teacher forcing, the predicted ones free-running. The token at step
-t also carries the colour of cell t - 1 and the coordinates of cell t, the cell to predict. Logits
-are over the ten colours: padding is never an answer.
+A model predicts the height and width of the output from source and demonstrations, and its cells.
+`AutoregressiveModel` writes cell by cell and is scored under teacher forcing, as published;
+`ParallelModel` writes all cells at once, in the size that it has predicted. Logits are over the ten
+colours: padding is never an answer.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch, Grids
-from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
-from raylab.arc.models.layers import KeyValueCache, Memory
-from raylab.config.models import TransformerConfig
-
-START = PAD + 1
-SEPARATOR = PAD + 2
-VOCABULARY = COLOURS + 3
+from raylab.arc.data.tasks import MAX_SIDE, PAD
+from raylab.config.models import AnyModelConfig
 
 
 class Logits(NamedTuple):
-    """Logits under teacher forcing."""
+    """Logits that training compares with the target."""
 
     cells: Tensor
-    """(B, T, 10): colours of each target cell, given the true cells before it."""
+    """(B, T, 10): colours of each target cell."""
     sizes: Tensor
     """(B, 2, 30): height - 1 and width - 1 of the output."""
 
 
-@dataclass
-class Decoding:
-    """The state of decoding B outputs."""
+class Prediction(NamedTuple):
+    """The cells that a model is scored by, and whether it solves its queries."""
 
-    sizes: Tensor
-    """(B, 2, 30) logits of height - 1 and width - 1."""
-    caches: list[KeyValueCache]
-    prefix: Tensor
-    """(B,) number of tokens in the caches before those of the output."""
-    capacity: int
-    """Number of tokens in the caches before those of the output, padding included."""
-    memories: list[Memory]
-    context: Tensor | None
-    told: Tensor | None = None
-    """(B, D) codes of the height and width that the outputs are written in; None before `begin`."""
+    cells: Tensor
+    """(B, T) int64: the colour of each target cell, `PAD` where the model predicts none."""
+    right_size: Tensor
+    """(B,) bool: height and width are predicted right."""
+    solved: Tensor
+    """(B,) bool: the free-running answer is the output."""
+    logits: Logits | None = None
+    """Those of `forward`, if predicting needed them."""
+
+
+class Answers(NamedTuple):
+    """Free-running answers to B queries."""
+
+    grids: Grids
+    """B grids of their own predicted sizes."""
+    log_likelihoods: Tensor
+    """(B,) float32, at most 0: log-probability of height, width and all cells of each answer."""
 
 
 class SizeCode(nn.Module):
@@ -71,43 +69,55 @@ class SizeCode(nn.Module):
 
 
 class GridModel(nn.Module, ABC):
-    """A model that writes an output grid cell by cell."""
+    """A model of grids. A subclass defines `forward`, `predict` and `answers`."""
 
-    size_code: SizeCode
+    teacher_forced: ClassVar[bool]
+    """True if the cells of `predict` are predicted with the true cells before them."""
 
     @abstractmethod
     def forward(self, batch: Batch) -> Logits:
-        """Returns the logits of every target cell, given the true cells before it."""
+        """Returns the logits of every target cell; the model is told the output's true size."""
+
+    def supervised(self, batch: Batch) -> Sequence[Logits]:
+        """Returns all logits that training compares with the target; their losses are averaged."""
+        return (self(batch),)
 
     @abstractmethod
-    def start(self, batch: Batch) -> Decoding:
-        """Reads source and demonstrations and predicts the output's size."""
-
-    def begin(self, decoding: Decoding, sizes: Tensor) -> None:
-        """Begins to write outputs of (B, 2) `sizes`, and makes room for their cells."""
-        decoding.told = self.size_code(sizes)
-        room = int(sizes.prod(dim=1).max())
-        for cache in decoding.caches:
-            cache.reserve(room)
+    def predict(self, batch: Batch) -> Prediction:
+        """Returns what the model is scored by, of a batch on its device."""
 
     @abstractmethod
-    def step(
-        self, decoding: Decoding, before: Tensor, rows: Tensor, cols: Tensor, t: int
-    ) -> Tensor:
-        """Returns (B, 10) logits of cell t at (B,) `rows`, `cols`.
-
-        Args:
-            decoding: the state after `start` and `begin`, updated by earlier steps.
-            before: (B,) cell t - 1; `START` at t = 0.
-            rows: (B,) row of cell t.
-            cols: (B,) column of cell t.
-            t: index of the cell in its grid, from 0.
-        """
+    def answers(self, batch: Batch) -> Answers:
+        """Returns answers from source and demonstrations alone; `batch.target` is not read."""
 
 
-def shifted(target: Grids) -> Tensor:
-    """Returns the (B, T) cells before each target cell: `START`, then all but the last."""
-    return F.pad(target.cells[:, :-1], (1, 0), value=START)
+def likeliest(logits: Tensor) -> Tensor:
+    """Returns the log-probability of the likeliest choice of (..., N) logits, (...) float32."""
+    return logits.float().log_softmax(dim=-1).amax(dim=-1)
+
+
+def canvas(sizes: Tensor) -> Grids:
+    """Returns grids of `PAD` alone of (B, 2) `sizes`; those after the last cell lie at (0, 0)."""
+    areas = sizes.prod(dim=1)
+    places = torch.arange(int(areas.max()), device=sizes.device)
+    inside = places < areas[:, None]
+    rows = torch.where(inside, places // sizes[:, 1:], 0)
+    cols = torch.where(inside, places % sizes[:, 1:], 0)
+    return Grids(torch.full_like(rows, PAD), rows, cols, sizes, not bool(inside.all()))
+
+
+def inside(grids: Grids) -> Tensor:
+    """Returns (B, L) bool, True for the cells of each grid, blank ones too."""
+    places = torch.arange(grids.cells.shape[1], device=grids.cells.device)
+    return places < grids.sizes.prod(dim=1)[:, None]
+
+
+def exact_matches(predicted: Grids, target: Grids) -> Tensor:
+    """Returns (B,) bool, True where a prediction has the target's size and all of its cells."""
+    length = min(predicted.cells.shape[1], target.cells.shape[1])
+    same_size = (predicted.sizes == target.sizes).all(dim=1)
+    same_cells = (predicted.cells[:, :length] == target.cells[:, :length]).all(dim=1)
+    return same_size & same_cells
 
 
 class SizeHead(nn.Module):
@@ -127,11 +137,11 @@ class SizeHead(nn.Module):
 Build = Callable[[Any], GridModel]
 """Makes a network from a configuration of its architecture."""
 B = TypeVar("B", bound=Build)
-NETWORKS: dict[type[TransformerConfig], Build] = {}
+NETWORKS: dict[type[AnyModelConfig], Build] = {}
 """The builder of each configuration class's network."""
 
 
-def network_of(config: type[TransformerConfig]) -> Callable[[B], B]:
+def network_of(config: type[AnyModelConfig]) -> Callable[[B], B]:
     """Registers the decorated class or function as the builder of a configuration's network.
 
     Raises:
@@ -150,7 +160,7 @@ def network_of(config: type[TransformerConfig]) -> Callable[[B], B]:
     return register
 
 
-def check_networks(configs: Iterable[type[TransformerConfig]]) -> None:
+def check_networks(configs: Iterable[type[AnyModelConfig]]) -> None:
     """Checks that every configuration class has a network.
 
     Raises:
@@ -164,6 +174,6 @@ def check_networks(configs: Iterable[type[TransformerConfig]]) -> None:
         )
 
 
-def build_model(config: TransformerConfig) -> GridModel:
+def build_model(config: AnyModelConfig) -> GridModel:
     """Returns the network of `config`, freshly initialised from PyTorch's random state."""
     return NETWORKS[type(config)](config)

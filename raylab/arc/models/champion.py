@@ -18,7 +18,7 @@ from raylab.arc.models.layers import (
     key_mask,
     masked_mean,
 )
-from raylab.config.models import ChampionConfig
+from raylab.config.models import ChampionConfig, DemonstratedConfig
 
 Index = Tensor | slice
 LENGTH_SPREAD = 48
@@ -41,7 +41,7 @@ def champion(config: ChampionConfig) -> EncoderDecoder:
 class ContextEncoder(nn.Module):
     """Encoder of demonstrations, one vector per query; reads each distinct pair once per batch."""
 
-    def __init__(self, config: ChampionConfig) -> None:
+    def __init__(self, config: DemonstratedConfig) -> None:
         """Builds the encoder."""
         super().__init__()
         width, heads = config.d_context, config.context_heads

@@ -6,23 +6,20 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import COLOURS, PAD
-from raylab.arc.models.base import (
+from raylab.arc.models.autoregressive import (
     SEPARATOR,
     VOCABULARY,
+    AutoregressiveModel,
     Decoding,
-    GridModel,
-    Logits,
-    SizeCode,
-    SizeHead,
-    network_of,
     shifted,
 )
+from raylab.arc.models.base import Logits, SizeCode, SizeHead, network_of
 from raylab.arc.models.layers import MAX_CELLS, Dropout, Layer, Rotary, Stack
 from raylab.config.models import DecoderOnlyConfig
 
 
 @network_of(DecoderOnlyConfig)
-class DecoderOnly(GridModel):
+class DecoderOnly(AutoregressiveModel):
     """A decoder of one causal sequence: demonstrations, source, `SEPARATOR`, `START`, output.
 
     The tokens of a sample are contiguous, with padding after the last. So positions do not depend

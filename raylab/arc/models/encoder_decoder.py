@@ -8,16 +8,8 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import Batch
 from raylab.arc.data.tasks import COLOURS
-from raylab.arc.models.base import (
-    VOCABULARY,
-    Decoding,
-    GridModel,
-    Logits,
-    SizeCode,
-    SizeHead,
-    network_of,
-    shifted,
-)
+from raylab.arc.models.autoregressive import VOCABULARY, AutoregressiveModel, Decoding, shifted
+from raylab.arc.models.base import Logits, SizeCode, SizeHead, network_of
 from raylab.arc.models.layers import (
     Dropout,
     KeyValueCache,
@@ -47,7 +39,7 @@ class Bridge(nn.Module):
         return x + self.norm(F.relu(self.state(x) + self.context(context)[:, None]))
 
 
-class EncoderDecoder(GridModel):
+class EncoderDecoder(AutoregressiveModel):
     """An encoder of the source and a decoder that attends to it, optionally with a context."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The blocks that the three architectures are built from.
+"""The blocks that the architectures are built from.
 
 Shape suffixes: B batch, L cells, H heads, D width. Padding lies after the last cell, so causal
 attention never sees it and needs no mask. A mask is only built where keys are padded and attention

@@ -1,3 +1,4 @@
+import itertools
 import os
 import subprocess
 import sys
@@ -5,8 +6,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
+from raylab.arc.data.batching import Grids, store_pairs
 from raylab.arc.data.generations import Redrawing, redraw, redrawing
+from raylab.arc.data.redrawn_batches import Redrawings
 from raylab.arc.data.tasks import Pair, Task
 
 GRID = np.array([[1, 2, 3], [4, 5, 6]], np.uint8)
@@ -91,3 +95,92 @@ def test_redrawings_are_uniform_permutations_and_symmetries() -> None:
     background = Counter(int(d.colours[0]) for d in drawings)
     assert all(37 <= background[colour] <= 123 for colour in range(10))
     assert len({(tuple(d.colours.tolist()), d.symmetry) for d in drawings}) == 800
+
+
+# The group
+
+
+def drawings() -> list[Redrawing]:
+    """Every symmetry with every order of three demonstrations, each with colours of its own."""
+    rng = np.random.default_rng(0)
+    orders = [(), *itertools.permutations(range(3))]
+    return [
+        Redrawing(rng.permutation(IDENTITY), symmetry, order)
+        for symmetry in range(8)
+        for order in orders
+    ]
+
+
+def uneven_task() -> Task:
+    """A task of three demonstrations and two questions, all grids of different shape or colours."""
+    rng = np.random.default_rng(1)
+
+    def pair() -> Pair:
+        grids = [rng.integers(0, 10, rng.integers(1, 6, 2), np.uint8) for _ in range(2)]
+        return Pair(*grids)
+
+    return Task("t", tuple(pair() for _ in range(3)), tuple(pair() for _ in range(2)))
+
+
+def content(task: Task) -> list[list[object]]:
+    return [
+        [(pair.input.tolist(), pair.output.tolist()) for pair in pairs]
+        for pairs in (task.demonstrations, task.questions)
+    ]
+
+
+@pytest.mark.parametrize("symmetry", range(8))
+def test_the_inverse_undoes_every_redrawing_of_a_task(symmetry: int) -> None:
+    task = uneven_task()
+    for drawing in drawings():
+        if drawing.symmetry == symmetry:
+            assert content(drawing.inverse.task(drawing.task(task))) == content(task)
+            assert content(drawing.task(drawing.inverse.task(task))) == content(task)
+
+
+def test_one_redrawing_after_another_is_a_redrawing() -> None:
+    task, all_of_them = uneven_task(), drawings()
+    for first, second in itertools.product(all_of_them[::5], all_of_them[::3]):
+        assert content(second.after(first).task(task)) == content(second.task(first.task(task)))
+
+
+def test_demonstrations_come_in_the_order_given() -> None:
+    task = uneven_task()
+    drawn = Redrawing(IDENTITY, 0, (2, 0, 1)).task(task)
+    assert content(drawn)[0] == [content(task)[0][at] for at in (2, 0, 1)]
+    assert content(drawn)[1] == content(task)[1]
+
+
+def test_an_order_of_other_demonstrations_is_refused() -> None:
+    with pytest.raises(ValueError, match="an order of 2 demonstrations does not fit task t"):
+        Redrawing(IDENTITY, 0, (1, 0)).task(uneven_task())
+    with pytest.raises(ValueError, match="orders of 2 and of 3"):
+        Redrawing(IDENTITY, 0, (1, 0)).after(Redrawing(IDENTITY, 0, (2, 1, 0)))
+
+
+# Batches
+
+
+def same(a: Grids, b: Grids) -> bool:
+    return a.padded == b.padded and all(
+        torch.equal(x, y) for x, y in zip(a[:4], b[:4], strict=True)
+    )
+
+
+@pytest.mark.parametrize("symmetry", range(8))
+def test_batches_are_redrawn_as_their_grids_are_and_back(symmetry: int) -> None:
+    task = uneven_task()
+    own = [drawing for drawing in drawings() if drawing.symmetry == symmetry]
+    # The last grids of the batch are drawn otherwise: each grid has its own redrawing.
+    chosen = [*own[:4], *drawings()[-symmetry - 1 :][:1]]
+    drawn_pairs = tuple(
+        drawing.pair(pair) for drawing, pair in zip(chosen, task.pairs, strict=True)
+    )
+    plain, drawn = store_pairs([task]), store_pairs([Task("t", drawn_pairs, ())])
+    redrawings = Redrawings.of(chosen)
+    for side in (0, 1):
+        index = 2 * np.arange(5) + side
+        before = plain.grids(index)
+        after = before.redrawn(redrawings)
+        assert same(after, drawn.grids(index))
+        assert same(after.redrawn(redrawings.inverse), before)

@@ -1,3 +1,4 @@
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from raylab.arc.data.batching import (
     Batch,
+    BatchDataset,
+    BatchPlan,
     Draw,
     Grids,
     Indices,
@@ -17,12 +20,15 @@ from raylab.arc.data.batching import (
     planned_loader,
     store_pairs,
 )
+from raylab.arc.data.generations import Redrawing
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.tasks import PAD, Pair, Task
 from raylab.config.arc import DataConfig
 from raylab.errors import ConfigError
 from tests.arc.conftest import RandomTasks
+
+RELABELLED = Augmentation(colours="all")
 
 
 def all_pairs(store: PairStore) -> Indices:
@@ -50,12 +56,34 @@ def pairs_in(steps: Iterable[Sequence[Draw]]) -> list[int]:
 
 
 def as_list(draw: Draw) -> list[Any]:
-    colours = None if draw.colours is None else draw.colours.tolist()
-    return [draw.pairs.tolist(), draw.demonstrations.tolist(), colours]
+    drawn = [None if part is None else part.tolist() for part in draw[2:]]
+    return [draw.pairs.tolist(), draw.demonstrations.tolist(), *drawn]
 
 
 def as_lists(plan: StepPlan) -> list[Any]:
     return [[as_list(draw) for draw in draws] for draws in plan]
+
+
+def samples(store: PairStore, steps: Iterable[Sequence[Draw]]) -> list[Any]:
+    """What is drawn for each pair of each step, however its pairs are batched."""
+    return [
+        sorted(
+            (
+                pair,
+                tuple(shown),
+                None if draw.colours is None else tuple(draw.colours[store.task_of[pair]]),
+                None if draw.symmetries is None else int(draw.symmetries[store.task_of[pair]]),
+            )
+            for draw in draws
+            for pair, shown in zip(draw.pairs.tolist(), draw.demonstrations, strict=True)
+        )
+        for draws in steps
+    ]
+
+
+def of_two_workers(store: PairStore, **options: Any) -> list[Any]:
+    steps = zip(*workers(store, 2, **options), strict=True)
+    return samples(store, ([*first, *second] for first, second in steps))
 
 
 def line(colour: int) -> Pair:
@@ -99,7 +127,6 @@ def test_every_pair_once_an_epoch_over_all_workers(
         steps = [list(plan) for plan in plans]
         assert [len(own) for own in steps] == [len(plan) for plan in plans]
         assert len({len(own) for own in steps}) == 1
-        assert len({len(draws) for own in steps for draws in own}) == 1
         assert sorted(pair for own in steps for pair in pairs_in(own)) == all_pairs(store).tolist()
 
 
@@ -128,7 +155,7 @@ def test_only_the_chosen_pairs_are_queries(store: PairStore) -> None:
 @pytest.mark.parametrize("world", [1, 2])
 def test_plan_depends_on_seed_and_epoch_alone(store: PairStore, world: int) -> None:
     def drawn(seed: int, epoch: int) -> list[Any]:
-        (*_, plan) = workers(store, world, seed=seed, epoch=epoch, colour_relabelling=True)
+        (*_, plan) = workers(store, world, seed=seed, epoch=epoch, augmentation=RELABELLED)
         return as_lists(plan)
 
     assert drawn(3, 1) == drawn(3, 1)
@@ -137,17 +164,26 @@ def test_plan_depends_on_seed_and_epoch_alone(store: PairStore, world: int) -> N
 
 
 def test_an_epoch_does_not_depend_on_the_epochs_planned_before(store: PairStore) -> None:
-    used = plan_of(store, epoch=0, colour_relabelling=True)
+    used = plan_of(store, epoch=0, augmentation=RELABELLED)
     list(used)
     used.set_epoch(5)
-    assert as_lists(used) == as_lists(plan_of(store, epoch=5, colour_relabelling=True))
+    assert as_lists(used) == as_lists(plan_of(store, epoch=5, augmentation=RELABELLED))
 
 
 def test_two_workers_train_the_steps_of_one(store: PairStore) -> None:
-    alone = as_lists(plan_of(store, colour_relabelling=True))
-    first, second = (as_lists(plan) for plan in workers(store, 2, colour_relabelling=True))
-    together = [sorted(a + b) for a, b in zip(first, second, strict=True)]
-    assert together == [sorted(step) for step in alone]
+    alone = samples(store, plan_of(store, augmentation=RELABELLED))
+    assert of_two_workers(store, augmentation=RELABELLED) == alone
+
+
+def test_batches_hold_few_tokens_and_change_no_step(uneven: PairStore) -> None:
+    options = {"augmentation": Augmentation("all", True, "batch"), "batch_size": 32}
+    large = plan_of(uneven, batch_tokens=10**6, **options)
+    small = plan_of(uneven, batch_tokens=1_000, **options)
+    assert {len(draws) for draws in large} == {1}
+    assert samples(uneven, large) == samples(uneven, small)
+    for draw in (draw for draws in small for draw in draws):
+        longest = uneven.lengths[draw.pairs].max(axis=0)
+        assert len(draw.pairs) == 1 or longest.sum() * len(draw.pairs) <= 1_000
 
 
 def test_epochs_put_other_pairs_together(store: PairStore) -> None:
@@ -263,7 +299,7 @@ def grids_by_task(batch: Batch, draw: Draw, store: PairStore) -> list[tuple[int,
 
 def test_one_bijection_a_task_relabels_context_source_and_target(random_tasks: RandomTasks) -> None:
     store = store_pairs(random_tasks())
-    plan = plan_of(store, batch_size=8, colour_relabelling=True)
+    plan = plan_of(store, batch_size=8, augmentation=RELABELLED)
     for (draw,), step in zip(plan, steps_of(plan), strict=True):
         (batch,) = step.batches
         became: dict[int, dict[int, set[int]]] = {}
@@ -283,15 +319,14 @@ def test_one_bijection_a_task_relabels_context_source_and_target(random_tasks: R
             assert set(images) <= set(range(10))
 
 
-def test_relabellings_differ_between_tasks_batches_and_epochs(store: PairStore) -> None:
+def test_relabellings_differ_between_tasks_steps_and_epochs(store: PairStore) -> None:
     def permutations(epoch: int) -> list[tuple[int, ...]]:
-        plan = plan_of(store, epoch=epoch, colour_relabelling=True)
+        plan = plan_of(store, epoch=epoch, augmentation=RELABELLED)
         return [
             tuple(row)
             for draws in plan
-            for draw in draws
-            if draw.colours is not None
-            for row in draw.colours.tolist()
+            if draws[0].colours is not None
+            for row in draws[0].colours.tolist()
         ]
 
     drawn = permutations(0) + permutations(1)
@@ -338,7 +373,7 @@ def test_loader_processes_change_no_step(random_tasks: RandomTasks) -> None:
     store = store_pairs(random_tasks())
 
     def loader(processes: int) -> Any:
-        plan = plan_of(store, colour_relabelling=True)
+        plan = plan_of(store, augmentation=RELABELLED)
         return planned_loader(StepDataset(plan), plan, processes=processes)
 
     here, elsewhere = loader(0), loader(2)
@@ -347,3 +382,100 @@ def test_loader_processes_change_no_step(random_tasks: RandomTasks) -> None:
             each.sampler.set_epoch(epoch)
         assert len(here) == len(elsewhere) == len(list(here))
         assert same(list(here), list(elsewhere))
+
+
+# Augmentation
+
+
+def test_symmetries_are_even_and_differ_between_batches_and_epochs(store: PairStore) -> None:
+    drawn = [
+        int(draw.symmetries[task])
+        for epoch in range(3)
+        for draws in plan_of(store, epoch=epoch, augmentation=Augmentation(symmetries=True))
+        for draw in draws
+        if draw.symmetries is not None
+        for task in range(len(store.task_ids))
+    ]
+    counts = np.bincount(drawn, minlength=8)
+    # Chi-square of 7 degrees of freedom: 24.3 is exceeded by one even draw in a thousand.
+    expected = len(drawn) / 8
+    assert expected > 100
+    assert ((counts - expected) ** 2 / expected).sum() < 24.3
+    assert max(len(list(run)) for _, run in itertools.groupby(drawn)) < 12
+
+
+@pytest.mark.parametrize("colours", ["none", "all", "all_but_0"])
+def test_a_batch_is_that_of_the_redrawn_tasks(random_tasks: RandomTasks, colours: Any) -> None:
+    """Demonstrations and queries, inputs and targets of a task are all redrawn alike."""
+    tasks = random_tasks()
+    store = store_pairs(tasks)
+    kinds = set[int]()
+    plan = plan_of(store, augmentation=Augmentation(colours, symmetries=True))
+    for draws, step in zip(plan, steps_of(plan), strict=True):
+        for draw, batch in zip(draws, step.batches, strict=True):
+            assert draw.symmetries is not None
+            kinds |= set(draw.symmetries.tolist())
+            redrawn = [
+                Redrawing(
+                    np.arange(10, dtype=np.uint8)
+                    if draw.colours is None
+                    else draw.colours[index].astype(np.uint8),
+                    int(draw.symmetries[index]),
+                ).task(task)
+                for index, task in enumerate(tasks)
+            ]
+            plain = BatchDataset(store_pairs(redrawn))[Draw(draw.pairs, draw.demonstrations)]
+            assert same([TrainingStep((batch,), 1, 1)], [TrainingStep((plain,), 1, 1)])
+    assert len(kinds) == 8
+
+
+def test_the_background_stays_where_it_is_to_stay(store: PairStore) -> None:
+    for draws in plan_of(store, augmentation=Augmentation("all_but_0")):
+        for draw in draws:
+            assert draw.colours is not None
+            assert (draw.colours[:, 0] == 0).all()
+            assert (np.sort(draw.colours, axis=1) == np.arange(10)).all()
+            assert (draw.colours != np.arange(10)).any()
+
+
+@pytest.mark.parametrize("demonstrations", ["first", "epoch", "batch"])
+def test_augmentation_depends_on_seed_and_epoch_alone(
+    store: PairStore, demonstrations: Any
+) -> None:
+    augmentation = Augmentation("all", True, demonstrations)
+    alone = samples(store, plan_of(store, augmentation=augmentation))
+    assert samples(store, plan_of(store, augmentation=augmentation)) == alone
+    assert samples(store, plan_of(store, epoch=1, augmentation=augmentation)) != alone
+    assert of_two_workers(store, augmentation=augmentation) == alone
+
+
+def test_demonstrations_are_drawn_as_often_as_is_said(random_tasks: RandomTasks) -> None:
+    # Questions have no demonstration to leave out: they show what is preferred.
+    store = store_pairs(random_tasks(1, demonstrations=6, questions=40))
+    questions = {"pairs": np.arange(6, 46), "batch_size": 8}
+
+    def drawn(demonstrations: Any) -> list[set[tuple[int, ...]]]:
+        return [
+            {
+                tuple(row)
+                for draws in plan_of(
+                    store,
+                    epoch=epoch,
+                    augmentation=Augmentation(demonstrations=demonstrations),
+                    **questions,
+                )
+                for draw in draws
+                for row in draw.demonstrations.tolist()
+            }
+            for epoch in (0, 1)
+        ]
+
+    assert drawn("first") == [{(0, 1)}, {(0, 1)}]
+    one, other = drawn("epoch")
+    assert len(one) == len(other) == 1
+    assert min(map(len, drawn("batch"))) > 1
+
+
+def test_validation_is_never_augmented(store: PairStore) -> None:
+    for draw in BatchPlan(store, all_pairs(store), batch_size=8, demonstrations=2):
+        assert draw.colours is None and draw.symmetries is None

@@ -1,0 +1,57 @@
+"""Model classes of users."""
+
+import importlib
+from collections.abc import Iterable
+
+from raylab.arc.models.base import GridModel, network_of
+from raylab.config.models import CustomConfig
+from raylab.errors import ConfigError
+
+
+@network_of(CustomConfig)
+def custom(config: CustomConfig) -> GridModel:
+    """Returns a model of the class that the configuration names, made with its options.
+
+    Raises:
+        ConfigError: There is no such class of models, or it does not take the options.
+    """
+    kind = model_class(config.target)
+    try:
+        return kind(**config.options)
+    except TypeError as error:
+        raise ConfigError(
+            f"model.target={config.target} cannot be made with model.options="
+            f"{dict(config.options)}: {error}"
+        ) from error
+
+
+def import_model_classes(targets: Iterable[str]) -> None:
+    """Imports classes of models that a configuration names, so that checkpoints may be of them.
+
+    Raises:
+        ConfigError: One cannot be imported, or is no class of models.
+    """
+    for target in targets:
+        model_class(target)
+
+
+def model_class(target: str) -> type[GridModel]:
+    """Imports a class of models, `package.module:Class`.
+
+    Raises:
+        ConfigError: The module cannot be imported, or holds no such class of models.
+    """
+    module, _, name = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise ConfigError(
+            f"model.target={target} cannot be imported ({error}): install its package, or put its "
+            "folder into PYTHONPATH"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, GridModel)):
+        raise ConfigError(
+            f"model.target={target} is no model class: {module} must have a class {name} that "
+            "inherits raylab.arc.models.base.GridModel"
+        )
+    return found

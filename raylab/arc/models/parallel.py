@@ -1,0 +1,84 @@
+"""Models that write all cells of an output at once, on a canvas of the predicted size."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.tasks import PAD
+from raylab.arc.models.base import (
+    Answers,
+    GridModel,
+    Logits,
+    Prediction,
+    canvas,
+    exact_matches,
+    inside,
+    likeliest,
+)
+
+
+class ParallelModel(GridModel):
+    """A model that writes all cells at once. A subclass defines `read` and `paint`.
+
+    In training the canvas has the output's true size; when it answers, the size that `read` finds
+    the likeliest. No true cell is ever told, so that all of its figures are free-running.
+    """
+
+    teacher_forced: ClassVar[bool] = False
+
+    @abstractmethod
+    def read(self, batch: Batch) -> tuple[Tensor, Any]:
+        """Returns (B, 2, 30) logits of height - 1 and width - 1, and whatever `paint` needs.
+
+        `batch.target` is not to be read.
+        """
+
+    @abstractmethod
+    def paint(self, batch: Batch, blank: Grids, known: Any) -> Sequence[Tensor]:
+        """Returns (B, T, 10) logits of the colours of a blank canvas, once or as it refines them.
+
+        Training compares each with the target, and the last is the answer. `batch.target` is not to
+        be read.
+
+        Args:
+            batch: B queries.
+            blank: a canvas for each query, of colour `PAD` and at most T cells.
+            known: what `read` returned.
+        """
+
+    def forward(self, batch: Batch) -> Logits:
+        """Returns the last logits of every target cell, on a canvas of the true size."""
+        return self.supervised(batch)[-1]
+
+    def supervised(self, batch: Batch) -> Sequence[Logits]:
+        """Returns all logits of every target cell, on a canvas of the true size."""
+        sizes, known = self.read(batch)
+        blank = batch.target._replace(cells=torch.full_like(batch.target.cells, PAD))
+        return [Logits(cells, sizes) for cells in self.paint(batch, blank, known)]
+
+    def predict(self, batch: Batch) -> Prediction:
+        """Predicts the cells in the predicted size; target cells outside of it get `PAD`."""
+        answers, target = self.answers(batch).grids, batch.target
+        right_size = (answers.sizes == target.sizes).all(dim=1)
+        height, width = answers.sizes.unbind(1)
+        covered = (target.rows < height[:, None]) & (target.cols < width[:, None])
+        covered &= target.cells != PAD
+        place = torch.where(covered, target.rows * width[:, None] + target.cols, 0)
+        cells = answers.cells.gather(1, place).where(covered, PAD)
+        return Prediction(cells, right_size, exact_matches(answers, target))
+
+    @torch.no_grad()
+    def answers(self, batch: Batch) -> Answers:
+        """Takes the likeliest size, and on a canvas of it the likeliest colours."""
+        sizes, known = self.read(batch)
+        blank = canvas(sizes.argmax(dim=-1) + 1)
+        logits = self.paint(batch, blank, known)[-1]
+        cells = inside(blank)
+        likelihoods = likeliest(sizes).sum(dim=1)
+        likelihoods += likeliest(logits).where(cells, 0.0).sum(dim=1)
+        colours = logits.argmax(dim=-1).where(cells, PAD)
+        return Answers(blank._replace(cells=colours), likelihoods)

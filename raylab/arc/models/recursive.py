@@ -1,0 +1,168 @@
+"""The recursive architecture: all cells at once, refined in a loop by one small block."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from raylab.arc.data.batching import Batch, Grids
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE
+from raylab.arc.models.base import SizeCode, SizeHead, inside, network_of
+from raylab.arc.models.champion import ContextEncoder
+from raylab.arc.models.layers import Dropout, SelfAttention, masked_mean
+from raylab.arc.models.parallel import ParallelModel
+from raylab.config.models import RecursiveConfig
+
+
+class SwiGLU(nn.Module):
+    """Gated feed-forward: down(silu(gate(x)) * up(x)) (Shazeer 2020)."""
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        """Widens `d_model` to `d_ff` and back."""
+        super().__init__()
+        self.wide = nn.Linear(d_model, 2 * d_ff, bias=False)
+        self.narrow = nn.Linear(d_ff, d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (..., D) to (..., D)."""
+        gate, up = self.wide(x).chunk(2, dim=-1)
+        return self.narrow(F.silu(gate) * up)
+
+
+class PostNormLayer(nn.Module):
+    """Attention and feed-forward, each added and then normed, so that a loop stays bounded."""
+
+    def __init__(self, config: RecursiveConfig) -> None:
+        """Builds the layer."""
+        super().__init__()
+        self.attention = SelfAttention(config.d_model, config.heads)
+        self.feed_forward = SwiGLU(config.d_model, config.d_ff)
+        self.attention_norm = nn.RMSNorm(config.d_model)
+        self.ff_norm = nn.RMSNorm(config.d_model)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Maps (B, L, D) to (B, L, D); `mask` is True where a key may be seen."""
+        query, key, value = self.attention.project(x)
+        x = self.attention_norm(x + self.attention.attend(query, key, value, mask, causal=False))
+        return self.ff_norm(x + self.feed_forward(x))
+
+
+class Positions(nn.Module):
+    """Codes of a cell's distances from all four edges of its grid, a quarter of the width each.
+
+    One table serves all four, so that mirrored and transposed cells have the same quarters in
+    another order.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        """Codes positions in `d_model` dimensions, a multiple of 4."""
+        super().__init__()
+        self.table = nn.Embedding(MAX_SIDE, d_model // 4)
+
+    def forward(self, grids: Grids) -> Tensor:
+        """Returns (B, L, D) codes; those of padding are arbitrary."""
+        height, width = grids.sizes.unbind(1)
+        below = (height[:, None] - 1 - grids.rows).clamp(min=0)
+        right = (width[:, None] - 1 - grids.cols).clamp(min=0)
+        return self.table(torch.stack((grids.rows, below, grids.cols, right), dim=2)).flatten(2)
+
+
+class Tokens(NamedTuple):
+    """Two grids of each sample as one sequence: what is known, and a second grid."""
+
+    base: Tensor
+    """(B, S + T, D): what is known of each token."""
+    mask: Tensor | None
+    """(B, 1, 1, S + T): True for real cells; None if no grid is padded."""
+    first: int
+    """S, the tokens of the first grid."""
+
+
+@network_of(RecursiveConfig)
+class Recursive(ParallelModel):
+    """A block that reads source and canvas together and refines the canvas, step by step.
+
+    Each token has a latent state, each cell of the canvas an answer state besides. A step updates
+    the latent states `latent_steps` times from what is known, the answer and themselves, and then
+    the answer. Gradients stay within a step.
+    """
+
+    def __init__(self, config: RecursiveConfig) -> None:
+        """Builds the model."""
+        super().__init__()
+        width = config.d_model
+        self.config = config
+        self.colours = nn.Embedding(COLOURS + 1, width)
+        self.roles = nn.Embedding(2, width)
+        self.positions = Positions(width)
+        self.size_code = SizeCode(width)
+        self.dropout = Dropout(config.embedding_dropout)
+        self.embedding_norm = nn.RMSNorm(width)
+        self.block = nn.ModuleList(PostNormLayer(config) for _ in range(config.layers))
+        self.latent = nn.Parameter(torch.randn(width))
+        self.answer = nn.Parameter(torch.randn(width))
+        self.context = ContextEncoder(config) if config.context else None
+        self.told = nn.Linear(config.d_context, width, bias=False) if config.context else None
+        self.size_head = SizeHead(width)
+        self.output = nn.Linear(width, COLOURS)
+
+    def read(self, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Returns the size logits and the (B, D) contexts, if it has any."""
+        context = None
+        if self.context is not None and self.told is not None:
+            context = self.told(self.context(batch, self.colours))
+        source = self._embed(batch.source, 0, context)
+        mask = inside(batch.source)[:, None, None] if batch.source.padded else None
+        summary = masked_mean(self._block(source, mask), batch.source.cells)
+        return self.size_head(summary, batch.source.sizes), context
+
+    def paint(self, batch: Batch, blank: Grids, known: Tensor | None) -> Sequence[Tensor]:
+        """Returns the logits after each refinement, or after the last alone."""
+        config = self.config
+        steps = config.steps if self.training else config.answer_steps or config.steps
+        states = islice(self._refined(batch.source, blank, known), steps)
+        if config.supervise_last:
+            (*_, last) = states
+            return [self.output(last)]
+        return [self.output(y) for y in states]
+
+    def _refined(self, source: Grids, target: Grids, context: Tensor | None) -> Iterator[Tensor]:
+        """Yields the (B, T, D) answer states after each refinement, without end."""
+        tokens = self._tokens(source, target, context)
+        z = self.latent.expand_as(tokens.base)
+        y = self.answer.expand_as(tokens.base[:, tokens.first :])
+        while True:
+            for _ in range(self.config.latent_steps):
+                z = self._block(z + tokens.base + _behind(y, tokens.first), tokens.mask)
+            y = self._block(z + _behind(y, tokens.first), tokens.mask)[:, tokens.first :]
+            yield y
+            if not self.config.supervise_last:
+                z, y = z.detach(), y.detach()
+
+    def _block(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        for layer in self.block:
+            x = layer(x, mask)
+        return x
+
+    def _tokens(self, source: Grids, target: Grids, context: Tensor | None) -> Tokens:
+        parts = [self._embed(source, 0, context), self._embed(target, 1, context)]
+        mask = None
+        if source.padded or target.padded:
+            mask = torch.cat((inside(source), inside(target)), dim=1)[:, None, None]
+        return Tokens(torch.cat(parts, dim=1), mask, source.cells.shape[1])
+
+    def _embed(self, grids: Grids, role: int, context: Tensor | None) -> Tensor:
+        """Returns (B, L, D): colours (`PAD` on a canvas), positions, size, role and context."""
+        told = self.size_code(grids.sizes) + self.roles.weight[role]
+        if context is not None:
+            told = told + context
+        x = self.colours(grids.cells) + self.positions(grids) + told[:, None]
+        return self.dropout(self.embedding_norm(x))
+
+
+def _behind(y: Tensor, first: int) -> Tensor:
+    """Returns (B, first + T, D) `y` behind `first` tokens of zeros."""
+    return F.pad(y, (0, 0, first, 0))

@@ -1,0 +1,154 @@
+"""Optimisers, the course of the learning rate, and averages of the weights."""
+
+from typing import Any, cast
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import WeightAveraging
+from torch import Tensor, nn
+from torch.optim import Adam, AdamW, Muon, Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingWarmRestarts, LambdaLR, LRScheduler
+
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE
+from raylab.config.arc import TrainingConfig
+from raylab.errors import ConfigError
+
+HEADS = (1, COLOURS, MAX_SIDE, 2 * MAX_SIDE)
+"""Outputs of linear layers that are logits: of a weight, a colour, a side or both sides."""
+
+
+def optimiser_of(model: nn.Module, training: TrainingConfig, *, fused: bool) -> Optimizer:
+    """Returns the optimiser of `model`'s weights; `fused` runs Adam as one kernel.
+
+    Raises:
+        ConfigError: There is nothing for Muon in the model.
+    """
+    adam: dict[str, Any] = {
+        "lr": training.lr,
+        "betas": training.betas,
+        "weight_decay": training.weight_decay,
+        "fused": fused,
+    }
+    if training.optimiser == "adam":
+        return Adam(model.parameters(), **adam)
+    if training.optimiser == "adamw":
+        return AdamW(model.parameters(), **adam)
+    matrices = hidden_matrices(model)
+    if not matrices:
+        raise ConfigError(
+            "training.optimiser=muon is for hidden torch.nn.Linear layers, and this model has "
+            "none: set training.optimiser=adamw"
+        )
+    chosen = set(map(id, matrices))
+    return MuonAndAdamW(
+        Muon(
+            matrices,
+            lr=training.lr,
+            momentum=training.betas[0],
+            weight_decay=training.weight_decay,
+            # So that learning rate and weight decay are those of AdamW (arXiv 2502.16982).
+            adjust_lr_fn="match_rms_adamw",
+        ),
+        AdamW([weight for weight in model.parameters() if id(weight) not in chosen], **adam),
+    )
+
+
+def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """Returns the matrices of linear layers but those that write logits, as Muon is meant for.
+
+    Embeddings, tables, biases and norms are left to AdamW.
+    """
+    found: dict[int, nn.Parameter] = {}
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and layer.out_features not in HEADS:
+            weight = cast("nn.Parameter", layer.weight)
+            found[id(weight)] = weight
+    return list(found.values())
+
+
+class MuonAndAdamW(Optimizer):
+    """Two optimisers as one, of a group of weights each, with one state.
+
+    Lightning's automatic optimisation, checkpoints and gradient scaling know one optimiser.
+    """
+
+    def __init__(self, muon: Muon, adamw: AdamW) -> None:
+        """Joins the two, which must not be used alone afterwards."""
+        self.parts = (muon, adamw)
+        super().__init__([*muon.param_groups, *adamw.param_groups], {})
+        self._share()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes over a state, as `load_state_dict` does."""
+        super().__setstate__(state)
+        self._share()
+
+    def step(self, closure: Any = None) -> Any:
+        """Updates all weights; returns what `closure` does, which computes the gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self.parts:
+            part.step()
+        return loss
+
+    def _share(self) -> None:
+        for part, group in zip(self.parts, self.param_groups, strict=True):
+            part.state, part.param_groups = self.state, [group]
+
+
+def schedule_of(optimiser: Optimizer, training: TrainingConfig, *, steps: int) -> dict[str, Any]:
+    """Returns the schedule as Lightning takes it, for a run of `steps` in all epochs."""
+    schedule: LRScheduler
+    if training.schedule == "cosine_restarts":
+        schedule = CosineAnnealingWarmRestarts(
+            optimiser, T_0=training.restart_epochs, eta_min=training.lr_min
+        )
+        return {"scheduler": schedule, "interval": "epoch"}
+    schedule = LambdaLR(optimiser, lambda step: wsd_factor(step, steps, training))
+    return {"scheduler": schedule, "interval": "step"}
+
+
+def wsd_factor(step: int, steps: int, training: TrainingConfig) -> float:
+    """Returns the learning rate of `step`, from 0, of `steps` as a share of `training.lr`.
+
+    Warm-up, stable phase and decay (Hu et al. 2024, arXiv 2404.06395), both slopes linear. The
+    first step has a rate above 0, and the step after the last would have `lr_min`.
+    """
+    warmup, decay = (round(share * steps) for share in (training.warmup, training.decay))
+    if step < warmup:
+        return (step + 1) / warmup
+    left = (steps - step) / decay if decay else 1.0
+    floor = training.lr_min / training.lr
+    return floor + (1 - floor) * min(1.0, max(0.0, left))
+
+
+class AveragedWeights(WeightAveraging):
+    """Exponential moving average of the weights, which is validated and saved as the model's.
+
+    A checkpoint holds the weights that are trained as well, and a resumed run goes on from them.
+    The decay of the n-th average is min(`decay`, (1 + n) / (10 + n)), as of TensorFlow's
+    `ExponentialMovingAverage`: a short run is not an average of its random start.
+    """
+
+    def __init__(self, decay: float) -> None:
+        """Averages with `decay` per step, between 0 and 1."""
+
+        @torch.no_grad()
+        def average(averages: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
+            new = (1 - ((1 + count) / (10 + count)).clamp(max=decay)).to(averages[0].dtype)
+            for mean, weight in zip(averages, weights, strict=True):
+                mean.lerp_(weight, new)
+
+        super().__init__(use_buffers=False, multi_avg_fn=average)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Copies the weights, on the device that trains: Lightning moves the module later."""
+        pl_module.to(trainer.strategy.root_device)
+        super().setup(trainer, pl_module, stage)
+
+
+def averaging(training: TrainingConfig) -> list[pl.Callback]:
+    """Returns the callback that averages the weights, or none without `ema`."""
+    return [] if training.ema is None else [AveragedWeights(training.ema)]

@@ -1,0 +1,198 @@
+"""Optimisers, schedules and averaged weights, against hand-made values and plain loops."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.optim import Adam, AdamW, Muon
+from torch.utils.data import DataLoader
+
+from raylab.arc.optimisation import (
+    AveragedWeights,
+    MuonAndAdamW,
+    hidden_matrices,
+    optimiser_of,
+    schedule_of,
+    wsd_factor,
+)
+from raylab.config.arc import TrainingConfig
+from raylab.config.jobs import TuneConfig
+from raylab.errors import ConfigError
+from tests.arc.conftest import SMALL_MODELS, small_model
+
+# The learning rate
+
+
+def test_a_warm_up_a_stable_phase_and_a_decay() -> None:
+    training = TrainingConfig(schedule="wsd", warmup=0.05, decay=0.2, lr=0.01, lr_min=0.001)
+    rates = {step: 0.01 * wsd_factor(step, 100, training) for step in (0, 3, 4, 50, 80, 90, 99)}
+    # Five steps rise by 0.002 each, twenty fall from 0.01 to 0.001.
+    assert rates == pytest.approx(
+        {0: 0.002, 3: 0.008, 4: 0.01, 50: 0.01, 80: 0.01, 90: 0.0055, 99: 0.00145}
+    )
+    constant = TrainingConfig(schedule="wsd", warmup=0, decay=0)
+    assert {wsd_factor(step, 100, constant) for step in range(100)} == {1.0}
+
+
+def test_wsd_is_stepped_by_step_and_the_cosine_by_epoch() -> None:
+    def schedule(**training: Any) -> dict[str, Any]:
+        config = TrainingConfig(**training)
+        optimiser = optimiser_of(nn.Linear(2, 2), config, fused=True)
+        return schedule_of(optimiser, config, steps=10)
+
+    assert schedule(schedule="wsd")["interval"] == "step"
+    assert schedule()["interval"] == "epoch"
+
+
+def test_shares_beyond_the_run_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"warmup=0\.5 and decay=0\.6 .* exceed 1"):
+        TrainingConfig(warmup=0.5, decay=0.6)
+
+
+def test_a_training_is_judged_where_its_learning_rate_is_low() -> None:
+    assert TrainingConfig(restart_epochs=4).judged_every == 4
+    assert TrainingConfig(schedule="wsd", epochs=30).judged_every == 30
+    assert TrainingConfig(schedule="wsd", judge_at_restarts=False).judged_every == 1
+
+
+def test_trials_of_different_schedules_are_not_compared_at_equal_epochs() -> None:
+    def sweep(*schedules: str, **changes: Any) -> TuneConfig:
+        space = {"model": {"champion": {}}, "training": {"schedule": {"choice": [*schedules]}}}
+        return TuneConfig.model_validate({"space": space, **changes})
+
+    with pytest.raises(ValidationError, match="set stop_early=false"):
+        sweep("wsd", "cosine_restarts")
+    sweep("wsd", "cosine_restarts", stop_early=False)
+    sweep("wsd", "cosine_restarts", search="population")
+    sweep("wsd")
+
+
+# Optimisers
+
+
+def test_the_published_optimiser_is_adam() -> None:
+    optimiser = optimiser_of(nn.Linear(2, 2), TrainingConfig(), fused=False)
+    assert type(optimiser) is Adam
+    (group,) = optimiser.param_groups
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.00185, (0.95, 0.999), 0.0)
+
+
+@pytest.mark.parametrize("architecture", SMALL_MODELS)
+def test_muon_takes_the_hidden_matrices_alone(architecture: str) -> None:
+    model = small_model(SMALL_MODELS[architecture])
+    chosen = {id(weight) for weight in hidden_matrices(model)}
+    names = {name for name, weight in model.named_parameters() if id(weight) in chosen}
+    assert all(name.endswith(".weight") for name in names)
+    assert any("qkv" in name for name in names) and any("wide" in name for name in names)
+    assert not any("colours" in name or "size" in name or "output" in name for name in names)
+    optimiser = optimiser_of(model, TrainingConfig(optimiser="muon"), fused=True)
+    held = [weight for group in optimiser.param_groups for weight in group["params"]]
+    assert sorted(map(id, held)) == sorted(map(id, model.parameters()))
+
+
+def test_a_model_without_hidden_matrices_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"training\.optimiser=adamw"):
+        optimiser_of(nn.Embedding(3, 4), TrainingConfig(optimiser="muon"), fused=True)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 10))
+
+
+def update(model: nn.Module, step: int, *optimisers: torch.optim.Optimizer) -> None:
+    inputs = torch.randn(8, 4, generator=torch.Generator().manual_seed(step))
+    model.zero_grad()
+    model(inputs).square().mean().backward()
+    for optimiser in optimisers:
+        optimiser.step()
+
+
+def test_two_optimisers_in_one_do_what_they_do_apart_even_after_a_checkpoint() -> None:
+    training = TrainingConfig(optimiser="muon", weight_decay=0.1, lr=0.01)
+    plain = network()
+    matrix, *others = (plain[0].weight, plain[0].bias, *plain[2].parameters())
+    apart = (
+        Muon([matrix], lr=0.01, momentum=0.95, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        AdamW(others, lr=0.01, betas=(0.95, 0.999), weight_decay=0.1),
+    )
+    joined = network()
+    optimiser = optimiser_of(joined, training, fused=False)
+    assert isinstance(optimiser, MuonAndAdamW)
+    for step in range(6):
+        if step == 3:
+            # As a resumed run does.
+            saved, weights = optimiser.state_dict(), joined.state_dict()
+            joined = network()
+            joined.load_state_dict(weights)
+            optimiser = optimiser_of(joined, training, fused=False)
+            optimiser.load_state_dict(saved)
+        for group in (*optimiser.param_groups, *(one.param_groups[0] for one in apart)):
+            group["lr"] = 0.01 / (step + 1)
+        update(plain, step, *apart)
+        update(joined, step, optimiser)
+    for ours, theirs in zip(joined.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+# Averaged weights
+
+
+class Line(pl.LightningModule):
+    """One weight, trained towards 1, that notes what it is after steps and in validation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.trained: list[float] = []
+        self.validated: list[float] = []
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.2)
+
+    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
+        return (self.weight - 1).square().sum()
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.trained.append(self.weight.item())
+
+    def validation_step(self, batch: Tensor, batch_idx: int) -> None:
+        self.validated.append(self.weight.item())
+
+
+class Saved(pl.Callback):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        trainer.save_checkpoint(self.path, weights_only=False)
+
+
+def test_the_average_is_validated_and_saved_and_the_weights_are_trained_on(tmp_path: Path) -> None:
+    line = Line()
+    trainer = pl.Trainer(
+        max_epochs=3,
+        accelerator="cpu",
+        callbacks=[AveragedWeights(0.6), Saved(tmp_path / "c")],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    trainer.fit(line, DataLoader(range(5)), DataLoader(range(1)))
+    # The gap to 1 shrinks by 1 - 2 * 0.2 at each step.
+    weights = [1 - 0.6**step for step in range(1, 16)]
+    assert line.trained == pytest.approx(weights)
+    means = [weights[0]]
+    for count, weight in enumerate(weights[1:], start=1):
+        decay = min(0.6, (1 + count) / (10 + count))
+        means.append(decay * means[-1] + (1 - decay) * weight)
+    assert line.validated == pytest.approx([means[4], means[9], means[14]])
+    saved = torch.load(tmp_path / "c", weights_only=True)
+    assert saved["state_dict"]["weight"].item() == pytest.approx(means[-1])
+    assert saved["current_model_state"]["weight"].item() == pytest.approx(weights[-1])

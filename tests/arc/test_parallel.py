@@ -1,0 +1,213 @@
+"""Models that write all cells at once: raylab's own, and those of users."""
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from raylab.arc.checkpoints import Checkpoint, restored
+from raylab.arc.data.batching import Batch, Grids, PairStore, store_pairs
+from raylab.arc.data.tasks import COLOURS, MAX_SIDE, PAD
+from raylab.arc.inputs import read_inputs
+from raylab.arc.models.base import build_model
+from raylab.arc.models.custom import model_class
+from raylab.arc.models.parallel import ParallelModel
+from raylab.arc.records import TrainingMetrics
+from raylab.arc.scoring.plan import plan_evaluation
+from raylab.config.arc import DataConfig, ScoringConfig, TrainingConfig
+from raylab.config.jobs import EvaluateConfig, TrainConfig
+from raylab.config.models import CustomConfig, RecursiveConfig
+from raylab.errors import CheckpointError, ConfigError
+from raylab.evaluation.scores import run_evaluate
+from raylab.runs.run import Run
+from raylab.training.local import train
+from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
+
+QUERIES = [0, 7, 13, 21]
+EXAMPLE = re.search(
+    r"```python\n(.*?)```", (Path(__file__).parents[2] / "jobs/README.md").read_text(), re.S
+)
+
+
+class Certain(ParallelModel):
+    """Answers a grid of `height` x `width` whose cell (row, col) has colour row + 2 col."""
+
+    def __init__(self, height: int = 2, width: int = 3) -> None:
+        super().__init__()
+        self.size = (height, width)
+        self.scale = torch.nn.Parameter(torch.tensor(3.0))
+
+    def read(self, batch: Batch) -> tuple[Tensor, None]:
+        sizes = torch.zeros(len(batch.source.cells), 2, MAX_SIDE)
+        for axis, side in enumerate(self.size):
+            sizes[:, axis, side - 1] = 1.0
+        return self.scale * sizes, None
+
+    def paint(self, batch: Batch, blank: Grids, known: Any) -> Sequence[Tensor]:
+        colours = (blank.rows + 2 * blank.cols) % COLOURS
+        return [self.scale * torch.nn.functional.one_hot(colours, COLOURS).float()]
+
+
+@pytest.fixture(scope="module")
+def store(random_tasks: RandomTasks) -> PairStore:
+    return store_pairs(random_tasks(6))
+
+
+@pytest.fixture
+def batch(store: PairStore) -> Batch:
+    return batch_of(store, QUERIES, 2)
+
+
+def recursive(**changes: Any) -> tuple[Any, RecursiveConfig]:
+    config = SMALL_MODELS["recursive"].model_copy(update=changes)
+    assert isinstance(config, RecursiveConfig)
+    return small_model(config), config
+
+
+def test_cells_are_predicted_in_the_predicted_size(batch: Batch) -> None:
+    rows = torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2]] * 4)
+    cols = torch.tensor([[0, 1, 2] * 3] * 4)
+    target = Grids(torch.full_like(rows, 7), rows, cols, torch.tensor([[3, 3]] * 4), False)
+    prediction = Certain().predict(batch._replace(target=target))
+    # (row + 2 col) within 2 x 3; the third row is outside of the answer.
+    assert prediction.cells[0].tolist() == [0, 2, 4, 1, 3, 5, PAD, PAD, PAD]
+    assert not prediction.right_size.any() and not prediction.solved.any()
+
+
+def test_an_answer_and_its_likelihood(batch: Batch) -> None:
+    answers = Certain().answers(batch)
+    assert answers.grids.cells[0].tolist() == [0, 2, 4, 1, 3, 5]
+    assert answers.grids.sizes.tolist() == [[2, 3]] * 4
+    # Each side has one logit of 3 and 29 of 0, each of the 6 cells one of 3 and 9 of 0.
+    e = torch.tensor(3.0).exp()
+    expected = 2 * (e / (e + 29)).log() + 6 * (e / (e + 9)).log()
+    assert answers.log_likelihoods.tolist() == pytest.approx([expected.item()] * 4, rel=1e-5)
+
+
+def test_predictions_are_the_answers(store: PairStore, batch: Batch) -> None:
+    """A model that is given its own answers as targets has solved them all."""
+    model, _ = recursive()
+    answers = model.answers(batch).grids
+    prediction = model.predict(batch._replace(target=answers))
+    assert prediction.right_size.all() and prediction.solved.all()
+    assert torch.equal(prediction.cells, answers.cells)
+
+
+def test_no_answer_depends_on_the_target(batch: Batch) -> None:
+    model, _ = recursive()
+    target = batch.target
+    other = target._replace(cells=torch.where(target.cells == PAD, PAD, (target.cells + 3) % 10))
+    changed = batch._replace(target=other)
+    assert torch.equal(model.answers(batch).grids.cells, model.answers(changed).grids.cells)
+    assert torch.equal(model.predict(batch).cells, model.predict(changed).cells)
+
+
+def test_each_refinement_is_supervised_or_the_last_alone(batch: Batch) -> None:
+    model, _ = recursive(steps=3)
+    assert len(model.train().supervised(batch)) == 3
+    last, _ = recursive(steps=3, supervise_last=True)
+    assert len(last.train().supervised(batch)) == 1
+
+
+def test_gradients_stay_within_a_refinement_unless_the_last_is_supervised(batch: Batch) -> None:
+    for last_alone in (False, True):
+        model, _ = recursive(steps=3, supervise_last=last_alone)
+        model(batch).cells.sum().backward()
+        # The initial answer is read in the first of three refinements alone.
+        assert (model.answer.grad is not None) == last_alone
+
+
+def test_refinements_change_the_answer_and_may_be_more_than_in_training(batch: Batch) -> None:
+    few, _ = recursive(steps=1)
+    more, _ = recursive(steps=1, answer_steps=4)
+    trained, _ = recursive(steps=4)
+    with torch.no_grad():
+        assert not torch.allclose(few(batch).cells, more(batch).cells, atol=1e-3)
+        assert torch.equal(more(batch).cells, trained(batch).cells)
+    assert len(more.train().supervised(batch)) == 1
+
+
+def test_steps_are_no_part_of_the_weights() -> None:
+    _, few = recursive(steps=1)
+    _, many = recursive(steps=4, answer_steps=9, latent_steps=5)
+    assert few.sizes() == many.sizes()
+    _, blind = recursive(context=False)
+    assert blind.context_pairs == 0 and blind.sizes() != few.sizes()
+
+
+@pytest.fixture
+def mymodels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CustomConfig:
+    """The example of the documents, importable as a user has it."""
+    assert EXAMPLE is not None and len(EXAMPLE[1].splitlines()) <= 60
+    (tmp_path / "mymodels.py").write_text(EXAMPLE[1])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mymodels", raising=False)
+    return CustomConfig(target="mymodels:TwoLayers", options={"width": 8}, demonstrations=0)
+
+
+def test_a_model_of_ones_own_is_trained_and_scored(tmp_path: Path, mymodels: CustomConfig) -> None:
+    data = DataConfig(every=60)
+    storage = str(tmp_path / "runs")
+    config = TrainConfig(
+        storage=storage, name="mine", model=mymodels, data=data, training=TrainingConfig(epochs=1)
+    )
+    inputs = read_inputs(config)
+    train(config, inputs)
+    metrics = Run.at(f"{storage}/mine").read_record(TrainingMetrics)
+    assert metrics is not None and not metrics.teacher_forced
+    assert metrics.test is not None and 0 <= metrics.test.metrics["cell_accuracy"] <= 1
+    scoring = ScoringConfig(model_classes=(mymodels.target,))
+    evaluate = EvaluateConfig(
+        storage=storage, name="scores", models=("mine",), generations=(1,), data=data,
+        scoring=scoring,
+    )  # fmt: skip
+    run_evaluate(evaluate, plan_evaluation(evaluate))
+    assert list((tmp_path / "runs/scores/scores/mine").rglob("*.json"))
+
+
+def test_a_checkpoint_imports_nothing(tmp_path: Path, mymodels: CustomConfig) -> None:
+    weights = build_model(mymodels).state_dict()
+    checkpoint = Checkpoint("some.ckpt", mymodels, weights, None)
+    assert isinstance(restored(checkpoint), model_class(mymodels.target))
+    del sys.modules["mymodels"]
+    with pytest.raises(CheckpointError, match=r"scoring\.model_classes=\[mymodels:TwoLayers\]"):
+        restored(checkpoint)
+    assert "mymodels" not in sys.modules
+    with pytest.raises(ConfigError, match="is no model class"):
+        restored(replace(checkpoint, model=CustomConfig(target="os:system")))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("no_such_package.models:Net", "cannot be imported .*PYTHONPATH"),
+        ("raylab.arc.models.base:NoSuchClass", "is no model class"),
+        ("os:system", "is no model class"),
+        ("torch.nn:Linear", "is no model class"),
+    ],
+)
+def test_a_class_that_is_none_is_told_before_anything_starts(
+    tmp_path: Path, target: str, message: str
+) -> None:
+    model = CustomConfig(target=target)
+    config = TrainConfig(storage=str(tmp_path), name="new", model=model, data=DataConfig(every=200))
+    with pytest.raises(ConfigError, match=message):
+        read_inputs(config)
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_that_the_class_does_not_take_are_named(mymodels: CustomConfig) -> None:
+    wrong = mymodels.model_copy(update={"options": {"widht": 8}})
+    with pytest.raises(ConfigError, match=r"model\.options=\{'widht': 8\}: .*widht"):
+        build_model(wrong)
+
+
+def test_a_target_is_a_module_and_a_class() -> None:
+    with pytest.raises(ValueError, match="target"):
+        CustomConfig(target="mymodels.TwoLayers")
