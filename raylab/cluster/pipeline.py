@@ -14,6 +14,7 @@ import torch
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.sides import Sides
 from raylab.arc.data.sources import load_tasks
+from raylab.arc.models.custom import import_model_classes
 from raylab.arc.records import (
     Examples,
     PipelineMetrics,
@@ -25,10 +26,10 @@ from raylab.arc.scoring.evaluation import (
     AnsweredTask,
     answer_tasks,
     choose_pictures,
-    part_seen,
     picture_examples,
 )
-from raylab.arc.scoring.plan import ScorePlan, seen_pairs
+from raylab.arc.scoring.plan import ScorePlan
+from raylab.arc.scoring.units import part_seen, seen_pairs
 from raylab.arc.trained_models import fetch_checkpoint, find_models
 from raylab.cluster.evaluate import evaluate_models
 from raylab.cluster.held_out import tested
@@ -36,7 +37,7 @@ from raylab.cluster.metrics import Meters
 from raylab.cluster.quality import measure_trees
 from raylab.cluster.session import result_of, session
 from raylab.cluster.train import fit, measure_epoch
-from raylab.config.arc import DataConfig
+from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
@@ -121,12 +122,11 @@ def _fit(config: TrainConfig, own: Run, run: Run, sides: "ray.ObjectRef[Sides]")
 def _score(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> None:
     """Scores all models on the generations, and on the prior benchmark as it was published."""
     log_line("\nscores")
-    evaluate_models(models, config.generations, config.data, config.scoring, config.cluster, run)
+    scoring = config.scoring.trusting(config.models)
+    evaluate_models(models, config.generations, config.data, scoring, config.cluster, run)
     if config.prior is not None:
         log_line("\nscores on the prior benchmark")
-        evaluate_models(
-            models, (AS_PUBLISHED,), config.prior, config.scoring, config.cluster, run, PRIOR
-        )
+        evaluate_models(models, (AS_PUBLISHED,), config.prior, scoring, config.cluster, run, PRIOR)
 
 
 def _measure(config: PipelineConfig, run: Run) -> Quality:
@@ -152,13 +152,17 @@ def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Ex
     answer = ray.remote(_answer).options(num_cpus=1)
     data = config.data.model_copy(update={"tasks": tuple(chosen), "every": 1})
     checkpoints = {name: fetch_checkpoint(uri) for name, uri in models.items()}
-    seen = seen_pairs(checkpoints, data, config.scoring)
-    answers = {name: answer.remote(of, data, seen) for name, of in checkpoints.items()}
+    scoring = config.scoring.trusting(config.models)
+    seen = seen_pairs(checkpoints, data, scoring)
+    answers = {name: answer.remote(of, data, seen, scoring) for name, of in checkpoints.items()}
     return picture_examples({name: result_of(cast("Any", of)) for name, of in answers.items()})
 
 
-def _answer(checkpoint: Checkpoint, data: DataConfig, seen: frozenset[int]) -> list[AnsweredTask]:
+def _answer(
+    checkpoint: Checkpoint, data: DataConfig, seen: frozenset[int], scoring: ScoringConfig
+) -> list[AnsweredTask]:
     torch.set_num_threads(1)
+    import_model_classes(scoring.model_classes)
     return answer_tasks(checkpoint, part_seen(load_tasks(data), seen), torch.device("cpu"))
 
 

@@ -3,7 +3,6 @@
 import logging
 import os
 import pickle
-import random
 import tempfile
 from collections import Counter
 from functools import partial
@@ -15,7 +14,6 @@ import psutil
 import ray
 import ray.tune
 from pydantic import ValidationError
-from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, TrialScheduler
 from ray.tune.search.optuna import OptunaSearch
 
 from raylab.arc.checkpoints import checkpoint_path
@@ -26,8 +24,6 @@ from raylab.arc.search import (
     draw,
     draw_population,
     first_points,
-    perturb,
-    rungs,
     sampler,
     trial_config,
 )
@@ -44,6 +40,7 @@ from raylab.arc.sweep import (
 )
 from raylab.cluster.held_out import tested
 from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
+from raylab.cluster.schedulers import DRAWN, scheduler_of
 from raylab.cluster.session import cpus_per_worker, session, trainings_at_a_time, uses_gpu
 from raylab.cluster.train import fit, measure_epoch
 from raylab.config.arc import Search, SearchSpace
@@ -80,8 +77,8 @@ STATES = {
     "TERMINATED": "ended",
     "ERROR": "died",
 }
-DRAWN, FAILURE = "drawn", "failure"
-"""Keys of a trial's configuration, and of the result of a failed trial."""
+FAILURE = "failure"
+"""Key of the reason, in the result of a failed trial."""
 FAILED = "failed"
 """State of a trial that could not be trained; Tune takes it for ended."""
 
@@ -145,7 +142,7 @@ def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.t
             num_samples=1 if population else config.trials,
             max_concurrent_trials=places,
             search_alg=None if population else _searcher(config),
-            scheduler=_scheduler(config),
+            scheduler=scheduler_of(config),
             # Imports take longer than a small trial.
             reuse_actors=True,
         ),
@@ -185,38 +182,6 @@ def _searcher(config: TuneConfig) -> OptunaSearch:
 
 def _draw(space: SearchSpace, trial: Any) -> dict[str, Any]:
     return {DRAWN: draw(space, trial)}
-
-
-def _scheduler(config: TuneConfig) -> TrialScheduler | None:
-    epochs = config.training.epochs
-    if config.search is Search.POPULATION:
-        return PopulationBasedTraining(
-            time_attr="epoch",
-            perturbation_interval=config.population_epochs,
-            custom_explore_fn=partial(_explore, config.space, random.Random(config.seed)),
-        )
-    stops = rungs(config) if config.stop_early else ()
-    if not stops:
-        if config.stop_early:
-            log_line(
-                f"no trial is stopped early: the first rung would come after the {epochs} epochs; "
-                "lower grace_epochs, or judge within cosines (training.judge_at_restarts=false)"
-            )
-        return None
-    log_line(f"trials that fall behind end after {' or '.join(map(str, stops))} epochs")
-    return ASHAScheduler(
-        time_attr="epoch",
-        # Never reached: a trial ends by itself after its last epoch, and notes that it did.
-        max_t=epochs + 1,
-        grace_period=stops[0],
-        reduction_factor=config.reduction_factor,
-    )
-
-
-def _explore(
-    space: SearchSpace, generator: random.Random, values: dict[str, Any]
-) -> dict[str, Any]:
-    return {**values, DRAWN: perturb(space, values[DRAWN], generator)}
 
 
 def _trial(

@@ -172,6 +172,21 @@ def read_files(unit: Unit) -> Iterator[tuple[str, float | str]]:
         yield file.name, _read_file(root, f"{unit.path}/{file.name}", file.fault, None)[0]
 
 
+def holds_files(unit: Unit) -> bool:
+    """Returns True if a score file lies in a unit, hidden or unusable ones included.
+
+    Raises:
+        DataError: It holds too many entries.
+    """
+    scores, root = UnitScores(unit), Place.at(unit.location)
+    try:
+        files = _Walk(scores).files(unit.path, "") if root.is_local else _files(root, scores)
+        return any(True for _ in files) or scores.hidden > 0
+    except OSError:
+        # What cannot be read is told with its reason when the unit is read.
+        return True
+
+
 def task_groups(units: Sequence[Unit], cpus: int) -> list[list[Unit]]:
     """Divides units among the tasks that read them on this many CPUs."""
     return groups_of(units, max(TASKS_PER_CPU * cpus, math.ceil(len(units) / UNITS_PER_TASK)))

@@ -1,220 +1,83 @@
+"""Evaluation by Ray tasks, which leaves what one in the process of the job leaves."""
+
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytorch_lightning as pl
 
 from jobs.evaluate import run as run_evaluate
-from raylab.arc.checkpoints import read_checkpoint
-from raylab.arc.data.sides import load_sides
-from raylab.arc.scoring.evaluation import seen_tasks
-from raylab.arc.training import build_experiment, build_trainer
-from raylab.config.arc import DataConfig, Precision, ScoringConfig, TrainingConfig
-from raylab.config.jobs import EvaluateConfig, TrainConfig
-from raylab.config.models import EncoderDecoderConfig
-from raylab.errors import CheckpointError, DataError, RunError
-from raylab.runs.run import Run
-from raylab.runs.run_record import RunRecord
-from tests.arc.measured import training_metrics
+from raylab.config.arc import DataConfig, ScoringConfig, TaskTrainingConfig
+from raylab.config.base import ClusterConfig
+from raylab.errors import DataError
 from tests.cluster.scrape import exported
-from tests.told import id_in, lines_of, told_in_json
+from tests.evaluation.models import evaluation, train_two
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
-DATA = DataConfig(every=40)
-"""Ten tasks of ARC-AGI-1: seven to train on, one to validate on, two to test on."""
-CHECKPOINT = "checkpoints/epoch-0001/checkpoint.ckpt"
-
-
-def train_small(run: Run, data: DataConfig = DATA, seed: int = 307) -> None:
-    """A training run as `fit` leaves it, without Ray."""
-    config = TrainConfig(
-        model=EncoderDecoderConfig(d_model=16, d_ff=32, heads=2, decoder_layers=1),
-        data=data,
-        training=TrainingConfig(epochs=1, seed=seed, precision=Precision.FLOAT32),
-    )
-    experiment = build_experiment(config, load_sides(config.data))
-    trainer: pl.Trainer = build_trainer(config, accelerator="cpu")
-    trainer.fit(experiment.module, datamodule=experiment.data)
-    trainer.save_checkpoint(Path(run.path) / CHECKPOINT, weights_only=False)
-    run.write_record(training_metrics(checkpoint=CHECKPOINT))
-    run.write_record(RunRecord.of(config, config.job, run.name).finish())
+ON_RAY = ClusterConfig(workers=2)
+HERE = ClusterConfig(cpus_per_worker=1)
+"""With the threads that a Ray task has."""
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two trained models, `one` and `two`, of the same tasks."""
-    path = tmp_path_factory.mktemp("runs")
-    train_small(Run.at(f"{path}/one"))
-    train_small(Run.at(f"{path}/two"), seed=1)
-    return path
+    return train_two(tmp_path_factory.mktemp("runs"))
 
 
-def evaluation(storage: Path, name: str, **changes: Any) -> EvaluateConfig:
-    fields: dict[str, Any] = {
-        "models": ("one", "two"),
-        "generations": ("published", 1),
-        "data": DATA,
-        "storage": str(storage),
-        "name": name,
-        # Models as small as these solve nothing, so that their solve rates are all alike.
-        "scoring": ScoringConfig(metric="cell_accuracy"),
-    }
-    return EvaluateConfig(**(fields | changes))
-
-
-def files_of(tree: Path) -> set[str]:
-    return {str(path.relative_to(tree)) for path in tree.rglob("*.json")}
-
-
-def metrics_in(path: Path) -> dict[str, Any]:
-    values = json.loads(path.read_text())["results"]["scores"][0]["metrics"]
-    return {name: value["value"] for name, value in values.items()}
-
-
-@pytest.fixture(scope="module")
-def tree(storage: Path, ray_cluster: None) -> Path:
-    run_evaluate(evaluation(storage, "scored"))
-    return storage / "scored"
-
-
-def copied(tree: Path, resumed_as: str) -> Path:
-    """A tree of the same scores in a run of its own."""
-    target = tree.parent / resumed_as
-    for path in tree.rglob("*.json"):
-        place = target / path.relative_to(tree)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(path.read_bytes())
-    return target
-
-
-def test_every_model_is_scored_on_the_tasks_that_none_has_seen(storage: Path, tree: Path):
-    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
-    assert len(seen) == 8
-    units = json.loads((tree / "scores.json").read_text())["units"]
-    assert len(units) == 2 and not seen & units.keys()
-    assert files_of(tree / "scores") == {
-        f"{model}/{generation}/{unit}.json"
-        for model in ("one", "two")
-        for generation in ("published", "seed-1")
-        for unit in units
+def figures_in(tree: Path) -> dict[str, Any]:
+    """The metrics of a run and of its score files."""
+    return {
+        str(path.relative_to(tree)): json.loads(path.read_text())["results"]
+        for path in (tree / "scores").rglob("*.json")
+    } | {
+        name: {key: value for key, value in json.loads((tree / name).read_text()).items()}
+        for name in ("metrics.json", "scores-rules.json", "scores.json")
     }
 
 
-def test_files_hold_every_metric(tree: Path):
-    for path in (tree / "scores").rglob("*.json"):
-        metrics = metrics_in(path)
-        assert metrics["accuracy"] == metrics["cell_accuracy"]
-        assert {"solve_rate", "dense_grid_objective"} <= metrics.keys()
-        log = json.loads(path.read_text())["eval"]
-        assert log["run_id"] == id_in(tree)
-        assert (log["model"], log["dataset"]["name"]) == path.relative_to(tree).parts[1:3]
-
-
-def test_means_are_those_of_the_files(tree: Path):
-    means = json.loads((tree / "metrics.json").read_text())["models"]
-    for model, by_generation in means.items():
-        for generation, mean in by_generation.items():
-            files = list((tree / "scores" / model / generation).iterdir())
-            values = [metrics_in(path)["accuracy"] for path in files]
-            assert mean == pytest.approx(sum(values) / len(values))
-    assert means["one"]["published"] != means["one"]["seed-1"]
-    assert json.loads((tree / "record.json").read_text())["finished"]
-
-
-def test_the_rules_are_scored_beside_the_tree_on_the_same_generations(tree: Path):
-    rules = json.loads((tree / "metrics.json").read_text())["rules"]
-    assert list(rules) == ["copy_source", "previous_cell", "copy_else_previous"]
-    assert all(list(of) == ["published", "seed-1"] for of in rules.values())
-    assert all(0 < value < 1 for of in rules.values() for value in of.values())
-    assert json.loads((tree / "scores-rules.json").read_text())["rules"] == rules
-
-
-def test_inspect_reads_the_tree(tree: Path):
-    log = pytest.importorskip("inspect_ai.log")
-    for path in (tree / "scores").rglob("*.json"):
-        content = log.read_eval_log(str(path))
-        assert content.status == "success"
-        accuracy = content.results.scores[0].metrics["accuracy"].value
-        assert accuracy == metrics_in(path)["accuracy"]
-
-
-def test_resuming_makes_what_is_missing_and_nothing_else(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-):
-    again = copied(tree, "again")
-    gone = sorted((again / "scores").rglob("*.json"))[0]
-    before = {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
-    content = gone.read_text()
-    gone.unlink()
-    settings = evaluation(tree.parent, "again", resume=True)
-    run_evaluate(settings)
-    after = {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
-    assert {path for path in before if after[path] != before[path]} == {gone}
-    assert metrics_in(gone) == {
-        name: value["value"]
-        for name, value in json.loads(content)["results"]["scores"][0]["metrics"].items()
-    }
-    out = capsys.readouterr().out
-    assert "3 of 4 pairs of model and generation are scored already" in out
-    assert re.search(r"\[1/1\] one on published: cell_accuracy \S+ % over 2 tasks", out)
-
-    run_evaluate(settings)
-    assert after == {path: path.stat().st_mtime_ns for path in (again / "scores").rglob("*.json")}
-    assert "[1/1]" not in capsys.readouterr().out
-
-
-def test_nothing_is_scored_where_all_is_there(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    copied(tree, "whole")
-
-    def refuse(*arguments: Any) -> None:
-        raise AssertionError("a checkpoint was read")
-
-    monkeypatch.setattr("raylab.arc.trained_models.read_checkpoint", refuse)
-    capsys.readouterr()
-    with told_in_json("evaluate"):
-        run_evaluate(evaluation(tree.parent, "whole", resume=True))
-    lines = lines_of(capsys.readouterr().out)
-    assert {line["run_id"] for line in lines} == {id_in(tree.parent / "whole")}
-    means = json.loads((tree / "metrics.json").read_text())["models"]
-    assert means in [line.get("models") for line in lines]
-
-
-def test_ray_exports_what_was_scored(tree: Path):
+def test_scores_are_those_of_one_process_and_ray_exports_what_was_scored(storage: Path):
+    run_evaluate(evaluation(storage, "here", cluster=HERE))
+    run_evaluate(evaluation(storage, "scored", cluster=ON_RAY))
+    assert figures_in(storage / "scored") == figures_in(storage / "here")
     pairs, tasks = (f"ray_raylab_evaluation_{name}_total" for name in ("pairs", "tasks"))
     # Two models on two generations of two tasks.
     found = exported("scored", {pairs: 4, tasks: 8})
     assert [labels["outcome"] for labels, _ in found[pairs]] == ["scored"]
 
 
-def test_scores_of_another_checkpoint_are_not_mixed(storage: Path, tree: Path):
-    copied(tree, "mixed")
-    state = json.loads((storage / "mixed" / "scores.json").read_text())
-    state["models"]["one"]["bytes"] += 1
-    (storage / "mixed" / "scores.json").write_text(json.dumps(state))
-    with pytest.raises(RunError, match=r"scores of model one from .*choose another name="):
-        run_evaluate(evaluation(storage, "mixed", resume=True))
+def test_a_tree_that_one_process_began_is_gone_on_with(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+):
+    run_evaluate(evaluation(storage, "begun", cluster=HERE))
+    whole = figures_in(storage / "begun")
+    for path in (storage / "begun" / "scores" / "one").rglob("*.json"):
+        path.unlink()
+    capsys.readouterr()
+    run_evaluate(evaluation(storage, "begun", cluster=ON_RAY, resume=True))
+    assert figures_in(storage / "begun") == whole
+    assert "2 of 4 pairs of model and generation are scored already" in capsys.readouterr().out
 
 
-def test_seen_tasks_are_scored_when_asked_for_by_group(storage: Path):
-    scoring = ScoringConfig(include_seen=True, unit="group")
-    settings = evaluation(storage, "groups", generations=("published",), scoring=scoring)
-    run_evaluate(settings)
-    units = json.loads((storage / "groups" / "scores.json").read_text())["units"]
-    assert sum(map(len, units.values())) == 10
-    names = {path.stem for path in (storage / "groups" / "scores/one/published").iterdir()}
-    assert names == {unit.replace("/", "-") for unit in units}
-
-
-def test_no_unseen_task_is_an_error_with_ways_out(storage: Path):
-    seen = seen_tasks(read_checkpoint(storage / "one" / CHECKPOINT)).ids
-    data = DataConfig(tasks=tuple(sorted(seen)))
-    with pytest.raises(DataError, match=r"each of the 8 tasks .*scoring\.include_seen=true"):
-        run_evaluate(evaluation(storage, "none", data=data))
+def test_tasks_that_are_trained_on_are_answered_alike_by_ray_tasks(storage: Path):
+    scoring = ScoringConfig(
+        protocol="arc",
+        metric="two_attempts",
+        test_time_training=TaskTrainingConfig(steps=2, rank=2, augmentations=2, keep=True),
+    )
+    changes = {"models": ("one",), "generations": ("published",), "scoring": scoring}
+    run_evaluate(evaluation(storage, "arc-here", cluster=HERE, **changes))
+    run_evaluate(evaluation(storage, "arc", cluster=ON_RAY, **changes))
+    here, there = (
+        {
+            path.stem: json.loads(path.read_text())["questions"]
+            for path in (storage / name / "answers/one/published").iterdir()
+        }
+        for name in ("arc-here", "arc")
+    )
+    assert len(there) == 2 and there == here
+    kept = storage / "arc/specialists/one/published"
+    assert {path.stem for path in kept.iterdir()} == there.keys()
 
 
 def test_errors_of_a_ray_task_reach_the_user(storage: Path, tmp_path: Path):
@@ -226,14 +89,6 @@ def test_errors_of_a_ray_task_reach_the_user(storage: Path, tmp_path: Path):
             pairs = [{"input": [[index, 1]], "output": [[1, index]]}] * 3
             (folder / f"task{index}.json").write_text(json.dumps(pairs))
     data = DataConfig.model_validate({"source": "re_arc", "path": str(whole)})
-    run_evaluate(evaluation(storage, "archive", data=data, generations=("published", str(whole))))
-    assert (storage / "archive" / "scores/one/whole/task1.json").exists()
+    lacking = evaluation(storage, "lacking", data=data, generations=(str(part),), cluster=ON_RAY)
     with pytest.raises(DataError, match=r"holds no task task1"):
-        run_evaluate(evaluation(storage, "lacking", data=data, generations=(str(part),)))
-
-
-def test_a_broken_checkpoint_is_told(storage: Path, tmp_path: Path):
-    path = tmp_path / "broken.ckpt"
-    path.write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match=re.escape(str(path))):
-        run_evaluate(evaluation(storage, "broken", models=(str(path),)))
+        run_evaluate(lacking)

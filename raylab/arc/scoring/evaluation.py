@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,15 +24,14 @@ from raylab.arc.data.batching import (
 )
 from raylab.arc.data.content import contents_of
 from raylab.arc.data.tasks import Task
-from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import GridMetrics, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
+from raylab.arc.models.custom import import_model_classes
 from raylab.arc.precision import hardware_precision
 from raylab.arc.records import Example, Examples, GridRows, PredictedGrid
 from raylab.arc.scoring.batch import count_batch
-from raylab.arc.seen import TaskSet
+from raylab.arc.scoring.units import part_seen, unit_of_tasks
 from raylab.config.arc import ObjectiveConfig, Precision, ScoringConfig
-from raylab.errors import CheckpointError
 from raylab.runs.eval_logs import is_estimated
 
 OBJECTIVE_WEIGHTS = ObjectiveConfig().model_dump()
@@ -52,25 +51,6 @@ class UnitScore:
     """By metric, from `raylab.arc.metrics.standard_errors`; none where `is_estimated` denies it."""
 
 
-def seen_tasks(checkpoint: Checkpoint, *, chosen: bool = True) -> TaskSet:
-    """Returns the tasks that the checkpoint was trained on or chosen on.
-
-    Args:
-        checkpoint: the checkpoint.
-        chosen: False leaves out those that it was only chosen on.
-
-    Raises:
-        CheckpointError: the file does not record them.
-    """
-    if checkpoint.seen is None:
-        raise CheckpointError(
-            f"{checkpoint.uri} does not tell which tasks it was trained on: it, or the checkpoint "
-            "it started from, is of an earlier raylab. Train it again, or score all tasks, "
-            "seen or not, with scoring.include_seen=true"
-        )
-    return checkpoint.seen.tasks(chosen=chosen)
-
-
 @dataclass(frozen=True)
 class AnsweredTask:
     """The answer of a model to a task."""
@@ -80,11 +60,6 @@ class AnsweredTask:
     input: GridRows
     target: GridRows
     answer: PredictedGrid
-
-
-def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str, str]:
-    """Returns the unit of each task: the task itself, or its group."""
-    return {task: task if scoring.unit == "task" else group for task, group in groups.items()}
 
 
 def score_tasks(
@@ -117,6 +92,7 @@ def score_tasks(
         DataError: there is no pair to score.
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
+    import_model_classes(scoring.model_classes)
     store, pairs = _queries(tasks, seen)
     counts = _count_pairs(checkpoint, store, pairs, scoring.batch_size, device)
     return _unit_scores(counts, store, pairs, unit_of_tasks(groups, scoring))
@@ -136,7 +112,7 @@ def predict_pairs(
     Raises:
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
-    model = _model_of(checkpoint, device)
+    model = model_on(checkpoint, device)
     plan = BatchPlan(
         store,
         pairs,
@@ -144,7 +120,7 @@ def predict_pairs(
         demonstrations=checkpoint.model.context_pairs,
     )
     dataset = BatchDataset(store)
-    with _autocast(device):
+    with autocast_on(device):
         for draw in plan:
             count(model, dataset[draw].to(device))
 
@@ -173,28 +149,6 @@ def score_rules(
     }
 
 
-def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
-    """Returns tasks whose seen pairs, where they have some, are the demonstrations.
-
-    All other pairs of such a task are its questions. Tasks of which all pairs were seen are left
-    out.
-    """
-    if not seen:
-        return tuple(tasks)
-    parted: list[Task] = []
-    for task in tasks:
-        flags = [fingerprint in seen for fingerprint in contents_of([task])[task.id]]
-        if any(flags):
-            known, new = (
-                tuple(p for p, flag in zip(task.pairs, flags, strict=True) if flag is wanted)
-                for wanted in (True, False)
-            )
-            task = replace(task, demonstrations=known, questions=new)
-        if not all(flags):
-            parted.append(task)
-    return tuple(parted)
-
-
 def _queries(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[PairStore, Indices]:
     """Returns the pairs of tasks, and the positions of those that were not seen."""
     tasks = part_seen(tasks, seen)
@@ -216,15 +170,15 @@ def answer_tasks(
         DataError: a task has no pair.
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
-    model = _model_of(checkpoint, device)
+    model = model_on(checkpoint, device)
     answered: list[AnsweredTask] = []
     for task in tasks:
         store = store_pairs([task])
         pair = np.array([len(task.demonstrations) if task.questions else 0])
         context = demonstration_table(store, pair, checkpoint.model.context_pairs, None)
         batch = BatchDataset(store)[Draw(pair, context, None)].to(device)
-        with torch.inference_mode(), _autocast(device):
-            answer = _image(greedy_decode(model, batch))
+        with torch.inference_mode(), autocast_on(device):
+            answer = _image(model.answers(batch).grids)
         source, target = _image(batch.source), _image(batch.target)
         answered.append(
             AnsweredTask(
@@ -261,12 +215,18 @@ def choose_pictures(tasks: Sequence[Task], count: int) -> list[str]:
     return [by_size[step].id for step in dict.fromkeys(steps.tolist())]
 
 
-def _model_of(checkpoint: Checkpoint, device: torch.device) -> GridModel:
+def model_on(checkpoint: Checkpoint, device: torch.device) -> GridModel:
+    """Returns the model of a checkpoint in evaluation mode, on a device.
+
+    Raises:
+        CheckpointError: the checkpoint does not hold the weights of the model it names.
+    """
     model = restored(checkpoint)
     return model.eval().to(device)
 
 
-def _autocast(device: torch.device) -> AbstractContextManager[object]:
+def autocast_on(device: torch.device) -> AbstractContextManager[object]:
+    """Returns the context of scoring on a device: half precision on a GPU that has it."""
     if device.type != "cuda":
         return nullcontext()
     half = HALF_TYPES.get(hardware_precision(Precision.AUTO))

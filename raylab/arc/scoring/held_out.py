@@ -12,9 +12,11 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.loss import MeanLoss
 from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import GridModel
+from raylab.arc.models.custom import import_model_classes
 from raylab.arc.records import HeldOut, TaskFigures
 from raylab.arc.scoring.batch import count_batch
 from raylab.arc.scoring.evaluation import predict_pairs
+from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import TrainConfig
 from raylab.grid_metrics import LOSS
 
@@ -35,6 +37,7 @@ def measure_test(
     Raises:
         CheckpointError: the checkpoint does not hold the weights of the model it names.
     """
+    import_model_classes(ScoringConfig().trusting([config.model]).model_classes)
     store, weights = sides.store, config.training.objective.model_dump()
     metrics = GridMetrics(sides.groups, weights, group_of_task=sides.group_of_task).to(device)
     losses = MeanLoss(config.training.shape_loss_weight).to(device)

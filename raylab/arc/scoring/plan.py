@@ -5,23 +5,28 @@ The scores are a tree of Inspect AI eval logs, `<subdir>/<model>/<generation>/<u
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from pyarrow import fs
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.content import contents_of
-from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.tasks import Task
-from raylab.arc.scoring.evaluation import part_seen, seen_tasks, unit_of_tasks
-from raylab.arc.seen import TaskSet
+from raylab.arc.scoring.units import (
+    ChosenUnits,
+    Note,
+    Units,
+    choose_units,
+    scores_by_pair,
+    seen_pairs,
+    seen_tasks,
+)
 from raylab.arc.trained_models import fetch_checkpoint, file_name, find_models
-from raylab.config.arc import DataConfig, ScoringConfig, TaskSource
+from raylab.config.arc import WITHOUT_PATH, DataConfig, ScoringConfig
 from raylab.config.base import AS_PUBLISHED, Generation
 from raylab.config.jobs import EvaluateConfig
-from raylab.errors import CheckpointError, ConfigError, DataError, RunError
+from raylab.errors import CheckpointError, ConfigError, RunError
 from raylab.files import Place
 from raylab.log import log_line
 from raylab.runs.records import Part, Record
@@ -30,8 +35,6 @@ from raylab.runs.run import SCORES, Run
 ModelOnGeneration = tuple[str, str]
 """The names of a model and of a generation."""
 SPLIT_KEYS = ("split", "test_fraction", "val_fraction", "split_seed", "select_on_test")
-Units = Mapping[str, tuple[str, ...]]
-"""Ids of the tasks of each unit."""
 
 
 class CheckpointFile(Part):
@@ -98,6 +101,7 @@ class Scoring:
         subdir: Directory of the score tree within the run.
         checkpoints: The checkpoints that planning had to read, by model.
         seen: Fingerprints of pairs that are not scored; empty unless `data.split_by=pair`.
+        notes: Lines that tell how new units were chosen.
     """
 
     plan: ScorePlan
@@ -105,6 +109,7 @@ class Scoring:
     subdir: str
     checkpoints: Mapping[str, Checkpoint]
     seen: frozenset[int] = frozenset()
+    notes: tuple[Note, ...] = ()
 
     @property
     def by_pair(self) -> bool:
@@ -133,7 +138,7 @@ def generation_configs(
     """Returns the data by generation: `published`, `seed-<n>` or the name of an archive.
 
     Raises:
-        ConfigError: An archive is given for a packaged source, or two have the same name.
+        ConfigError: An archive is given for a source without files, or two have the same name.
     """
     data = _unsplit(data)
     configs: dict[str, DataConfig] = {}
@@ -149,7 +154,7 @@ def generation_configs(
 
 
 def plan_evaluation(config: EvaluateConfig) -> Scoring:
-    """Finds the models of `config`, opens its run and plans its scores.
+    """Plans the scores of `config`, and then opens its run; a mistake leaves no run.
 
     Raises:
         RunError: A model or the run cannot be used, or its scores are of other settings.
@@ -157,10 +162,19 @@ def plan_evaluation(config: EvaluateConfig) -> Scoring:
         CheckpointError: A checkpoint cannot be used.
         ConfigError: The generations cannot be used.
     """
+    run = Run.planned(config, config.job)
     models = find_models(config.models, config.storage)
-    generation_configs(config.generations, config.data)
-    run = Run.open(config, config.job)
-    return plan_scoring(models, config.generations, config.data, config.scoring, run)
+    scoring = _planned(models, config.generations, config.data, config.scoring, run, SCORES)
+    return opened(scoring, config)
+
+
+def opened(scoring: Scoring, config: EvaluateConfig) -> Scoring:
+    """Opens the run of a plan that was only made so far, and writes the plan.
+
+    Raises:
+        RunError: The run cannot be used.
+    """
+    return _written(replace(scoring, tree=Run.open(config, config.job)))
 
 
 def plan_scoring(
@@ -193,6 +207,18 @@ def plan_scoring(
         RunError: The tree holds scores of other checkpoints or settings.
         ConfigError: The generations cannot be used.
     """
+    return _written(_planned(models, generations, data, scoring, tree, subdir))
+
+
+def _planned(
+    models: Mapping[str, str],
+    generations: Sequence[Generation],
+    data: DataConfig,
+    scoring: ScoringConfig,
+    tree: Run,
+    subdir: str,
+) -> Scoring:
+    """Plans the scores; writes nothing."""
     name = f"{subdir}.json"
     datasets = generation_configs(generations, data)
     files = {model: CheckpointFile.at(uri) for model, uri in models.items()}
@@ -202,19 +228,27 @@ def plan_scoring(
     checkpoints = {model: fetch_checkpoint(models[model]) for model in read}
     seen = seen_pairs(checkpoints, data, scoring)
     if before is None:
-        units = _choose_units(checkpoints, data, scoring)
+        chosen = choose_units(checkpoints, data, scoring)
     else:
-        units = before.units
+        chosen = ChosenUnits(before.units)
         _refuse_other_settings(tree, name, before, datasets, scoring)
         _refuse_other_checkpoints(tree, before, files)
         if scores_by_pair(data, scoring):
             _refuse_further_models(tree, name, added)
         elif not scoring.include_seen:
             _refuse_seen(tree, checkpoints, before.tasks, data)
-    plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=units)
-    if plan != before:
-        tree.write_record(plan, name)
-    return Scoring(plan, tree, subdir, checkpoints, seen)
+    plan = ScorePlan(models=files, generations=datasets, scoring=scoring, units=chosen.units)
+    return Scoring(plan, tree, subdir, checkpoints, seen, chosen.notes)
+
+
+def _written(scoring: Scoring) -> Scoring:
+    """Tells of a new plan, and writes it beside the score tree."""
+    for message, fields in scoring.notes:
+        log_line(message, **fields)
+    name = f"{scoring.subdir}.json"
+    if scoring.plan != scoring.tree.read_record(ScorePlan, name):
+        scoring.tree.write_record(scoring.plan, name)
+    return scoring
 
 
 def _unsplit(data: DataConfig) -> DataConfig:
@@ -228,110 +262,14 @@ def _generation(generation: Generation, data: DataConfig) -> tuple[str, DataConf
         return AS_PUBLISHED, data
     if isinstance(generation, int):
         return f"seed-{generation}", data.model_copy(update={"generation": generation})
-    if data.source in (TaskSource.ARC_AGI_1, TaskSource.ARC_AGI_2):
+    if data.source in WITHOUT_PATH:
         raise ConfigError(
             f"generations: {generation} is the path of an archive, but data.source={data.source} "
-            f"is packaged: give seeds and {AS_PUBLISHED}, or choose data=re_arc or data=arc_json"
+            f"reads no files: give seeds and {AS_PUBLISHED}, or choose data=re_arc or data=arc_json"
         )
     archive = Place.at(generation)
     name = archive.name if archive.is_directory() else archive.stem
     return file_name(name), data.model_copy(update={"path": generation})
-
-
-def _choose_units(
-    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
-) -> Units:
-    tasks = load_tasks(data)
-    if scores_by_pair(data, scoring):
-        return _units_of(_of_new_pairs(tasks, checkpoints, data, scoring), data, scoring)
-    seen = TaskSet()
-    for checkpoint in () if scoring.include_seen else checkpoints.values():
-        seen |= seen_tasks(checkpoint, chosen=not data.select_on_test)
-    contents = contents_of(tasks) if seen.pairs else dict.fromkeys((t.id for t in tasks), ())
-    unseen = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
-    if not unseen:
-        raise DataError(
-            f"one of the models {', '.join(checkpoints)} was trained on or chosen on each of the "
-            f"{len(tasks)} tasks of data.source={data.source}: score them anyway with "
-            "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
-        )
-    log_line(
-        f"{len(unseen)} of {len(tasks)} tasks are scored, {len(tasks) - len(unseen)} that a model "
-        "was trained on or chosen on are left out",
-        scored=len(unseen),
-        tasks=len(tasks),
-    )
-    if others := sorted({t.id for t in tasks} - {t.id for t in unseen} - seen.ids):
-        log_line(f"seen under another id: {', '.join(others)}", seen=others)
-    return _units_of(unseen, data, scoring)
-
-
-def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
-    """Returns True if what was seen is left out by pair and not by task."""
-    return data.split_by == "pair" and not scoring.include_seen
-
-
-def seen_pairs(
-    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
-) -> frozenset[int]:
-    """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`.
-
-    Raises:
-        CheckpointError: A file does not record which pairs it was trained on.
-    """
-    pairs: frozenset[int] = frozenset()
-    for model, checkpoint in checkpoints.items() if scores_by_pair(data, scoring) else ():
-        known = seen_tasks(checkpoint, chosen=not data.select_on_test)
-        if known.ids and not known.pairs:
-            raise CheckpointError(
-                f"{checkpoint.uri} ({model}) tells the tasks that it was trained on and not the "
-                "pairs: it is of an earlier raylab, and data.split_by=pair needs them; train it "
-                "again, or score all with scoring.include_seen=true"
-            )
-        pairs |= known.pairs
-    return pairs
-
-
-def _of_new_pairs(
-    tasks: Sequence[Task],
-    checkpoints: Mapping[str, Checkpoint],
-    data: DataConfig,
-    scoring: ScoringConfig,
-) -> tuple[Task, ...]:
-    """Returns the tasks with a pair that no model has seen."""
-    scored = part_seen(tasks, seen_pairs(checkpoints, data, scoring))
-    if not scored:
-        raise DataError(
-            f"the models {', '.join(checkpoints)} have seen all pairs of the {len(tasks)} tasks of "
-            f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
-            "others by data=, data.path or data.tasks"
-        )
-    log_line(
-        f"{len(scored)} of {len(tasks)} tasks are scored, on the pairs that no model was trained "
-        "on or chosen on; the tasks themselves may have been seen",
-        scored=len(scored),
-        tasks=len(tasks),
-    )
-    return scored
-
-
-def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -> Units:
-    units: dict[str, list[str]] = {}
-    for task, unit in unit_of_tasks(group_tasks(tasks, data.taxonomy), scoring).items():
-        units.setdefault(unit, []).append(task)
-    _refuse_equal_file_names(units)
-    return {unit: tuple(units[unit]) for unit in sorted(units)}
-
-
-def _refuse_equal_file_names(units: Iterable[str]) -> None:
-    taken: dict[str, str] = {}
-    for unit in units:
-        other = taken.setdefault(file_name(unit).casefold(), unit)
-        if other != unit:
-            raise DataError(
-                f"the {unit!r} and the {other!r} would both be scored in {file_name(unit)}.json: "
-                "rename one of them"
-            )
 
 
 def _refuse_other_settings(

@@ -7,7 +7,6 @@ import torch
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.data.batching import BatchDataset, BatchPlan, group_indices, store_pairs
 from raylab.arc.data.tasks import Pair, Task
-from raylab.arc.decoding import greedy_decode
 from raylab.arc.metrics import Count, metric_values, standard_errors
 from raylab.arc.models.base import GridModel
 from raylab.arc.module import ArcModule
@@ -18,8 +17,8 @@ from raylab.arc.scoring.evaluation import (
     choose_pictures,
     picture_examples,
     score_tasks,
-    seen_tasks,
 )
+from raylab.arc.scoring.units import seen_tasks
 from raylab.arc.seen import Seen, TaskSet
 from raylab.config.arc import ScoringConfig, TrainingConfig
 from raylab.config.models import ModelConfig
@@ -133,6 +132,7 @@ def test_evaluation_is_the_validation_of_training(
         groups=names,
         group_of_task=group_of_task,
         seen=Seen(TaskSet()),
+        epoch_steps=1,
     ).eval()
     module.model.load_state_dict(checkpoint.weights)
     plan = BatchPlan(
@@ -227,7 +227,7 @@ def test_examples_show_the_first_test_pair(checkpoint: Checkpoint, tasks: tuple[
         assert rows(example.target) == task.questions[0].output.tolist()
         model = small_model(checkpoint.model, noise=0.3)
         batch = batch_of(store_pairs([task]), [4], checkpoint.model.context_pairs)
-        decoded = greedy_decode(model, batch)
+        decoded = model.answers(batch).grids
         assert np.array(example.answer.grid).shape == tuple(decoded.sizes[0].tolist())
         assert np.array(example.answer.grid).ravel().tolist() == decoded.cells[0].tolist()
 
@@ -242,7 +242,7 @@ def test_examples_tell_what_is_right(random_tasks: RandomTasks) -> None:
     (task,) = random_tasks(1, questions=0)
     source = task.demonstrations[0].input
     store = store_pairs([Task("t", (Pair(source, np.zeros((1, 2), dtype=np.uint8)),))])
-    first, second = greedy_decode(model, batch_of(store, [0])).cells[0].tolist()
+    first, second = model.answers(batch_of(store, [0])).grids.cells[0].tolist()
     outputs = [[[first, second]], [[first, 9 - second]], [[first], [second]]]
     shown = [
         Task(f"t{index}", (Pair(source, np.array(output, dtype=np.uint8)),))

@@ -12,9 +12,10 @@ from raylab.arc.data.generations import redraw
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.tasks import Pair
-from raylab.arc.scoring.evaluation import part_seen, score_tasks
+from raylab.arc.scoring.evaluation import score_tasks
 from raylab.arc.scoring.files import missing_units, read_accuracies, write_scores
 from raylab.arc.scoring.plan import Scoring, plan_scoring
+from raylab.arc.scoring.units import part_seen
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.config.arc import DataConfig, Precision, ScoringConfig, TaskSource, TrainingConfig
 from raylab.config.jobs import EvaluateConfig, TrainConfig

@@ -1,0 +1,210 @@
+"""Test-time training: a copy of a model learns from the demonstrations of one task.
+
+Each demonstration, left out of the context in turn, is a query, in several views of the task.
+Either all weights learn, or adapters (Hu et al. 2021, *LoRA*): to the weight of each linear layer a
+product of two thin matrices is added, the first of them 0 at the start. PyTorch's parametrizations
+add it to any module with linear layers, also where code reads a layer's weight; wrapping layers, as
+`peft` does, would not.
+"""
+
+import hashlib
+import io
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from raylab.arc.checkpoints import load_tensors
+from raylab.arc.data.batching import store_pairs
+from raylab.arc.data.steps import StepDataset, StepPlan, TrainingStep
+from raylab.arc.data.tasks import Task
+from raylab.arc.loss import step_loss, step_sums
+from raylab.arc.models.base import GridModel
+from raylab.arc.prize.views import views_of
+from raylab.config.arc import TaskTrainingConfig, TrainingConfig, VotesConfig
+from raylab.errors import CheckpointError, ConfigError, NonFiniteLossError
+from raylab.files import Place
+
+SPECIALIST_BYTES = 1 << 30
+UP, DOWN = ".up", ".down"
+
+Specialist = dict[str, Tensor]
+"""What a task changed: all weights by name, or of each layer `<layer>.up` and `<layer>.down`."""
+
+
+class LowRank(nn.Module):
+    """The adapter of a weight."""
+
+    def __init__(self, weight: Tensor, rank: int) -> None:
+        """Adapts (N, M) weights by a product of rank `rank`, or of their own if that is less."""
+        super().__init__()
+        rows, columns = weight.shape
+        rank = min(rank, rows, columns)
+        self.up = nn.Parameter(weight.new_zeros(rows, rank))
+        self.down = nn.Parameter(torch.randn_like(weight[:rank]) / math.sqrt(columns))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Returns the adapted weight."""
+        return weight + self.up @ self.down
+
+
+def train_on_task(
+    model: GridModel,
+    task: Task,
+    training: TaskTrainingConfig,
+    votes: VotesConfig,
+    *,
+    demonstrations: int,
+    device: torch.device,
+) -> Specialist:
+    """Trains a model on the demonstrations of a task; its questions are not read.
+
+    The model is in evaluation mode afterwards, with what it learnt in plain weights. What is drawn
+    depends on the task and `votes.seed` alone.
+
+    Args:
+        model: a copy that may change, on the device.
+        task: a task with a demonstration or more.
+        training: steps, learning rate, rank and views.
+        votes: how views are drawn.
+        demonstrations: demonstrations to show with each other one.
+        device: the device to train on.
+
+    Raises:
+        ConfigError: there are adapters to train, and the model has no linear layer.
+        NonFiniteLossError: the loss became NaN or infinite.
+    """
+    seed = int.from_bytes(hashlib.sha256(task.id.encode()).digest()[:4]) ^ votes.seed
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        adapters = _adapted(model, training.rank) if training.rank else {}
+        _fit(model, _steps(task, training, votes, demonstrations), training, task.id, device)
+    model.eval()
+    if not training.rank:
+        return {name: weight.detach().cpu() for name, weight in model.state_dict().items()}
+    return _folded(model, adapters)
+
+
+def specialist_bytes(specialist: Specialist) -> bytes:
+    """Returns a specialist as a file that torch loads with `weights_only`."""
+    buffer = io.BytesIO()
+    torch.save({name: weight.contiguous() for name, weight in specialist.items()}, buffer)
+    return buffer.getvalue()
+
+
+def become_specialist(model: GridModel, file: Place) -> None:
+    """Gives a model what a task changed in it.
+
+    Raises:
+        CheckpointError: The file is broken, or of another model.
+    """
+    content = load_tensors(file, SPECIALIST_BYTES)
+    weights = {name: weight for name, weight in content.items() if not _is_adapter(name)}
+    layers = {name.removesuffix(UP) for name in content if name.endswith(UP)}
+    linears = dict(_linear_layers(model))
+    try:
+        if weights:
+            model.load_state_dict(weights)
+        for layer in layers:
+            linear = linears[layer]
+            change = content[layer + UP] @ content[layer + DOWN]
+            with torch.no_grad():
+                linear.weight += change.to(linear.weight.device)
+    except (KeyError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{file} is a specialist of another model than the one that answers: name the run "
+            "that kept those of this model, or leave scoring.test_time_training.specialists out"
+        ) from error
+
+
+def _is_adapter(name: str) -> bool:
+    return name.endswith((UP, DOWN))
+
+
+def _linear_layers(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            yield name, module
+
+
+def _adapted(model: nn.Module, rank: int) -> dict[str, LowRank]:
+    """Freezes a model and gives its linear layers adapters, which are returned by layer."""
+    layers = dict(_linear_layers(model))
+    if not layers:
+        raise ConfigError(
+            "scoring.test_time_training.rank is of adapters of linear layers, and the model has "
+            "none: set it to null"
+        )
+    model.requires_grad_(False)
+    adapters = {name: LowRank(linear.weight, rank) for name, linear in layers.items()}
+    for name, adapter in adapters.items():
+        parametrize.register_parametrization(layers[name], "weight", adapter)
+    return adapters
+
+
+def _folded(model: nn.Module, adapters: dict[str, LowRank]) -> Specialist:
+    """Puts what adapters learnt into the weights of their layers; returns the adapters."""
+    folded: Specialist = {}
+    for layer, adapter in adapters.items():
+        parametrize.remove_parametrizations(model.get_submodule(layer), "weight")
+        folded[layer + UP] = adapter.up.detach().cpu()
+        folded[layer + DOWN] = adapter.down.detach().cpu()
+    return folded
+
+
+def _steps(
+    task: Task, training: TaskTrainingConfig, votes: VotesConfig, demonstrations: int
+) -> Iterator[TrainingStep]:
+    """Yields the training steps: passes over all demonstrations in all views."""
+    shown = Task(task.id, task.demonstrations)
+    store = store_pairs(
+        [view.task(shown) for view in views_of(shown, training.augmentations, votes)]
+    )
+    plan = StepPlan(
+        store,
+        np.arange(len(store.task_of)),
+        batch_size=training.batch_size,
+        demonstrations=demonstrations,
+        seed=votes.seed,
+    )
+    dataset, done, epoch = StepDataset(plan), 0, 0
+    while True:
+        plan.set_epoch(epoch)
+        for draws in plan:
+            if done == training.steps:
+                return
+            yield dataset[draws]
+            done += 1
+        epoch += 1
+
+
+def _fit(
+    model: GridModel,
+    steps: Iterator[TrainingStep],
+    training: TaskTrainingConfig,
+    task: str,
+    device: torch.device,
+) -> None:
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.Adam(weights, lr=training.lr)
+    defaults = TrainingConfig()
+    half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    total = torch.zeros((), device=device)
+    model.train()
+    for step in steps:
+        moved = step.to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            loss = step_loss(step_sums(model, moved), moved, defaults.shape_loss_weight)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(weights, defaults.gradient_clip)
+        optimizer.step()
+        total += loss.detach()
+    if not bool(total.isfinite()):
+        raise NonFiniteLossError(
+            f"training on task {task} gave a loss of {float(total)}: lower "
+            f"scoring.test_time_training.lr, which is {training.lr}"
+        )

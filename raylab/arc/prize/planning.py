@@ -1,0 +1,140 @@
+"""The plan of a scoring as ARC Prize does: models or a submission, and the tasks to answer."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from raylab.arc.data.challenges import Challenge, load_challenges
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.prize.submissions import read_submission
+from raylab.arc.prize.votes import TaskAnswers
+from raylab.arc.scoring.plan import (
+    CheckpointFile,
+    ModelOnGeneration,
+    ScorePlan,
+    Scoring,
+    generation_configs,
+    opened,
+    plan_evaluation,
+)
+from raylab.arc.scoring.units import (
+    choose_units,
+    part_seen,
+    refuse_equal_file_names,
+    scores_by_pair,
+)
+from raylab.arc.trained_models import file_name
+from raylab.config.arc import DataConfig, VotesConfig
+from raylab.config.base import AS_PUBLISHED
+from raylab.config.jobs import EvaluateConfig
+from raylab.errors import DataError, RunError
+from raylab.files import Place
+from raylab.runs.run import SCORES, Run
+
+ANSWERS = "answers"
+"""Directory of a run that holds `<model>/<generation>/<task>.json`."""
+SPECIALISTS = "specialists"
+"""Directory of a run that holds `<model>/<generation>/<task>.pt`."""
+MissingTasks = Mapping[ModelOnGeneration, tuple[str, ...]]
+"""Tasks that a model has not answered yet; complete pairs are left out."""
+
+
+def plan_models(config: EvaluateConfig) -> Scoring:
+    """Plans the models of `config` as `plan_evaluation` does.
+
+    Raises:
+        DataError: No task has a test input, two would have the same file, or as `plan_evaluation`.
+        RunError, CheckpointError, ConfigError: as `plan_evaluation`.
+    """
+    if not scores_by_pair(config.data, config.scoring):
+        challenges = load_challenges(config.data)
+        refuse_equal_file_names(challenge.id for challenge in challenges)
+        if not any(challenge.inputs for challenge in challenges):
+            raise DataError(
+                f"no task of data.source={config.data.source} has a test input: score its pairs "
+                "with scoring=pairs, or those that the model has not seen with data.split_by=pair"
+            )
+    return plan_evaluation(config)
+
+
+def plan_submission(config: EvaluateConfig) -> tuple[Scoring, dict[str, TaskAnswers]]:
+    """Reads the submission of `config` and plans its score, as a model of the name of its file.
+
+    It is scored on the tasks as published, with one view.
+
+    Raises:
+        DataError: The submission or the tasks cannot be used.
+        RunError: The run cannot be used, or is of another submission.
+    """
+    assert config.submission is not None
+    file = Place.at(config.submission)
+    run = Run.planned(config, config.job)
+    answers = read_submission(file, load_challenges(config.data))
+    update = {"votes": VotesConfig(), "test_time_training": None}
+    scoring = config.scoring.model_copy(update=update)
+    chosen = choose_units({}, config.data, scoring)
+    plan = ScorePlan(
+        models={file_name(file.stem): CheckpointFile.at(str(file))},
+        generations=generation_configs((AS_PUBLISHED,), config.data),
+        scoring=scoring,
+        units=chosen.units,
+    )
+    before = run.read_record(ScorePlan)
+    if before not in (None, plan):
+        raise RunError(f"{run} scores another submission or other tasks: choose another name=")
+    return opened(Scoring(plan, run, SCORES, {}), config), answers
+
+
+def challenges_of(data: DataConfig, seen: frozenset[int]) -> tuple[Challenge, ...]:
+    """Returns the tasks of a generation as they are posed and solved.
+
+    Where some of a task's pairs were seen, those are its demonstrations and all others its test
+    pairs.
+
+    Args:
+        data: As `Scoring.data` returns it.
+        seen: As in `Scoring`.
+
+    Raises:
+        DataError: The tasks cannot be used.
+    """
+    return _challenges(data.model_dump_json(), seen)
+
+
+def answers_file(pair: ModelOnGeneration, task: str) -> str:
+    """Returns the name of the answers to a task within the run."""
+    return f"{ANSWERS}/{'/'.join(pair)}/{file_name(task)}.json"
+
+
+def specialist_file(pair: ModelOnGeneration, task: str) -> str:
+    """Returns the name of the specialist of a task within the run."""
+    return f"{SPECIALISTS}/{'/'.join(pair)}/{file_name(task)}.pt"
+
+
+def missing_tasks(scoring: Scoring) -> MissingTasks:
+    """Returns the tasks that have no answers yet.
+
+    Raises:
+        DataError: The run cannot be listed.
+    """
+    tree = scoring.tree
+    present = {file.path for file in (tree / ANSWERS).files("**/*.json")}
+    tasks = {
+        pair: _lacking(scoring, pair, present, sorted(scoring.plan.tasks))
+        for pair in scoring.plan.pairs
+    }
+    return {pair: lacking for pair, lacking in tasks.items() if lacking}
+
+
+def _lacking(
+    scoring: Scoring, pair: ModelOnGeneration, present: set[str], tasks: Iterable[str]
+) -> tuple[str, ...]:
+    tree = scoring.tree
+    return tuple(task for task in tasks if (tree / answers_file(pair, task)).path not in present)
+
+
+@lru_cache(maxsize=1)
+def _challenges(data: str, seen: frozenset[int]) -> tuple[Challenge, ...]:
+    config = DataConfig.model_validate_json(data)
+    if not seen:
+        return load_challenges(config)
+    return tuple(map(Challenge.of, part_seen(load_tasks(config), seen)))

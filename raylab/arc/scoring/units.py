@@ -1,0 +1,187 @@
+"""What is scored: the tasks and pairs that a model has not seen, and the units of their scores."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.content import contents_of
+from raylab.arc.data.groups import group_tasks
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Task
+from raylab.arc.seen import TaskSet
+from raylab.arc.trained_models import file_name
+from raylab.config.arc import DataConfig, ScoringConfig
+from raylab.errors import CheckpointError, DataError
+
+Units = Mapping[str, tuple[str, ...]]
+"""Ids of the tasks of each unit."""
+Note = tuple[str, Mapping[str, Any]]
+"""A line for the user, and its figures."""
+
+
+@dataclass(frozen=True)
+class ChosenUnits:
+    """The units to score.
+
+    Attributes:
+        units: The units.
+        notes: Lines that tell how they were chosen.
+    """
+
+    units: Units
+    notes: tuple[Note, ...] = ()
+
+
+def seen_tasks(checkpoint: Checkpoint, *, chosen: bool = True) -> TaskSet:
+    """Returns the tasks that the checkpoint was trained on or chosen on.
+
+    Args:
+        checkpoint: The checkpoint.
+        chosen: False leaves out those that it was only chosen on.
+
+    Raises:
+        CheckpointError: The file does not record them.
+    """
+    if checkpoint.seen is None:
+        raise CheckpointError(
+            f"{checkpoint.uri} does not tell which tasks it was trained on: it, or the checkpoint "
+            "it started from, is of an earlier raylab. Train it again, or score all tasks, "
+            "seen or not, with scoring.include_seen=true"
+        )
+    return checkpoint.seen.tasks(chosen=chosen)
+
+
+def part_seen(tasks: Sequence[Task], seen: frozenset[int]) -> tuple[Task, ...]:
+    """Returns tasks whose seen pairs, where they have some, are the demonstrations.
+
+    All other pairs of such a task are its questions. Tasks of which all pairs were seen are left
+    out.
+    """
+    if not seen:
+        return tuple(tasks)
+    parted: list[Task] = []
+    for task in tasks:
+        flags = [fingerprint in seen for fingerprint in contents_of([task])[task.id]]
+        if any(flags):
+            known, new = (
+                tuple(p for p, flag in zip(task.pairs, flags, strict=True) if flag is wanted)
+                for wanted in (True, False)
+            )
+            task = replace(task, demonstrations=known, questions=new)
+        if not all(flags):
+            parted.append(task)
+    return tuple(parted)
+
+
+def unit_of_tasks(groups: Mapping[str, str], scoring: ScoringConfig) -> dict[str, str]:
+    """Returns the unit of each task: the task itself, or its group."""
+    return {task: task if scoring.unit == "task" else group for task, group in groups.items()}
+
+
+def choose_units(
+    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
+) -> ChosenUnits:
+    """Chooses what to score of the tasks of `data`: what no model has seen, or all.
+
+    Raises:
+        DataError: The tasks cannot be used, or none is left to score.
+        CheckpointError: A checkpoint does not record what it was trained on.
+    """
+    tasks = load_tasks(data)
+    if scores_by_pair(data, scoring):
+        return _of_new_pairs(tasks, checkpoints, data, scoring)
+    seen = TaskSet()
+    for checkpoint in () if scoring.include_seen else checkpoints.values():
+        seen |= seen_tasks(checkpoint, chosen=not data.select_on_test)
+    contents = contents_of(tasks) if seen.pairs else dict.fromkeys((t.id for t in tasks), ())
+    unseen = [task for task in tasks if not seen.holds(task.id, contents[task.id])]
+    if not unseen:
+        raise DataError(
+            f"one of the models {', '.join(checkpoints)} was trained on or chosen on each of the "
+            f"{len(tasks)} tasks of data.source={data.source}: score them anyway with "
+            "scoring.include_seen=true, or name others by data=, data.subset or data.tasks"
+        )
+    left_out = len(tasks) - len(unseen)
+    notes: list[Note] = [
+        (
+            f"{len(unseen)} of {len(tasks)} tasks are scored, {left_out} that a model was trained "
+            "on or chosen on are left out",
+            {"scored": len(unseen), "tasks": len(tasks)},
+        )
+    ]
+    if others := sorted({t.id for t in tasks} - {t.id for t in unseen} - seen.ids):
+        notes.append((f"seen under another id: {', '.join(others)}", {"seen": others}))
+    return ChosenUnits(_units_of(unseen, data, scoring), tuple(notes))
+
+
+def scores_by_pair(data: DataConfig, scoring: ScoringConfig) -> bool:
+    """Returns True if what was seen is left out by pair and not by task."""
+    return data.split_by == "pair" and not scoring.include_seen
+
+
+def seen_pairs(
+    checkpoints: Mapping[str, Checkpoint], data: DataConfig, scoring: ScoringConfig
+) -> frozenset[int]:
+    """Returns the fingerprints of the pairs to leave out; none unless `scores_by_pair`.
+
+    Raises:
+        CheckpointError: A file does not record which pairs it was trained on.
+    """
+    pairs: frozenset[int] = frozenset()
+    for model, checkpoint in checkpoints.items() if scores_by_pair(data, scoring) else ():
+        known = seen_tasks(checkpoint, chosen=not data.select_on_test)
+        if known.ids and not known.pairs:
+            raise CheckpointError(
+                f"{checkpoint.uri} ({model}) tells the tasks that it was trained on and not the "
+                "pairs: it is of an earlier raylab, and data.split_by=pair needs them; train it "
+                "again, or score all with scoring.include_seen=true"
+            )
+        pairs |= known.pairs
+    return pairs
+
+
+def _of_new_pairs(
+    tasks: Sequence[Task],
+    checkpoints: Mapping[str, Checkpoint],
+    data: DataConfig,
+    scoring: ScoringConfig,
+) -> ChosenUnits:
+    """Chooses the tasks with a pair that no model has seen."""
+    scored = part_seen(tasks, seen_pairs(checkpoints, data, scoring))
+    if not scored:
+        raise DataError(
+            f"the models {', '.join(checkpoints)} have seen all pairs of the {len(tasks)} tasks of "
+            f"data.source={data.source}: score them anyway with scoring.include_seen=true, or name "
+            "others by data=, data.path or data.tasks"
+        )
+    note = (
+        f"{len(scored)} of {len(tasks)} tasks are scored, on the pairs that no model was trained "
+        "on or chosen on; the tasks themselves may have been seen",
+        {"scored": len(scored), "tasks": len(tasks)},
+    )
+    return ChosenUnits(_units_of(scored, data, scoring), (note,))
+
+
+def _units_of(tasks: Iterable[Task], data: DataConfig, scoring: ScoringConfig) -> Units:
+    units: dict[str, list[str]] = {}
+    for task, unit in unit_of_tasks(group_tasks(tasks, data.taxonomy), scoring).items():
+        units.setdefault(unit, []).append(task)
+    refuse_equal_file_names(units)
+    return {unit: tuple(units[unit]) for unit in sorted(units)}
+
+
+def refuse_equal_file_names(units: Iterable[str]) -> None:
+    """Checks that the names of units or tasks differ as those of files.
+
+    Raises:
+        DataError: Two do not.
+    """
+    taken: dict[str, str] = {}
+    for unit in units:
+        other = taken.setdefault(file_name(unit).casefold(), unit)
+        if other != unit:
+            raise DataError(
+                f"the {unit!r} and the {other!r} would both be scored in {file_name(unit)}.json: "
+                "rename one of them"
+            )

@@ -1,0 +1,382 @@
+"""Scoring as ARC Prize does, in the process that calls or by another `Solver`.
+
+Tasks are answered first, a file each, and then scored: an answered task is never answered again.
+"""
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.tasks import Task
+from raylab.arc.device import device_here, threads_here
+from raylab.arc.models.base import GridModel
+from raylab.arc.models.custom import import_model_classes
+from raylab.arc.prize.adaptation import become_specialist, specialist_bytes, train_on_task
+from raylab.arc.prize.answering import QUERIES, answer_tasks
+from raylab.arc.prize.planning import (
+    MissingTasks,
+    answers_file,
+    challenges_of,
+    missing_tasks,
+    plan_submission,
+    specialist_file,
+)
+from raylab.arc.prize.scores import (
+    TaskScore,
+    prize_score,
+    rule_scores,
+    score_answers,
+    solutions_of,
+    unit_scores,
+)
+from raylab.arc.prize.submissions import SUBMISSION, submission_bytes
+from raylab.arc.prize.votes import ATTEMPTS, TaskAnswers, TaskTraining
+from raylab.arc.records import EvaluationMetrics, PrizeScore, RuleScores, rule_scores_file
+from raylab.arc.scoring.evaluation import autocast_on, model_on
+from raylab.arc.scoring.files import FILE_THREADS, missing_units, write_scores
+from raylab.arc.scoring.plan import ModelOnGeneration, Scoring
+from raylab.config.arc import DataConfig, ScoringConfig, TaskTrainingConfig
+from raylab.config.base import ClusterConfig
+from raylab.config.jobs import EvaluateConfig
+from raylab.errors import RunError
+from raylab.evaluation.scores import checkpoints_of
+from raylab.files import Place
+from raylab.grid_metrics import FIRST_ATTEMPT
+from raylab.log import log_line, log_tables
+from raylab.report.page import counted, write_page
+from raylab.report.prize_page import render_prize
+from raylab.report.progress import duration
+from raylab.report.tables import prize_table
+from raylab.runs.run import SCORES
+
+SUBMISSIONS = "submissions"
+"""Directory of a run that holds `<model>/<generation>/submission.json`."""
+
+PrizeScores = Mapping[str, Mapping[str, PrizeScore]]
+"""Scores by model or rule, and generation."""
+PairAnswers = Mapping[ModelOnGeneration, Mapping[str, TaskAnswers]]
+"""Answers by pair of model and generation, and task."""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The answers to a task, and the specialist to keep, as a file's content."""
+
+    answers: TaskAnswers
+    specialist: bytes | None = None
+
+
+class Solver(Protocol):
+    """Where models answer tasks."""
+
+    def solve(
+        self, scoring: Scoring, missing: MissingTasks
+    ) -> Generator[tuple[ModelOnGeneration, list[Solved]]]:
+        """Yields the answers to missing tasks, some tasks of a pair at a time as they end."""
+        ...
+
+
+def run_prize(config: EvaluateConfig, planned: Scoring) -> None:
+    """Answers and scores in this process what the run of a plan lacks.
+
+    Raises:
+        RaylabError: It failed for a reason that the user can act on.
+    """
+    solve_plan(planned, SolverHere(config.cluster))
+    conclude(planned, read_answers(planned))
+
+
+def run_submission(config: EvaluateConfig) -> None:
+    """Scores the submission of `config`.
+
+    Raises:
+        DataError: The submission or the tasks cannot be used.
+        RunError: The run cannot be used.
+    """
+    planned, answers = plan_submission(config)
+    conclude(planned, dict.fromkeys(planned.plan.pairs, answers))
+
+
+def solve_plan(planned: Scoring, solver: Solver) -> None:
+    """Has all missing tasks answered, and writes the answers as they come.
+
+    Raises:
+        RaylabError: It failed for a reason that the user can act on.
+    """
+    missing = missing_tasks(planned)
+    total = len(planned.plan.pairs) * len(planned.plan.tasks)
+    left = sum(map(len, missing.values()))
+    if left < total:
+        done = total - left
+        log_line(f"{done} of {total} tasks are answered already", done=done, total=total)
+    if not missing:
+        return
+    start, answered = time.monotonic(), 0
+    with closing(solver.solve(planned, missing)) as ends:
+        for pair, solved in ends:
+            _write_solved(planned, pair, solved)
+            answered += len(solved)
+            elapsed = time.monotonic() - start
+            eta = elapsed / answered * (left - answered)
+            log_line(
+                f"[{answered:>{len(str(left))}}/{left}] {pair[0]} on {pair[1]}: "
+                f"{counted(len(solved), 'task')} answered, ETA {duration(eta)}",
+                done=answered,
+                total=left,
+                model=pair[0],
+                generation=pair[1],
+                eta_seconds=eta,
+            )
+
+
+def read_answers(planned: Scoring) -> PairAnswers:
+    """Returns all answers of a plan.
+
+    Raises:
+        RunError: A file is missing or holds no valid answers.
+    """
+    tree, tasks = planned.tree, sorted(planned.plan.tasks)
+
+    def read(pair: ModelOnGeneration, task: str) -> TaskAnswers:
+        name = answers_file(pair, task)
+        answers = tree.read_record(TaskAnswers, name)
+        if answers is None:
+            raise RunError(f"{tree / name} is missing: resume=true answers the task again")
+        return answers
+
+    with ThreadPoolExecutor(FILE_THREADS) as threads:
+        return {
+            pair: {of.task: of for of in threads.map(partial(read, pair), tasks)}
+            for pair in planned.plan.pairs
+        }
+
+
+def conclude(planned: Scoring, answers: PairAnswers) -> None:
+    """Writes submissions, scores and page of a run whose tasks are all answered; finishes it.
+
+    Generations without a known test output have submissions and no score.
+
+    Raises:
+        RaylabError: Tasks cannot be read, or files cannot be written.
+    """
+    run, plan = planned.tree, planned.plan
+    views = plan.scoring.votes.views
+    models: dict[str, dict[str, PrizeScore]] = {}
+    rules: dict[str, dict[str, PrizeScore]] = {}
+    missing = missing_units(planned)
+    for generation in plan.generations:
+        challenges = challenges_of(planned.data(generation, plan.units), planned.seen)
+        solutions = solutions_of(challenges)
+        for model in plan.models:
+            pair = model, generation
+            name = f"{SUBMISSIONS}/{model}/{generation}/{SUBMISSION}"
+            run.write_bytes(name, submission_bytes(answers[pair], views))
+            if solutions:
+                score = prize_score(answers[pair], solutions, views)
+                models.setdefault(model, {})[generation] = score
+                scores = score_answers(answers[pair], solutions, views)
+                _write_missing(planned, pair, scores, missing.get(pair, ()))
+        if solutions:
+            for rule, score in rule_scores(challenges, solutions).items():
+                rules.setdefault(rule, {})[generation] = score
+        else:
+            log_line(f"{generation}: no test output is known, so nothing is scored")
+    _report(planned, models, rules)
+    submissions = str(run / SUBMISSIONS)
+    log_line(f"submissions {submissions}", uri=submissions)
+    run.finish()
+
+
+def solve(
+    checkpoint: Checkpoint,
+    pair: ModelOnGeneration,
+    data: DataConfig,
+    scoring: ScoringConfig,
+    seen: frozenset[int],
+    device: torch.device,
+    threads: int,
+) -> list[Solved]:
+    """Answers the tasks of `data`, in this process; their test outputs are not read.
+
+    Args:
+        checkpoint: The model.
+        pair: The names of the model and of the generation.
+        data: The tasks of the generation to answer.
+        scoring: The views, and how to train on each task.
+        seen: Fingerprints of the pairs that are shown and not asked for.
+        device: Device to compute on.
+        threads: CPU threads.
+
+    Raises:
+        RaylabError: The tasks or the checkpoint cannot be used.
+        NonFiniteLossError: Training on a task failed.
+    """
+    torch.set_num_threads(threads)
+    import_model_classes(scoring.model_classes)
+    posed = [challenge.posed for challenge in challenges_of(data, seen)]
+    shown = checkpoint.model.context_pairs
+    if scoring.test_time_training is None:
+        model = model_on(checkpoint, device)
+        return [Solved(of) for of in _answers(model, posed, scoring, shown, device)]
+    return [_specialised(checkpoint, pair, task, scoring, device) for task in posed]
+
+
+def _specialised(
+    checkpoint: Checkpoint,
+    pair: ModelOnGeneration,
+    task: Task,
+    scoring: ScoringConfig,
+    device: torch.device,
+) -> Solved:
+    """Answers a task before and after the model was trained on its demonstrations."""
+    training, shown = scoring.test_time_training, checkpoint.model.context_pairs
+    assert training is not None
+    model = model_on(checkpoint, device)
+    (before,) = _answers(model, [task], scoring, shown, device)
+    start, steps, kept = time.monotonic(), 0, None
+    known = _known_specialist(training, pair, task.id)
+    if known is not None:
+        become_specialist(model, known)
+    elif task.demonstrations:
+        specialist = train_on_task(
+            model, task, training, scoring.votes, demonstrations=shown, device=device
+        )
+        steps, kept = training.steps, specialist_bytes(specialist) if training.keep else None
+    seconds = time.monotonic() - start
+    (after,) = _answers(model, [task], scoring, shown, device)
+    trained = TaskTraining(steps=steps, seconds=seconds, before=before.questions)
+    return Solved(after.model_copy(update={"trained": trained}), kept)
+
+
+def _known_specialist(
+    training: TaskTrainingConfig, pair: ModelOnGeneration, task: str
+) -> Place | None:
+    if training.specialists is None:
+        return None
+    file = Place.at(training.specialists) / specialist_file(pair, task)
+    return file if file.exists() else None
+
+
+def _answers(
+    model: GridModel,
+    posed: Sequence[Task],
+    scoring: ScoringConfig,
+    demonstrations: int,
+    device: torch.device,
+) -> list[TaskAnswers]:
+    with torch.inference_mode(), autocast_on(device):
+        return answer_tasks(
+            model.answers,
+            posed,
+            scoring.votes,
+            demonstrations=demonstrations,
+            batch_size=scoring.batch_size,
+            device=device,
+        )
+
+
+def parts_of(
+    scoring: Scoring, missing: MissingTasks
+) -> Iterator[tuple[ModelOnGeneration, DataConfig]]:
+    """Yields the missing tasks in parts that are answered together, as data configurations."""
+    of = scoring.plan.scoring
+    size = 1 if of.test_time_training else max(1, QUERIES // max(of.votes.views, ATTEMPTS))
+    for pair, tasks in missing.items():
+        data = scoring.plan.generations[pair[1]]
+        for start in range(0, len(tasks), size):
+            part = tasks[start : start + size]
+            yield pair, data.model_copy(update={"tasks": part, "every": 1})
+
+
+class SolverHere:
+    """A solver in this process, on its GPU or all its CPUs."""
+
+    def __init__(self, cluster: ClusterConfig) -> None:
+        """Takes the device and the number of threads.
+
+        Raises:
+            ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
+        """
+        self._device, self._threads = device_here(cluster), threads_here(cluster)
+
+    def solve(
+        self, scoring: Scoring, missing: MissingTasks
+    ) -> Generator[tuple[ModelOnGeneration, list[Solved]]]:
+        """See `Solver`."""
+        checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
+        for pair, data in parts_of(scoring, missing):
+            yield (
+                pair,
+                solve(
+                    checkpoints[pair[0]],
+                    pair,
+                    data,
+                    scoring.plan.scoring,
+                    scoring.seen,
+                    self._device,
+                    self._threads,
+                ),
+            )
+
+
+def _write_solved(planned: Scoring, pair: ModelOnGeneration, solved: Sequence[Solved]) -> None:
+    def write(one: Solved) -> None:
+        task = one.answers.task
+        # First, so that a task with answers has its specialist too.
+        if one.specialist is not None:
+            planned.tree.write_bytes(specialist_file(pair, task), one.specialist)
+        planned.tree.write_record(one.answers, answers_file(pair, task))
+
+    with ThreadPoolExecutor(FILE_THREADS) as threads:
+        list(threads.map(write, solved))
+
+
+def _write_missing(
+    planned: Scoring,
+    pair: ModelOnGeneration,
+    scores: Mapping[str, TaskScore],
+    missing: Sequence[str],
+) -> None:
+    """Writes the score files that a pair lacks; a unit without a scored task has none."""
+    units = unit_scores(scores, planned.unit_of_task(planned.plan.units))
+    write_scores(planned, pair, {unit: of for unit, of in units.items() if unit in missing})
+
+
+def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
+    """Writes and prints the scores of models and rules."""
+    run, metric = planned.tree, planned.plan.scoring.metric
+
+    def means(scored: PrizeScores) -> dict[str, dict[str, float]]:
+        return {
+            name: {generation: _value(score, metric) for generation, score in of.items()}
+            for name, of in scored.items()
+        }
+
+    metrics = EvaluationMetrics(
+        metric=metric,
+        models=means(models),
+        rules=means(rules),
+        by="pair" if planned.by_pair else "task",
+        prize=models,
+        prize_rules=rules,
+    )
+    run.write_record(metrics)
+    if not models:
+        return
+    rule_means = RuleScores(metric=metric, rules=metrics.rules)
+    run.write_record(rule_means, rule_scores_file(planned.subdir))
+    write_page(run, render_prize(run, metrics))
+    log_tables(prize_table(metrics), **metrics.model_dump(include={"prize", "prize_rules"}))
+    scores = str(run / SCORES)
+    log_line(f"score tree {scores}", uri=scores)
+
+
+def _value(score: PrizeScore, metric: str) -> float:
+    return score.first_attempt if metric == FIRST_ATTEMPT else score.two_attempts

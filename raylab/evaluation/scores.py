@@ -1,0 +1,312 @@
+"""Scoring of models on generations of tasks, in the process that calls or by another `Scorer`.
+
+A unit of work is one model on one generation. Its files are written when it ends, so a run that is
+killed goes on with the next.
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from typing import Protocol
+
+import torch
+
+from raylab.arc.checkpoints import Checkpoint
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.data.tasks import Task
+from raylab.arc.device import device_here, threads_here
+from raylab.arc.records import EvaluationMetrics, RuleScores, rule_scores_file
+from raylab.arc.scoring.evaluation import UnitScore, score_rules, score_tasks
+from raylab.arc.scoring.files import (
+    MissingUnits,
+    UnitAccuracies,
+    missing_units,
+    read_accuracies,
+    write_scores,
+)
+from raylab.arc.scoring.plan import ModelOnGeneration, Scoring
+from raylab.arc.trained_models import fetch_checkpoint
+from raylab.background import running
+from raylab.config.arc import DataConfig, ScoringConfig
+from raylab.config.base import ClusterConfig
+from raylab.config.jobs import EvaluateConfig
+from raylab.grid_metrics import RULES
+from raylab.log import log_line, log_tables
+from raylab.report.progress import duration
+from raylab.report.tables import accuracy_table, percent
+from raylab.runs.run import SCORES
+
+HEARTBEAT_SECONDS = 30.0
+
+PairScores = tuple[dict[str, UnitScore], float]
+"""The scores of a model on a generation by unit, and the seconds that they took."""
+RuleMeans = dict[str, float]
+"""The mean accuracy of each rule on a generation."""
+
+
+class Scorer(Protocol):
+    """Where models and rules are scored."""
+
+    def score(
+        self, scoring: Scoring, missing: MissingUnits
+    ) -> Generator[tuple[ModelOnGeneration, PairScores]]:
+        """Yields the scores of the missing units, pair by pair as they end."""
+        ...
+
+    def score_rules(self, scoring: Scoring) -> dict[str, RuleMeans]:
+        """Returns the mean accuracy of each rule, by generation."""
+        ...
+
+
+def run_evaluate(config: EvaluateConfig, planned: Scoring) -> None:
+    """Scores the models of `config` in this process, leaving out finished scores.
+
+    Args:
+        config: Configuration of the job.
+        planned: As `plan_evaluation` plans it.
+
+    Raises:
+        RaylabError: The evaluation failed for a reason that the user can act on.
+    """
+    conclude(config, planned, score_plan(planned, ScorerHere(config.cluster)))
+
+
+def conclude(config: EvaluateConfig, planned: Scoring, metrics: EvaluationMetrics) -> None:
+    """Writes and prints the metrics of an evaluation, and finishes its run."""
+    run = planned.tree
+    run.write_record(metrics)
+    log_tables(
+        accuracy_table(metrics, config.scoring),
+        metric=metrics.metric,
+        models=metrics.models,
+        rules=metrics.rules,
+    )
+    scores = str(run / SCORES)
+    log_line(f"score tree {scores}", uri=scores)
+    run.finish()
+
+
+def score_plan(planned: Scoring, scorer: Scorer) -> EvaluationMetrics:
+    """Scores what a plan lacks; returns the means of all.
+
+    The rules that learn nothing are scored on the same pairs once; their scores lie beside the
+    tree, not in it, because they are no models.
+
+    Raises:
+        RaylabError: The scoring failed for a reason that the user can act on.
+    """
+    missing = missing_units(planned)
+    accuracies = read_accuracies(planned, missing)
+    if done := len(accuracies) - len(missing):
+        log_line(
+            f"{done} of {len(accuracies)} pairs of model and generation are scored already",
+            done=done,
+            total=len(accuracies),
+        )
+    if missing:
+        _score_missing(planned, missing, scorer, accuracies)
+    means = {
+        model: {
+            name: statistics.fmean(accuracies[model, name].values())
+            for name in planned.plan.generations
+        }
+        for model in planned.plan.models
+    }
+    return EvaluationMetrics(
+        metric=planned.plan.scoring.metric,
+        models=means,
+        rules=_rules(planned, scorer).rules,
+        by="pair" if planned.by_pair else "task",
+    )
+
+
+def _rules(scoring: Scoring, scorer: Scorer) -> RuleScores:
+    """Returns the scores of the rules that learn nothing, measured if that was not done before."""
+    tree, name = scoring.tree, rule_scores_file(scoring.subdir)
+    if known := tree.read_record(RuleScores, name):
+        return known
+    measured = scorer.score_rules(scoring)
+    rules = {rule: {name: of[rule] for name, of in measured.items()} for rule in RULES}
+    scores = RuleScores(metric=scoring.plan.scoring.metric, rules=rules)
+    tree.write_record(scores, name)
+    return scores
+
+
+def _score_missing(
+    scoring: Scoring, missing: MissingUnits, scorer: Scorer, accuracies: UnitAccuracies
+) -> None:
+    """Scores the missing units; writes the files of each pair as it ends, adds its accuracies."""
+    total, uri = len(missing), str(scoring.tree / scoring.subdir)
+    log_line(f"scoring {total} pairs of model and generation -> {uri}", total=total, uri=uri)
+    progress = _Progress(total)
+    with progress.told(), closing(scorer.score(scoring, missing)) as ends:
+        for pair, (scores, seconds) in ends:
+            accuracies[pair] |= write_scores(scoring, pair, scores)
+            progress.log_pair(scoring.plan.scoring, pair, accuracies[pair], seconds)
+
+
+class _Progress:
+    """What is told while pairs of model and generation are scored."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._start = time.monotonic()
+
+    @contextmanager
+    def told(self) -> Generator[None]:
+        """Tells a line every `HEARTBEAT_SECONDS` in which no pair ended."""
+        over = threading.Event()
+
+        def tell() -> None:
+            before = self._done
+            while not over.wait(HEARTBEAT_SECONDS):
+                done, seconds = self._done, time.monotonic() - self._start
+                if done == before:
+                    message = f"  {done} of {self._total} done after {duration(seconds)}"
+                    log_line(message, done=done, total=self._total, seconds=seconds)
+                before = done
+
+        with running(tell, stop=over.set):
+            yield
+
+    def log_pair(
+        self,
+        scoring: ScoringConfig,
+        pair: ModelOnGeneration,
+        accuracies: Mapping[str, float],
+        seconds: float,
+    ) -> None:
+        """Counts a pair that ended, and tells its accuracy."""
+        self._done += 1
+        done, total = self._done, self._total
+        elapsed, mean = time.monotonic() - self._start, statistics.fmean(accuracies.values())
+        left = elapsed / done * (total - done)
+        log_line(
+            f"[{done:>{len(str(total))}}/{total}] {pair[0]} on {pair[1]}: {scoring.metric} "
+            f"{percent(mean)} over {len(accuracies)} {scoring.unit}s, "
+            f"{seconds:.1f} s, ETA {duration(left)}",
+            done=done,
+            total=total,
+            eta_seconds=left,
+            model=pair[0],
+            generation=pair[1],
+            accuracy=mean,
+            seconds=seconds,
+        )
+
+
+class ScorerHere:
+    """A scorer in this process, on its GPU or all its CPUs."""
+
+    def __init__(self, cluster: ClusterConfig) -> None:
+        """Takes the device and the number of threads.
+
+        Raises:
+            ConfigError: `cluster.use_gpu=true` on a machine without a GPU.
+        """
+        self._device, self._threads = device_here(cluster), threads_here(cluster)
+
+    def score(
+        self, scoring: Scoring, missing: MissingUnits
+    ) -> Generator[tuple[ModelOnGeneration, PairScores]]:
+        """See `Scorer`."""
+        checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
+        for (model, generation), units in missing.items():
+            yield (
+                (model, generation),
+                score_generation(
+                    checkpoints[model],
+                    scoring.data(generation, units),
+                    scoring.unit_of_task(units),
+                    scoring.plan.scoring,
+                    scoring.seen,
+                    self._device,
+                    self._threads,
+                ),
+            )
+
+    def score_rules(self, scoring: Scoring) -> dict[str, RuleMeans]:
+        """See `Scorer`."""
+        plan = scoring.plan
+        units = scoring.unit_of_task(plan.units)
+        return {
+            generation: rules_on(
+                scoring.data(generation, plan.units),
+                units,
+                plan.scoring,
+                scoring.seen,
+                self._threads,
+            )
+            for generation in plan.generations
+        }
+
+
+def checkpoints_of(scoring: Scoring, models: Iterable[str]) -> dict[str, Checkpoint]:
+    """Returns the checkpoints of models, by name; reads those that planning did not.
+
+    Raises:
+        CheckpointError: One cannot be used.
+    """
+    return {
+        model: scoring.checkpoints.get(model)
+        or fetch_checkpoint(scoring.plan.models[model].checkpoint)
+        for model in sorted(set(models))
+    }
+
+
+def score_generation(
+    checkpoint: Checkpoint,
+    data: DataConfig,
+    unit_of_task: Mapping[str, str],
+    scoring: ScoringConfig,
+    seen: frozenset[int],
+    device: torch.device,
+    threads: int,
+) -> PairScores:
+    """Scores a model on a generation, in this process.
+
+    Args:
+        checkpoint: The model.
+        data: The tasks of the generation.
+        unit_of_task: The unit of each task.
+        scoring: The metric and the way of scoring.
+        seen: Fingerprints of the pairs that are not scored.
+        device: Device to compute on.
+        threads: CPU threads.
+
+    Raises:
+        RaylabError: The tasks or the checkpoint cannot be used.
+    """
+    start = time.monotonic()
+    torch.set_num_threads(threads)
+    scores = score_tasks(checkpoint, _tasks_of(data), unit_of_task, scoring, device, seen)
+    return scores, time.monotonic() - start
+
+
+def rules_on(
+    data: DataConfig,
+    unit_of_task: Mapping[str, str],
+    scoring: ScoringConfig,
+    seen: frozenset[int],
+    threads: int,
+) -> RuleMeans:
+    """Returns the mean accuracy of each rule on a generation; arguments as `score_generation`.
+
+    Raises:
+        DataError: The tasks cannot be used.
+    """
+    torch.set_num_threads(threads)
+    return score_rules(_tasks_of(data), unit_of_task, scoring, seen)
+
+
+def _tasks_of(data: DataConfig) -> tuple[Task, ...]:
+    return _loaded(data.model_dump_json())
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: str) -> tuple[Task, ...]:
+    """Returns the tasks of a JSON configuration, cached for the next model in this process."""
+    return load_tasks(DataConfig.model_validate_json(data))

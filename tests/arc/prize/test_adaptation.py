@@ -1,0 +1,105 @@
+"""Training on a task's demonstrations: what it reads, what it changes, and what is kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from raylab.arc.data.batching import store_pairs
+from raylab.arc.data.tasks import Pair, Task
+from raylab.arc.models.base import GridModel
+from raylab.arc.prize.adaptation import become_specialist, specialist_bytes, train_on_task
+from raylab.config.arc import TaskTrainingConfig, VotesConfig
+from raylab.config.models import EncoderDecoderConfig
+from raylab.errors import CheckpointError, NonFiniteLossError
+from raylab.files import Place
+from tests.arc.conftest import RandomTasks, batch_of, small_model
+
+CPU = torch.device("cpu")
+CONFIG = EncoderDecoderConfig(d_model=16, d_ff=24, heads=2, encoder_layers=1, decoder_layers=1)
+VOTES = VotesConfig(colours=False, symmetries=False)
+BRIEF = TaskTrainingConfig(steps=3, lr=0.01, augmentations=2, batch_size=4)
+
+
+def trained(task: Task, training: TaskTrainingConfig = BRIEF) -> tuple[GridModel, bytes]:
+    model = small_model(CONFIG)
+    specialist = train_on_task(model, task, training, VOTES, demonstrations=0, device=CPU)
+    return model, specialist_bytes(specialist)
+
+
+def weights_of(model: GridModel) -> dict[str, torch.Tensor]:
+    return {name: weight.clone() for name, weight in model.state_dict().items()}
+
+
+def same(one: GridModel, other: GridModel) -> bool:
+    a, b = weights_of(one), weights_of(other)
+    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], atol=1e-6) for name in a)
+
+
+@pytest.fixture
+def task(random_tasks: RandomTasks) -> Task:
+    return random_tasks(1, longest_side=4)[0]
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_outputs_of_questions_change_nothing(rank: int | None, task: Task):
+    training = BRIEF.model_copy(update={"rank": rank})
+    other = np.full((2, 2), 9, dtype=np.uint8)
+    altered = Task(task.id, task.demonstrations, (Pair(task.questions[0].input, other),))
+    assert same(trained(task, training)[0], trained(altered, training)[0])
+    assert not same(trained(task, training)[0], small_model(CONFIG))
+
+
+def test_adapters_change_the_linear_layers_alone_and_by_their_rank(task: Task):
+    before = weights_of(small_model(CONFIG))
+    after = weights_of(trained(task, BRIEF.model_copy(update={"rank": 2}))[0])
+    assert before.keys() == after.keys()
+    linear = {
+        f"{name}.weight"
+        for name, module in small_model(CONFIG).named_modules()
+        if isinstance(module, torch.nn.Linear)
+    }
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and changed <= linear
+    for name in changed:
+        assert torch.linalg.matrix_rank(after[name] - before[name], rtol=1e-4) <= 2
+
+
+def test_it_learns_the_task():
+    grids = [np.full((1, 2), colour, dtype=np.uint8) for colour in range(4)]
+    task = Task("flat", tuple(Pair(grid, grids[3]) for grid in grids[:3]))
+    training = BRIEF.model_copy(update={"steps": 40})
+    batch = batch_of(store_pairs([task]), [0, 1, 2])
+    before, after = small_model(CONFIG), trained(task, training)[0]
+    with torch.no_grad():
+        likelihoods = [
+            float(model(batch).cells.log_softmax(-1)[..., 3].mean()) for model in (before, after)
+        ]
+    assert likelihoods[1] > likelihoods[0] + 1.0
+    assert not after.training
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_a_specialist_is_loaded_again(rank: int | None, task: Task, tmp_path: Path):
+    model, content = trained(task, BRIEF.model_copy(update={"rank": rank}))
+    (tmp_path / "task.pt").write_bytes(content)
+    loaded = small_model(CONFIG)
+    become_specialist(loaded, Place.at(tmp_path / "task.pt"))
+    assert same(loaded, model)
+
+
+def test_a_specialist_of_another_model_is_refused(task: Task, tmp_path: Path):
+    _, content = trained(task, BRIEF.model_copy(update={"rank": 2}))
+    (tmp_path / "task.pt").write_bytes(content)
+    other = small_model(CONFIG.model_copy(update={"d_ff": 40}))
+    with pytest.raises(CheckpointError, match="another model"):
+        become_specialist(other, Place.at(tmp_path / "task.pt"))
+    (tmp_path / "broken.pt").write_bytes(content[:-50])
+    with pytest.raises(CheckpointError, match="broken"):
+        become_specialist(small_model(CONFIG), Place.at(tmp_path / "broken.pt"))
+
+
+def test_a_loss_that_is_not_finite_is_told(task: Task):
+    with pytest.raises(NonFiniteLossError, match=f"task {task.id}.*lr"):
+        trained(task, BRIEF.model_copy(update={"steps": 20, "lr": 1e30}))

@@ -1,0 +1,174 @@
+"""Submissions: written, read strictly, and scored alike by another scorer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raylab.arc.data.challenges import Challenge, load_challenges
+from raylab.arc.data.tasks import Pair
+from raylab.arc.prize.scores import prize_score, rule_scores, solutions_of
+from raylab.arc.prize.submissions import read_submission, submission_bytes
+from raylab.arc.prize.votes import QuestionAnswers, TaskAnswers
+from raylab.arc.records import GridRows
+from raylab.config.arc import DataConfig, TaskSource
+from raylab.errors import DataError
+from raylab.files import Place
+
+GRID = np.array([[1, 2]], dtype=np.uint8)
+DEMONSTRATIONS = (Pair(GRID, GRID),)
+
+
+def challenge(id_: str, inputs: int) -> Challenge:
+    return Challenge(id_, DEMONSTRATIONS, (GRID,) * inputs, (GRID,) * inputs)
+
+
+ASKED = (challenge("a", 1), challenge("b", 2))
+VALID: dict[str, Any] = {
+    "a": [{"attempt_1": [[0]], "attempt_2": [[1, 2]]}],
+    "b": [{"attempt_1": [[1, 2]], "attempt_2": [[0]]}, {"attempt_1": [[3]], "attempt_2": [[4]]}],
+}
+
+
+def read(tmp_path: Path, content: object) -> dict[str, TaskAnswers]:
+    path = tmp_path / "submission.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return read_submission(Place.at(path), ASKED)
+
+
+def independent_score(submission: str, solutions: dict[str, list[list[list[int]]]]) -> float:
+    """ARC Prize's score, from the two files alone."""
+    answers = json.loads(submission)
+    total = 0.0
+    for task, outputs in solutions.items():
+        solved = 0
+        for attempts, output in zip(answers[task], outputs, strict=True):
+            if attempts["attempt_1"] == output or attempts["attempt_2"] == output:
+                solved += 1
+        total += solved / len(outputs)
+    return total / len(solutions)
+
+
+def test_a_submission_is_scored_alike_by_another_scorer(tmp_path: Path):
+    rng = np.random.default_rng(0)
+
+    def grid() -> np.ndarray[Any, Any]:
+        return rng.integers(0, 2, rng.integers(1, 3, 2)).astype(np.uint8)
+
+    def rows() -> GridRows:
+        return tuple(tuple(row) for row in grid().tolist())
+
+    challenges = [
+        Challenge(f"t{at}", DEMONSTRATIONS, (GRID,) * count, tuple(grid() for _ in range(count)))
+        for at, count in enumerate(rng.integers(1, 4, 40).tolist())
+    ]
+    answers = {
+        of.id: TaskAnswers(
+            task=of.id,
+            questions=tuple(
+                QuestionAnswers.of([(rows(), -float(rng.random())) for _ in range(8)])
+                for _ in of.inputs
+            ),
+            seconds=1.0,
+        )
+        for of in challenges
+    }
+    solutions = solutions_of(challenges)
+    written = submission_bytes(answers, 8)
+    theirs = independent_score(
+        written.decode(), {task: [g.tolist() for g in of] for task, of in solutions.items()}
+    )
+    ours = prize_score(answers, solutions, 8)
+    assert ours.two_attempts == pytest.approx(theirs)
+    assert 0 < ours.first_attempt < ours.two_attempts < 1
+    path = tmp_path / "submission.json"
+    path.write_bytes(written)
+    again = prize_score(read_submission(Place.at(path), challenges), solutions, 1)
+    assert again.two_attempts == ours.two_attempts
+    assert again.first_attempt == ours.first_attempt
+
+
+def test_attempts_are_read_as_they_are_written(tmp_path: Path):
+    answers = read(tmp_path, VALID)
+    assert answers["b"].questions[0].attempts(1) == (((1, 2),), ((0,),))
+    assert json.loads(submission_bytes(answers, 1)) == VALID
+
+
+def changed(**tasks: object) -> dict[str, object]:
+    return {**VALID, **tasks}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[", "submission.json"),
+        ([], "expected an object"),
+        ({"a": VALID["a"]}, "task b is missing"),
+        (changed(c=[]), "task c is not among the 2 tasks"),
+        (changed(a={}), "task a: expected a list"),
+        (changed(b=VALID["b"][:1]), "task b: attempts at 1 test inputs, the task has 2"),
+        (changed(a=[[]]), "task a: test input 0: expected an object"),
+        (changed(a=[{"attempt_1": [[0]]}]), "test input 0: attempt_2 is missing"),
+        (changed(a=[{**VALID["a"][0], "attempt_3": [[0]]}]), "'attempt_3' is no attempt"),
+        (changed(a=[{**VALID["a"][0], "attempt_2": []}]), "attempt_2: 0 rows"),
+        (
+            changed(a=[{**VALID["a"][0], "attempt_2": [[0, 1], [2]]}]),
+            "task a: test input 0: attempt_2, row 1: 1 columns, the rows above have 2",
+        ),
+        (
+            changed(b=[VALID["b"][0], {"attempt_1": [[0], [10]], "attempt_2": [[0]]}]),
+            "task b: test input 1: attempt_1, row 1, column 0: 10 is no colour",
+        ),
+        (changed(a=[{"attempt_1": [[True]], "attempt_2": [[0]]}]), "true is no colour"),
+        (changed(a=[{"attempt_1": [[0] * 31], "attempt_2": [[0]]}]), "31 columns"),
+    ],
+)
+def test_a_broken_submission_is_refused_with_its_place(
+    tmp_path: Path, content: object, message: str
+):
+    with pytest.raises(DataError, match=r"submission\.json") as error:
+        read(tmp_path, content)
+    assert message in str(error.value)
+
+
+def test_rules_have_two_attempts_too():
+    flat = np.zeros((1, 2), dtype=np.uint8)
+    source = np.array([[0, 1]], dtype=np.uint8)
+    one = Challenge("one", DEMONSTRATIONS, (source,), (source,))
+    two = Challenge("two", DEMONSTRATIONS, (source,), (flat,))
+    scores = rule_scores([one, two], solutions_of([one, two]))
+    assert {score.two_attempts for score in scores.values()} == {1.0}
+    assert {score.first_attempt for score in scores.values()} == {0.5}
+
+
+def kaggle(tmp_path: Path, solutions: dict[str, Any] | None) -> DataConfig:
+    pair = {"input": [[1, 2]], "output": [[2, 1]]}
+    tasks = {
+        id_: {"train": [pair], "test": [{"input": [[3, count]]} for count in range(inputs)]}
+        for id_, inputs in (("a", 1), ("b", 2))
+    }
+    (tmp_path / "arc-agi_test_challenges.json").write_text(json.dumps(tasks))
+    if solutions is not None:
+        (tmp_path / "arc-agi_test_solutions.json").write_text(json.dumps(solutions))
+    path = str(tmp_path / "arc-agi_test_challenges.json")
+    return DataConfig(source=TaskSource.ARC_JSON, path=path)
+
+
+def test_challenges_without_solutions_keep_their_test_inputs(tmp_path: Path):
+    a, b = load_challenges(kaggle(tmp_path, None))
+    assert [len(one.inputs) for one in (a, b)] == [1, 2]
+    assert a.outputs == (None,) and not solutions_of([a, b])
+
+
+def test_a_task_is_scored_where_all_its_outputs_are_known(tmp_path: Path):
+    challenges = load_challenges(kaggle(tmp_path, {"a": [[[3, 0]]]}))
+    assert set(solutions_of(challenges)) == {"a"}
+
+
+def test_a_generation_redraws_inputs_without_an_output(tmp_path: Path):
+    data = kaggle(tmp_path, {"a": [[[3, 0]]]}).model_copy(update={"generation": 1})
+    a, b = load_challenges(data)
+    assert a.outputs[0] is not None and (a.inputs[0] == a.outputs[0]).all()
+    assert b.inputs[0].tolist() != [[3, 0]] and b.outputs == (None, None)

@@ -1,0 +1,131 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.quality import run as run_quality
+from raylab.config.jobs import QualityConfig
+from raylab.config.quality import Layout, QualityEvalConfig
+from raylab.entrypoint import run_job
+from raylab.errors import ConfigError, DataError
+from raylab.evaluation import quality as quality_module
+from raylab.evaluation.quality import measure_here
+from raylab.quality.record import FileCounts, Quality
+from raylab.quality.trees import find_trees
+from raylab.runs.run import Run
+from tests.evaluation.trees import SCORES, YEAR_2020, write_scores
+from tests.told import id_in, lines_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_tree_is_measured_from_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    root = write_scores(tmp_path / "data" / "scores" / "run7", SCORES)
+    broken = root / "m1" / "g1" / "broken.json"
+    broken.write_text("{")
+    os.utime(broken, (YEAR_2020, YEAR_2020))
+    prior = write_scores(tmp_path / "prior", SCORES)
+    monkeypatch.setenv("BASE_ARTIFACTS_DIR", str(tmp_path / "data"))
+    config = QualityConfig(
+        quality_eval_cfg=QualityEvalConfig(prior_datasets=(str(prior),)),
+        run_id="run7",
+        storage=str(tmp_path / "runs"),
+        name="q",
+        bootstrap=100,
+    )
+    run_quality(config)
+    directory = tmp_path / "runs" / "q"
+    quality = Run.at(str(directory)).read_record(Quality)
+    assert quality is not None
+    assert quality.models == {"m1": pytest.approx(0.8), "m2": pytest.approx(0.3)}
+    assert {name: figure.value for name, figure in quality.figures.items()} == {
+        "difficulty": pytest.approx(0.2, abs=1e-12),
+        "separability": pytest.approx(0.25, abs=1e-12),
+        "consistency": pytest.approx(1 - 0.3 / 2**0.5, abs=1e-12),
+        "novelty": 0.0,
+    }
+    assert quality.files == FileCounts(read=17, cached=0, skipped=1)
+    assert json.loads((directory / "record.json").read_text())["finished"]
+    lines = capsys.readouterr().out.splitlines()
+    for line in (
+        f"{root}: layout generations, every model has the same 2 subdirectories",
+        "Model 'm1' mean accuracy over 2 generations: 0.8000",
+        "Benchmark difficulty: 0.2000",
+        "Benchmark novelty: 0.0000",
+        "17 files read, 0 known, 1 skipped",
+    ):
+        assert line in lines
+
+    again = measure_here(find_trees(str(root), [str(prior)], Layout.AUTO), config, config.storage)
+    assert again.files == FileCounts(read=0, cached=17, skipped=1)
+    assert Quality.of(again.model_copy(update={"files": quality.files})) == quality
+
+
+def test_progress_is_printed_and_a_failed_measurement_leaves_no_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(quality_module, "PROGRESS_SECONDS", 0.0)
+    root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
+    config = QualityConfig(bootstrap=0, cache=False)
+    with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
+        measure_here(find_trees(str(root), [], Layout.AUTO), config, str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["scores"]
+    assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)
+
+
+def test_the_job_tells_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    root = write_scores(tmp_path / "scores", SCORES)
+    (root / "m1" / "g1" / "broken.json").write_text("{")
+    arguments = [f"quality_eval_cfg.scores_root_dir={root}", f"storage={tmp_path}", "bootstrap=0"]
+    with pytest.raises(SystemExit) as ended:
+        run_job(QualityConfig, None, run_quality, [*arguments, "name=measured", "log=json"])
+    assert ended.value.code == 0
+    out, err = capsys.readouterr()
+    lines = lines_of(out)
+    assert err == ""
+    assert {line["run_id"] for line in lines} == {id_in(tmp_path / "measured")}
+    assert {(line["run"], line["job"]) for line in lines} == {("measured", "quality")}
+    (table,) = (line for line in lines if line["message"] == "Benchmark quality")
+    quality = json.loads((tmp_path / "measured" / "quality.json").read_text())
+    assert all(table[key] == quality[key] for key in ("figures", "models"))
+    assert quality["files"] == {"read": 9, "cached": 0, "skipped": 1}
+
+
+@pytest.mark.parametrize(
+    ("base", "run_id", "missing"), [(None, "r", "BASE_ARTIFACTS_DIR"), ("/data", None, "run_id")]
+)
+def test_a_root_that_is_not_given_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, base: str | None, run_id: str | None, missing: str
+):
+    monkeypatch.delenv("BASE_ARTIFACTS_DIR", raising=False)
+    if base:
+        monkeypatch.setenv("BASE_ARTIFACTS_DIR", base)
+    with pytest.raises(ConfigError, match=f"{missing} is not set"):
+        run_quality(QualityConfig(run_id=run_id))
+
+
+def test_a_wrong_root_is_refused_before_a_run_is_made(tmp_path: Path):
+    missing = QualityEvalConfig(scores_root_dir=str(tmp_path / "missing"))
+    with pytest.raises(DataError, match=r"missing is no directory of scores"):
+        run_quality(QualityConfig(quality_eval_cfg=missing, storage=str(tmp_path / "runs")))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_job_exits_2_without_a_root(tmp_path: Path):
+    environment = {k: v for k, v in os.environ.items() if k != "BASE_ARTIFACTS_DIR"}
+    done = subprocess.run(
+        [sys.executable, f"{ROOT}/jobs/quality.py", f"storage={tmp_path}"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "quality_eval_cfg.scores_root_dir" in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
