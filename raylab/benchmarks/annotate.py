@@ -21,7 +21,7 @@ from raylab.background import running
 from raylab.benchmarks.bare_calls import bare_seconds, protocol_calls
 from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, chat_server, write_cases
 from raylab.benchmarks.figures import local_directory, timed, told
-from raylab.cluster.annotate import Pool, drive
+from raylab.cluster.annotation.driver import Pool, drive
 from raylab.cluster.session import session
 from raylab.config.annotation import CasesConfig, LlmConfig
 from raylab.config.base import ClusterConfig

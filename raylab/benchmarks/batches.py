@@ -29,7 +29,7 @@ from raylab.arc.data.batching import (
     length_quanta,
 )
 from raylab.arc.data.sides import load_sides
-from raylab.arc.data.steps import BATCH_PAIRS, StepPlan, TrainingStep
+from raylab.arc.data.steps import RUN_PAIRS, StepPlan, TrainingStep
 from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
 from raylab.arc.precision import hardware_precision
@@ -119,7 +119,7 @@ class Workload:
     def draw(self, pairs: Indices, rng: np.random.Generator) -> Draw:
         """Returns a batch with random demonstrations."""
         table = demonstration_table(self.store, pairs, self.model.context_pairs, rng)
-        return Draw(pairs, table, None)
+        return Draw(pairs, table)
 
 
 Way = Callable[[Workload, int], Iterator[Draws]]
@@ -146,7 +146,7 @@ def random_steps(work: Workload, seed: int) -> Iterator[Draws]:
     steps = -(-len(work.pairs) // work.batch_size)
     for pairs in np.array_split(rng.permutation(work.pairs), steps):
         by_length, _ = length_quanta(work.store, pairs)
-        batches = np.array_split(by_length, -(-len(pairs) // BATCH_PAIRS))
+        batches = np.array_split(by_length, -(-len(pairs) // RUN_PAIRS))
         yield tuple(work.draw(batch, rng) for batch in batches)
 
 

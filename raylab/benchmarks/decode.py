@@ -27,7 +27,7 @@ from raylab.arc.data.batching import (
 )
 from raylab.arc.data.sides import load_sides
 from raylab.arc.data.tasks import MAX_SIDE
-from raylab.arc.decoding import greedy_decode
+from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, SizeHead, build_model
 from raylab.benchmarks.figures import Spread, timed
 from raylab.benchmarks.naive_decoding import naive_decode
@@ -41,7 +41,7 @@ from raylab.runs.run import METRICS, Run
 
 Answers = dict[int, tuple[int, ...]]
 """The colours that answer each pair, row by row."""
-Answer = Callable[[GridModel, Batch], Tensor]
+Answer = Callable[[AutoregressiveModel, Batch], Tensor]
 """Returns (B, at least L) colours of the answers to a batch, the first L of each its cells."""
 
 
@@ -52,17 +52,17 @@ class Way(NamedTuple):
     batched: bool
 
 
-def teacher_forced(model: GridModel, batch: Batch) -> Tensor:
+def teacher_forced(model: AutoregressiveModel, batch: Batch) -> Tensor:
     """Returns the likeliest colour of each target cell, given the true cells before it."""
     return model(batch).cells.argmax(dim=-1)
 
 
-def free_running(model: GridModel, batch: Batch) -> Tensor:
+def free_running(model: AutoregressiveModel, batch: Batch) -> Tensor:
     """Returns what raylab decodes."""
-    return greedy_decode(model, batch).cells
+    return model.answers(batch).grids.cells
 
 
-def plainly(model: GridModel, batch: Batch, *, cache: bool, early_stop: bool) -> Tensor:
+def plainly(model: AutoregressiveModel, batch: Batch, *, cache: bool, early_stop: bool) -> Tensor:
     """Returns what is decoded without the cache or the early stop."""
     return naive_decode(model, batch, cache=cache, early_stop=early_stop).cells
 
@@ -125,6 +125,9 @@ def benchmark_decode(config: BenchmarkConfig) -> None:
     results: dict[str, DecodingSpeeds] = {}
     for model in config.models:
         network = untrained(model).to(_device())
+        if not isinstance(network, AutoregressiveModel):
+            log_line(f"{model.architecture} writes all cells at once, and is left out")
+            continue
         measure = partial(_speeds, model, network, sides.store, pairs, config)
         results[model.architecture] = DecodingSpeeds(
             validation=measure(VALIDATION, sides.store.lengths[:, 1]),
@@ -169,7 +172,7 @@ def _at_even_places(store: PairStore, pairs: Indices, number: int) -> Indices:
 
 def _speeds(
     model: ModelConfig,
-    network: GridModel,
+    network: AutoregressiveModel,
     store: PairStore,
     pairs: Indices,
     config: BenchmarkConfig,
@@ -206,7 +209,11 @@ def _speeds(
 
 @torch.inference_mode()
 def _answers(
-    network: GridModel, answer: Answer, store: PairStore, draws: Sequence[Draw], lengths: Indices
+    network: AutoregressiveModel,
+    answer: Answer,
+    store: PairStore,
+    draws: Sequence[Draw],
+    lengths: Indices,
 ) -> Answers:
     batches, answers = BatchDataset(store), Answers()
     for draw in draws:

@@ -36,7 +36,7 @@ def flops_per_sample(config: ModelConfig, store: PairStore, pairs: Indices) -> f
     for at in range(count):
         batch = batches[Draw(chosen[at : at + 1], table[at : at + 1], None)]
         with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            logits = model(batch.to(torch.device("meta")))
-            (logits.cells.sum() + logits.sizes.sum()).backward()
+            supervised = model.supervised(batch.to(torch.device("meta")))
+            torch.stack([part.sum() for logits in supervised for part in logits]).sum().backward()
         total += counter.get_total_flops()
     return total / count

@@ -1,6 +1,6 @@
 """Free-running decoding without the key-value cache, without the early stop, or without both.
 
-A baseline for `raylab.arc.decoding.greedy_decode`; the answers are the same.
+A baseline for `AutoregressiveModel.answers`; the answers are the same.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from raylab.arc.data.batching import Batch, Grids
 from raylab.arc.data.tasks import PAD
-from raylab.arc.models.base import START, Decoding, GridModel
+from raylab.arc.models.autoregressive import START, AutoregressiveModel, Decoding
 from raylab.arc.models.layers import MAX_CELLS
 
 NextCells = Callable[[Grids, int], Tensor]
@@ -18,7 +18,9 @@ NextCells = Callable[[Grids, int], Tensor]
 
 
 @torch.no_grad()
-def naive_decode(model: GridModel, batch: Batch, *, cache: bool, early_stop: bool) -> Grids:
+def naive_decode(
+    model: AutoregressiveModel, batch: Batch, *, cache: bool, early_stop: bool
+) -> Grids:
     """Writes each output cell by cell, the likeliest colour each time, in the predicted size.
 
     Args:
@@ -53,7 +55,7 @@ def _canvas(sizes: Tensor, length: int) -> Grids:
     return Grids(torch.zeros_like(rows), rows, cols, sizes, padded=False)
 
 
-def _recomputed(model: GridModel, batch: Batch) -> NextCells:
+def _recomputed(model: AutoregressiveModel, batch: Batch) -> NextCells:
     def next_cells(grids: Grids, t: int) -> Tensor:
         cells, rows, cols = (tensor[:, : t + 1] for tensor in grids[:3])
         known = batch._replace(target=Grids(cells, rows, cols, grids.sizes, padded=False))
@@ -62,7 +64,7 @@ def _recomputed(model: GridModel, batch: Batch) -> NextCells:
     return next_cells
 
 
-def _cached(model: GridModel, decoding: Decoding, canvas: Grids) -> NextCells:
+def _cached(model: AutoregressiveModel, decoding: Decoding, canvas: Grids) -> NextCells:
     model.begin(decoding, canvas.sizes)
     for cache in decoding.caches:
         cache.reserve(canvas.cells.shape[1] - int(canvas.sizes.prod(dim=1).max()))

@@ -1,4 +1,4 @@
-"""The three networks in their plainest form: the baseline of the training benchmark.
+"""The published networks in their plainest form: the baseline of the training benchmark.
 
 They are the same networks from `torch.nn` layers in float32: batches padded to their longest
 sample, collated sample by sample, with materialised masks, and demonstrations encoded anew for
@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from raylab.arc.data.batching import MISSING, Indices, PairStore
+from raylab.arc.data.batching import MISSING, Grids, Indices, PairStore
 from raylab.arc.data.tasks import COLOURS, PAD
-from raylab.arc.models.base import SEPARATOR, START, VOCABULARY, Logits, SizeCode, SizeHead
+from raylab.arc.models.autoregressive import SEPARATOR, START, VOCABULARY
+from raylab.arc.models.base import Logits, SizeCode, SizeHead
 from raylab.arc.models.encoder_decoder import Bridge
 from raylab.arc.models.layers import MAX_CELLS, Positions1D, Positions2D, Rotary
 from raylab.config.models import (
@@ -276,14 +277,34 @@ class NaiveDecoderOnly(nn.Module):
         )
 
 
+def has_naive_model(config: ModelConfig) -> bool:
+    """Returns True for the architectures that have a plain network here.
+
+    The baseline of the others is their own network on grids that are padded to 900 cells.
+    """
+    return isinstance(config, ChampionConfig | EncoderDecoderConfig | DecoderOnlyConfig)
+
+
 def build_naive_model(config: ModelConfig) -> nn.Module:
-    """Returns the baseline of an architecture.
+    """Returns the baseline of an architecture that has one.
 
     Raises:
-        ValueError: for decoder-only with demonstrations.
+        ValueError: for decoder-only with demonstrations, and for other architectures.
     """
-    if not isinstance(config, DecoderOnlyConfig):
+    if isinstance(config, ChampionConfig | EncoderDecoderConfig):
         return NaiveEncoderDecoder(config)
-    if config.demonstrations:
-        raise ValueError("the decoder-only baseline has no demonstrations")
+    if not isinstance(config, DecoderOnlyConfig) or config.demonstrations:
+        raise ValueError(f"no baseline for {config}")
     return NaiveDecoderOnly(config)
+
+
+def padded_to_canvas(grids: Grids) -> Grids:
+    """Returns the grids padded to 900 cells, the largest grid there is."""
+    extra = (0, MAX_CELLS - grids.cells.shape[1])
+    return Grids(
+        cells=F.pad(grids.cells, extra, value=PAD),
+        rows=F.pad(grids.rows, extra),
+        cols=F.pad(grids.cols, extra),
+        sizes=grids.sizes,
+        padded=True,
+    )

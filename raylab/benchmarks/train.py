@@ -3,7 +3,8 @@
 Both train the same network on the same pairs with the same mean batch size; the time includes
 building the batches. raylab's steps are the first of an epoch. Model FLOPs utilisation (MFU) is the
 rate of the arithmetic that the samples require over the peak rate of the device in raylab's
-precision.
+precision. Models that write all cells at once have as baseline their own network on grids that are
+padded to 900 cells, as published recursive models pad them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from raylab.arc.data.batching import (
     MISSING,
+    BatchDataset,
     Draw,
     Indices,
     PairStore,
@@ -27,7 +29,7 @@ from raylab.arc.data.batching import (
     store_pairs,
 )
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.steps import StepDataset, StepPlan
+from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
 from raylab.arc.data.tasks import PAD
 from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
@@ -41,7 +43,12 @@ from raylab.benchmarks.hardware import (
     with_peak_memory,
 )
 from raylab.benchmarks.model_flops import flops_per_sample
-from raylab.benchmarks.naive_models import build_naive_model, naive_batch
+from raylab.benchmarks.naive_models import (
+    build_naive_model,
+    has_naive_model,
+    naive_batch,
+    padded_to_canvas,
+)
 from raylab.config.arc import Precision, TrainingConfig
 from raylab.config.jobs import BenchmarkConfig
 from raylab.config.models import ModelConfig
@@ -50,6 +57,8 @@ from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
 RECIPE = TrainingConfig()
+GRIDS = ("source", "target", "demo_inputs", "demo_outputs")
+"""The grids of a batch."""
 
 
 COLUMNS = {
@@ -248,7 +257,7 @@ def _raylab_steps(
         pairs,
         batch_size=config.batch_size,
         demonstrations=model.context_pairs,
-        colour_relabelling=model.colour_relabelling,
+        augmentation=Augmentation.of(RECIPE, relabelled=model.colour_relabelling),
         seed=RECIPE.seed,
     )
     network = build_model(model).to(_device())
@@ -271,6 +280,8 @@ def _raylab_steps(
 def _naive_steps(
     model: ModelConfig, store: PairStore, pairs: Indices, config: BenchmarkConfig
 ) -> list[Step]:
+    if not has_naive_model(model):
+        return _padded_steps(model, store, pairs, config)
     rng = np.random.default_rng(RECIPE.seed)
     network = build_naive_model(model).to(_device())
     update = _updater(network, fused=False)
@@ -287,6 +298,29 @@ def _naive_steps(
             sizes
         )
         return drawn, update(mean)
+
+    return [step] * config.naive_batches
+
+
+def _padded_steps(
+    model: ModelConfig, store: PairStore, pairs: Indices, config: BenchmarkConfig
+) -> list[Step]:
+    """Returns steps of raylab's own network on random pairs, all grids padded to 900 cells."""
+    rng = np.random.default_rng(RECIPE.seed)
+    network, dataset = build_model(model).to(_device()), BatchDataset(store)
+    update = _updater(network, fused=True)
+
+    def step() -> tuple[Indices, Tensor]:
+        drawn = rng.choice(pairs, config.batch_size, replace=False)
+        table = demonstration_table(store, drawn, model.context_pairs, rng)
+        given = dataset[Draw(drawn, table)]
+        grids = {name: padded_to_canvas(getattr(given, name)) for name in GRIDS}
+        batch = given._replace(**grids).to(_device())
+        cells = float((batch.target.cells != PAD).sum())
+        padded = TrainingStep((batch,), cells, len(drawn))
+        return drawn, update(
+            step_loss(step_sums(network, padded), padded, RECIPE.shape_loss_weight)
+        )
 
     return [step] * config.naive_batches
 

@@ -23,6 +23,7 @@ from raylab.report.tables import (
     MARK,
     by_published,
     changes,
+    model_labels,
     number,
     percent,
     published_values,
@@ -119,6 +120,8 @@ def render_pipeline(report: PipelineReport) -> str:
         tiles=list(_tiles(report)),
         sections=dict(_sections(report)),
         comparison=_comparison(report.models),
+        labels=model_labels(report.models),
+        free=", ".join(name for name, of in report.models.items() if not of.teacher_forced),
         marked=list(by_published(report.models)),
         rules=list(map(rule_label, rules_of(report.models))),
         theirs=published_runs(),
@@ -161,7 +164,8 @@ def summary(report: PipelineReport) -> Iterator[str]:
             )
         else:
             yield "No solve rate was measured, so nothing here says what the models solve."
-        if found := _leading(report.models, "grid_accuracy"):
+        told = {name: of for name, of in report.models.items() if of.teacher_forced}
+        if found := _leading(told, "grid_accuracy"):
             yield (
                 f"Given the right cells so far (teacher-forced), {found[0]} gets every cell right "
                 f"of {percent(found[1])} of them{_beside_rule(rules, 'grid_accuracy')}."
@@ -208,10 +212,11 @@ def caveats(report: PipelineReport) -> Iterator[str]:
             yield f"{counted(skipped, 'file')} of {name} could not be used; the list is below."
 
 
-def accuracy_phrase(metric: str) -> str:
-    """Names a metric and the way its predictions were made."""
+def accuracy_phrase(metric: str, *, teacher_forced: bool = True) -> str:
+    """Names a metric and the way its predictions were made, by a model that may never be told."""
     known = GRID_METRICS.get(metric)
-    way = "free-running" if known and known.free_running else "teacher-forced"
+    free = not teacher_forced or (known and known.free_running)
+    way = "free-running" if free else "teacher-forced"
     label = label_of(metric)
     return label if way in label else f"{label}, {way}"
 
@@ -264,7 +269,8 @@ def _tiles(report: PipelineReport) -> Iterator[tuple[str, str, str]]:
     for metric in ("solve_rate", "grid_accuracy", "cell_accuracy"):
         if found := _leading(report.models, metric):
             note = f"{found[0]}{_beside_rule(rules, metric)}"
-            yield percent(found[1]), accuracy_phrase(metric), note
+            told = report.models[found[0]].teacher_forced
+            yield percent(found[1]), accuracy_phrase(metric, teacher_forced=told), note
     for name, quality in list(report.quality.items())[:1]:
         for metric, figure in list(quality.figures.items())[:QUALITY_TILES]:
             if figure.value is not None:

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from raylab.arc.records import EvaluationMetrics, HeldOut, TrainingMetrics
+from raylab.arc.records import EvaluationMetrics, HeldOut, PrizeScore, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.arc import ScoringConfig
 from raylab.grid_metrics import COMPARED, LOSS, PUBLISHED, RULES, RuleMetrics, best_rule, skill
 
 MARK = "†"
 """Mark of figures by the published definitions."""
+FREE_MARK = "‡"
+"""Mark of models whose figures are all free-running."""
 GROUP_COLUMNS = {
     "solve_rate": "solved, free-running",
     "shape_accuracy": "shape, free-running",
@@ -71,16 +73,26 @@ def rule_label(rule: str) -> str:
     return f"rule: {RULES.get(rule, rule)}"
 
 
+def model_labels(results: Mapping[str, TrainingMetrics]) -> dict[str, str]:
+    """Returns the names of models in tables; those that write all cells at once are marked."""
+    return {
+        name: name if result.teacher_forced else f"{name} {FREE_MARK}"
+        for name, result in results.items()
+    }
+
+
 def comparison_table(results: Mapping[str, TrainingMetrics]) -> Table:
     """Returns the metrics of each model at its best epoch beside the rules that learn nothing."""
     rules, theirs = rules_of(results), by_published(results)
+    labels = model_labels(results)
     marked = f"; {MARK} by the published definitions" if theirs else ""
+    free = f"; {FREE_MARK} all free-running" if [*labels.values()] != [*labels] else ""
     table = Table(
-        title=f"The best epoch on the {side_of(results)}; teacher-forced unless stated; "
+        title=f"The best epoch on the {side_of(results)}; teacher-forced unless stated{free}; "
         f"in brackets the skill over the best rule{marked}"
     )
     table.add_column("metric")
-    columns = [*results, *(f"{name} {MARK}" for name in theirs), *map(rule_label, rules)]
+    columns = [*labels.values(), *(f"{name} {MARK}" for name in theirs), *map(rule_label, rules)]
     for name in columns:
         table.add_column(name, justify="right")
     for metric, label in COMPARED.items():
@@ -227,3 +239,46 @@ def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     for rule, by_generation in metrics.rules.items():
         table.add_row(rule_label(rule), *map(percent, by_generation.values()))
     return table
+
+
+def prize_table(metrics: EvaluationMetrics) -> Table:
+    """Returns the scores as ARC Prize counts them, with what training on the tasks changed."""
+    of_models = [score for of in metrics.prize.values() for score in of.values()]
+    trained = any(score.trained for score in of_models)
+    new = "" if metrics.by == "task" else ", on new pairs of tasks that were seen"
+    table = Table(title=f"Mean share of a task's test outputs that is solved{new}")
+    columns = ["model", "generation", "tasks", "test outputs", "attempt 1", "two attempts"]
+    if trained:
+        columns += ["before, attempt 1", "before, two", "steps a task", "training s a task"]
+    for label in (*columns, "answers s a task"):
+        name = label in ("model", "generation")
+        table.add_column(label, justify="left" if name else "right")
+    rows = [(name, of) for name, of in metrics.prize.items()]
+    rows += [(rule_label(rule), of) for rule, of in metrics.prize_rules.items()]
+    for name, by_generation in rows:
+        for generation, score in by_generation.items():
+            table.add_row(name, generation, *prize_cells(score, trained=trained))
+    return table
+
+
+def prize_cells(score: PrizeScore, *, trained: bool) -> list[str]:
+    """Returns a score for a table, with what training changed if any model was `trained`."""
+    errors = score.errors
+    first, two = (None, None) if errors is None else (errors.first_attempt, errors.two_attempts)
+    cells = [
+        f"{score.tasks:,}",
+        f"{score.outputs:,}",
+        _with_error(score.first_attempt, first),
+        _with_error(score.two_attempts, two),
+    ]
+    of = score.trained
+    if trained and of is not None:
+        shares = (of.before.first_attempt, of.before.two_attempts)
+        cells += [*map(percent, shares), f"{of.steps:.0f}", f"{of.seconds:.1f}"]
+    elif trained:
+        cells += ["-"] * 4
+    return [*cells, "-" if score.seconds is None else f"{score.seconds:.2f}"]
+
+
+def _with_error(value: float, error: float | None) -> str:
+    return percent(value) if error is None else f"{percent(value)} ± {100 * error:.2f}"
