@@ -118,7 +118,8 @@ def test_keys_cover_every_field_of_every_architecture() -> None:
 
 def test_help_shows_the_default_that_the_jobs_yaml_sets() -> None:
     assert "models: list of champion" in help_text(PipelineConfig, None)
-    assert '= ["champion", "encoder_decoder", "decoder_only"]' in help_text(PipelineConfig, None)
+    default = '= ["champion", "encoder_decoder", "decoder_only", "recursive"]'
+    assert default in help_text(PipelineConfig, None)
 
 
 def test_run_gets_the_validated_configuration() -> None:
