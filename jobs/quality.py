@@ -14,11 +14,13 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.quality.trees import configured_trees
+    from raylab.quality.inputs import read_trees
 
-    trees = configured_trees(config)
-    from raylab.cluster.quality import run_quality
-
+    trees = read_trees(config)
+    if config.cluster.is_this_process:
+        from raylab.evaluation.quality import run_quality
+    else:
+        from raylab.cluster.quality import run_quality
     run_quality(config, trees)
 
 

@@ -13,7 +13,14 @@ from raylab.config.base import JobConfig
 from raylab.config.compose import load_config
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "jobs/README.md", "deploy/README.md", "raylab/README.md", "CHANGELOG.md")
+DOCUMENTS = (
+    "README.md",
+    "jobs/README.md",
+    "deploy/README.md",
+    "raylab/README.md",
+    "raylab/arc/data/curriculum/README.md",
+    "CHANGELOG.md",
+)
 TEXTS = {name: (ROOT / name).read_text() for name in DOCUMENTS}
 GUIDE = TEXTS["jobs/README.md"]
 SCRIPTS = sorted((ROOT / "jobs").glob("*.py"))
