@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 
 from raylab.arc.sweep import ARCHITECTURE, Drawn
-from raylab.config.arc import Domain, Search, SearchSpace
+from raylab.config.arc import Domain, Search, SearchSpace, nested
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.models import MODEL_CONFIGS
@@ -85,7 +85,7 @@ def trial_config(config: TuneConfig, drawn: Drawn, *, storage: str, name: str) -
         pydantic.ValidationError: the drawn values are not valid together.
     """
     architecture = str(drawn[ARCHITECTURE])
-    model = _below(drawn, architecture)
+    model = nested(_below(drawn, architecture))
     training = config.training.model_dump() | _below(drawn, "training")
     if config.search is Search.POPULATION:
         # Another trial may take over the weights of any epoch.

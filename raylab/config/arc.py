@@ -2,9 +2,9 @@
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -296,7 +296,8 @@ class SearchSpace(Strict):
     """The space that a sweep searches."""
 
     model: Annotated[dict[Architecture, Domains], Field(min_length=1)]
-    """The architectures, each with the domains of its own keys."""
+    """The architectures, each with the domains of its own keys, such as `d_model`, or of `custom`
+    `target` and `options.width`."""
     training: Domains = Field(default={})
     """Domains of `training` keys, for all architectures."""
 
@@ -312,18 +313,37 @@ CHECKED_COMBINATIONS = 4096
 
 
 def _check_domains(kind: type[BaseModel], domains: Domains, where: str) -> None:
-    unknown = [key for key in domains if key not in kind.model_fields or key == "architecture"]
+    unknown = [key for key in domains if not _is_drawable(kind, key)]
     if unknown:
         known = ", ".join(key for key in kind.model_fields if key != "architecture")
         raise ValueError(f"{where} has no key {', '.join(unknown)}; its keys: {known}")
     combinations = itertools.product(*(domain.extremes for domain in domains.values()))
     for values in itertools.islice(combinations, CHECKED_COMBINATIONS):
-        drawn = dict(zip(domains, values, strict=True))
+        drawn = nested(dict(zip(domains, values, strict=True)))
         try:
             kind.model_validate_json(json.dumps(drawn), strict=True)
         except ValidationError as error:
             problem = problems_of(kind, error.errors(include_url=False))[0]
             raise ValueError(f"{where} allows {json.dumps(drawn)}, but {problem}") from error
+
+
+def _is_drawable(kind: type[BaseModel], key: str) -> bool:
+    head, dot, option = key.partition(".")
+    if dot:
+        return kind is CustomConfig and head == "options" and option != ""
+    return head in kind.model_fields and head != "architecture"
+
+
+def nested(drawn: Mapping[str, Scalar]) -> dict[str, Any]:
+    """Returns drawn values as a configuration has them: `options.width` as `{options: {width}}`."""
+    values: dict[str, Any] = {}
+    for key, value in drawn.items():
+        head, dot, option = key.partition(".")
+        if dot:
+            values.setdefault(head, {})[option] = value
+        else:
+            values[head] = value
+    return values
 
 
 class Search(StrEnum):

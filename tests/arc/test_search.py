@@ -15,7 +15,7 @@ from raylab.arc.search import (
 from raylab.arc.sweep import Drawn, describe
 from raylab.config.arc import SearchSpace
 from raylab.config.jobs import TuneConfig
-from raylab.config.models import DecoderOnlyConfig
+from raylab.config.models import CustomConfig, DecoderOnlyConfig
 
 SPACE = {
     "model": {
@@ -28,6 +28,7 @@ SPACE = {
         "restart_epochs": {"integer": [2, 9]},
     },
 }
+DEPTH = {"integer": [0, 2]}
 TRAINING = {"training.lr", "training.batch_size", "training.restart_epochs"}
 
 
@@ -121,6 +122,23 @@ def test_a_trial_trains_what_was_drawn_and_the_rest_as_configured():
     assert (trial.storage, trial.name, trial.resume) == ("/runs", "t", True)
     with pytest.raises(ValidationError):
         trial_config(config, {**DRAWN, "training.lr": -1.0}, storage="/runs", name="t")
+
+
+def test_the_options_of_a_model_of_ones_own_are_drawn():
+    target = {"choice": ["mymodels:TwoLayers"]}
+    domains = {"target": target, "options.width": {"choice": [64, 96]}, "demonstrations": DEPTH}
+    config = TuneConfig.model_validate({"space": {"model": {"custom": domains}}, "trials": 20})
+    drawn = draw_population(config)
+    trials = [trial_config(config, each, storage="/runs", name="t").model for each in drawn]
+    assert {each["custom.options.width"] for each in drawn} == {64, 96}
+    assert trials == [
+        CustomConfig(
+            target="mymodels:TwoLayers",
+            options={"width": int(each["custom.options.width"] or 0)},
+            demonstrations=int(each["custom.demonstrations"] or 0),
+        )
+        for each in drawn
+    ]
 
 
 def test_a_population_keeps_every_epoch_another_may_take_over():

@@ -151,6 +151,8 @@ SPACE_MISTAKES = [
     ("space.training.lr.log_uniform=[0.1,0.01]", "0.1 should be less than 0.01"),
     ("space.training.lr.log_uniform=[0,0.01]", "greater than 0"),
     ("space.training.epochs.integer=[0,5]", "epochs: given 0"),
+    ("space.model={custom: {demonstrations: {choice: [1]}}}", "target"),
+    ("space.model={champion: {options.d_model: {choice: [8]}}}", "no key options.d_model"),
 ]
 
 
