@@ -30,7 +30,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PIPELINE = ("pipeline", "name=pictures", "scale=demo", "data.every=8", "prior.every=20")
+PIPELINE = ("pipeline", "name=pictures", "scale=demo")
 ANNOTATION = ("annotate", "name=pictures-annotation", "cases.every=4", "cases.take=12")
 
 

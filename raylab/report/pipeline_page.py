@@ -13,6 +13,7 @@ from raylab.quality.record import TreeQuality
 from raylab.report import published
 from raylab.report.charts.bars import group_bars
 from raylab.report.charts.grids import grid_svg
+from raylab.report.charts.heat import heat_map
 from raylab.report.charts.theme import SERIES
 from raylab.report.page import counted, curves, listed, render
 from raylab.report.published import published_runs
@@ -134,6 +135,7 @@ def render_pipeline(report: PipelineReport) -> str:
         shown=list(shown),
         curves=curves(histories, report.config.training.monitor),
         bars=_bars(models),
+        solved=_solved(models),
         groups=_group_rows(report.models),
         group_columns=GROUP_COLUMNS,
         trees=[quality_section(i, *item) for i, item in enumerate(report.quality.items())],
@@ -328,6 +330,21 @@ def _bars(models: Mapping[str, TrainingMetrics]) -> Markup | None:
         for name, of in models.items()
     }
     return Markup(group_bars(groups, prefix="bars")) if any(groups.values()) else None
+
+
+def _solved(models: Mapping[str, TrainingMetrics]) -> Markup | None:
+    """Returns a map of the grids that each model solves, groups in rows; None without groups."""
+    groups = dict.fromkeys(group for of in models.values() for group in of.reported.groups)
+    rates = {
+        group: {
+            name: found.metrics.get("solve_rate")
+            for name, of in models.items()
+            if (found := of.reported.groups.get(group))
+        }
+        for group in groups
+    }
+    title = "Grids solved free-running by category and model, in percent"
+    return Markup(heat_map(rates, "solved", title)) if rates else None
 
 
 def _group_rows(
