@@ -84,8 +84,12 @@ def variants() -> Iterator[str]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The files that commands take by `--config`."""
     directory = tmp_path_factory.mktemp("files")
-    (models,) = blocks(GUIDE, "yaml")
-    written = {"models.yaml": models, "best.yaml": "model:\n  architecture: decoder_only\n"}
+    sweep, models = blocks(GUIDE, "yaml")
+    written = {
+        "models.yaml": models,
+        "mysweep.yaml": sweep,
+        "best.yaml": "model:\n  architecture: decoder_only\n",
+    }
     for name, text in written.items():
         (directory / name).write_text(text)
     return {name: directory / name for name in written}
