@@ -74,6 +74,9 @@ def assert_contains(values: dict[str, Any], expected: dict[str, Any]) -> None:
     for key, value in expected.items():
         if isinstance(value, dict):
             assert_contains(values[key], value)
+        elif isinstance(value, list) and isinstance(value[0], dict):
+            for found, wanted in zip(values[key], value, strict=True):
+                assert_contains(found, wanted)
         else:
             assert values[key] == value
 
