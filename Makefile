@@ -26,8 +26,8 @@ lock: venv
 	PATH="$(CURDIR)/$(BIN):$$PATH" deploy/locks/update
 
 demo: venv
-	$(BIN)/python jobs/annotate.py name=demo-annotation cases.every=8 cases.take=6 resume=true
-	$(BIN)/python jobs/pipeline.py scale=demo name=demo resume=true
+	$(BIN)/python jobs/annotate.py cases.every=8 cases.take=6 resume=true
+	$(BIN)/python jobs/pipeline.py scale=demo resume=true
 
 test: venv
 	$(BIN)/pytest --timeout=900 -m 'not fault'

@@ -8,10 +8,10 @@ from typing import Any
 import optuna
 
 from raylab.arc.sweep import ARCHITECTURE, Drawn
-from raylab.config.arc import Domain, Search, SearchSpace, nested
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
 from raylab.config.models import MODEL_CONFIGS
+from raylab.config.search import Domain, Search, SearchSpace, nested
 
 FACTORS = (0.8, 1.25)
 KEEP_PROBABILITY = 0.5

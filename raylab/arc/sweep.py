@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from raylab.arc.records import HeldOut, TrainingMetrics
-from raylab.config.arc import SearchSpace
 from raylab.config.base import Scalar
 from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.config.search import SearchSpace
 from raylab.grid_metrics import VALIDATION, RuleMetrics, merit
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, TRIALS, Run

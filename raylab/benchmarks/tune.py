@@ -13,10 +13,11 @@ from raylab.benchmarks.figures import timed
 from raylab.cluster.session import session
 from raylab.cluster.train import fit
 from raylab.cluster.tune import tune
-from raylab.config.arc import Search, TrainingConfig
+from raylab.config.arc import TrainingConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig, TrainConfig, TuneConfig
 from raylab.config.models import ModelConfig
+from raylab.config.search import Search
 from raylab.log import log_line
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run

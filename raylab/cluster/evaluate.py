@@ -1,17 +1,18 @@
 """Scoring of models on generations of tasks: one Ray task per model and generation."""
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, cast
 
 import ray
-import torch
 
 from raylab.arc.checkpoints import Checkpoint
 from raylab.arc.records import EvaluationMetrics
 from raylab.arc.scoring.files import MissingUnits
 from raylab.arc.scoring.plan import ModelOnGeneration, Scoring, plan_scoring
 from raylab.cluster.metrics import PAIRS, TASKS, Meters
-from raylab.cluster.session import cpus_per_worker, result_of, session, uses_gpu
+from raylab.cluster.session import result_of, session
+from raylab.cluster.tasks import Pending, as_task, own_share, results, share_of_a_task
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import ClusterConfig, Generation
 from raylab.config.jobs import EvaluateConfig
@@ -80,8 +81,7 @@ class RayScorer:
 
     def __init__(self, cluster: ClusterConfig, run: str) -> None:
         """Takes the share of a task of the cluster; counts as metrics of `run`."""
-        alone = {"workers": 1, "cpus_per_worker": cluster.cpus_per_worker or 1}
-        self._cluster = cluster.model_copy(update=alone)
+        self._cluster = share_of_a_task(cluster)
         self._meters = Meters(run)
 
     def score(
@@ -92,23 +92,15 @@ class RayScorer:
         Raises:
             RaylabError: A pair failed, or its task was lost again and again.
         """
-        pending = self._submit(scoring, missing)
-        try:
-            while pending:
-                (ready,), _ = ray.wait(list(pending), num_returns=1)
-                pair = pending[ready]
-                try:
-                    scores, seconds = result_of(ready, f"scoring {pair[0]} on {pair[1]}")
-                except Exception:
-                    self._meters.add(PAIRS, outcome="failed")
-                    raise
-                del pending[ready]
-                yield pair, (scores, seconds)
-                self._meters.add(PAIRS, outcome="scored")
-                self._meters.add(TASKS, sum(len(scoring.plan.units[unit]) for unit in scores))
-        finally:
-            for reference in pending:
-                ray.cancel(reference, force=True)
+        with closing(results(self._submit(scoring, missing), "scoring")) as ends:
+            try:
+                for pair, (scores, seconds) in ends:
+                    yield pair, (scores, seconds)
+                    self._meters.add(PAIRS, outcome="scored")
+                    self._meters.add(TASKS, sum(len(scoring.plan.units[unit]) for unit in scores))
+            except Exception:
+                self._meters.add(PAIRS, outcome="failed")
+                raise
 
     def score_rules(self, scoring: Scoring) -> dict[str, RuleMeans]:
         """Scores the rules on all generations at once.
@@ -130,18 +122,11 @@ class RayScorer:
             for generation, of in pending.items()
         }
 
-    def _submit(
-        self, scoring: Scoring, missing: MissingUnits
-    ) -> dict[ray.ObjectRef[Any], ModelOnGeneration]:
-        gpu = uses_gpu(self._cluster)
-        placed = ray.remote(
-            num_cpus=cpus_per_worker(self._cluster),
-            num_gpus=int(gpu),
-            max_retries=self._cluster.max_failures,
-        )(_score_generation)
+    def _submit(self, scoring: Scoring, missing: MissingUnits) -> Pending:
+        placed = as_task(_score_generation, self._cluster)
         checkpoints = checkpoints_of(scoring, (model for model, _ in missing))
         stored = {model: ray.put(checkpoint) for model, checkpoint in checkpoints.items()}
-        pending: dict[ray.ObjectRef[Any], ModelOnGeneration] = {}
+        pending: Pending = {}
         for (model, generation), units in missing.items():
             reference = placed.remote(
                 stored[model],
@@ -149,7 +134,6 @@ class RayScorer:
                 scoring.unit_of_task(units),
                 scoring.plan.scoring,
                 scoring.seen,
-                gpu,
             )
             pending[reference] = model, generation
         return pending
@@ -161,9 +145,6 @@ def _score_generation(
     unit_of_task: Mapping[str, str],
     scoring: ScoringConfig,
     seen: frozenset[int],
-    gpu: bool,
 ) -> PairScores:
     """Calls `score_generation` as a Ray task, on what the task was given."""
-    threads = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1))
-    device = torch.device("cuda" if gpu else "cpu")
-    return score_generation(checkpoint, data, unit_of_task, scoring, seen, device, threads)
+    return score_generation(checkpoint, data, unit_of_task, scoring, seen, *own_share())

@@ -9,7 +9,8 @@ from raylab.arc.data.sides import Sides
 from raylab.arc.records import HeldOut, TrainingMetrics
 from raylab.arc.scoring.held_out import measure_test
 from raylab.arc.trained_models import fetch_checkpoint
-from raylab.cluster.session import cpus_per_worker, result_of, uses_gpu
+from raylab.cluster.session import result_of
+from raylab.cluster.tasks import as_task, own_share
 from raylab.config.jobs import TrainConfig
 from raylab.runs.run import Run
 from raylab.training.held_out import measure_here, with_test
@@ -33,16 +34,11 @@ def tested(
 
 
 def _measured(config: TrainConfig, sides: "ray.ObjectRef[Sides]", checkpoint: str) -> HeldOut:
-    gpu = uses_gpu(config.cluster)
-    measure = ray.remote(_measure).options(
-        num_cpus=cpus_per_worker(config.cluster),
-        num_gpus=int(gpu),
-        max_retries=config.cluster.max_failures,
-    )
-    return result_of(measure.remote(config, sides, checkpoint, gpu), f"the test of {checkpoint}")
+    measure = as_task(_measure, config.cluster)
+    return result_of(measure.remote(config, sides, checkpoint), f"the test of {checkpoint}")
 
 
-def _measure(config: TrainConfig, sides: Sides, checkpoint: str, gpu: bool) -> HeldOut:
-    torch.set_num_threads(int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))
-    device = torch.device("cuda" if gpu else "cpu")
+def _measure(config: TrainConfig, sides: Sides, checkpoint: str) -> HeldOut:
+    device, threads = own_share()
+    torch.set_num_threads(threads)
     return measure_test(config, sides, fetch_checkpoint(checkpoint), device)

@@ -13,8 +13,8 @@ from ray.tune.schedulers import (
 )
 
 from raylab.arc.search import perturb, rungs
-from raylab.config.arc import Search, SearchSpace
 from raylab.config.jobs import TuneConfig
+from raylab.config.search import Search, SearchSpace
 from raylab.log import log_line
 
 DRAWN = "drawn"

@@ -43,10 +43,10 @@ from raylab.cluster.metrics import BEST_SCORE, TRIAL_STATES, Meters
 from raylab.cluster.schedulers import DRAWN, scheduler_of
 from raylab.cluster.session import cpus_per_worker, session, trainings_at_a_time, uses_gpu
 from raylab.cluster.train import fit, measure_epoch
-from raylab.config.arc import Search, SearchSpace
 from raylab.config.base import ClusterConfig
 from raylab.config.compose import as_yaml
 from raylab.config.jobs import TrainConfig, TuneConfig
+from raylab.config.search import Search, SearchSpace
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.grid_metrics import mode_of, worst

@@ -25,8 +25,6 @@ from raylab.config.arc import (
     DataConfig,
     Precision,
     ScoringConfig,
-    Search,
-    SearchSpace,
     Subset,
     TaskSource,
     TrainingConfig,
@@ -45,6 +43,7 @@ from raylab.config.base import (
 )
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
 from raylab.config.quality import Layout, QualityEvalConfig
+from raylab.config.search import Search, SearchSpace
 
 RENAMED = {"training.objective.w_exact": "training.objective.w_ex"}
 """Keys of `training` that are called otherwise now."""

@@ -13,9 +13,9 @@ from raylab.arc.search import (
     trial_config,
 )
 from raylab.arc.sweep import Drawn, describe
-from raylab.config.arc import SearchSpace
 from raylab.config.jobs import TuneConfig
 from raylab.config.models import CustomConfig, DecoderOnlyConfig
+from raylab.config.search import SearchSpace
 
 SPACE = {
     "model": {

@@ -11,7 +11,6 @@ import yaml
 from pydantic import ValidationError
 
 from raylab.config.annotation import CasesConfig
-from raylab.config.arc import Domain
 from raylab.config.base import ClusterConfig, JobConfig
 from raylab.config.compose import CONFIGS, as_yaml, config_groups, load_config
 from raylab.config.jobs import (
@@ -26,6 +25,7 @@ from raylab.config.jobs import (
     TuneConfig,
 )
 from raylab.config.models import ALL_MODELS, MODEL_CONFIGS, ChampionConfig, DecoderOnlyConfig
+from raylab.config.search import Domain
 from raylab.errors import ConfigError
 
 JOBS: list[type[JobConfig]] = [

@@ -100,10 +100,10 @@ def canvas(sizes: Tensor) -> Grids:
     """Returns grids of `PAD` alone of (B, 2) `sizes`; those after the last cell lie at (0, 0)."""
     areas = sizes.prod(dim=1)
     places = torch.arange(int(areas.max()), device=sizes.device)
-    inside = places < areas[:, None]
-    rows = torch.where(inside, places // sizes[:, 1:], 0)
-    cols = torch.where(inside, places % sizes[:, 1:], 0)
-    return Grids(torch.full_like(rows, PAD), rows, cols, sizes, not bool(inside.all()))
+    within = places < areas[:, None]
+    rows = torch.where(within, places // sizes[:, 1:], 0)
+    cols = torch.where(within, places % sizes[:, 1:], 0)
+    return Grids(torch.full_like(rows, PAD), rows, cols, sizes, not bool(within.all()))
 
 
 def inside(grids: Grids) -> Tensor:

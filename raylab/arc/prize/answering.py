@@ -50,27 +50,6 @@ def answer_tasks(
     ]
 
 
-def questions_of(
-    answer: Answerer,
-    posed: Task,
-    votes: VotesConfig,
-    *,
-    demonstrations: int,
-    batch_size: int,
-    device: torch.device,
-) -> tuple[QuestionAnswers, ...]:
-    """Returns the answers of `answer_tasks` to one task."""
-    found = answer_tasks(
-        answer,
-        [posed],
-        votes,
-        demonstrations=demonstrations,
-        batch_size=batch_size,
-        device=device,
-    )
-    return found[0].questions
-
-
 def as_rows(grid: Grid) -> GridRows:
     """Returns a grid as rows of numbers."""
     return tuple(tuple(row) for row in grid.tolist())
