@@ -29,8 +29,10 @@ demo: venv
 	$(BIN)/python jobs/annotate.py cases.every=8 cases.take=6 resume=true
 	$(BIN)/python jobs/pipeline.py scale=demo resume=true
 
+# Waiting threads give their core to the other test processes.
 test: venv
-	$(BIN)/pytest --timeout=900 -m 'not fault'
+	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
+	    --dist=loadscope --no-loadscope-reorder -m 'not fault'
 
 test-fast: venv
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
@@ -20,6 +22,24 @@ settings.register_profile("raylab", deadline=None)
 settings.load_profile("raylab")
 
 RunScript = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+class FileScheduling(LoadScopeScheduling):
+    """Gives a test process whole files, and one process all that start Ray."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return (
+            "ray" if nodeid.startswith(("tests/cluster/", "tests/jobs/")) else nodeid.split("::")[0]
+        )
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return FileScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the tests on Ray first: they take the longest."""
+    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
 
 
 @pytest.fixture(scope="session")

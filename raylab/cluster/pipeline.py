@@ -69,7 +69,11 @@ def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
     clash = taken.keys() & _named(config.models).keys()
     if clash:
         raise RunError(f"both trained and taken: {', '.join(sorted(clash))}; rename a run of take=")
-    run = Run.open(config, config.job)
+    with Run.alone(config, config.job) as run:
+        _run(config, sides, run, taken)
+
+
+def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: Mapping[str, str]) -> None:
     if run.finished:
         log_line(f"run {run.name} is finished, nothing is left to do")
         _tell_outcome(run)

@@ -72,12 +72,12 @@ def train(config: TrainConfig, inputs: Inputs) -> None:
     Raises:
         RaylabError: the training failed for a reason that the user can act on.
     """
-    run = Run.open(config, config.job)
-    with session(config.cluster, run):
-        sides = ray.put(inputs.sides)
-        metrics = fit(config, run, sides, inputs.start)
-        metrics = tested(config, run, metrics, sides)
-    report_training(config, run, metrics)
+    with Run.alone(config, config.job) as run:
+        with session(config.cluster, run):
+            sides = ray.put(inputs.sides)
+            metrics = fit(config, run, sides, inputs.start)
+            metrics = tested(config, run, metrics, sides)
+        report_training(config, run, metrics)
 
 
 def fit(

@@ -93,15 +93,15 @@ def tune(config: TuneConfig, sides: Sides) -> None:
     Raises:
         RaylabError: the sweep failed for a reason that the user can act on.
     """
-    run = Run.open(config, config.job)
-    if run.finished:
-        log_line(f"run {run.name} is finished, nothing is left to do")
-        _tell_outcome(run, run.read_record(SweepMetrics), config)
-        return
-    with session(config.cluster, run):
-        shared = ray.put(sides)
-        results = _tuner(config, run, shared).fit()
-        _conclude(config, run, results, shared)
+    with Run.alone(config, config.job) as run:
+        if run.finished:
+            log_line(f"run {run.name} is finished, nothing is left to do")
+            _tell_outcome(run, run.read_record(SweepMetrics), config)
+            return
+        with session(config.cluster, run):
+            shared = ray.put(sides)
+            results = _tuner(config, run, shared).fit()
+            _conclude(config, run, results, shared)
 
 
 def _tuner(config: TuneConfig, run: Run, sides: "ray.ObjectRef[Sides]") -> ray.tune.Tuner:

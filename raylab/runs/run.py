@@ -4,10 +4,14 @@
 is written whole or not at all.
 """
 
+import errno
+import fcntl
 import json
 import logging
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -17,8 +21,8 @@ from pydantic import ValidationError
 from raylab.bounded import parse_json
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
-from raylab.errors import DataError, RunError
-from raylab.files import Place, is_temporary, require_writable
+from raylab.errors import DataError, OwnerError, RunError
+from raylab.files import Place, is_temporary, make_directory, require_writable
 from raylab.log import bind_run
 from raylab.runs.records import VERSION_KEY, Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
@@ -30,6 +34,8 @@ SCORES = "scores"
 TRIALS = "trials"
 RECORD_BYTES = 1 << 25
 """Longest record that is read."""
+NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""What file systems answer that cannot lock a directory."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -66,6 +72,22 @@ class Run(Place):
             run.write_record(record.resume())
         bind_run(run.name, run.id)
         return run
+
+    @classmethod
+    @contextmanager
+    def alone(cls, config: JobConfig, job: str) -> Generator["Run"]:
+        """Opens the run of `config` and keeps other processes from it while the block runs.
+
+        The system lets others in when the process ends, however it ends. Object stores, and file
+        systems without locks, keep nobody out.
+
+        Raises:
+            OwnerError: Another process has opened the run so.
+            RunError, DataError, ConfigError: as `open`.
+        """
+        run = cls.named(config, job)
+        with run._locked():
+            yield cls.open(config, job)
 
     @classmethod
     def planned(cls, config: JobConfig, job: str) -> "Run":
@@ -182,6 +204,33 @@ class Run(Place):
             RunError: The file cannot be written.
         """
         (self / name).write(content)
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        if not self.is_local:
+            yield
+            return
+        try:
+            make_directory(Path(self.path))
+            directory = os.open(self.path, os.O_RDONLY)
+        except OSError as error:
+            raise RunError(f"{self} cannot be written: {error.strerror}") from error
+        try:
+            self._lock(directory)
+            yield
+        finally:
+            os.close(directory)
+
+    def _lock(self, directory: int) -> None:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OwnerError(
+                f"run {self} is worked on by another process: wait until it ends, or stop it"
+            ) from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise RunError(f"{self} cannot be locked: {error.strerror}") from error
 
     def _read_json(self, name: str) -> dict[str, Any] | None:
         file = self / name

@@ -49,13 +49,13 @@ def train(config: TrainConfig, inputs: Inputs) -> None:
     Raises:
         RaylabError: The training failed for a reason that the user can act on.
     """
-    run = Run.open(config, config.job)
-    metrics = fit(config, run, inputs.sides, inputs.start)
-    # The report takes a second to import, in which the first epoch may be under way.
-    from raylab.training.outcome import report_training
+    with Run.alone(config, config.job) as run:
+        metrics = fit(config, run, inputs.sides, inputs.start)
+        # The report takes a second to import, in which the first epoch may be under way.
+        from raylab.training.outcome import report_training
 
-    measure = partial(measure_here, config, inputs.sides)
-    report_training(config, run, with_test(config, run, metrics, measure))
+        measure = partial(measure_here, config, inputs.sides)
+        report_training(config, run, with_test(config, run, metrics, measure))
 
 
 def fit(

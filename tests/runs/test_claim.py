@@ -1,6 +1,8 @@
 """Processes that start a run of one name at once: one of them gets it."""
 
+import errno
 import multiprocessing
+import time
 import uuid
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raylab.config.jobs import TrainConfig
-from raylab.errors import RunError
+from raylab.errors import OwnerError, RunError
 from raylab.files import Place
 from raylab.object_storage import put_new
 from raylab.runs.run import Run
@@ -55,6 +57,55 @@ def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
 
 def test_of_two_processes_one_gets_a_name_on_object_storage(s3: ObjectStorage) -> None:
     assert_one_wins_each(f"{s3.uri}/{uuid.uuid4().hex}", 5)
+
+
+def hold(storage: str, told: "Queue[str | None]") -> None:
+    """Opens a run for this process alone, and stays in it."""
+    with Run.alone(train(storage, "name=night"), "train") as run:
+        told.put(run.id)
+        time.sleep(SECONDS)
+
+
+def test_a_run_is_of_one_process_until_that_ends_or_is_killed(tmp_path: Path) -> None:
+    told: Queue[str | None] = SPAWN.Queue()
+    holder = SPAWN.Process(target=hold, args=(str(tmp_path), told))
+    holder.start()
+    run_id = told.get(timeout=SECONDS)
+    resume = train(tmp_path, "name=night", "resume=true")
+    with pytest.raises(OwnerError, match=r"run .*night is worked on by another process: wait"):
+        with Run.alone(resume, "train"):
+            raise AssertionError("two processes are in one run")
+    assert Run.at(tmp_path / "night").record.resumed == ()
+    holder.kill()
+    holder.join(SECONDS)
+    for _ in range(2):
+        with Run.alone(resume, "train") as run:
+            assert run.id == run_id
+
+
+def test_object_storage_keeps_no_process_from_a_run(s3: ObjectStorage) -> None:
+    storage = f"{s3.uri}/{uuid.uuid4().hex}"
+    with Run.alone(train(storage, "name=night"), "train") as first:
+        with Run.alone(train(storage, "name=night", "resume=true"), "train") as second:
+            assert second.id == first.id
+
+
+def test_a_file_system_without_locks_is_used_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with Run.alone(train(tmp_path, "name=night"), "train") as run:
+        assert run.record.name == "night"
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="file/night cannot be written"):
+        with Run.alone(train(tmp_path / "file", "name=night"), "train"):
+            pass
 
 
 @pytest.fixture(params=["path", "path without links", "object storage"])
