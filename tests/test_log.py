@@ -130,7 +130,11 @@ def test_text_is_back_when_json_ends(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == "x\n"
 
 
-def test_what_is_no_text_for_utf_8_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_text_for_utf_8_is_escaped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # pytest's own copy of the line would not pass between its processes.
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
     with told_in_json("annotate"):
         log_line("half \ud800", path=sys.path[0], when=datetime(2026, 1, 2, tzinfo=UTC))
     text = capsys.readouterr().out
