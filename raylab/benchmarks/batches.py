@@ -167,9 +167,9 @@ def benchmark_batches(config: BenchmarkConfig) -> None:
     Raises:
         RaylabError: the tasks cannot be used, or the run's name is taken.
     """
+    work = _workload(config)
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
-    work = _workload(config)
     log_line(f"{len(work.pairs):,} pairs of training tasks, {work.batch_size} pairs a step")
     speeds = _speeds(work, config)
     curves: dict[str, list[Curve]] = {name: [] for name in WAYS}

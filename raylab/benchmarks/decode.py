@@ -114,9 +114,9 @@ def benchmark_decode(config: BenchmarkConfig) -> None:
         RaylabError: the tasks cannot be used, two ways answered differently, or the run's name is
             taken.
     """
+    sides = load_sides(config.data)
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
-    sides = load_sides(config.data)
     pairs = _at_even_places(sides.store, sides.val, config.decoded_pairs)
     log_line(
         f"{len(pairs)} validation pairs of {sides.store.lengths[pairs, 0].sum():,} input cells, "

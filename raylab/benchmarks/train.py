@@ -175,9 +175,9 @@ def benchmark_train(config: BenchmarkConfig) -> None:
     Raises:
         RaylabError: the tasks cannot be used, or the run's name is taken.
     """
+    store = store_pairs(load_tasks(config.data))
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
-    store = store_pairs(load_tasks(config.data))
     precision = hardware_precision(config.precision)
     peak = device_peak(_device(), precision)
     log_line(
