@@ -73,7 +73,7 @@ def run_pipeline(config: PipelineConfig, sides: Sides | None) -> None:
         _run(config, sides, run, taken)
 
 
-def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: Mapping[str, str]) -> None:
+def _run(config: PipelineConfig, sides: Sides | None, run: Run, taken: dict[str, str]) -> None:
     if run.finished:
         log_line(f"run {run.name} is finished, nothing is left to do")
         _tell_outcome(run)
