@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from raylab.arc.data.parts import Parts, load_parts
-from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
+from raylab.config.jobs import BenchmarkConfig, PipelineConfig, TrainConfig, TuneConfig
 from raylab.config.models import CustomConfig, ModelConfig
 from raylab.errors import CheckpointError
 from raylab.files import Place
@@ -46,8 +46,8 @@ def read_inputs(config: TrainConfig) -> Inputs:
     return Inputs(_sides_of(parts), start)
 
 
-def read_sides(config: TrainConfig | TuneConfig | PipelineConfig) -> "Sides":
-    """Loads and splits the tasks of a training, a sweep or a pipeline.
+def read_sides(config: TrainConfig | TuneConfig | PipelineConfig | BenchmarkConfig) -> "Sides":
+    """Loads and splits the tasks of a job.
 
     Raises:
         DataError: The tasks or their split cannot be used.

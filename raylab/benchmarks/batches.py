@@ -28,7 +28,7 @@ from raylab.arc.data.batching import (
     demonstration_table,
     length_quanta,
 )
-from raylab.arc.data.sides import load_sides
+from raylab.arc.data.sides import Sides
 from raylab.arc.data.steps import RUN_PAIRS, StepPlan, TrainingStep
 from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
@@ -157,7 +157,7 @@ WAYS: dict[str, Way] = {
 }
 
 
-def benchmark_batches(config: BenchmarkConfig) -> None:
+def benchmark_batches(config: BenchmarkConfig, sides: Sides) -> None:
     """Measures every way to make steps; prints the figures and writes `metrics.json`.
 
     Evenness is that of an epoch of the training pairs. Speed is that of the first of `models`, in
@@ -165,9 +165,9 @@ def benchmark_batches(config: BenchmarkConfig) -> None:
     steps from as many seeds as there are rounds, in float32 with a constant learning rate.
 
     Raises:
-        RaylabError: the tasks cannot be used, or the run's name is taken.
+        RaylabError: the run's name is taken.
     """
-    work = _workload(config)
+    work = _workload(config, sides)
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
     log_line(f"{len(work.pairs):,} pairs of training tasks, {work.batch_size} pairs a step")
@@ -196,8 +196,7 @@ def benchmark_batches(config: BenchmarkConfig) -> None:
     run.finish()
 
 
-def _workload(config: BenchmarkConfig) -> Workload:
-    sides = load_sides(config.data)
+def _workload(config: BenchmarkConfig, sides: Sides) -> Workload:
     kept = np.sort(np.concatenate((sides.val, sides.test)))
     held_out = kept[:: -(-len(kept) // HELD_OUT)]
     return Workload(sides.store, sides.train, held_out, config.models[0], config.batch_size)

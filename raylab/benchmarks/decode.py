@@ -25,7 +25,7 @@ from raylab.arc.data.batching import (
     PairStore,
     demonstration_table,
 )
-from raylab.arc.data.sides import load_sides
+from raylab.arc.data.sides import Sides
 from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.autoregressive import AutoregressiveModel
 from raylab.arc.models.base import GridModel, SizeHead, build_model
@@ -107,14 +107,12 @@ class DecodeBenchmark(Record):
     models: dict[str, DecodingSpeeds]
 
 
-def benchmark_decode(config: BenchmarkConfig) -> None:
+def benchmark_decode(config: BenchmarkConfig, sides: Sides) -> None:
     """Times every way on validation pairs; prints the speeds and writes `metrics.json`.
 
     Raises:
-        RaylabError: the tasks cannot be used, two ways answered differently, or the run's name is
-            taken.
+        RaylabError: two ways answered differently, or the run's name is taken.
     """
-    sides = load_sides(config.data)
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
     pairs = _at_even_places(sides.store, sides.val, config.decoded_pairs)

@@ -1,32 +1,55 @@
 """The parts of the benchmark, by name."""
 
+from raylab.arc.data.sources import load_tasks
+from raylab.arc.inputs import read_sides
 from raylab.config.jobs import BenchmarkConfig
+from raylab.runs.run import Run
 
 
 def run_benchmark(config: BenchmarkConfig) -> None:
     """Runs the part that `config` names.
 
     A part is imported only to run it, because `train` and `decode` must work without Ray
-    installed.
+    installed, and after its tasks are read, so that a mistake in them is told soon.
 
     Raises:
         RaylabError: the data cannot be used, or the run's name is taken.
     """
+    Run.planned(config, config.job)
     match config.part:
         case "train":
-            from raylab.benchmarks.train import benchmark_train as measure
+            tasks = load_tasks(config.data)
+            from raylab.benchmarks.train import benchmark_train
+
+            benchmark_train(config, tasks)
         case "decode":
-            from raylab.benchmarks.decode import benchmark_decode as measure
+            sides = read_sides(config)
+            from raylab.benchmarks.decode import benchmark_decode
+
+            benchmark_decode(config, sides)
         case "batches":
-            from raylab.benchmarks.batches import benchmark_batches as measure
-        case "quality":
-            from raylab.benchmarks.quality import benchmark_quality as measure
+            sides = read_sides(config)
+            from raylab.benchmarks.batches import benchmark_batches
+
+            benchmark_batches(config, sides)
         case "tune":
-            from raylab.benchmarks.tune import benchmark_tune as measure
+            sides = read_sides(config)
+            from raylab.benchmarks.tune import benchmark_tune
+
+            benchmark_tune(config, sides)
+        case "quality":
+            from raylab.benchmarks.quality import benchmark_quality
+
+            benchmark_quality(config)
         case "annotate":
-            from raylab.benchmarks.annotate import benchmark_annotate as measure
+            from raylab.benchmarks.annotate import benchmark_annotate
+
+            benchmark_annotate(config)
         case "scaling":
-            from raylab.benchmarks.scaling import benchmark_scaling as measure
+            from raylab.benchmarks.scaling import benchmark_scaling
+
+            benchmark_scaling(config)
         case "coverage":
-            from raylab.benchmarks.coverage import benchmark_coverage as measure
-    measure(config)
+            from raylab.benchmarks.coverage import benchmark_coverage
+
+            benchmark_coverage(config)

@@ -28,9 +28,8 @@ from raylab.arc.data.batching import (
     demonstration_table,
     store_pairs,
 )
-from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.steps import Augmentation, StepDataset, StepPlan, TrainingStep
-from raylab.arc.data.tasks import PAD
+from raylab.arc.data.tasks import PAD, Task
 from raylab.arc.loss import loss_sums, step_loss, step_sums
 from raylab.arc.models.base import build_model
 from raylab.arc.precision import hardware_precision
@@ -169,13 +168,13 @@ Step = Callable[[], tuple[Indices, Tensor]]
 """Function that builds a batch, trains on it, and returns its pairs and loss."""
 
 
-def benchmark_train(config: BenchmarkConfig) -> None:
+def benchmark_train(config: BenchmarkConfig, tasks: Sequence[Task]) -> None:
     """Times every architecture against its baseline; prints the ratios and writes `metrics.json`.
 
     Raises:
-        RaylabError: the tasks cannot be used, or the run's name is taken.
+        RaylabError: there is no pair, or the run's name is taken.
     """
-    store = store_pairs(load_tasks(config.data))
+    store = store_pairs(tasks)
     run = Run.open(config, config.job)
     torch.set_num_threads(config.threads)
     precision = hardware_precision(config.precision)

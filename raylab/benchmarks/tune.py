@@ -7,7 +7,7 @@ from typing import ClassVar
 import ray
 import torch
 
-from raylab.arc.data.sides import Sides, load_sides
+from raylab.arc.data.sides import Sides
 from raylab.arc.training import build_experiment, build_trainer
 from raylab.benchmarks.figures import timed
 from raylab.cluster.session import session
@@ -49,7 +49,7 @@ class TuneBenchmark(Record):
     tune: TrialOverhead
 
 
-def benchmark_tune(config: BenchmarkConfig) -> None:
+def benchmark_tune(config: BenchmarkConfig, sides: Sides) -> None:
     """Times a sweep of `config.rounds` trials, two at a time, and as many direct trainings.
 
     All train the first of `config.models` for one epoch on one CPU thread each. Ray is started, and
@@ -57,9 +57,8 @@ def benchmark_tune(config: BenchmarkConfig) -> None:
     includes the start of its two processes.
 
     Raises:
-        RaylabError: the tasks cannot be used, or the run's name is taken.
+        RaylabError: the run's name is taken, or a training failed.
     """
-    sides = load_sides(config.data)
     run = Run.open(config, config.job)
     model = config.models[0]
     training = TrainConfig(model=model, data=config.data, training=ONE_EPOCH, cluster=ONE_CPU)
