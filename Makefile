@@ -26,7 +26,7 @@ lock: venv
 	PATH="$(CURDIR)/$(BIN):$$PATH" deploy/locks/update
 
 demo: venv
-	$(BIN)/python jobs/annotate.py cases.every=8 cases.take=6 resume=true
+	$(BIN)/python jobs/annotate.py cases.every=8 cases.take=4 resume=true
 	$(BIN)/python jobs/pipeline.py scale=demo resume=true
 
 # Waiting threads give their core to the other test processes.
