@@ -25,12 +25,12 @@ RunScript = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class FileScheduling(LoadScopeScheduling):
-    """Gives a test process whole files, and one process all that start Ray."""
+    """Gives a test process whole files, and one process all that share the local Ray."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return (
-            "ray" if nodeid.startswith(("tests/cluster/", "tests/jobs/")) else nodeid.split("::")[0]
-        )
+        file = nodeid.split("::")[0]
+        on_ray = file.startswith(("tests/cluster/", "tests/jobs/"))
+        return "ray" if on_ray and file != "tests/cluster/test_nodes.py" else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:

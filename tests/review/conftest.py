@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from raylab.annotation.human import judge
 from raylab.annotation.input.cases import Case
 from raylab.annotation.input.python_objects import python_cases
 from raylab.archive.store import Archive
@@ -47,6 +48,7 @@ def office(storage: Path, chat: str) -> Generator[Office]:
 
 
 @pytest.fixture
-def unreached(storage: Path) -> AnnotateConfig:
-    """The configuration with models that nobody serves."""
+def unreached(storage: Path, monkeypatch: pytest.MonkeyPatch) -> AnnotateConfig:
+    """The configuration with models that nobody serves; a call gives up at once."""
+    monkeypatch.setattr(judge, "DEADLINE_SECONDS", 0.1)
     return annotation(storage, "http://127.0.0.1:9/v1", "protocol.seed=5")
