@@ -45,7 +45,7 @@ class Epoch(Part):
     train_loss: float
     """Mean loss of the epoch."""
     learning_rate: float
-    """Learning rate during the epoch."""
+    """Learning rate of its first step."""
     samples_per_second: float
     """Training speed, over all workers."""
     train_seconds: float
