@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: venv lock demo test test-fast test-faults check format pictures clean
+.PHONY: venv lock demo test schedules test-fast test-faults check format pictures clean
 
 venv: $(STAMP)
 
@@ -31,8 +31,12 @@ demo: venv
 
 # Waiting threads give their core to the other test processes.
 test: venv
-	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
-	    --dist=loadscope --no-loadscope-reorder -m 'not fault'
+	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=auto --dist=loadfile \
+	    --no-loadscope-reorder -m 'not fault'
+
+# Ten thousand schedules of the simulated ledger; `make test` has a thousand.
+schedules: venv
+	$(BIN)/python -m tests.simulation --schedules 10000 --jobs 2
 
 test-fast: venv
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'

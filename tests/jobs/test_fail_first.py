@@ -155,3 +155,9 @@ def test_a_name_that_is_taken_is_told_before_the_data_is_read(told: Told, tmp_pa
     assert status == 1 and "holds notes.txt" in error
     status, error = told(job, "name=free", *gone)
     assert status == 1 and "gone.zip" in error
+
+
+@pytest.mark.parametrize("order", [(), ("export=open.jsonl",), ("import=open.jsonl",)])
+def test_a_run_to_review_that_is_missing(told: Told, tmp_path: Path, order: tuple[str, ...]):
+    status, error = told("review", "name=gone", *order)
+    assert status == 1 and f"{tmp_path}/runs/gone is no annotation run" in error
