@@ -31,8 +31,8 @@ demo: venv
 
 # Waiting threads give their core to the other test processes.
 test: venv
-	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=auto --dist=loadfile \
-	    --no-loadscope-reorder -m 'not fault'
+	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
+	    --dist=loadscope --no-loadscope-reorder -m 'not fault'
 
 # Ten thousand schedules of the simulated ledger; `make test` has a thousand.
 schedules: venv

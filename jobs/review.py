@@ -20,16 +20,10 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    if config.cluster.joined and not (config.export or config.import_):
-        from raylab.cluster.review_page import serve as serve_on_head
+    # Before the imports of the page and the evaluator, which take seconds.
+    from raylab.annotation.run import check_reviewed
 
-        serve_on_head(config)
-        return
-    # A wrong name is told before the imports that the page and the evaluator take.
-    from raylab.annotation.run import find_annotation_run
-
-    assert config.name is not None
-    find_annotation_run(config.storage, config.name, config.archive)
+    check_reviewed(config)
     if config.audit is not None and (config.export or config.import_):
         from raylab.review.audit_exchange import export_or_import_audit
 
@@ -42,6 +36,10 @@ def run(config: ReviewConfig) -> None:
         from raylab.review.exchange import import_decisions
 
         import_decisions(config, config.import_)
+    elif config.cluster.joined:
+        from raylab.cluster.review_page import serve
+
+        serve(config)
     else:
         from raylab.review.server import serve
 

@@ -1,6 +1,5 @@
 """Servers and a cluster for all tests, each started when the first of them asks."""
 
-import os
 import runpy
 import subprocess
 import sys
@@ -9,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.archive.postgres import PostgresServer, postgres_server
 from tests.llm.scripted_server import server_process
@@ -23,9 +24,17 @@ settings.load_profile("raylab")
 RunScript = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Returns one test process more than there are CPUs: tests of servers mostly wait."""
-    return min(4, 1 + (os.cpu_count() or 1))
+class FileScheduling(LoadScopeScheduling):
+    """Gives a test process whole files, and one process all that share the local Ray."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        on_ray = file.startswith(("tests/cluster/", "tests/jobs/"))
+        return "ray" if on_ray and file != "tests/cluster/test_nodes.py" else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return FileScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ from raylab.archive.records import ChainHead
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
-from raylab.config.jobs import AnnotateConfig, ReportConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
 from raylab.errors import ArchiveError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
 from raylab.runs.run import Run
@@ -36,6 +36,16 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
         raise RunError(f"{run} is no annotation run: check name= and storage=")
     moved = {"storage": storage} | ({} if archive is None else {"archive": archive})
     return run, AnnotateConfig.of_record(record.config, **moved)
+
+
+def check_reviewed(config: ReviewConfig) -> None:
+    """Checks that the run to review is there; on a cluster, its head looks.
+
+    Raises:
+        RunError: There is no annotation run with this name.
+    """
+    if not config.cluster.joined and config.name is not None:
+        find_annotation_run(config.storage, config.name, config.archive)
 
 
 def archive_location(config: AnnotateConfig | ReportConfig, record: RunRecord | None = None) -> str:
