@@ -34,9 +34,9 @@ test: venv
 	OMP_WAIT_POLICY=passive $(BIN)/pytest --timeout=900 --numprocesses=logical --maxprocesses=4 \
 	    --dist=loadscope --no-loadscope-reorder -m 'not fault'
 
-# Ten thousand schedules of the simulated ledger; `make test` has a thousand.
+# Ten thousand simulated schedules of the archive; `make test` has a thousand.
 schedules: venv
-	$(BIN)/python -m tests.simulation --schedules 10000 --jobs 2
+	$(BIN)/python -m tests.simulation --schedules 10000
 
 test-fast: venv
 	$(BIN)/pytest --timeout=300 -m 'not ray and not slow'

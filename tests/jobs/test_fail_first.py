@@ -1,6 +1,7 @@
 """Mistakes that are told before Ray is imported, and leave no run."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -158,6 +159,18 @@ def test_a_name_that_is_taken_is_told_before_the_data_is_read(told: Told, tmp_pa
 
 
 @pytest.mark.parametrize("order", [(), ("export=open.jsonl",), ("import=open.jsonl",)])
-def test_a_run_to_review_that_is_missing(told: Told, tmp_path: Path, order: tuple[str, ...]):
-    status, error = told("review", "name=gone", *order)
-    assert status == 1 and f"{tmp_path}/runs/gone is no annotation run" in error
+def test_a_run_to_review_that_is_missing(tmp_path: Path, order: tuple[str, ...]):
+    job = [f"{ROOT}/jobs/review.py", f"storage={tmp_path}/runs", "name=gone", *order]
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", *job],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 1
+    assert f"{tmp_path}/runs/gone is no annotation run" in ended.stderr
+    imported = set(re.findall(r"^import time:.*\| +(\S+)$", ended.stderr, re.MULTILINE))
+    assert "raylab.annotation.run" in imported
+    # The page and the evaluator take seconds to import.
+    assert not imported & {"ray", "openai", "raylab.review.app"}
+    assert not list(tmp_path.iterdir())

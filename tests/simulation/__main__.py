@@ -1,10 +1,11 @@
 """Runs schedules of the simulation, or replays one with its trace.
 
-python -m tests.simulation --schedules 10000 --jobs 2
+python -m tests.simulation --schedules 10000
 python -m tests.simulation --seed 17
 """
 
 import argparse
+import os
 import sys
 import time
 
@@ -21,7 +22,7 @@ def main() -> int:
     )
     parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--seed", type=int, help="replay this schedule and print what happens")
     given = parser.parse_args()
     return _replay(given.seed) if given.seed is not None else _run(given)
