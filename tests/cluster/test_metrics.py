@@ -1,9 +1,15 @@
 """What is recorded when Ray refuses it."""
 
 import logging
+import threading
+import time
 
+import psutil
 import pytest
+import ray
+from ray.exceptions import RayActorError
 
+from raylab.cluster.annotation import driver
 from raylab.cluster.metrics import CASES, EPOCH, TOKENS, Meters
 from tests.cluster.scrape import exported
 
@@ -29,3 +35,41 @@ def test_counts_add_up_and_nothing_may_be_added() -> None:
     for amount in (0, 3, 0.5):
         meters.add(TOKENS, amount, endpoint="e", model="m", direction="prompt")
     exported("added", {"ray_raylab_llm_tokens_total": 3.5})
+
+
+@ray.remote(num_cpus=0.1)
+class Counting:
+    def count(self) -> None:
+        Meters("ended").add(CASES, 3, status="accepted")
+
+    def sleep(self) -> None:
+        time.sleep(600)
+
+
+def test_what_an_actor_counted_last_is_exported_though_the_agent_is_slow() -> None:
+    (agent,) = (
+        process
+        for process in psutil.Process().children(recursive=True)
+        if process.cmdline() and process.cmdline()[0].startswith("ray::DashboardAgent")
+    )
+    actor = Counting.remote()
+    ray.get(actor.__ray_ready__.remote())
+    resume = threading.Timer(2.0, agent.resume)
+    agent.suspend()
+    resume.start()
+    try:
+        ray.get(actor.count.remote())
+        driver.end_actors([actor])
+    finally:
+        resume.join()
+    exported("ended", {"ray_raylab_cases_total": 3})
+
+
+def test_an_actor_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "END_SECONDS", 0.5)
+    actor = Counting.remote()
+    ray.get(actor.__ray_ready__.remote())
+    sleeping = actor.sleep.remote()
+    driver.end_actors([actor])
+    with pytest.raises(RayActorError):
+        ray.get(sleeping, timeout=30)

@@ -3,7 +3,7 @@
 import math
 import signal
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -44,6 +44,8 @@ RETRIES = 3
 """Retries after the process of a chunk was lost; then each case gets as many on its own."""
 CPUS_OF_AN_ACTOR = 0.1
 """CPUs per actor, few enough that the actors of a lost node fit on the remaining nodes."""
+END_SECONDS = 5.0
+"""Longest wait until actors begin to end."""
 POLL_SECONDS = 0.5
 
 
@@ -202,8 +204,7 @@ class Pool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for actor in (*self._actors, *self._others):
-            ray.kill(actor)
+        end_actors([*self._actors, *self._others])
 
     @property
     def has_room(self) -> bool:
@@ -331,3 +332,15 @@ def _stop_signals() -> Generator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_actors(actors: Sequence[Any]) -> None:
+    """Ends actors; those that have not begun to end after `END_SECONDS` are killed.
+
+    Ray gives a killed process half a second to export what it counted last, too little on a busy
+    node.
+    """
+    ended = {actor.__ray_terminate__.remote(): actor for actor in actors}
+    _, busy = ray.wait(list(ended), num_returns=len(ended), timeout=END_SECONDS)
+    for ref in busy:
+        ray.kill(ended[ref])
