@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -52,7 +53,7 @@ def test_what_an_actor_counted_last_is_exported_though_the_agent_is_slow() -> No
         for process in psutil.Process().children(recursive=True)
         if process.cmdline() and process.cmdline()[0].startswith("ray::DashboardAgent")
     )
-    actor = Counting.remote()
+    actor: Any = Counting.remote()
     ray.get(actor.__ray_ready__.remote())
     resume = threading.Timer(2.0, agent.resume)
     agent.suspend()
@@ -67,7 +68,7 @@ def test_what_an_actor_counted_last_is_exported_though_the_agent_is_slow() -> No
 
 def test_an_actor_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "END_SECONDS", 0.5)
-    actor = Counting.remote()
+    actor: Any = Counting.remote()
     ray.get(actor.__ray_ready__.remote())
     sleeping = actor.sleep.remote()
     driver.end_actors([actor])

@@ -114,7 +114,10 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto("/")
         if name:
-            page.get_by_label("Your name").fill(name)
+            field = page.get_by_label("Your name")
+            # Chromium complains if something else is focused before the field that is to be.
+            expect(field).to_be_focused()
+            field.fill(name)
             page.keyboard.press("Enter")
             arrive(page, "Open cases")
         return page
