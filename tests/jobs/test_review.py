@@ -114,11 +114,7 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto("/")
         if name:
-            field = page.get_by_label("Your name")
-            # Chromium complains if something else is focused before the field that is to be.
-            expect(field).to_be_focused()
-            field.fill(name)
-            page.keyboard.press("Enter")
+            sign_in(page, name)
             arrive(page, "Open cases")
         return page
 
@@ -127,6 +123,14 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Page]]:
         context.close()
     # The browser notes answers such as 401 and 409, which belong here.
     assert [text for text in complaints if "Failed to load resource" not in text] == []
+
+
+def sign_in(page: Page, name: str) -> None:
+    field = page.get_by_label("Your name")
+    # Chromium complains of a field that has the focus before the one that asks for it.
+    expect(field).to_be_focused()
+    field.fill(name)
+    page.keyboard.press("Enter")
 
 
 def arrive(page: Page, heading: str) -> None:
@@ -290,8 +294,7 @@ def test_a_tab_that_is_cut_off_or_signed_out_keeps_its_text_and_goes_on(
     expect(kept).to_contain_text("You are signed out. Sign in in another tab")
     second = page.context.new_page()
     second.goto("/")
-    second.get_by_label("Your name").fill("Eve")
-    second.keyboard.press("Enter")
+    sign_in(second, "Eve")
     expect(kept).to_contain_text("Draft saved.", timeout=20_000)
     open_case(second, "kept")
     expect(second.get_by_label("Why?")).to_have_value("Still here after all")
@@ -400,8 +403,7 @@ def test_nothing_keeps_people_out(visit: Callable[..., Page], scheme: str, size:
     viewport = {"width": width, "height": height}
     page = visit(color_scheme=scheme, viewport=viewport)
     assert_accessible(page)
-    page.get_by_label("Your name").fill("Hal")
-    page.keyboard.press("Enter")
+    sign_in(page, "Hal")
     arrive(page, "Open cases")
     assert_accessible(page)
     open_case(page, "checked")
