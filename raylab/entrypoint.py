@@ -19,7 +19,7 @@ from raylab.config.base import JobConfig
 from raylab.config.compose import as_yaml, composed_values, config_groups, load_config
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
-from raylab.log import JsonLines, log_line, structured
+from raylab.log import JsonLines, PrintableFormatter, log_line, structured
 from raylab.working_directory import refuse_keys
 
 Config = TypeVar("Config", bound=JobConfig)
@@ -49,6 +49,8 @@ def run_job(
     """
     argv = sys.argv[1:] if argv is None else argv
     lines = JsonLines(kind.job)
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PrintableFormatter())
 
     def run_telling(config: Config) -> None:
         if config.log == "json":

@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from raylab.printable import printable
+
 NO_TERMINAL_WIDTH = 120
 PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
 """Failures to write that may pass."""
@@ -27,14 +29,14 @@ def log_line(message: str, level: int = logging.INFO, /, **fields: Any) -> None:
     """Prints a message at once.
 
     Args:
-        message: Text for people; errors go to stderr.
+        message: Text for people, made printable; errors go to stderr.
         level: A level of `logging`.
         **fields: The data behind the message, as JSON values; printed with `log=json` only.
     """
     if structured():
         LOGGER.log(level, message, extra={"fields": fields})
     else:
-        _print(message, sys.stderr if level >= logging.ERROR else sys.stdout)
+        _print(printable(message), sys.stderr if level >= logging.ERROR else sys.stdout)
 
 
 def log_tables(*tables: Table, **fields: Any) -> None:
@@ -62,6 +64,14 @@ def bind_run(run: str, run_id: str | None) -> None:
     for lines in _active():
         if lines.run is None:
             lines.run, lines.run_id = run, run_id
+
+
+class PrintableFormatter(logging.Formatter):
+    """Formatter of Python's warnings as text: foreign text in them is made printable."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the message, with the traceback of an exception."""
+        return printable(super().format(record))
 
 
 class JsonLines(logging.Handler):

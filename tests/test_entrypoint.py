@@ -1,5 +1,6 @@
 """The command line of the jobs, run as a user runs it."""
 
+import logging
 import os
 import re
 import subprocess
@@ -128,6 +129,15 @@ def test_run_gets_the_validated_configuration() -> None:
         run_job(TrainConfig, None, got.append, ["training.epochs=3"])
     assert ended.value.code == 0
     assert [config.training.epochs for config in got] == [3]
+
+
+def test_warnings_are_made_printable(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with pytest.raises(SystemExit):
+        run_job(TrainConfig, None, lambda _: logging.getLogger("raylab.x").warning("a\x1b[2Jb"), [])
+    assert capsys.readouterr().err == "a\\x1b[2Jb\n"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 jobs -> benchmarks -> cluster -> {review, training, evaluation} -> report -> frames
 -> {arc, annotation, opt, quality} -> {codebook, llm, archive, runs, entrypoint} -> config
 -> {files, compressed, working_directory} -> bounded
--> {errors, log, urls, background, grid_metrics, memory, object_storage}
+-> {log, urls, background, grid_metrics, memory, object_storage} -> {errors, printable}
 """
 
 import ast
@@ -20,7 +20,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
-    {"errors", "log", "urls", "background", "grid_metrics", "memory", "object_storage"},
+    {"errors", "printable"},
+    {"log", "urls", "background", "grid_metrics", "memory", "object_storage"},
     {"bounded"},
     {"files", "compressed", "working_directory"},
     {"config"},

@@ -39,6 +39,11 @@ def test_text_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert err == "error: no\n"
 
 
+def test_foreign_text_does_not_reach_the_terminal_raw(capsys: pytest.CaptureFixture[str]) -> None:
+    log_line("case \x1b[2J\u202e\ud800\r1:\n  no")
+    assert capsys.readouterr().out == "case \\x1b[2J\\u202e\\ud800\\r1:\n  no\n"
+
+
 def test_json_has_a_line_for_each_with_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     before = datetime.now(UTC)
     with told_in_json("train"):
