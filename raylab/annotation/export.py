@@ -9,8 +9,7 @@ from typing import Any, BinaryIO, Literal
 import pyarrow as pa
 from pyarrow import parquet
 
-from raylab.annotation.archived import current_label, read_outcome
-from raylab.annotation.outcome import Outcome
+from raylab.annotation.outcome import Outcome, current_label, read_outcome
 from raylab.annotation.roles import SIDES, Side
 from raylab.archive.chain import canonical
 from raylab.archive.records import CurrentCase, StoredDecision

@@ -1,33 +1,35 @@
 """The outcome of a case, with everything needed to replay the decision, as it is archived.
 
-A body is the JSON form of an outcome or decision. It holds labels as canonical lines, so it is read
-with the run's codebook; `raylab.annotation.archived` reads all versions.
+A body is the JSON form of an outcome or decision. It holds labels as canonical lines, so
+`read_outcome` and `read_decision` read it with the run's codebook.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, ValidationInfo
 
 from raylab.annotation.input.cases import CandidateCode
 from raylab.annotation.roles import Side
+from raylab.archive.records import CurrentCase
 from raylab.codebook import Agreement, Codebook, Label
 from raylab.config.base import Strict
+from raylab.errors import ArchiveError
 from raylab.llm.chat import Reply
 
 PROTOCOL = "1"
 """Version of the protocol, archived with each run."""
-BODY_VERSION = 3
-"""Version of the fields of a body."""
+
+Body = Mapping[str, Any]
 
 
 def _read_label(value: object, info: ValidationInfo) -> Label:
     if isinstance(value, str):
         codebook: Codebook | None = (info.context or {}).get("codebook")
         if codebook is None:
-            raise ValueError("a body is read with a codebook, see raylab.annotation.archived")
+            raise ValueError("a body is read with a codebook, see read_outcome")
         return codebook.read(value)
     if not isinstance(value, Label):
         raise ValueError("should be a label or its canonical line")
@@ -125,8 +127,6 @@ class Answer(Strict):
 class Outcome(Strict):
     """One case, decided or not, with every step that led there."""
 
-    version: Literal[3] = BODY_VERSION
-    """Version of the body."""
     case: str
     description_hash: str
     """SHA-256 of the description."""
@@ -194,8 +194,6 @@ class Outcome(Strict):
 class HumanDecision(Strict):
     """A person's label for a case, which an evaluator confirmed or refused."""
 
-    version: Literal[3] = BODY_VERSION
-    """Version of the body."""
     case: str
     action: Literal["decide", "undo"]
     choice: Literal["A", "B", "own"] | None
@@ -204,3 +202,49 @@ class HumanDecision(Strict):
     reviewer: str
     confirmation: Evaluation | None
     decided: datetime
+
+
+def read_outcome(body: Body, codebook: Codebook) -> Outcome:
+    """Reads the body of an archived case.
+
+    Raises:
+        ArchiveError: The body has another form.
+        LabelError: The codebook cannot read a label in it.
+    """
+    return _read(Outcome, body, codebook)
+
+
+def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
+    """Reads the body of an archived decision.
+
+    Raises:
+        ArchiveError: The body has another form.
+        LabelError: The codebook cannot read a label in it.
+    """
+    return _read(HumanDecision, body, codebook)
+
+
+def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
+    """Returns the label in force; None while a person must decide, or if there is none."""
+    if current.status == Status.HUMAN:
+        return None
+    if current.decisions:
+        decision = read_decision(current.decisions[-1].body, codebook)
+        if decision.classification is not None:
+            return decision.classification.label
+    return read_outcome(current.case.body, codebook).label
+
+
+B = TypeVar("B", Outcome, HumanDecision)
+
+
+def _read(kind: type[B], body: Body, codebook: Codebook) -> B:
+    try:
+        return kind.model_validate(body, context={"codebook": codebook})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ArchiveError(
+            f"the archived case {body.get('case')!r} has another form ({place}: {first['msg']}): "
+            "read it with the raylab that wrote it"
+        ) from error

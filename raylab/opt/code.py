@@ -32,13 +32,11 @@ from raylab.opt.notation.grammar import (
     steps,
     syntax_error,
 )
-from raylab.opt.notation.locate import LONGEST_TEXT, locate
+from raylab.opt.notation.locate import locate
 from raylab.opt.notation.repair import (
     Repair,
     exact_line,
-    expression_of,
     means_other,
-    plain,
     rewrite,
 )
 
@@ -50,14 +48,12 @@ __all__ = [
     "Nesting",
     "OptCode",
     "OptCodeError",
-    "OptIntent",
     "Pipeline",
     "Repair",
     "Root",
     "Sum",
     "bare",
     "parse",
-    "parse_intent",
     "read_canonical",
 ]
 
@@ -66,11 +62,6 @@ ASKED_FIELDS = ("Rep", "Obj", "Data", "Time", "Human")
 ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
 """The orders of keys that need no repair: the canonical order and that of v1.0."""
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-
-INTENT_MARKS = "*`\"' \t,"
-INTENT_HEAD = re.compile(
-    r"INTENT[ _-]{1,3}(?P<key>OPT|GOAL|CONSTRAINTS?|RISKS?|CONTEXT)[ \t*`\"']*[=:]", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,101 +254,3 @@ def _irregularities(line: Line) -> Iterable[tuple[Repair, int, str]]:
 def _refuse_irregular(text: str, line: Line) -> None:
     for _, column, problem in _irregularities(line):
         raise syntax_error(text, column, problem)
-
-
-@dataclass(frozen=True)
-class OptIntent:
-    """A declaration, at design time, of the intended mechanisms (INTENT-OPT, 2026-02).
-
-    Attributes:
-        expression: Expression of the intended roots.
-        goal: Goal; this and the attributes below are empty if not given.
-        constraints: Constraints: each a word, words joined by hyphens or a phrase.
-        risks: Risks, in the same form as constraints.
-        context: Intended place of use.
-
-    Raises:
-        OptCodeError: A text has `;` or a line break, or a constraint or risk a comma.
-    """
-
-    expression: Expression
-    goal: str = ""
-    constraints: tuple[str, ...] = ()
-    risks: tuple[str, ...] = ()
-    context: str = ""
-
-    def __post_init__(self) -> None:
-        for text in (self.goal, self.context, *self.constraints, *self.risks):
-            if re.search("[;\n\r]", text):
-                raise OptCodeError(
-                    f"intent {printable(text[:SHOWN])!r}: should have no ; and line breaks"
-                )
-        for text in (*self.constraints, *self.risks):
-            if "," in text:
-                raise OptCodeError(
-                    f"intent {printable(text[:SHOWN])!r}: should be two, or have no comma"
-                )
-
-    @property
-    def code(self) -> OptCode:
-        """The roots as a code without fields, to compare with the code of the built system."""
-        return OptCode(self.expression)
-
-    def __str__(self) -> str:
-        """Returns one line that `parse_intent` reads back."""
-        fields = {
-            "GOAL": self.goal,
-            "CONSTRAINTS": ", ".join(self.constraints),
-            "RISKS": ", ".join(self.risks),
-            "CONTEXT": self.context,
-        }
-        given = [f"INTENT-{key}={value}" for key, value in fields.items() if value]
-        return "; ".join([f"INTENT-OPT={self.expression}", *given])
-
-
-def parse_intent(text: str) -> OptIntent:
-    """Reads the last intent in a text.
-
-    The published example breaks the published grammar: its values hold commas and blanks, and its
-    fields stand on lines of their own without `;`. Both forms are read.
-
-    Raises:
-        OptCodeError: The text has no `INTENT-OPT=`, or no expression behind it.
-    """
-    if len(text) > LONGEST_TEXT:
-        raise OptCodeError(
-            f"a text of {len(text):,} characters is too long to search for an intent: at most "
-            f"{LONGEST_TEXT:,} are read"
-        )
-    text = plain(text).replace("\r", "\n")
-    heads = list(INTENT_HEAD.finditer(text))
-    declared = [place for place, head in enumerate(heads) if head["key"].upper() == "OPT"]
-    if not declared:
-        raise OptCodeError(
-            "no intent: expected INTENT-OPT=Sch/Evo; INTENT-GOAL=...; INTENT-CONSTRAINTS=...; "
-            f"INTENT-RISKS=...; INTENT-CONTEXT=..., found {printable(text.strip()[:60])!r}"
-        )
-    heads = heads[declared[-1] :]
-    ends = [head.start() for head in heads[1:]] + [len(text)]
-    contents = [text[head.end() : end] for head, end in zip(heads, ends, strict=True)]
-    expression, _ = expression_of(contents[0].strip(), set())
-    values = {"GOAL": "", "CONSTRAINT": "", "RISK": "", "CONTEXT": ""}
-    for head, content in zip(heads[1:], contents[1:], strict=True):
-        values[head["key"].upper().removesuffix("S")] = _intent_value(content)
-    return OptIntent(
-        read_line(f"OPT={expression}").expression,
-        values["GOAL"],
-        _split_list(values["CONSTRAINT"]),
-        _split_list(values["RISK"]),
-        values["CONTEXT"],
-    )
-
-
-def _intent_value(content: str) -> str:
-    first = re.split(r"[;\n]", content.strip(), maxsplit=1)[0]
-    return " ".join(first.strip(INTENT_MARKS).split())
-
-
-def _split_list(value: str) -> tuple[str, ...]:
-    items = (part.strip(INTENT_MARKS) for part in value.split(","))
-    return tuple(item for item in items if item)

@@ -13,7 +13,7 @@ from raylab.opt.prompts import STYLES, prompt_catalogue, prompt_set
 
 VERSION = "1.0"
 """Version of the set of roots."""
-CASE_SETS = ("gold", "systems", "proposed", "injections", "intents")
+CASE_SETS = ("gold", "systems", "proposed", "injections")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class OptCodebook:
         name, and its notation examples; `systems` holds published systems that no prompt names,
         with codes that await a second person; `proposed` holds hybrids and traps that nobody else
         has reviewed; `injections` holds descriptions that give orders to the models that read
-        them; `intents` holds declarations at design time, without gold and with `meta.intent`.
+        them.
         """
         folder = resources.files("raylab.opt") / "data"
         return {name: str(folder / f"{name}.jsonl") for name in CASE_SETS}

@@ -5,10 +5,9 @@ from functools import partial
 
 from raylab.annotation.accuracy.audit import Audits
 from raylab.annotation.accuracy.held_out import held_out
-from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.export import export_run
 from raylab.annotation.human.audit_sample import adopt_audit, audited_codes
-from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.outcome import HumanDecision, Outcome, Status, read_decision, read_outcome
 from raylab.annotation.report import AnnotationReport, ArchiveHead
 from raylab.annotation.run import known_heads
 from raylab.annotation.scores import CANDIDATES, ScoreFiles, annotator_names, score_files

@@ -19,9 +19,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from raylab.annotation.archived import current_label, read_decision
 from raylab.annotation.human.open_cases import Opened, UndecidedError
 from raylab.annotation.human.reviews import LISTED, Reviews
+from raylab.annotation.outcome import current_label, read_decision
 from raylab.errors import ArchiveError, DataError, LeaseError
 from raylab.review.access import Access, Guard
 from raylab.review.audit_pages import AUDIT_PAGES

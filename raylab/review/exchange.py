@@ -5,7 +5,6 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.calls import client_of_run
 from raylab.annotation.human.confirm import (
     are_same,
@@ -15,7 +14,7 @@ from raylab.annotation.human.confirm import (
     status_after,
 )
 from raylab.annotation.human.review_file import UNDO, has_decisions, read_decisions, review_rows
-from raylab.annotation.outcome import HumanDecision, Outcome, Status
+from raylab.annotation.outcome import HumanDecision, Outcome, Status, read_decision, read_outcome
 from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.review.pending import PendingDecision
 from raylab.archive.run import RunArchive

@@ -14,7 +14,7 @@ from raylab.annotation.replies import LONGEST_REPLY, ReplyReader
 from raylab.errors import OptCodeError, RaylabError
 from raylab.llm.json_replies import DEEPEST, PASSES, UnreadableError, json_objects
 from raylab.opt.answers import CODE_ANSWERS, WORD_ANSWERS
-from raylab.opt.code import parse, parse_intent
+from raylab.opt.code import parse
 from raylab.opt.criteria import CRITERIA
 from tests.annotation.chats import coded, graded
 from tests.fuzzing import try_all
@@ -31,7 +31,6 @@ READERS: dict[str, Callable[[str], object]] = {
     "word": WORDS.read_label,
     "grade": WORDS.read_report,
     "line": parse,
-    "intent": parse_intent,
 }
 
 
@@ -62,7 +61,6 @@ HOSTILE = {
     "fields on many lines": filled("", "Lrn;\n" + "Rep=a;\n" * 700),
     "branches within branches": f"OPT={'Lrn{' * 15}{'Lrn,' * 900}Lrn{'}' * 15}",
     "explanations": filled("OPT=Lrn", " (Lrn)+Evo"),
-    "explained intent": filled("INTENT-OPT=Lrn", " (Lrn)+Evo"),
     "braces": filled("", "{"),
     "brackets": filled("", "["),
     "open objects": filled("", '{"a":'),
@@ -76,7 +74,7 @@ HOSTILE = {
     "objects around a list": filled('{"a":' * 200 + "[", "1,"),
     "documents in lines": filled('{"opt": "Lrn"}' * 64, "\n"),
     "quoted material without end": "".join(f"<x id={n:08x}></x " for n in range(SIZE // 19)),
-    "long word": "INTENT-OPT=Sch/E" + "score" * 700,
+    "long word": "OPT=Sch/E" + "score" * 700,
     "long key": "OPT=Lrn; " + "key" * 1200 + "=a",
     "long key twice": "OPT=Lrn; " + ("Rep" * 600 + "=a; ") * 2,
     "aliases": f"```\nl0: &l0\n- x\n{ALIASES}\nroots:\n- *l8\nfields: {{}}\n```",

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.archived import read_outcome
 from raylab.annotation.input.cases import Case
-from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.outcome import Outcome, Status, read_outcome
 from raylab.annotation.protocol.course import annotate
 from raylab.annotation.settings import Settings
 from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport

@@ -12,15 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.annotation.archived import read_outcome
 from raylab.annotation.input.cases import CandidateCode, Case
-from raylab.annotation.outcome import Classification, Outcome, Status, Verdict
+from raylab.annotation.outcome import Classification, Outcome, Status, Verdict, read_outcome
 from raylab.annotation.protocol.course import annotate, confirm
 from raylab.annotation.protocol.decision_table import draw_order
 from raylab.annotation.settings import Settings
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel, Endpoint
-from raylab.errors import BudgetError, CallError, DataError, EndpointError, StoppedError
+from raylab.errors import (
+    ArchiveError,
+    BudgetError,
+    CallError,
+    DataError,
+    EndpointError,
+    StoppedError,
+)
 from raylab.llm.chat import Reply
 from raylab.opt.code import Root, parse
 from raylab.opt.prompts import LONGEST, LONGEST_FOR_WORDS
@@ -199,6 +205,12 @@ def test_accepted_case_holds_all_that_led_there() -> None:
     assert json.loads(call.reply.text)["rationale"] == "it feeds back"
     assert outcome.started <= outcome.finished and outcome.started.tzinfo is not None
     assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
+
+
+def test_a_body_of_another_form_is_refused_with_the_way_out() -> None:
+    body = outcome_of(AGREED).model_dump(mode="json")
+    with pytest.raises(ArchiveError, match=r"case 'pid' has another form \(status: .*wrote it"):
+        read_outcome({**body, "status": "done"}, CODEBOOK)
 
 
 def test_fields_after_the_roots_do_not_make_codes_differ() -> None:

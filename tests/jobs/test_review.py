@@ -13,8 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
-from raylab.annotation.archived import read_decision
-from raylab.annotation.outcome import HumanDecision
+from raylab.annotation.outcome import HumanDecision, read_decision
 from raylab.archive.store import Archive
 from tests.annotation.outcomes import CODEBOOK
 from tests.chromium import CHROMIUM

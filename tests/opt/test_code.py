@@ -13,14 +13,12 @@ from raylab.opt.code import (
     Nesting,
     OptCode,
     OptCodeError,
-    OptIntent,
     Pipeline,
     Repair,
     Root,
     Sum,
     bare,
     parse,
-    parse_intent,
 )
 
 FULL_LINE = "OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; Data=sim; Time=gen; Human=low"
@@ -410,17 +408,6 @@ def test_any_text_gives_a_code_or_the_error(text: str):
     assert is_strict(text) == (not code.repairs)
 
 
-@FAST
-@given(ANYTHING)
-def test_any_text_gives_an_intent_or_the_error(text: str):
-    try:
-        intent = parse_intent(f"INTENT-OPT=Lrn{text}")
-    except OptCodeError as error:
-        assert str(error).encode()
-        return
-    assert parse_intent(str(intent)) == intent
-
-
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece",
@@ -432,7 +419,7 @@ def test_any_text_gives_an_intent_or_the_error(text: str):
 )
 def test_a_megabyte_takes_bounded_time(piece: str):
     text = piece * (1_000_000 // len(piece))
-    for reader in (parse, parse_intent, bare):
+    for reader in (parse, bare):
         with pytest.raises(OptCodeError):
             reader(text)
     with pytest.raises(OptCodeError):
@@ -454,53 +441,6 @@ def test_depth_and_length_are_limited():
             parse("OPT=" + "+".join(["Lrn"] * 2000), strict=strict)
     with pytest.raises(OptCodeError, match="200,001 characters is too long"):
         parse("x" * 200_001)
-
-
-# Intents
-
-INTENT = """INTENT-OPT = Sch/Evo
-INTENT-GOAL = robust-production-scheduling
-INTENT-CONSTRAINTS = real-time, explainable, limited-human-oversight
-INTENT-RISKS = local-minima, premature-convergence
-"""
-SCHEDULING = OptIntent(
-    Nesting((Root.SCH, Root.EVO)),
-    "robust-production-scheduling",
-    ("real-time", "explainable", "limited-human-oversight"),
-    ("local-minima", "premature-convergence"),
-)
-
-
-def test_the_published_intent_is_read_on_lines_and_with_semicolons():
-    one_line = "; ".join(INTENT.splitlines())
-    fenced = f"Here:\n```\n{INTENT}```\nINTENT is declared first."
-    for text in (INTENT, one_line, INTENT.replace("\n", "\r\n"), fenced, str(SCHEDULING)):
-        assert parse_intent(text) == SCHEDULING
-    assert str(SCHEDULING) == (
-        "INTENT-OPT=Sch/Evo; INTENT-GOAL=robust-production-scheduling; INTENT-CONSTRAINTS=real-time"
-        ", explainable, limited-human-oversight; INTENT-RISKS=local-minima, premature-convergence"
-    )
-    assert SCHEDULING.code == parse("OPT=Sch/Evo")
-
-
-def test_intents_are_read_in_other_forms():
-    text = "intent\u2013opt: search + learning; INTENT_CONTEXT: a plant; INTENT-RISK=drift"
-    assert parse_intent(text) == OptIntent(
-        Sum((Root.SCH, Root.LRN)), risks=("drift",), context="a plant"
-    )
-    assert parse_intent("INTENT-OPT=Lrn\nINTENT-OPT=Evo").expression is Root.EVO
-    assert parse_intent("INTENT-OPT=Lrn; INTENT-RISKS='a', `b`, ").risks == ("a", "b")
-    with pytest.raises(OptCodeError, match="no intent: expected INTENT-OPT="):
-        parse_intent("OPT=Lrn")
-    with pytest.raises(OptCodeError, match=r"column 9: .*Foo"):
-        parse_intent("INTENT-OPT=Lrn+Foo; INTENT-GOAL=x")
-
-
-def test_an_intent_that_could_not_be_read_back_is_refused():
-    with pytest.raises(OptCodeError, match="no ; and line breaks"):
-        OptIntent(Root.LRN, "a; b")
-    with pytest.raises(OptCodeError, match="no comma"):
-        OptIntent(Root.LRN, risks=("a, b",))
 
 
 # The packaged tables

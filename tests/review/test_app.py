@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.archived import current_label, read_decision
-from raylab.annotation.outcome import HumanDecision
+from raylab.annotation.outcome import HumanDecision, current_label, read_decision
 from raylab.annotation.protocol.decision_table import draw_order
 from raylab.archive.records import HUMAN
 from raylab.config.jobs import AnnotateConfig

@@ -8,8 +8,8 @@ from threading import Barrier
 
 import pytest
 
-from raylab.annotation.archived import read_decision
 from raylab.annotation.human.judge import Judge
+from raylab.annotation.outcome import read_decision
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ArchiveError

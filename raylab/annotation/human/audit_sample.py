@@ -14,7 +14,6 @@ from raylab.annotation.accuracy.audit import (
     AuditRecord,
     is_drawn,
 )
-from raylab.annotation.archived import read_outcome
 from raylab.annotation.human.open_cases import (
     Typed,
     UndecidedError,
@@ -22,6 +21,7 @@ from raylab.annotation.human.open_cases import (
     justification_problem,
 )
 from raylab.annotation.input.python_objects import is_source
+from raylab.annotation.outcome import read_outcome
 from raylab.archive.records import (
     CODE,
     DRAW,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from raylab.annotation.archived import read_decision
 from raylab.annotation.calls import client_of_run
 from raylab.annotation.human.confirm import confirmed, decision_row
+from raylab.annotation.outcome import read_decision
 from raylab.annotation.settings import Settings
 from raylab.archive.review.pending import PendingDecision
 from raylab.archive.store import Archive

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.human.review_file import UNDO, Choice, chosen_label
-from raylab.annotation.outcome import HumanDecision, Outcome
+from raylab.annotation.outcome import HumanDecision, Outcome, read_decision, read_outcome
 from raylab.archive.records import HUMAN, CurrentCase, Lease, StoredDecision
 from raylab.codebook import Codebook, Label
 from raylab.errors import DataError, LabelError

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from raylab.annotation.archived import read_decision, read_outcome
 from raylab.annotation.human.audit_sample import AuditSample
 from raylab.annotation.human.confirm import are_same, decision_row, pending_decision
 from raylab.annotation.human.judge import Judge
@@ -20,6 +19,7 @@ from raylab.annotation.human.open_cases import (
     summarise,
 )
 from raylab.annotation.human.review_file import human_decision
+from raylab.annotation.outcome import read_decision, read_outcome
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import CurrentCase, Draft, Lease, StoredDecision
 from raylab.archive.review.pending import PendingDecision

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from raylab.annotation.archived import read_outcome
 from raylab.annotation.input.cases import Case
 from raylab.annotation.input.python_objects import is_source
 from raylab.annotation.input.sources import input_files, input_hash, select_cases
+from raylab.annotation.outcome import read_outcome
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.archived import read_decision
 from raylab.annotation.human.confirm import confirmed, decision_row, status_after
 from raylab.annotation.human.review_file import human_decision
-from raylab.annotation.outcome import HumanDecision, Status
+from raylab.annotation.outcome import HumanDecision, Status, read_decision
 from raylab.annotation.protocol.course import annotate
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive

@@ -23,7 +23,7 @@ from raylab.annotation.input.cases import (
 )
 from raylab.annotation.input.python_objects import python_cases
 from raylab.errors import DataError
-from raylab.opt.code import Root, parse, parse_intent
+from raylab.opt.code import Root, parse
 from tests.annotation.outcomes import CODEBOOK
 
 PID = {"id": "pid", "description": "A valve follows an error.", "gold": "Ctl", "meta": {"n": 1}}
@@ -251,15 +251,6 @@ def test_borderline_pairs_keep_their_roots():
     assert (roots["strips-planner"], roots["dynamic-programming"]) == (Root.SYM, Root.SCH)
     assert (roots["clonal-selection"], roots["immune-network"]) == (Root.EVO, Root.SWM)
     assert (roots["neuroevolution"], roots["mcts"]) == (Root.EVO, Root.SCH)
-
-
-def test_the_published_intent_is_no_gold_case():
-    (case,) = packaged_cases("intents", CODEBOOK)
-    assert case.gold is None
-    assert case.id not in {gold.id for gold in packaged_cases("gold", CODEBOOK)}
-    intent = parse_intent(case.meta["intent"])
-    assert intent.code.composition == "Sch/Evo"
-    assert intent.constraints == ("real-time", "explainable", "limited-human-oversight")
 
 
 # Python objects
