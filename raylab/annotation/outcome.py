@@ -13,7 +13,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, Va
 
 from raylab.annotation.input.cases import CandidateCode
 from raylab.annotation.roles import Side
-from raylab.archive.records import CurrentCase
+from raylab.archive.records import HUMAN, UNCLEAR, UNCONFIRMED, CurrentCase
 from raylab.codebook import Agreement, Codebook, Label
 from raylab.config.base import Strict
 from raylab.errors import ArchiveError
@@ -191,16 +191,25 @@ class Outcome(Strict):
             yield from confirmation.calls if confirmation else ()
 
 
+Choice = Literal["A", "B", "own", "unclear"]
+"""The code that a person takes: A's, B's or one of their own; or none, because none is right."""
+
+
 class HumanDecision(Strict):
-    """A person's label for a case, which an evaluator confirmed or refused."""
+    """A person's decision on a case that waited for one, or their code of an audited case."""
 
     case: str
     action: Literal["decide", "undo"]
-    choice: Literal["A", "B", "own"] | None
+    choice: Choice | None
+    """None for an undo."""
+    insisted: bool = False
+    """True if the person decides over the evaluator, which is not asked then."""
     classification: Classification | None
+    """None for an undo, and where the choice is unclear."""
     justification: str
     reviewer: str
     confirmation: Evaluation | None
+    """The evaluator's report; None if it has not been asked."""
     decided: datetime
 
 
@@ -225,8 +234,8 @@ def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
 
 
 def current_label(current: CurrentCase, codebook: Codebook) -> Label | None:
-    """Returns the label in force; None while a person must decide, or if there is none."""
-    if current.status == Status.HUMAN:
+    """Returns the label in force; None while nobody has settled the case, or if there is none."""
+    if current.status in (HUMAN, UNCONFIRMED, UNCLEAR):
         return None
     if current.decisions:
         decision = read_decision(current.decisions[-1].body, codebook)

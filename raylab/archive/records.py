@@ -11,6 +11,10 @@ Body = dict[str, Any]
 
 HUMAN = "human"
 """The status of a case that waits for a person."""
+UNCONFIRMED = "unconfirmed"
+"""The status of a case whose decision by a person the evaluator has not judged yet."""
+UNCLEAR = "unclear"
+"""The status of a case for which a person finds no code right."""
 DRAW, CODE, UNDO = "draw", "code", "undo"
 """The actions of an audit: a case is drawn, coded by a person, and the code is taken back."""
 
