@@ -2,9 +2,5 @@
 
 import os
 
-# Read once, when ray is imported. The session already reports lost nodes, and more idle actors
-# than CPUs is expected.
-os.environ.setdefault(
-    "RAY_DEDUP_LOGS_SKIP_REGEX",
-    "has been marked dead because|PYTHON worker processes have been started",
-)
+# Read once, when ray is imported. More idle actors than CPUs is expected.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "PYTHON worker processes have been started")

@@ -3,31 +3,31 @@
 import importlib.util
 import logging
 import os
-import threading
+import secrets
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import ray
 from pydantic import BaseModel, ConfigDict, Field
+from ray._private import ray_constants
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.job_config import JobConfig
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raylab.background import Listeners, running
 from raylab.config.base import ClusterConfig
 from raylab.errors import ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.log import log_line, structured
+from raylab.log import structured
 from raylab.runs.run import RECORD, Run
 
 logger = logging.getLogger(__name__)
 
 SHARED_PLACES = "a directory that all nodes share, or a URI such as s3://bucket/runs"
-WATCH_SECONDS = 1.0
-REMOVED_IDLE = 4
-"""Ray's reason of death for an idle node that an autoscaler removed."""
+LOOPBACK = "127.0.0.1"
+TOKEN_FILE = Path("~/.ray/auth_token")
+"""The token of all clusters for which the environment names no other."""
 
 
 class Node(BaseModel):
@@ -38,8 +38,6 @@ class Node(BaseModel):
     id: str = Field(alias="NodeID")
     address: str = Field(alias="NodeManagerAddress")
     alive: bool = Field(alias="Alive")
-    death_reason: int = Field(0, alias="DeathReason")
-    death_message: str = Field("", alias="DeathReasonMessage")
     resources: dict[str, float] = Field({}, alias="Resources")
 
     @property
@@ -52,14 +50,15 @@ class Node(BaseModel):
 def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
     """Joins the cluster of `config.address` or RAY_ADDRESS, or starts a local one, while in use.
 
-    A line is logged for every node that is lost meanwhile.
+    A local one listens on loopback alone, and asks for a token that this process draws.
 
     Args:
         config: the cluster to join.
         run: the run that tasks of the session read or write on any node.
 
     Raises:
-        ConfigError: the `lightning` package is installed, or no Ray can be joined or started.
+        ConfigError: the `lightning` package is installed, no Ray can be joined or started, or other
+            accounts can read the token of a cluster.
         RunError: a node of the cluster does not see the run's directory, or Ray will delete it.
     """
     if importlib.util.find_spec("lightning") is not None:
@@ -74,44 +73,10 @@ def session(config: ClusterConfig, run: Run | None = None) -> Generator[None]:
         if run is not None:
             require_kept(run)
             _require_shared(run)
-        with _watched_nodes():
-            yield
+        yield
     finally:
         if begun:
             ray.shutdown()
-
-
-@contextmanager
-def _watched_nodes() -> Generator[None]:
-    over = threading.Event()
-    with running(partial(_tell_losses, over), stop=over.set):
-        yield
-
-
-def _tell_losses(over: threading.Event) -> None:
-    watch = Listeners({"nodes of the cluster": _NodeWatch().look})
-    watch.tell(None)
-    while not over.wait(WATCH_SECONDS):
-        watch.tell(None)
-
-
-class _NodeWatch:
-    """Log of the nodes that are lost between two looks."""
-
-    def __init__(self) -> None:
-        self._alive: set[str] = set()
-
-    def look(self, _: None) -> None:
-        nodes = _all_nodes()
-        for node in nodes:
-            if node.id in self._alive and not node.alive and node.death_reason != REMOVED_IDLE:
-                log_line(
-                    f"node {node.address} is lost ({node.death_message}): its work continues "
-                    "elsewhere from what is stored",
-                    logging.WARNING,
-                    node=node.address,
-                )
-        self._alive = {node.id for node in nodes if node.alive}
 
 
 def require_kept(run: Run) -> None:
@@ -152,13 +117,9 @@ def _require_shared(run: Run) -> None:
     )
 
 
-def _all_nodes() -> list[Node]:
-    """Returns the nodes that joined the cluster, lost ones included."""
-    return [Node.model_validate(node) for node in ray.nodes()]
-
-
 def _nodes() -> list[Node]:
-    return [node for node in _all_nodes() if node.alive]
+    nodes = [Node.model_validate(node) for node in ray.nodes()]
+    return [node for node in nodes if node.alive]
 
 
 def _holds(probe: "ray.ObjectRef[bytes | None]", content: bytes | None) -> bool:
@@ -187,21 +148,11 @@ def _read_file(uri: str) -> bytes | None:
 
 
 def _connect(address: str | None) -> None:
-    # Warnings and progress of workers reach the driver as results, not through Ray's log stream.
-    job = JobConfig()
-    if structured():
-        _log_in_json(job)
-    if address is not None:
-        # Ray tries twenty times by default, for 40 seconds each.
-        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
     try:
-        # Without an address Ray would join any cluster that it finds on the machine.
-        ray.init(
-            address=address or "local",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            job_config=job,
-        )
+        if address is None:
+            _start()
+        else:
+            _join(address)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         if address is None:
@@ -214,6 +165,55 @@ def _connect(address: str | None) -> None:
             "RAY_AUTH_TOKEN if it asks for a token; correct cluster.address or RAY_ADDRESS; or "
             "leave both unset for a local one"
         ) from error
+
+
+def _start() -> None:
+    """Starts a Ray that no other account and no other machine can use."""
+    if os.environ.get("RAY_AUTH_MODE") != "disabled" and not _environment_has_token():
+        # Ray would write a token to TOKEN_FILE, for every account to read.
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    # Ray replaces a loopback address by one of the network, unless clusters are switched off.
+    clusters = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        # Without an address Ray would join any cluster that it finds on the machine.
+        _init("local", _node_ip_address=LOOPBACK)
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = clusters
+
+
+def _join(address: str) -> None:
+    if os.environ.get("RAY_AUTH_MODE") == "token" and not _environment_has_token():
+        _require_private(TOKEN_FILE.expanduser())
+    # Ray tries twenty times by default, for 40 seconds each.
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "1")
+    _init(address)
+
+
+def _environment_has_token() -> bool:
+    return bool({"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys())
+
+
+def _require_private(token: Path) -> None:
+    """Refuses a token that other accounts of the machine can read.
+
+    Raises:
+        ConfigError: They can.
+    """
+    if token.exists() and token.stat().st_mode & 0o077:
+        raise ConfigError(
+            f"{token} is open to other accounts of this machine, and whoever reads it can run code "
+            f"on the cluster: chmod 600 {token}, and give the cluster a new token if others may "
+            "have read this one"
+        )
+
+
+def _init(address: str, **options: Any) -> None:
+    # Warnings and progress of workers reach the driver as results, not through Ray's log stream.
+    job = JobConfig()
+    if structured():
+        _log_in_json(job)
+    ray.init(address, log_to_driver=False, logging_level=logging.ERROR, job_config=job, **options)
 
 
 def _log_in_json(job: JobConfig) -> None:

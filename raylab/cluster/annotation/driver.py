@@ -340,7 +340,10 @@ def end_actors(actors: Sequence[Any]) -> None:
     Ray gives a killed process half a second to export what it counted last, too little on a busy
     node.
     """
-    ended = {actor.__ray_terminate__.remote(): actor for actor in actors}
+    # Ray reports each retry to the user, and an actor that ends does not answer.
+    ended = {
+        actor.__ray_terminate__.options(max_task_retries=0).remote(): actor for actor in actors
+    }
     _, busy = ray.wait(list(ended), num_returns=len(ended), timeout=END_SECONDS)
     for ref in busy:
         ray.kill(ended[ref])

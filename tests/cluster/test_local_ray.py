@@ -1,0 +1,80 @@
+"""The Ray that a job starts on this machine: who reaches it, and what it leaves and says."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raylab.cluster.session import session
+from raylab.config.base import ClusterConfig
+from raylab.errors import ConfigError
+
+pytestmark = pytest.mark.ray
+
+SCRIPT = """
+import json, os, time
+import psutil, ray
+from raylab.cluster.annotation.driver import end_actors
+from raylab.cluster.session import session
+from raylab.config.base import ClusterConfig
+
+class Actor:
+    def work(self):
+        return os.environ["RAY_AUTH_MODE"]
+
+def listening():
+    own = psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        for connection in process.net_connections("inet"):
+            if connection.status == psutil.CONN_LISTEN:
+                yield process.name(), connection.laddr.ip.removeprefix("::ffff:")
+
+with session(ClusterConfig()):
+    restarting = ray.remote(Actor).options(max_restarts=-1, max_task_retries=-1)
+    actors = [restarting.remote() for _ in range(2)]
+    mode, _ = ray.get([actor.work.remote() for actor in actors])
+    print(json.dumps({"mode": mode, "listening": list(listening())}))
+    end_actors(actors)
+    # Ray reports a retry within this time.
+    time.sleep(2)
+"""
+
+
+def test_a_local_ray_is_private_and_ends_in_silence(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=environment | {"HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[0])
+    assert {ip for _, ip in seen["listening"]} == {"127.0.0.1"}
+    assert {"gcs_server", "raylet"} <= {name for name, _ in seen["listening"]}
+    assert seen["mode"] == "token"
+    assert not (tmp_path / ".ray" / "auth_token").exists()
+    assert done.stdout.count("\n") == 1 and done.stderr == ""
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_a_token_that_others_can_read_joins_no_cluster(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("0" * 64)
+    token.chmod(mode)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with (
+        pytest.raises(ConfigError, match=f"{token} is open to .*: chmod 600 {token}, "),
+        session(ClusterConfig(address="127.0.0.1:1")),
+    ):
+        pass
