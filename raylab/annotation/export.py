@@ -11,8 +11,8 @@ from pyarrow import parquet
 
 from raylab.annotation.outcome import Outcome, current_label, read_outcome
 from raylab.annotation.roles import SIDES, Side
-from raylab.archive.chain import canonical
 from raylab.archive.records import CurrentCase, StoredDecision
+from raylab.archive.rows import canonical
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import utc_text
 from raylab.codebook import Codebook
@@ -68,8 +68,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "created": TIME,
     "description_hash": TEXT,
     "description": TEXT,
-    "previous_hash": TEXT,
-    "hash": TEXT,
+    "sha256": TEXT,
     "meta": TEXT,
     "decisions": TEXT,
     "body": TEXT,
@@ -135,8 +134,7 @@ def _row(current: CurrentCase, codebook: Codebook) -> Row:
         "created": case.created,
         "description_hash": case.description_hash,
         "description": case.description,
-        "previous_hash": case.previous_hash,
-        "hash": case.hash,
+        "sha256": case.sha256,
         "decisions": [_decision(decision) for decision in current.decisions],
         "body": case.body,
     }

@@ -33,12 +33,15 @@ RENAMED = {"served": "response_model", "journalled": "cached"}
 
 
 class ArchiveHead(Part):
-    """The archive of the run at the time of the report."""
+    """The archive of the run at the time of the report.
+
+    Attributes:
+        place: File or URL.
+        records: Cases, decisions and audit entries of the run.
+    """
 
     place: str
     records: int
-    head_hash: str | None
-    """Hash of the last record of the run."""
 
 
 class AnnotationReport(BatchReport, Record):

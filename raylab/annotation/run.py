@@ -4,17 +4,15 @@ import contextlib
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from raylab.annotation.heads import HEADS, note_head, noted_heads
 from raylab.annotation.outcome import PROTOCOL
-from raylab.archive.records import ChainHead
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
-from raylab.errors import ArchiveError, ConfigError, DataError, RaylabError, RunError
+from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
 from raylab.files import Place
 from raylab.runs.run import Run
-from raylab.runs.run_record import RunRecord, identity_of
+from raylab.runs.run_record import ArchiveNote, RunRecord, identity_of
 
 ARCHIVE = "archive.db"
 
@@ -73,7 +71,7 @@ def archive_location(config: AnnotateConfig | ReportConfig, record: RunRecord | 
 
 @contextmanager
 def open_archive(run: Run, location: str, start: bool = False) -> Generator[Archive]:
-    """Opens the archive of a run while in use; notes the head of the run when it is closed.
+    """Opens the archive of a run while in use; notes in the record what it holds when it is closed.
 
     Args:
         run: The run, with its record.
@@ -81,12 +79,12 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
         start: Let the archive lack the run, or make it, if the run was never archived.
 
     Raises:
-        ArchiveError: The archive cannot be opened, is not that of the run, or does not hold what
-            was noted beside the run.
+        ArchiveError: The archive cannot be opened, is not that of the run, or holds fewer cases
+            than the record notes.
     """
-    archived = not start or not run.record.notes_heads or (run / HEADS).exists()
-    with Archive.open(location, create=not archived) as archive:
-        if archived:
+    starts = start and run.record.archive is None
+    with Archive.open(location, create=starts) as archive:
+        if not starts:
             _require(run, archive)
         try:
             yield archive
@@ -101,7 +99,7 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
 def start_archived(
     config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive
 ) -> RunArchive:
-    """Starts or goes on with a run in its archive, and notes its head and where the archive is.
+    """Starts or goes on with a run in its archive, and notes that and where the archive is.
 
     Raises:
         ArchiveError: The archive fails, or has another run of the name.
@@ -115,56 +113,41 @@ def start_archived(
             for prompt_hash, prompt in codebook.prompt_catalogue().items()
         }
     )
-    note_head(run, archived)
     if config.archive is not None and config.archive != record.config.get("archive"):
-        run.write_record(record.move(config.archive))
+        record = record.move(config.archive)
+    run.write_record(record.note_archive(_noted(run, archive)))
     return archived
 
 
 def _note(run: Run, archive: Archive) -> None:
-    """Notes the head of a run that is known to be that of the archive."""
-    if (run / HEADS).exists():
-        note_head(run, archive.run(run.name))
+    """Notes the number of cases of a run that was started in the archive."""
+    record = run.record
+    if record.archive is not None and record.archive != (note := _noted(run, archive)):
+        run.write_record(record.note_archive(note))
 
 
-def known_heads(run: Run) -> list[ChainHead]:
-    """Returns the heads that are known of a run: those noted beside it, or that of its report.
-
-    Raises:
-        ArchiveError: The noted heads cannot be used.
-    """
-    heads = noted_heads(run)
-    if heads:
-        return heads
-    # Its statistics import scipy, which takes a second that no mistake needs to wait for.
-    from raylab.annotation.report import AnnotationReport
-
-    try:
-        report = run.read_record(AnnotationReport)
-    except (DataError, RunError):
-        return []
-    if report is None or report.archive.head_hash is None:
-        return []
-    return [ChainHead(report.archive.records, report.archive.head_hash)]
+def _noted(run: Run, archive: Archive) -> ArchiveNote:
+    cases = sum(archive.run(run.name).counts().values())
+    return ArchiveNote(id=archive.id, cases=cases)
 
 
 def _require(run: Run, archive: Archive) -> None:
-    """Refuses an archive that does not hold the run, with all that is known of it."""
+    """Refuses an archive that does not hold the run with all cases that the record notes."""
     way_out = (
         "leave archive= out for the one in the run's record, give the place to which that was "
         "moved, or restore it from a copy"
     )
-    archived = archive.run(run.name)
     try:
-        row = archived.row()
+        row = archive.run(run.name).row()
     except ArchiveError as error:
         raise ArchiveError(f"{error}: {way_out}") from error
-    if row.uid is not None and row.uid != run.id:
+    before, now = run.record.archive, _noted(run, archive)
+    if row.uid != run.id or (before is not None and before.id != now.id):
         raise ArchiveError(
             f"archive {archive.place} has another run of the name {run.name}: {way_out}"
         )
-    if missing := archived.missing(known_heads(run)):
+    if before is not None and now.cases < before.cases:
         raise ArchiveError(
-            f"archive {archive.place} lacks what run {run.name} held before ({missing[-1].record}"
-            f" {missing[-1].detail}): {way_out}"
+            f"archive {archive.place} holds {now.cases} cases of run {run.name}, which had "
+            f"{before.cases} before: {way_out}"
         )

@@ -1,5 +1,5 @@
 """The archive: one database of calls, cases and decisions that outlives models, runs and crashes.
 
-`store.Archive` is the entry point. The cases, decisions and audits of a run form one hash chain,
-which reveals records that were altered, removed or inserted from outside.
+`store.Archive` is the entry point. Records are only ever added; each carries the SHA-256 of its
+content, which is checked when it is read.
 """

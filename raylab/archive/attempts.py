@@ -13,10 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from raylab.archive.database import Database
-from raylab.archive.journal import add_calls
 from raylab.archive.queries import chunks
 from raylab.archive.records import AttemptState, CallRow
-from raylab.archive.rows import call_row, call_values
+from raylab.archive.rows import seal, unseal
 from raylab.archive.tables import ATTEMPTS, CALLS, OWNERS
 
 # Statements are built once, because that takes longer than to execute them.
@@ -143,7 +142,7 @@ class RunCalls:
         claims = sorted(
             (one for one in operations if isinstance(one, ClaimRow)), key=lambda one: one.key
         )
-        calls = [call_values(answer.call) for answer in answers]
+        calls = [seal(answer.call) for answer in answers]
 
         def work(connection: Connection) -> CallResults:
             if answers:
@@ -204,6 +203,18 @@ class RunCalls:
         }
 
 
+def add_calls(
+    connection: Connection, database: Database, calls: Sequence[dict[str, Any]]
+) -> set[str]:
+    """Stores completed calls, given by their columns; existing calls stay unchanged.
+
+    Returns the keys of the others.
+    """
+    # Writers that insert the same keys in different orders would deadlock.
+    columns = sorted(calls, key=lambda call: call["key"])
+    return set(connection.scalars(database.dialect.insert_new(CALLS, CALLS.c.key), columns))
+
+
 def void_claims(connection: Connection, owner: str) -> None:
     """Voids what an owner had claimed; its cost stays counted."""
     connection.execute(_VOID_OF_OWNER, {"of_owner": owner})
@@ -252,7 +263,7 @@ def _in_flight(connection: Connection, claims: Sequence[ClaimRow]) -> dict[str, 
 
 def _answered(connection: Connection, keys: Sequence[str]) -> dict[str, CallRow]:
     return {
-        row.key: call_row(row)
+        row.key: unseal(CallRow, row)
         for some in chunks(keys)
         for row in connection.execute(_ANSWERED, {"keys": some})
     }

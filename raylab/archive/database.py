@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from raylab.archive.dialects import Options, dialect_of, first_line
+from raylab.archive.tables import UnreadableError
 from raylab.errors import ArchiveError
 
 FIRST_PAUSE_SECONDS = 0.05
@@ -105,8 +106,8 @@ class Database:
             patience: Seconds to retry for, instead of the database's own.
 
         Raises:
-            ArchiveError: The database fails, does not answer in time, or has content for which the
-                work raises a `ValueError`.
+            ArchiveError: The database fails, does not answer in time, or has content that raylab
+                did not write.
         """
         return self._persist(work, self.dialect.reading, patience)
 
@@ -137,7 +138,7 @@ class Database:
                     f"archive {self.place} holds integers of at most 64 bits ({error}): give "
                     "smaller ones, for example as seeds"
                 ) from error
-            except ValueError as error:
+            except UnreadableError as error:
                 raise self.dialect.unreadable(str(error)) from error
             except DBAPIError as error:
                 left = deadline - self.clock.monotonic()

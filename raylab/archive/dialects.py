@@ -126,8 +126,8 @@ class DatabaseDialect(ABC):
     def unreadable(self, reason: str) -> ContentError:
         """Returns the error that reports an unreadable record."""
         return ContentError(
-            f"archive {self.place} has a record that was altered so that it cannot be read "
-            f"({reason}): have it verified, and restore a copy"
+            f"archive {self.place} holds a record that raylab did not write so ({reason}): restore "
+            "the archive from a copy"
         )
 
     def told(self, what: str, reason: str, duration: str) -> str:
@@ -274,7 +274,7 @@ class PostgresDialect(DatabaseDialect):
     CONTENT_CLASSES = frozenset({"22", "XX"})
     """Wrong values and damaged database files."""
     SCHEMA_LOCK = 0x7261796C6162
-    """Number of the advisory lock that upgrades hold."""
+    """Number of the advisory lock under which tables are made."""
 
     def __init__(self, url: URL) -> None:
         """Takes a URL that holds no secret; the driver reads PGPASSWORD or ~/.pgpass."""

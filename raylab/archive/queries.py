@@ -1,6 +1,7 @@
 """Queries on the tables of an archive: runs by name, pages of records, current statuses."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -15,18 +16,18 @@ from sqlalchemy import (
     update,
 )
 
-from raylab.archive.chain import digest
 from raylab.archive.records import (
+    DECISION,
     HUMAN,
     AttemptState,
     CurrentCase,
     RunCost,
-    StoredAuditEntry,
+    Stored,
     StoredCase,
     StoredDecision,
 )
-from raylab.archive.rows import AnyRow, NewRecord, stored_audit_entry, stored_case, stored_decision
-from raylab.archive.tables import ATTEMPTS, AUDITS, CALLS, CASES, DECISIONS, RUNS
+from raylab.archive.rows import AnyRow, seal, unseal
+from raylab.archive.tables import ATTEMPTS, CALLS, CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
 
 LOOKED_UP = 500
@@ -35,14 +36,15 @@ LISTED_RUNS = 10
 
 # Statements are built once, because that takes longer than to execute them.
 _RUN = select(RUNS).where(RUNS.c.name == bindparam("name"))
-_MOVE_HEAD = update(RUNS).where(RUNS.c.id == bindparam("run"))
+_COUNT_RECORDS = update(RUNS).where(RUNS.c.id == bindparam("run"))
+_IS_DECISION = DECISIONS.c.kind == DECISION
 _LOCKED_RUN = _RUN.with_for_update()
 _NAMED = select(CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.description_hash).where(
-    CASES.c.run_id == bindparam("run"), CASES.c.case_key.in_(bindparam("keys", expanding=True))
+    CASES.c.run_id == bindparam("run"), CASES.c.case.in_(bindparam("cases", expanding=True))
 )
 
 T = TypeVar("T")
-S = TypeVar("S", StoredCase, StoredDecision, StoredAuditEntry, CurrentCase)
+S = TypeVar("S", bound=Stored | CurrentCase)
 
 
 def find_run(connection: Connection, place: str, name: str, lock: bool = False) -> AnyRow:
@@ -52,7 +54,7 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
         connection: Connection to the archive.
         place: Place of the archive, for the error.
         name: Name of the run.
-        lock: Lock the row until the transaction ends, so that the chain of the run cannot fork.
+        lock: Lock the row until the transaction ends, so that no other record takes the next place.
 
     Raises:
         ArchiveError: There is no such run.
@@ -71,16 +73,17 @@ def lock_run(connection: Connection, run_id: int) -> None:
 
 
 def append_records(
-    connection: Connection, table: Table, run_id: int, records: Sequence[NewRecord], **more: Any
+    connection: Connection, table: Table, run: AnyRow, records: Sequence[object], created: datetime
 ) -> None:
-    """Appends records to the chain of a locked run and moves its head to the last of them."""
+    """Appends records to those of a locked run, in order."""
     if not records:
         return
-    values = [{**one.columns, **more, "run_id": run_id} for one in records]
+    values = [
+        {**seal(record, sequence=sequence, created=created), "run_id": run.id}
+        for sequence, record in enumerate(records, run.records + 1)
+    ]
     connection.execute(insert(table), values)
-    last = records[-1]
-    head = {"run": run_id, "head_sequence": last.sequence, "head_hash": last.hash}
-    connection.execute(_MOVE_HEAD, head)
+    connection.execute(_COUNT_RECORDS, {"run": run.id, "records": run.records + len(records)})
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -105,8 +108,8 @@ def case_page(
     *conditions: ColumnElement[bool] | None,
 ) -> list[StoredCase]:
     """Returns the next cases of a run that meet all conditions, in order of sequence."""
-    rows = connection.execute(_page(CASES, run.id, after, batch, *conditions))
-    return [stored_case(run.name, row) for row in rows]
+    rows = connection.execute(page_of(CASES, run.id, after, batch, *conditions))
+    return [unseal(StoredCase, row, run=run.name) for row in rows]
 
 
 def decision_page(
@@ -117,28 +120,19 @@ def decision_page(
     condition: ColumnElement[bool] | None,
 ) -> list[StoredDecision]:
     """Returns the next decisions on a run that meet a condition, in order of sequence."""
-    rows = connection.execute(_page(DECISIONS, run.id, after, batch, condition))
-    return [stored_decision(run.name, row) for row in rows]
-
-
-def audit_page(
-    connection: Connection, run: AnyRow, after: int, batch: int
-) -> list[StoredAuditEntry]:
-    """Returns the next entries of the audit of a run, in order of sequence."""
-    rows = connection.execute(_page(AUDITS, run.id, after, batch))
-    return [stored_audit_entry(run.name, row) for row in rows]
+    rows = connection.execute(page_of(DECISIONS, run.id, after, batch, _IS_DECISION, condition))
+    return [unseal(StoredDecision, row, run=run.name) for row in rows]
 
 
 def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> Iterator[AnyRow]:
     """Yields case, sequence, status and description_hash of the given cases that exist."""
-    keys = sorted({digest(case) for case in cases})
-    for some in chunks(keys):
-        yield from connection.execute(_NAMED, {"run": run.id, "keys": some})
+    for some in chunks(sorted(set(cases))):
+        yield from connection.execute(_NAMED, {"run": run.id, "cases": some})
 
 
 def last_decision(connection: Connection, run: AnyRow, case: str) -> int | None:
     """Returns the sequence of the latest decision on a case; None if there is none."""
-    on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case_key == digest(case))
+    on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case == case) & _IS_DECISION
     return connection.scalar(select(func.max(DECISIONS.c.sequence)).where(on_it))
 
 
@@ -147,10 +141,11 @@ def refused_by(run: AnyRow, reviewer: str) -> Select[Any]:
     later = DECISIONS.alias()
     followed = select(later.c.sequence).where(
         later.c.run_id == DECISIONS.c.run_id,
-        later.c.case_key == DECISIONS.c.case_key,
+        later.c.case == DECISIONS.c.case,
+        later.c.kind == DECISION,
         later.c.sequence > DECISIONS.c.sequence,
     )
-    mine = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.reviewer == reviewer)
+    mine = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.reviewer == reviewer) & _IS_DECISION
     left_open = (DECISIONS.c.action == "decide") & (DECISIONS.c.status == HUMAN)
     statement = select(DECISIONS).where(mine & left_open, ~followed.exists())
     return statement.order_by(DECISIONS.c.sequence)
@@ -162,19 +157,20 @@ def with_decisions(
     """Returns cases with the decisions on each, up to a sequence if one is given."""
     found: dict[str, list[StoredDecision]] = {}
     for some in chunks(cases):
-        keys = [digest(case.case) for case in some]
-        on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case_key.in_(keys)
+        ids = [case.case for case in some]
+        on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(ids) & _IS_DECISION
         if until is not None:
             on_these &= DECISIONS.c.sequence <= until
         statement = select(DECISIONS).where(on_these).order_by(DECISIONS.c.sequence)
         for row in connection.execute(statement):
-            found.setdefault(row.case, []).append(stored_decision(run.name, row))
+            found.setdefault(row.case, []).append(unseal(StoredDecision, row, run=run.name))
     return [CurrentCase(case, tuple(found.get(case.case, ()))) for case in cases]
 
 
 def current_status(until: int | None = None) -> ColumnElement[str]:
     """Returns the status from the latest decision on a case, or else from the run."""
-    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case_key == CASES.c.case_key)
+    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
+    on_it &= _IS_DECISION
     if until is not None:
         on_it &= DECISIONS.c.sequence <= until
     decided = (
@@ -213,13 +209,14 @@ _MORE = (
 )
 
 
-def _page(
+def page_of(
     table: Table,
     run_id: int,
     after: int | None,
     batch: int,
     *conditions: ColumnElement[bool] | None,
 ) -> Select[Any]:
+    """Returns the query of the next records of a run that meet all conditions, in order."""
     statement = select(table).where(table.c.run_id == run_id)
     if after is not None:
         statement = statement.where(table.c.sequence > after)

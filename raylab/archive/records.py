@@ -15,6 +15,8 @@ UNCONFIRMED = "unconfirmed"
 """The status of a case whose decision by a person the evaluator has not judged yet."""
 UNCLEAR = "unclear"
 """The status of a case for which a person finds no code right."""
+DECISION, AUDIT = "decision", "audit"
+"""The kinds of what people say of a case."""
 DRAW, CODE, UNDO = "draw", "code", "undo"
 """The actions of an audit: a case is drawn, coded by a person, and the code is taken back."""
 
@@ -102,6 +104,7 @@ class DecisionRow:
         reviewer: name of the reviewer.
         status: new status of the case: accepted or human.
         body: the decision as JSON values.
+        kind: `DECISION`.
     """
 
     case: str
@@ -109,6 +112,7 @@ class DecisionRow:
     reviewer: str
     status: str
     body: Body
+    kind: str = DECISION
 
 
 @dataclass(frozen=True)
@@ -120,12 +124,16 @@ class AuditEntry:
         action: draw, code or undo.
         reviewer: name of the reviewer; empty for a draw.
         body: what was drawn by, or said, as JSON values.
+        status: empty, because an audit leaves the status of its case.
+        kind: `AUDIT`.
     """
 
     case: str
     action: str
     reviewer: str
     body: Body
+    status: str = ""
+    kind: str = AUDIT
 
 
 @dataclass(frozen=True)
@@ -172,9 +180,8 @@ class RunRow:
         versions: versions of its software and protocol at the first start.
         started: time of the first start, UTC.
         finished: time of completion, UTC; None until then.
-        records: number of cases, decisions and audit entries in its chain.
-        head_hash: hash of the last record, or of the run itself if there is none.
-        uid: id in the run's record, log and checkpoints; None for runs made before ids existed.
+        records: number of its cases, decisions and audit entries.
+        uid: id in the run's record, log and checkpoints; None if it has none.
     """
 
     name: str
@@ -183,58 +190,38 @@ class RunRow:
     started: datetime
     finished: datetime | None
     records: int
-    head_hash: str
     uid: str | None
 
 
 @dataclass(frozen=True)
-class ChainHead:
-    """The ends of the two chains of a run; kept elsewhere, it proves all that the run held then.
-
-    Attributes:
-        records: number of cases, decisions and audit entries.
-        records_hash: hash of the last of them, or of the run itself if there is none.
-        entries: number of calls and prompts; None if only the records are known.
-        entries_hash: hash of the last of them, or of the run itself if there is none.
-    """
-
-    records: int
-    records_hash: str
-    entries: int | None = None
-    entries_hash: str | None = None
-
-
-@dataclass(frozen=True)
-class Chained:
-    """The place of a record in the chain of its run.
+class Stored:
+    """The place of a record among those of its run.
 
     Attributes:
         run: name of the run.
-        sequence: from 1, without gaps, over the records of all kinds together.
+        sequence: from 1, over the records of all kinds together.
         created: time at which it was archived, UTC.
-        previous_hash: hash of the record before it.
-        hash: SHA-256 of `previous_hash` and the whole record.
+        sha256: SHA-256 of its content, checked when it is read.
     """
 
     run: str
     sequence: int
     created: datetime
-    previous_hash: str
-    hash: str
+    sha256: str
 
 
 @dataclass(frozen=True)
-class StoredCase(CaseRow, Chained):
+class StoredCase(CaseRow, Stored):
     """A case in the archive."""
 
 
 @dataclass(frozen=True)
-class StoredDecision(DecisionRow, Chained):
+class StoredDecision(DecisionRow, Stored):
     """A decision in the archive."""
 
 
 @dataclass(frozen=True)
-class StoredAuditEntry(AuditEntry, Chained):
+class StoredAuditEntry(AuditEntry, Stored):
     """An entry of an audit in the archive."""
 
 
@@ -274,42 +261,3 @@ class RunCost:
     cost: float
     unpriced: int
     uncertain: int = 0
-
-
-class Fault(StrEnum):
-    """A way in which a record differs from what was archived."""
-
-    ALTERED = "altered"
-    """Its content or its hash was changed."""
-    BROKEN = "broken"
-    """The record is intact, but the one before it was replaced."""
-    MISSING = "missing"
-    INSERTED = "inserted"
-    """The record was added outside of the chain."""
-    DESCRIPTION = "description"
-    """Its description does not match its description hash."""
-
-
-@dataclass(frozen=True)
-class ChainProblem:
-    """A record that cannot be trusted.
-
-    Attributes:
-        run: name of the run, or its number if the run is missing.
-        sequence: sequence of the record; 0 is the run itself.
-        record: the record in words.
-        fault: kind of the fault.
-        detail: evidence of the fault.
-    """
-
-    run: str
-    sequence: int
-    record: str
-    fault: Fault
-    detail: str
-
-    def __str__(self) -> str:
-        """Returns one readable line."""
-        return (
-            f"run {self.run}, record {self.sequence} ({self.record}): {self.fault}: {self.detail}"
-        )

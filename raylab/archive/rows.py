@@ -1,134 +1,118 @@
-"""The conversion of records to rows of the tables, and back."""
+"""The conversion of records to rows of the tables, and back, with a checksum of their content."""
 
+import hashlib
 import json
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Row
 
-from raylab.archive.chain import canonical, digest, record_hash
-from raylab.archive.records import (
-    AuditEntry,
-    CallRow,
-    CaseRow,
-    DecisionRow,
-    RunRow,
-    StoredAuditEntry,
-    StoredCase,
-    StoredDecision,
-)
-from raylab.archive.tables import in_utc
+from raylab.archive.tables import UnreadableError, utc_text
 
 AnyRow = Row[*tuple[Any, ...]]
 
+JSON_COLUMNS = frozenset({"body", "config", "parameters", "versions"})
+"""Columns that hold JSON as canonical text."""
+REAL_COLUMNS = frozenset({"cost", "seconds"})
+"""Columns that hold real numbers, also where the record has an integer."""
+CHECKSUM = "sha256"
 
-@dataclass(frozen=True)
-class NewRecord:
-    """A record to append to a chain.
-
-    Attributes:
-        sequence: Place in the chain.
-        hash: Hash, which the next record follows.
-        columns: Columns of its row, except the run.
-    """
-
-    sequence: int
-    hash: str
-    columns: dict[str, Any]
+R = TypeVar("R")
 
 
-def run_row(row: AnyRow) -> RunRow:
-    """Returns the run of a row."""
-    return RunRow(
-        name=row.name,
-        config=json.loads(row.config),
-        versions=json.loads(row.versions),
-        started=row.started,
-        finished=row.finished,
-        records=row.head_sequence,
-        head_hash=row.head_hash,
-        uid=row.uid,
-    )
-
-
-def call_values(row: CallRow) -> dict[str, Any]:
-    """Returns the columns of a call.
+def canonical(value: Any) -> str:
+    """Returns JSON with sorted keys, no spaces and only ASCII; NaN and infinity become null.
 
     Raises:
-        ValueError: Its time has no zone.
+        TypeError: The value holds something that JSON cannot represent.
     """
-    parameters = canonical(dict(row.parameters))
-    return {**vars(row), "parameters": parameters, "created": in_utc(row.created)}
+    try:
+        return _dumps(value)
+    except ValueError:
+        return _dumps(_finite(value))
 
 
-def call_row(row: AnyRow) -> CallRow:
-    """Returns the call of a row."""
-    columns = {field.name: getattr(row, field.name) for field in fields(CallRow)}
-    return CallRow(**{**columns, "parameters": json.loads(row.parameters)})
+def digest(text: str) -> str:
+    """Returns the SHA-256 of a text in UTF-8, in hexadecimal; lone surrogates are allowed."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def texts_of(row: CaseRow | DecisionRow | AuditEntry) -> dict[str, str]:
-    """Returns the columns of a record except its body."""
-    return {name: value for name, value in vars(row).items() if name != "body"}
-
-
-def new_record(
-    kind: str,
-    row: CaseRow | DecisionRow | AuditEntry,
-    body: str,
-    previous: str,
-    sequence: int,
-    created: datetime,
-) -> NewRecord:
-    """Returns a record at its place in the chain.
+def seal(record: object, **more: Any) -> dict[str, Any]:
+    """Returns the columns of a record with their checksum.
 
     Args:
-        kind: case, decision or audit.
-        row: The record.
-        body: Its body as canonical JSON.
-        previous: Hash of the record before it.
-        sequence: Its place.
-        created: Current time.
+        record: A dataclass whose fields are columns.
+        more: Further columns that the checksum covers.
     """
-    texts = texts_of(row)
-    own = record_hash(kind, previous, sequence, created, texts, body)
-    columns: dict[str, Any] = {
-        **texts,
-        "body": body,
-        "case_key": digest(row.case),
-        "sequence": sequence,
-        "created": created,
-        "previous_hash": previous,
-        "hash": own,
-    }
-    return NewRecord(sequence, own, columns)
+    columns = {name: _stored(name, value) for name, value in {**vars(record), **more}.items()}
+    return {**columns, CHECKSUM: _checksum(columns)}
 
 
-def stored_case(run: str, row: AnyRow) -> StoredCase:
-    """Returns the case of a row."""
-    columns = _stored(run, row)
-    return StoredCase(
-        **columns,
-        status=row.status,
-        description_hash=row.description_hash,
-        description=row.description,
-    )
+def unseal(kind: type[R], row: AnyRow, **more: Any) -> R:
+    """Returns the record of a row that `seal` made.
+
+    Args:
+        kind: Dataclass whose fields are columns of the row.
+        row: The row.
+        more: Fields that are no columns.
+
+    Raises:
+        UnreadableError: The content of the row does not have its checksum.
+    """
+    names = [name for name in _names(kind) if name not in more and name != CHECKSUM]
+    content = {name: getattr(row, name) for name in names}
+    if _checksum(content) != row.sha256:
+        name = content.get("case") or content.get("key")
+        raise UnreadableError(f"the content of {kind.__name__} {name!r} does not have its SHA-256")
+    return from_row(kind, row, **more)
 
 
-def stored_decision(run: str, row: AnyRow) -> StoredDecision:
-    """Returns the decision of a row."""
-    columns = _stored(run, row)
-    return StoredDecision(**columns, status=row.status, action=row.action, reviewer=row.reviewer)
+def from_row(kind: type[R], row: AnyRow, **more: Any) -> R:
+    """Returns the record of a row without a check of its content; see `unseal`."""
+    names = [name for name in _names(kind) if name not in more]
+    return kind(**{name: _read(name, getattr(row, name)) for name in names}, **more)
 
 
-def stored_audit_entry(run: str, row: AnyRow) -> StoredAuditEntry:
-    """Returns the audit entry of a row."""
-    return StoredAuditEntry(**_stored(run, row), action=row.action, reviewer=row.reviewer)
+def _checksum(columns: Mapping[str, Any]) -> str:
+    return digest(canonical({name: _hashable(value) for name, value in columns.items()}))
 
 
-def _stored(run: str, row: AnyRow) -> dict[str, Any]:
-    """Returns the fields that every record of a chain has."""
-    names = ("sequence", "created", "previous_hash", "hash", "case")
-    columns = {name: getattr(row, name) for name in names}
-    return {"run": run, "body": json.loads(row.body), **columns}
+def _hashable(value: Any) -> Any:
+    return utc_text(value) if isinstance(value, datetime) else value
+
+
+def _stored(name: str, value: Any) -> Any:
+    if name in JSON_COLUMNS:
+        return canonical(dict(value))
+    return float(value) if name in REAL_COLUMNS and value is not None else value
+
+
+def _read(name: str, value: Any) -> Any:
+    if name not in JSON_COLUMNS:
+        return value
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError) as error:
+        raise UnreadableError(f"column {name} holds no JSON: {error}") from error
+
+
+@cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in cast(Mapping[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in cast(list[Any], value)]
+    return value

@@ -1,14 +1,13 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from raylab.archive.attempts import RunCalls
-from raylab.archive.chain import canonical, content_key, digest
 from raylab.archive.database import Database
-from raylab.archive.journal import Prompts, add_prompts
 from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
     LOOKED_UP,
@@ -28,8 +27,6 @@ from raylab.archive.queries import (
 from raylab.archive.records import (
     HUMAN,
     CaseRow,
-    ChainHead,
-    ChainProblem,
     CurrentCase,
     DecisionRow,
     Lease,
@@ -42,12 +39,14 @@ from raylab.archive.review.audits import RunAudit
 from raylab.archive.review.leases import ReviewLeases, drop_draft, is_open, set_lease
 from raylab.archive.review.pending import PendingDecisions, take_pending
 from raylab.archive.review.sessions import ReviewSessions
-from raylab.archive.rows import AnyRow, NewRecord, new_record, run_row, stored_decision, texts_of
-from raylab.archive.tables import CASES, DECISIONS, RUNS
-from raylab.archive.verification import head_of, missing_heads, verify_chains
+from raylab.archive.rows import AnyRow, canonical, from_row, unseal
+from raylab.archive.tables import CASES, DECISIONS, PROMPTS, RUNS
 from raylab.errors import ArchiveError, LeaseError
 
 BATCH = 100
+
+Prompts = Mapping[str, tuple[str, str, str]]
+"""Prompts by hash: name, version, text."""
 
 
 class RunArchive:
@@ -67,7 +66,7 @@ class RunArchive:
 
     def row(self) -> RunRow:
         """Returns the run's current row in the archive."""
-        return self._database.read(lambda connection: run_row(self._find(connection)))
+        return self._database.read(lambda connection: from_row(RunRow, self._find(connection)))
 
     def finish(self) -> None:
         """Marks the run as finished; a second call does nothing."""
@@ -89,16 +88,17 @@ class RunArchive:
         self._database.write(work)
 
     def add_prompts(self, prompts: Prompts) -> None:
-        """Stores prompts by their hash and enters them in the journal; old ones stay unchanged."""
-
-        def work(connection: Connection) -> None:
-            add_prompts(connection, self._database, self._find(connection).id, prompts)
-
-        if prompts:
-            self._database.write(work)
+        """Stores prompts by their hash; those that the archive has stay unchanged."""
+        rows = [
+            {"hash": key, "name": name, "version": version, "text": content}
+            for key, (name, version, content) in sorted(prompts.items())
+        ]
+        if rows:
+            new = self._database.dialect.insert_new(PROMPTS)
+            self._database.write(lambda connection: connection.execute(new, rows))
 
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        """Appends cases to the chain of the run.
+        """Appends cases to the run.
 
         A case that the run already has stays unchanged, even if the new body differs: a case that
         is repeated after a lost answer has other times and may have other replies.
@@ -107,24 +107,20 @@ class RunArchive:
             ArchiveError: The run has one of the cases with another description. Nothing is
                 written.
         """
-        bodies = {row.case: canonical(row.body) for row in rows}
         created = self._database.clock.now()
 
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
             named = cases_named(connection, run, [row.case for row in rows])
             there = {row.case: row.description_hash for row in named}
-            records: list[NewRecord] = []
-            sequence, last = run.head_sequence, run.head_hash
+            new: list[CaseRow] = []
             for row in rows:
                 if row.case in there:
                     self._refuse_other_description(row, there[row.case])
                     continue
                 there[row.case] = row.description_hash
-                sequence += 1
-                records.append(new_record("case", row, bodies[row.case], last, sequence, created))
-                last = records[-1].hash
-            append_records(connection, CASES, run.id, records)
+                new.append(row)
+            append_records(connection, CASES, run, new, created)
 
         if rows:
             self._database.write(work)
@@ -137,7 +133,7 @@ class RunArchive:
         lease_until: datetime | None = None,
         after: int | None = None,
     ) -> bool:
-        """Appends a decision to the chain of the run.
+        """Appends a decision on a case of the run.
 
         A decision that equals an existing one, including its body and time, changes nothing. One
         that settles the case drops the reviewer's draft.
@@ -156,8 +152,6 @@ class RunArchive:
             ArchiveError: The run has no such case.
             LeaseError: A later decision followed. Nothing is written.
         """
-        body = canonical(row.body)
-        key = content_key(texts_of(row), body)
         created = self._database.clock.now()
 
         def work(connection: Connection) -> bool:
@@ -168,8 +162,7 @@ class RunArchive:
                     f"run {self.name} of archive {self._database.place} has no case {row.case!r} "
                     "to decide on: check the id and the run"
                 )
-            same = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.key == key)
-            if connection.execute(select(DECISIONS.c.sequence).where(same)).first() is not None:
+            if self._has_decision(connection, run, row):
                 return True
             if after is not None and after != last_decision(connection, run, row.case):
                 raise LeaseError(f"a later decision on case {row.case} followed: reload the page")
@@ -180,9 +173,7 @@ class RunArchive:
             elif lease_until is not None:
                 lease = Lease(row.reviewer, lease_until)
                 set_lease(connection, self._database.dialect, run.id, case.sequence, lease)
-            place = run.head_hash, run.head_sequence + 1
-            record = new_record("decision", row, body, *place, created)
-            append_records(connection, DECISIONS, run.id, [record], key=key)
+            append_records(connection, DECISIONS, run, [row], created)
             return True
 
         return self._database.write(work)
@@ -209,7 +200,7 @@ class RunArchive:
             after = rows[-1].sequence
 
     def sequences(self, cases: Sequence[str]) -> dict[str, int]:
-        """Returns the places in the chain of the given cases that the run has."""
+        """Returns the sequences of the given cases that the run has."""
         return {row.case: row.sequence for row in self._named(cases)}
 
     def counts(self, now: bool = False) -> dict[str, int]:
@@ -251,7 +242,7 @@ class RunArchive:
         """Returns a case without later decisions; None if the run has no case of this id."""
 
         def work(connection: Connection) -> StoredCase | None:
-            condition = CASES.c.case_key == digest(case)
+            condition = CASES.c.case == case
             found = case_page(connection, self._find(connection), None, 1, condition)
             return found[0] if found else None
 
@@ -298,7 +289,7 @@ class RunArchive:
         return self._database.read(work)
 
     def cases_at(self, sequences: Sequence[int]) -> list[CurrentCase]:
-        """Returns the cases at these places of the chain, in order; skips other records."""
+        """Returns the cases of these sequences, in order; skips other records."""
 
         def work(connection: Connection) -> list[CurrentCase]:
             run = self._find(connection)
@@ -313,7 +304,7 @@ class RunArchive:
     def decisions(self, case: str | None = None, batch: int = BATCH) -> Iterator[StoredDecision]:
         """Yields the decisions, or those on one case, in the order in which they were archived."""
         run = self._found()
-        condition = DECISIONS.c.case_key == digest(case) if case is not None else None
+        condition = DECISIONS.c.case == case if case is not None else None
 
         def page(after: int) -> list[StoredDecision]:
             return self._database.read(
@@ -328,7 +319,7 @@ class RunArchive:
         def work(connection: Connection) -> list[StoredDecision]:
             run = self._find(connection)
             rows = connection.execute(refused_by(run, reviewer))
-            return [stored_decision(run.name, row) for row in rows]
+            return [unseal(StoredDecision, row, run=run.name) for row in rows]
 
         return self._database.read(work)
 
@@ -373,25 +364,12 @@ class RunArchive:
             lambda connection: cost_of(connection, self._find(connection), in_flight)
         )
 
-    def head(self) -> ChainHead:
-        """Returns the present ends of the run's chains, to be kept elsewhere."""
-        return self._database.read(lambda connection: head_of(connection, self._find(connection)))
-
-    def verify(self, noted: Sequence[ChainHead] = ()) -> list[ChainProblem]:
-        """Returns the problems in the chains of the run; an empty list if they are intact.
-
-        The walks end after 1,000 problems each. Memory stays bounded, and writers may continue.
-        Someone who can write the database and recomputes all hashes up to the run's heads is
-        detected only by comparison with heads that were kept elsewhere.
-
-        Args:
-            noted: Heads of the run that were kept elsewhere.
-        """
-        return verify_chains(self._database, self.name, noted)
-
-    def missing(self, noted: Sequence[ChainHead]) -> list[ChainProblem]:
-        """Returns a problem for each noted head that the chains do not hold; walks no chain."""
-        return missing_heads(self._database, self.name, noted)
+    def _has_decision(self, connection: Connection, run: AnyRow, row: DecisionRow) -> bool:
+        on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case == row.case)
+        stored = connection.execute(select(DECISIONS).where(on_it, DECISIONS.c.kind == row.kind))
+        new = {**vars(row), "body": json.loads(canonical(row.body))}
+        decisions = (unseal(StoredDecision, one, run=run.name) for one in stored)
+        return any(new == {name: getattr(one, name) for name in new} for one in decisions)
 
     def _named(self, cases: Sequence[str]) -> list[AnyRow]:
         return self._database.read(

@@ -6,24 +6,23 @@ the answer may repeat it. If two writers disagree, the first one wins.
 
 import json
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, insert, inspect, select
 
-from raylab.archive.chain import canonical, run_hash
+from raylab.archive.attempts import add_calls
 from raylab.archive.database import Clock, Database
-from raylab.archive.journal import Prompts, add_calls, start_journal
+from raylab.archive.dialects import DatabaseDialect
 from raylab.archive.queries import chunks, find_run
-from raylab.archive.records import CallRow, ChainProblem, RunRow
-from raylab.archive.rows import AnyRow, call_row, call_values, run_row
-from raylab.archive.run import RunArchive
-from raylab.archive.tables import CALLS, PROMPTS, RUNS, utc_text
-from raylab.archive.verification import verify_chains
-from raylab.archive.versions import prepare
-from raylab.config.schema import conflicts
+from raylab.archive.records import CallRow, RunRow
+from raylab.archive.rows import canonical, from_row, seal, unseal
+from raylab.archive.run import Prompts, RunArchive
+from raylab.archive.tables import ARCHIVE, CALLS, METADATA, PROMPTS, RUNS, VERSION, utc_text
+from raylab.config.schema import differences
 from raylab.errors import ArchiveError
 
 PATIENCE_SECONDS = 60.0
@@ -40,7 +39,7 @@ class Archive:
     """An open archive; a context manager that closes it. Any thread may use it."""
 
     def __init__(self, database: Database) -> None:
-        """Uses a database of the latest version; see `open`."""
+        """Uses a database that holds an archive; see `open`."""
         self._database = database
 
     @classmethod
@@ -53,7 +52,7 @@ class Archive:
         wait: float = OPENING_SECONDS,
         clock: Clock | None = None,
     ) -> Self:
-        """Opens an archive, creates it if necessary, and upgrades it to the latest schema.
+        """Opens an archive, and creates it if necessary.
 
         Args:
             location: Path of an SQLite file, whose directories are created, or a URL such as
@@ -66,12 +65,12 @@ class Archive:
             clock: Clocks; None takes the system's.
 
         Raises:
-            ArchiveError: The place holds something else, a newer schema or a damaged file, cannot
-                be reached or written, or is empty and `create` is false.
+            ArchiveError: The place holds something else, an archive of another version or a damaged
+                file, cannot be reached or written, or is empty and `create` is false.
         """
         database = Database(location, patience, clock)
         try:
-            prepare(database, create, wait)
+            _prepare(database, create, wait)
         except BaseException:
             database.close()
             raise
@@ -99,6 +98,13 @@ class Archive:
         """The file or the URL, without secrets."""
         return self._database.place
 
+    @property
+    def id(self) -> str:
+        """The id of the archive, which a copy of it shares."""
+        return self._database.read(
+            lambda connection: connection.execute(select(ARCHIVE.c.id)).scalar_one()
+        )
+
     def close(self) -> None:
         """Closes all connections; a second call does nothing."""
         self._database.close()
@@ -111,7 +117,7 @@ class Archive:
         """Returns all runs, the earliest first."""
         statement = select(RUNS).order_by(RUNS.c.started, RUNS.c.id)
         return self._database.read(
-            lambda connection: [run_row(row) for row in connection.execute(statement)]
+            lambda connection: [from_row(RunRow, row) for row in connection.execute(statement)]
         )
 
     def start_run(
@@ -126,27 +132,27 @@ class Archive:
         Args:
             name: Name of the run; unique in an archive.
             config: Configuration as JSON values, without its placement and speed.
-            versions: Versions of what it runs with; `protocol` and `taxonomy` are also columns.
-                Those of the first start are kept.
+            versions: Versions of what it runs with. Those of the first start are kept.
             uid: Id of the run in its record; None if it has none.
 
         Raises:
             ArchiveError: The name is taken by another run, or by one of another configuration.
         """
-        texts = {"config": canonical(dict(config)), "versions": canonical(dict(versions))}
-        columns = {key: str(versions.get(key) or "") for key in ("protocol", "taxonomy")}
-        started = self._database.clock.now()
-        head = run_hash(name, **texts, started=started, uid=uid)
-        new = {**texts, **columns, "name": name, "uid": uid, "started": started}
-        new |= {"head_sequence": 0, "head_hash": head}
+        new: dict[str, Any] = {
+            "name": name,
+            "uid": uid,
+            "config": canonical(dict(config)),
+            "versions": canonical(dict(versions)),
+            "started": self._database.clock.now(),
+            "records": 0,
+        }
 
         def work(connection: Connection) -> None:
             connection.execute(self._database.dialect.insert_new(RUNS), new)
-            row = find_run(connection, self._database.place, name)
-            self._refuse_other_work(row, texts["config"], uid)
-            if row.versions != texts["versions"]:
+            row = from_row(RunRow, find_run(connection, self._database.place, name))
+            self._refuse_other_work(row, json.loads(new["config"]), uid)
+            if canonical(row.versions) != new["versions"]:
                 LOGGER.info("run %s continues with other versions than it started with", name)
-            start_journal(connection, self._database, row.id, head)
 
         self._database.write(work)
         return self.run(name)
@@ -167,7 +173,7 @@ class Archive:
         Raises:
             ValueError: A time has no zone.
         """
-        calls = [call_values(row) for row in rows]
+        calls = [seal(row) for row in rows]
         if calls:
             self._database.write(lambda connection: add_calls(connection, self._database, calls))
 
@@ -177,7 +183,7 @@ class Archive:
 
         def work(connection: Connection) -> list[CallRow]:
             return [
-                call_row(row)
+                unseal(CallRow, row)
                 for some in chunks(unique)
                 for row in connection.execute(_CALLS_ABOUT, {"hashes": some})
             ]
@@ -198,27 +204,73 @@ class Archive:
 
         def work(connection: Connection) -> CallRow | None:
             row = connection.execute(statement).first()
-            return None if row is None else call_row(row)
+            return None if row is None else unseal(CallRow, row)
 
         return self._database.read(work)
 
-    def verify(self) -> list[ChainProblem]:
-        """Returns the problems in the chains of all runs; see `RunArchive.verify`.
-
-        Raises:
-            ArchiveError: The archive cannot be read at all.
-        """
-        return verify_chains(self._database, None)
-
-    def _refuse_other_work(self, row: AnyRow, config: str, uid: str | None) -> None:
-        if None not in (row.uid, uid) and row.uid != uid:
+    def _refuse_other_work(self, row: RunRow, config: Mapping[str, Any], uid: str | None) -> None:
+        if row.uid != uid:
             raise ArchiveError(
                 f"archive {self.place} has another run of the name {row.name}, started "
                 f"{utc_text(row.started)}: choose another name= or another archive="
             )
-        # Earlier raylabs kept fewer values, so what the archive lacks is no difference.
-        if differing := conflicts(json.loads(row.config), json.loads(config)):
+        if differing := differences(row.config, config):
             raise ArchiveError(
                 f"archive {self.place} has a run {row.name} of another configuration:"
                 f"{differing}\nset these as the run has them, or choose another name="
             )
+
+
+def _prepare(database: Database, create: bool, wait: float) -> None:
+    """Makes sure that a database is an archive.
+
+    Args:
+        database: The database, not opened yet.
+        create: Make an archive if there is none.
+        wait: Longest wait for a server, in seconds.
+
+    Raises:
+        ArchiveError: The database is something else, or cannot become an archive.
+    """
+    dialect = database.dialect
+    dialect.prepare_place(create)
+    patience = wait if dialect.on_server else None
+    exists = database.read(lambda connection: _is_archive(connection, dialect), patience)
+    if not exists and not create:
+        raise ArchiveError(f"{database.place} holds no archive: check the place, or make one first")
+    database.prepare()
+    if not exists:
+        database.write(lambda connection: _create(connection, dialect))
+
+
+def _is_archive(connection: Connection, dialect: DatabaseDialect) -> bool:
+    """Returns False for an empty database.
+
+    Raises:
+        ArchiveError: It is an archive of another version, or holds tables of something else.
+    """
+    names = set(inspect(connection).get_table_names())
+    if ARCHIVE.name in names:
+        version = connection.execute(select(ARCHIVE.c.version)).scalar_one_or_none()
+        if version == VERSION:
+            return True
+        raise ArchiveError(
+            f"archive {dialect.place} is of version {version}, this raylab reads {VERSION}: go "
+            "on with the raylab that made it, or give another archive="
+        )
+    strange = names & METADATA.tables.keys() if dialect.on_server else names
+    if strange:
+        listed = ", ".join(sorted(strange)[:3])
+        raise ArchiveError(
+            f"{dialect.place} is no archive, it holds tables that raylab did not make ({listed}): "
+            "choose another file or database"
+        )
+    return False
+
+
+def _create(connection: Connection, dialect: DatabaseDialect) -> None:
+    """Makes the tables in one transaction, one process at a time."""
+    dialect.lock_schema(connection)
+    if not _is_archive(connection, dialect):
+        METADATA.create_all(connection)
+        connection.execute(insert(ARCHIVE), {"version": VERSION, "id": secrets.token_hex(16)})

@@ -1,4 +1,4 @@
-"""The tables of an archive at the latest version of its schema, and their column types."""
+"""The tables of an archive, and their column types."""
 
 import re
 from datetime import UTC, datetime
@@ -28,6 +28,14 @@ UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
+VERSION = 1
+"""Version of the tables; an archive of another one is refused."""
+
+
+class UnreadableError(ValueError):
+    """Content of a row that raylab did not write there."""
+
+
 class AnyText(TypeDecorator[str]):
     """Any Python string, including NUL and lone surrogates, which the databases refuse.
 
@@ -46,12 +54,12 @@ class AnyText(TypeDecorator[str]):
         """Returns the original text.
 
         Raises:
-            ValueError: The stored value is no text.
+            UnreadableError: The stored value is no text.
         """
         if value is None:
             return None
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{value!r} is no text")
+            raise UnreadableError(f"{value!r} is no text")
         if ESCAPE not in value:
             return value
         return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
@@ -82,11 +90,16 @@ class UtcTime(TypeDecorator[datetime]):
         """Returns the time in UTC.
 
         Raises:
-            ValueError: The stored value is no time with a zone.
+            UnreadableError: The stored value is no time with a zone.
         """
         if value is None:
             return None
-        return in_utc(value if isinstance(value, datetime) else datetime.fromisoformat(str(value)))
+        try:
+            return in_utc(
+                value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+            )
+        except ValueError as error:
+            raise UnreadableError(str(error)) from error
 
 
 def escape(text: str) -> str:
@@ -128,30 +141,32 @@ METADATA = MetaData()
 DIGEST = String(64)
 
 
-def _place() -> list[Column[Any]]:
-    """Returns the columns for the place of a record in the chain of its run."""
+def _record() -> list[Column[Any]]:
+    """Returns the columns of every record of a run; SQLite reads faster with small ones first."""
+    return [
+        Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
+        Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+        Column("status", AnyText, nullable=False),
+        Column("created", UtcTime, nullable=False),
+        Column("sha256", DIGEST, nullable=False),
+        Column("case", AnyText, nullable=False),
+    ]
+
+
+def _case() -> list[Column[Any]]:
+    """Returns the columns that name a case of a run."""
     return [
         Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
         Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     ]
 
 
-def _chained(state: str = "status") -> list[Column[Any]]:
-    """Returns the columns of a record in a chain; SQLite reads faster with small ones first.
-
-    Args:
-        state: Name of the column that says what the record makes of its case.
-    """
-    return [
-        *_place(),
-        Column("case_key", DIGEST, nullable=False),
-        Column(state, AnyText, nullable=False),
-        Column("created", UtcTime, nullable=False),
-        Column("previous_hash", DIGEST, nullable=False),
-        Column("hash", DIGEST, nullable=False),
-    ]
-
-
+ARCHIVE = Table(
+    "archive",
+    METADATA,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("id", String(32), nullable=False),
+)
 RUNS = Table(
     "runs",
     METADATA,
@@ -159,12 +174,9 @@ RUNS = Table(
     Column("name", AnyText, nullable=False, unique=True),
     Column("started", UtcTime, nullable=False),
     Column("finished", UtcTime),
-    Column("head_sequence", BigInteger, nullable=False),
-    Column("head_hash", DIGEST, nullable=False),
+    Column("records", BigInteger, nullable=False),
     Column("config", AnyText, nullable=False),
     Column("versions", AnyText, nullable=False),
-    Column("protocol", AnyText, nullable=False, server_default=""),
-    Column("taxonomy", AnyText, nullable=False, server_default=""),
     Column("uid", AnyText),
 )
 CALLS = Table(
@@ -185,6 +197,7 @@ CALLS = Table(
     Column("seconds", Double, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("created", UtcTime, nullable=False),
+    Column("sha256", DIGEST, nullable=False),
     Column("parameters", AnyText, nullable=False),
     Column("text", AnyText, nullable=False),
     Index("calls_by_subject", "description_hash"),
@@ -192,34 +205,22 @@ CALLS = Table(
 CASES = Table(
     "cases",
     METADATA,
-    *_chained(),
+    *_record(),
     Column("description_hash", DIGEST, nullable=False),
-    Column("case", AnyText, nullable=False),
     Column("description", AnyText, nullable=False),
     Column("body", AnyText, nullable=False),
-    UniqueConstraint("run_id", "case_key", name="cases_by_case"),
+    UniqueConstraint("run_id", "case", name="cases_by_case"),
     Index("cases_by_status", "run_id", "status", "sequence"),
 )
 DECISIONS = Table(
     "decisions",
     METADATA,
-    *_chained(),
-    Column("key", DIGEST, nullable=False),
+    *_record(),
+    Column("kind", String(8), nullable=False),
     Column("action", AnyText, nullable=False),
     Column("reviewer", AnyText, nullable=False),
-    Column("case", AnyText, nullable=False),
     Column("body", AnyText, nullable=False),
-    UniqueConstraint("run_id", "key", name="decisions_by_key"),
-    Index("decisions_by_case", "run_id", "case_key", "sequence"),
-)
-AUDITS = Table(
-    "audits",
-    METADATA,
-    *_chained("action"),
-    Column("reviewer", AnyText, nullable=False),
-    Column("case", AnyText, nullable=False),
-    Column("body", AnyText, nullable=False),
-    Index("audits_by_case", "run_id", "case_key", "sequence"),
+    Index("decisions_by_case", "run_id", "case", "sequence"),
 )
 PROMPTS = Table(
     "prompts",
@@ -228,30 +229,6 @@ PROMPTS = Table(
     Column("name", AnyText, nullable=False),
     Column("version", AnyText, nullable=False),
     Column("text", AnyText, nullable=False),
-)
-JOURNALS = Table(
-    "journals",
-    METADATA,
-    Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
-    Column("entries", BigInteger, nullable=False),
-    Column("calls", BigInteger, nullable=False),
-    Column("hash", DIGEST, nullable=False),
-)
-ENTRIES = Table(
-    "journal_entries",
-    METADATA,
-    *_place(),
-    Column("kind", String(8), nullable=False),
-    Column("key", DIGEST, nullable=False),
-    Column("hash", DIGEST, nullable=False),
-    Index(
-        "journal_prompts",
-        "run_id",
-        "key",
-        unique=True,
-        sqlite_where=text("kind = 'prompt'"),
-        postgresql_where=text("kind = 'prompt'"),
-    ),
 )
 OWNERS = Table(
     "run_owners",
@@ -293,14 +270,14 @@ ATTEMPTS = Table(
 LEASES = Table(
     "review_leases",
     METADATA,
-    *_place(),
+    *_case(),
     Column("reviewer", AnyText, nullable=False),
     Column("expires", UtcTime, nullable=False),
 )
 DRAFTS = Table(
     "review_drafts",
     METADATA,
-    *_place(),
+    *_case(),
     Column("reviewer", AnyText, primary_key=True),
     Column("choice", AnyText, nullable=False),
     Column("code", AnyText, nullable=False),
@@ -312,7 +289,7 @@ DRAFTS = Table(
 PENDING = Table(
     "pending_decisions",
     METADATA,
-    *_place(),
+    *_case(),
     Column("token", DIGEST, nullable=False, unique=True),
     Column("reviewer", AnyText, nullable=False),
     Column("submitted", UtcTime, nullable=False),

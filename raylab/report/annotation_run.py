@@ -1,6 +1,6 @@
-"""The end of an annotation: verification of the archive, report, score tree and page."""
+"""The end of an annotation: report, score tree and page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from raylab.annotation.accuracy.audit import Audits
@@ -9,7 +9,6 @@ from raylab.annotation.export import export_run
 from raylab.annotation.human.audit_sample import adopt_audit, audited_codes
 from raylab.annotation.outcome import HumanDecision, Outcome, Status, read_decision, read_outcome
 from raylab.annotation.report import AnnotationReport, ArchiveHead
-from raylab.annotation.run import known_heads
 from raylab.annotation.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.statistics.batch_quality import BatchQuality
@@ -17,11 +16,11 @@ from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, 
 from raylab.annotation.statistics.disagreements import Disagreements
 from raylab.annotation.statistics.drift import compare_runs
 from raylab.annotation.worker import OpenCases
-from raylab.archive.records import ChainProblem, RunRow
+from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import ArchiveError, DataError, LlmError, RunError
+from raylab.errors import DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line, log_tables
@@ -33,7 +32,6 @@ from raylab.runs.run import SCORES, Run
 from raylab.taxonomies import choose_codebook
 
 CONFUSION = "confusion.png"
-SHOWN_PROBLEMS = 10
 SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
 
@@ -41,7 +39,7 @@ SHOWN_RUNS = 12
 def conclude(
     config: AnnotateConfig, run: Run, archive: Archive, left: OpenCases | None = None
 ) -> None:
-    """Verifies the chain of the archive, then writes and prints the results of the run.
+    """Writes and prints the results of the run.
 
     The report includes decisions by people, so every call writes it again.
 
@@ -52,12 +50,10 @@ def conclude(
         left: Cases that were tried and stay open.
 
     Raises:
-        ArchiveError: Records of the run were changed after they were archived.
+        ArchiveError: A record of the run was changed after it was archived.
         LlmError: Cases failed, or stay open.
     """
     adopt_audit(run, archive.run(run.name), config.protocol.seed)
-    problems = archive.run(run.name).verify(known_heads(run))
-    refuse_problems(problems, f"run {run.name} in {archive.place}")
     codebook = choose_codebook(config.protocol)
     report = _report(config, codebook, run, archive, left)
     run.write_record(report)
@@ -85,16 +81,6 @@ def conclude(
         failures.append(f"{left}\nresume=true tries them again")
     if failures:
         raise LlmError("\n".join(failures))
-
-
-def refuse_problems(problems: Sequence[ChainProblem], what: str) -> None:
-    """Raises `ArchiveError` if there are problems, with the first of them."""
-    if problems:
-        listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
-        raise ArchiveError(
-            f"{len(problems)} records of {what} are not as they were archived:{listed}\n"
-            "restore the archive from a copy"
-        )
 
 
 def _report(
@@ -130,7 +116,7 @@ def _report(
     return AnnotationReport(
         run=run.name,
         run_id=run.id,
-        archive=ArchiveHead(place=archive.place, records=head.records, head_hash=head.head_hash),
+        archive=ArchiveHead(place=archive.place, records=head.records),
         score_tree=scores.summary,
         disagreements=disagreements.summary(
             partial(_description_and_decision, archive, run, codebook)
@@ -234,7 +220,9 @@ def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
     except (DataError, RunError) as error:
         log_line(f"note: the report of run {row.name} is left out: {error}")
         return None
-    return report if report is not None and report.archive.head_hash == row.head_hash else None
+    if report is None or (report.run_id, report.archive.records) != (row.uid, row.records):
+        return None
+    return report
 
 
 def outcomes_of(archive: Archive, run: str, codebook: Codebook) -> Iterator[Outcome]:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from raylab.annotation.accuracy.audit import AuditedCase, AuditRow
 from raylab.annotation.human.audit_sample import audited_codes, code_entry, draw_audit
-from raylab.archive.chain import digest
+from raylab.archive.rows import digest
 from raylab.archive.store import Archive
 from raylab.bounded import lines, parse_json
 from raylab.codebook import Codebook

@@ -74,6 +74,18 @@ class Resumption(Part):
     argv: tuple[str, ...]
 
 
+class ArchiveNote(Part):
+    """What the archive of a run held when it was last closed.
+
+    Attributes:
+        id: Id of the archive.
+        cases: Number of cases of the run in it.
+    """
+
+    id: str
+    cases: int
+
+
 class RunRecord(Record):
     """The content of `record.json`.
 
@@ -96,7 +108,7 @@ class RunRecord(Record):
         executable: The Python interpreter.
         input: SHA-256 of the input files that the run was last compared with and covers; None
             before that.
-        notes_heads: False in runs from before the heads of their chains were noted beside them.
+        archive: The archive of the run; None before the run is archived.
     """
 
     file: ClassVar[str] = RECORD
@@ -117,7 +129,7 @@ class RunRecord(Record):
     cpus: int | None
     executable: str
     input: str | None = None
-    notes_heads: bool = True
+    archive: ArchiveNote | None = None
 
     @classmethod
     def of(cls, config: JobConfig, job: str, name: str) -> Self:
@@ -139,15 +151,14 @@ class RunRecord(Record):
 
     @classmethod
     def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Migrates content from before heads were noted, keys renamed, and tasks kept for a test.
+        """Migrates content from before keys were renamed, and tasks kept for a test.
 
         Content without a version is as that of the first one.
         """
         if version not in (0, 1, 2, 3):
             return None
-        heads = {} if version in (2, 3) else {"notes_heads": False}
         config = _two_sided(_renamed(content["config"]), content["job"])
-        return {**content, **heads, "config": config}
+        return {**content, "config": config}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -171,6 +182,10 @@ class RunRecord(Record):
     def cover(self, input_hash: str | None) -> Self:
         """Returns the record with another hash of its input."""
         return self.model_copy(update={"input": input_hash})
+
+    def note_archive(self, note: ArchiveNote) -> Self:
+        """Returns the record with another note of its archive."""
+        return self.model_copy(update={"archive": note})
 
     def move(self, archive: str) -> Self:
         """Returns the record with another location of the archive."""

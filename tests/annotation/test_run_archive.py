@@ -5,26 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.heads import HEADS
-from raylab.annotation.report import AnnotationReport
 from raylab.annotation.run import (
     archive_location,
     find_annotation_run,
-    known_heads,
     open_archive,
     start_archived,
 )
 from raylab.archive.store import Archive
-from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
+from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import ArchiveError
-from raylab.report.drift import report_drift
 from raylab.review.open_run import open_run
 from raylab.runs.run import Run
-from raylab.runs.run_record import RECORD, RunRecord
+from raylab.runs.run_record import RECORD, RunRecord, identity_of
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import case_row, execute
 from tests.report.runs import LLM
-from tests.runs.test_run import change_record
 
 
 def configured(path: Path, **changes: object) -> AnnotateConfig:
@@ -40,6 +35,13 @@ def annotate(config: AnnotateConfig, *cases: str) -> Run:
         archived = start_archived(config, CODEBOOK, run, archive)
         archived.add_cases([case_row(case) for case in cases])
     return run
+
+
+def noted(run: Run) -> int:
+    """The number of cases that the record notes."""
+    note = run.record.archive
+    assert note is not None
+    return note.cases
 
 
 def statuses(location: Path) -> list[str]:
@@ -60,7 +62,7 @@ def test_resume_without_archive_takes_the_one_of_the_record(tmp_path: Path):
     run = annotate(configured(tmp_path), "b")
     assert statuses(tmp_path / "lab.db") == ["a", "b"]
     assert not (tmp_path / "runs" / "archive.db").exists()
-    assert [head.records for head in known_heads(run)] == [0, 1, 2]
+    assert noted(run) == 2
 
 
 def test_another_archive_is_refused_and_nothing_is_made_or_changed(tmp_path: Path):
@@ -99,7 +101,7 @@ def test_an_older_copy_of_the_archive_is_refused(tmp_path: Path):
     annotate(configured(tmp_path), "a")
     shutil.copy(tmp_path / "runs" / "archive.db", tmp_path / "copy.db")
     annotate(configured(tmp_path), "b")
-    with pytest.raises(ArchiveError, match="lacks what run r held before"):
+    with pytest.raises(ArchiveError, match="holds 1 cases of run r, which had 2 before"):
         annotate(configured(tmp_path, archive=str(tmp_path / "copy.db")), "c")
     assert statuses(tmp_path / "copy.db") == ["a"]
 
@@ -113,21 +115,13 @@ def test_a_run_of_the_same_name_elsewhere_is_another_one(tmp_path: Path):
     with pytest.raises(ArchiveError, match=r"another run of the name r: leave archive= out"):
         annotate(configured(tmp_path / "there", archive=shared), "c")
     assert statuses(tmp_path / "lab.db") == ["a"]
-    heads = known_heads(Run.at(str(tmp_path / "there" / "runs" / "r")))
-    assert [head.records for head in heads] == [0, 1]
+    assert noted(Run.at(str(tmp_path / "there" / "runs" / "r"))) == 1
 
 
 def test_a_run_that_died_before_it_was_archived_goes_on(tmp_path: Path):
     Run.open(configured(tmp_path), "annotate")
     annotate(configured(tmp_path), "a")
     assert statuses(tmp_path / "runs" / "archive.db") == ["a"]
-
-
-def test_a_run_that_died_before_its_head_was_noted_goes_on(tmp_path: Path):
-    run = annotate(configured(tmp_path))
-    (Path(run.path) / HEADS).unlink()
-    annotate(configured(tmp_path), "a")
-    assert [head.records for head in known_heads(run)] == [0, 1]
 
 
 def test_a_storage_that_moved_with_its_archive_is_resumed(tmp_path: Path):
@@ -138,57 +132,22 @@ def test_a_storage_that_moved_with_its_archive_is_resumed(tmp_path: Path):
     assert not (tmp_path / "here").exists()
 
 
-def older(run: Run) -> None:
-    """Makes a run one of before heads were noted."""
-    (Path(run.path) / HEADS).unlink()
-    change_record(run, schema_version=1, notes_heads=None, input=None)
-
-
-def test_a_run_of_before_heads_keeps_its_archive_too(tmp_path: Path):
-    run = annotate(configured(tmp_path), "a")
-    older(run)
-    annotate(configured(tmp_path), "b")
-    assert [head.records for head in known_heads(run)] == [1, 2]
-    older(run)
-    (tmp_path / "runs" / "archive.db").unlink()
-    with pytest.raises(ArchiveError, match="there is no archive"):
-        annotate(configured(tmp_path), "c")
-
-
-def test_the_head_in_the_report_of_such_a_run_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    run = annotate(configured(tmp_path), "a", "b")
-    head = known_heads(run)[-1]
-    older(run)
-    kept = AnnotationReport.model_construct(
-        archive=type("Head", (), {"records": 2, "head_hash": head.records_hash})()
-    )
-    read = Run.read_record
-    monkeypatch.setattr(
-        Run,
-        "read_record",
-        lambda run, kind, name=None: kept if kind is AnnotationReport else read(run, kind, name),
-    )
-    execute(
-        str(tmp_path / "runs" / "archive.db"),
-        "DELETE FROM cases WHERE sequence = 2",
-        "UPDATE runs SET head_sequence = 1, head_hash = (SELECT hash FROM cases)",
-    )
-    with pytest.raises(ArchiveError, match="lacks what run r held before"):
-        annotate(configured(tmp_path), "c")
-
-
-def test_a_tail_that_was_cut_off_is_told_when_the_run_goes_on(tmp_path: Path):
+def test_a_tail_that_was_cut_off_is_refused_when_the_run_goes_on(tmp_path: Path):
     annotate(configured(tmp_path), "a", "b", "c")
-    execute(
-        str(tmp_path / "runs" / "archive.db"),
-        "DELETE FROM cases WHERE sequence > 1",
-        "UPDATE runs SET head_sequence = 1, head_hash = (SELECT hash FROM cases)",
-    )
-    with pytest.raises(ArchiveError, match=r"lacks what run r held before .*3 records"):
+    location = str(tmp_path / "runs" / "archive.db")
+    execute(location, "DELETE FROM cases WHERE sequence > 1", "UPDATE runs SET records = 1")
+    with pytest.raises(ArchiveError, match=r"holds 1 cases of run r, which had 3 before"):
         annotate(configured(tmp_path), "d")
     assert statuses(tmp_path / "runs" / "archive.db") == ["a"]
+
+
+def test_an_archive_that_was_made_anew_with_the_same_run_is_refused(tmp_path: Path):
+    run = annotate(configured(tmp_path), "a")
+    with Archive.open(tmp_path / "new.db") as new:
+        archived = new.start_run("r", identity_of(configured(tmp_path)), {}, run.id)
+        archived.add_cases([case_row("a"), case_row("b")])
+    with pytest.raises(ArchiveError, match="another run of the name r"):
+        annotate(configured(tmp_path, archive=str(tmp_path / "new.db")), "c")
 
 
 def test_what_a_run_held_when_it_broke_off_is_noted(tmp_path: Path):
@@ -200,7 +159,7 @@ def test_what_a_run_held_when_it_broke_off_is_noted(tmp_path: Path):
     ):
         archive.run("r").add_cases([case_row("b")])
         raise KeyboardInterrupt
-    assert [head.records for head in known_heads(run)] == [0, 1, 2]
+    assert noted(run) == 2
 
 
 def test_reviews_and_their_files_are_of_the_same_archive(tmp_path: Path):
@@ -209,31 +168,10 @@ def test_reviews_and_their_files_are_of_the_same_archive(tmp_path: Path):
     with open_run(asked) as (made, found, archive):
         assert (made.archive, found.id) == (str(tmp_path / "lab.db"), run.id)
         archive.run("r").add_cases([case_row("b")])
-    assert [head.records for head in known_heads(run)] == [0, 1, 2]
+    assert noted(run) == 2
     with Archive.open(tmp_path / "other.db") as other:
         other.start_run("r", {}, {}, "0c2d")
     wrong = asked.model_copy(update={"archive": str(tmp_path / "other.db")})
     with pytest.raises(ArchiveError, match="another run of the name r"), open_run(wrong):
         pass
     assert find_annotation_run(asked.storage, "r", None)[1].archive == str(tmp_path / "lab.db")
-
-
-def test_the_comparison_over_time_verifies_the_archive_and_what_was_noted(tmp_path: Path):
-    annotate(configured(tmp_path), "a")
-    asked = ReportConfig(storage=str(tmp_path / "runs"), drift=True)
-    location = str(tmp_path / "runs" / "archive.db")
-    execute(location, "UPDATE prompts SET text = 'another'")
-    with pytest.raises(ArchiveError, match=r"records of archive .* are not as they were"):
-        report_drift(asked)
-
-
-def test_a_run_that_was_deleted_from_the_archive_is_missed_by_the_storage(tmp_path: Path):
-    annotate(configured(tmp_path), "a")
-    location = str(tmp_path / "runs" / "archive.db")
-    tables = ("cases", "journal_entries", "journals", "prompts", "runs")
-    execute(location, *(f"DELETE FROM {table}" for table in tables))
-    with Archive.open(location) as archive:
-        assert archive.verify() == []
-    asked = ReportConfig(storage=str(tmp_path / "runs"), drift=True)
-    with pytest.raises(ArchiveError, match=r"run r, record 0 \(the run itself\): missing"):
-        report_drift(asked)

@@ -107,7 +107,6 @@ def main(location: str, directory: Path) -> None:
         write_rate(
             "add_decision", lambda some: archive.run("r").add_decision(some[0]), decided, batch=1
         )
-        read_rate("verify", 11_300, archive.verify)
         for form in ("parquet", "jsonl"):
             path = directory / f"cases.{form}"
             read_rate(

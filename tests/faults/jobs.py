@@ -274,7 +274,6 @@ class Annotate(Work):
     def outcome(self) -> Any:
         with Archive.open(self._store.location) as archive:
             assert archive.run("run").row().finished is not None
-            assert archive.run("run").verify() == []
             rows = [(row.case, row.status, row.body["label"]) for row in archive.run("run").cases()]
         assert len(rows) == self.cases
         return sorted(rows)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from raylab.archive.store import Archive
 from raylab.files import Place
 from tests.conftest import RunScript
 from tests.jobs.test_annotate import Store, arguments, write_cases
@@ -35,6 +34,4 @@ def test_an_annotation_keeps_its_archive_on_disk(
     assert {"cases.parquet", "confusion.png", "record.json", "scores"} <= set(
         (runs / "run").names()
     )
-    with Archive.open(store.location) as archive:
-        assert archive.run("run").verify() == []
     assert_no_secret(s3, runs)

@@ -74,7 +74,7 @@ def content(
     return AnnotationReport(
         run="systems",
         run_id="id",
-        archive=ArchiveHead(place="/runs/archive.db", records=4, head_hash="ab12"),
+        archive=ArchiveHead(place="/runs/archive.db", records=4),
         score_tree=score_tree,
         disagreements=disagreements.summary(lambda case: (description, latest.get(case))),
         **dict(quality.report(smoke=smoke)),

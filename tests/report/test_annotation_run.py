@@ -64,7 +64,7 @@ class Storage:
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
         run = Run.open(config, config.job)
-        self.archive.start_run(name, {"name": name}, {})
+        self.archive.start_run(name, {"name": name}, {}, run.id)
         self.archive.run(name).add_cases(list(rows))
         self.archive.run(name).finish()
         run.finish()

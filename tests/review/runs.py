@@ -49,7 +49,7 @@ def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
         for name, case in cases.items()
     ]
     with Archive.open(archive_location(config)) as archive:
-        archive.start_run(run.name, identity_of(config), {})
+        archive.start_run(run.name, identity_of(config), {}, run.id)
         archive.run(run.name).add_cases(asyncio.run(_rows(config, archive, given)))
 
 

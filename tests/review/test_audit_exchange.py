@@ -62,7 +62,6 @@ def test_people_classify_decided_cases_unseen_and_the_report_tells(storage: Path
         # A file that is imported again says nothing new.
         audit(storage, 1.0, f"import={path}", "reviewer=Ada")
         assert len(list(archive.run("systems").audit().entries())) == 7
-        assert archive.verify() == []
     with pytest.raises(RunError, match="holds codes"):
         audit(storage, 1.0, f"export={path}")
 

@@ -68,7 +68,6 @@ def test_the_page_answers_while_the_evaluator_does_not(
         assert evaluator.most_in_flight == 4
         made = [read_decision(row.body, CODEBOOK) for row in archive.run("systems").decisions()]
         assert len(made) == MANY and all(one.confirmation for one in made)
-        assert archive.verify() == []
 
 
 def test_four_submissions_of_one_decision_at_once_are_one_call(

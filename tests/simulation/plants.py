@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from sqlalchemy import Connection, Table, delete, event, insert
+from sqlalchemy import Connection, delete, event
 
 from raylab.annotation.calls import CallCache, call_row
 from raylab.archive import attempts, ownership, queries, run
@@ -13,7 +13,7 @@ from raylab.archive.attempts import AnswerRow, CallOperation, CallResults, EndRo
 from raylab.archive.dialects import SqliteDialect
 from raylab.archive.ownership import Ownership
 from raylab.archive.records import RunCost
-from raylab.archive.rows import AnyRow, NewRecord
+from raylab.archive.rows import AnyRow
 from raylab.archive.tables import CALLS, OWNERS
 from raylab.llm import wire
 from raylab.llm.chat import ChatRequest, Claim, Reply
@@ -124,18 +124,6 @@ def a_claim_ends_before_its_reply_is_stored() -> Patches:
 @_plant
 def cases_are_not_deduplicated() -> Patches:
     yield patch.object(run, "cases_named", lambda *_: [])
-
-
-@_plant
-def the_head_of_the_chain_stays() -> Patches:
-    def append(
-        connection: Connection, table: Table, run_id: int, records: Sequence[NewRecord], **more: Any
-    ) -> None:
-        if records:
-            values = [{**one.columns, **more, "run_id": run_id} for one in records]
-            connection.execute(insert(table), values)
-
-    yield patch.object(run, "append_records", append)
 
 
 @_plant

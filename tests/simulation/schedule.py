@@ -152,8 +152,6 @@ async def _operate(world: World, plan: RunPlan) -> None:
 
 def _check(world: World) -> None:
     archive = world.open_archive()
-    if problems := archive.verify():
-        raise Violation(f"the chain is broken: {problems[0]}")
     if lost := world.settled - {key for (key,) in world.rows("SELECT key FROM calls")}:
         raise Violation(f"replies that were used are not archived: {lost}")
     rows = world.rows('SELECT name, "case" FROM cases JOIN runs ON runs.id = run_id')

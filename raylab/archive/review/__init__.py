@@ -1,1 +1,1 @@
-"""Leases, drafts, waiting decisions and sessions of reviewers; outside the chain."""
+"""Leases, drafts, waiting decisions and sessions of reviewers."""

@@ -1,29 +1,30 @@
-"""Audits: decided cases drawn for people to classify anew, and their codes, in the run's chain.
+"""Audits: decided cases drawn for people to classify anew, and their codes.
 
 A case is drawn once. Then a person codes it, and may take the code back; the latest entry holds.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
-from raylab.archive.chain import canonical, digest
 from raylab.archive.database import Database
 from raylab.archive.queries import (
     append_records,
-    audit_page,
     cases_named,
     chunks,
     find_run,
+    page_of,
     stream,
 )
-from raylab.archive.records import CODE, DRAW, AuditEntry, Body, StoredAuditEntry
+from raylab.archive.records import AUDIT, CODE, DRAW, AuditEntry, Body, StoredAuditEntry
 from raylab.archive.review.leases import ReviewLeases, drop_draft, end_leases, require_lease
-from raylab.archive.rows import AnyRow, NewRecord, new_record, stored_audit_entry
-from raylab.archive.tables import AUDITS, CASES
+from raylab.archive.rows import AnyRow, unseal
+from raylab.archive.tables import CASES, DECISIONS
 from raylab.errors import ArchiveError, LeaseError
 
 BATCH = 500
+_IS_AUDIT = DECISIONS.c.kind == AUDIT
 
 
 class RunAudit:
@@ -44,23 +45,20 @@ class RunAudit:
         Raises:
             ArchiveError: The run lacks one of the cases. Nothing is written.
         """
-        content, created = canonical(body), self._database.clock.now()
+        created = self._database.clock.now()
 
         def work(connection: Connection) -> int:
             run = self._find(connection, lock=True)
             if missing := set(cases) - {row.case for row in cases_named(connection, run, cases)}:
                 raise ArchiveError(f"run {self._run} has no case {min(missing)!r} to draw")
             there = self._drawn(connection, run, cases)
-            records: list[NewRecord] = []
-            sequence, last = run.head_sequence, run.head_hash
-            for case in dict.fromkeys(cases):
-                if digest(case) not in there:
-                    sequence += 1
-                    entry = AuditEntry(case, DRAW, "", body)
-                    records.append(new_record("audit", entry, content, last, sequence, created))
-                    last = records[-1].hash
-            append_records(connection, AUDITS, run.id, records)
-            return len(records)
+            new = [
+                AuditEntry(case, DRAW, "", body)
+                for case in dict.fromkeys(cases)
+                if case not in there
+            ]
+            append_records(connection, DECISIONS, run, new, created)
+            return len(new)
 
         return self._database.write(work)
 
@@ -76,7 +74,7 @@ class RunAudit:
             ArchiveError: The case was not drawn.
             LeaseError: A requirement is not met. Nothing is written.
         """
-        content, created = canonical(entry.body), self._database.clock.now()
+        created = self._database.clock.now()
 
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
@@ -90,9 +88,7 @@ class RunAudit:
                 raise LeaseError(f"case {entry.case} is coded already: your text is kept")
             if leased:
                 require_lease(connection, run.id, case.sequence, entry.reviewer)
-            place = run.head_hash, run.head_sequence + 1
-            record = new_record("audit", entry, content, *place, created)
-            append_records(connection, AUDITS, run.id, [record])
+            append_records(connection, DECISIONS, run, [entry], created)
             end_leases(connection, run.id, case.sequence)
             drop_draft(connection, run.id, case.sequence, entry.reviewer)
 
@@ -103,7 +99,10 @@ class RunAudit:
         run = self._database.read(self._find)
 
         def page(after: int) -> list[StoredAuditEntry]:
-            return self._database.read(lambda connection: audit_page(connection, run, after, BATCH))
+            statement = page_of(DECISIONS, run.id, after, BATCH, _IS_AUDIT)
+            return self._database.read(
+                lambda connection: [self._stored(row) for row in connection.execute(statement)]
+            )
 
         return stream(page)
 
@@ -112,24 +111,27 @@ class RunAudit:
 
         def work(connection: Connection) -> StoredAuditEntry | None:
             row = self._last(connection, self._find(connection), case)
-            return None if row is None else stored_audit_entry(self._run, row)
+            return None if row is None else self._stored(row)
 
         return self._database.read(work)
 
     def coded_by(self, reviewer: str, most: int) -> list[StoredAuditEntry]:
         """Returns the latest codes of a reviewer that hold, the last one first."""
-        later = AUDITS.alias()
+        later = DECISIONS.alias()
         followed = select(later.c.sequence).where(
-            later.c.run_id == AUDITS.c.run_id,
-            later.c.case_key == AUDITS.c.case_key,
-            later.c.sequence > AUDITS.c.sequence,
+            later.c.run_id == DECISIONS.c.run_id,
+            later.c.case == DECISIONS.c.case,
+            later.c.kind == AUDIT,
+            later.c.sequence > DECISIONS.c.sequence,
         )
 
         def work(connection: Connection) -> list[StoredAuditEntry]:
-            mine = (AUDITS.c.run_id == self._find(connection).id) & (AUDITS.c.reviewer == reviewer)
-            holds = (AUDITS.c.action == CODE) & ~followed.exists()
-            rows = select(AUDITS).where(mine, holds).order_by(AUDITS.c.sequence.desc()).limit(most)
-            return [stored_audit_entry(self._run, row) for row in connection.execute(rows)]
+            of_run = DECISIONS.c.run_id == self._find(connection).id
+            mine = of_run & (DECISIONS.c.reviewer == reviewer) & _IS_AUDIT
+            holds = (DECISIONS.c.action == CODE) & ~followed.exists()
+            latest = select(DECISIONS).where(mine, holds).order_by(DECISIONS.c.sequence.desc())
+            rows = latest.limit(most)
+            return [self._stored(row) for row in connection.execute(rows)]
 
         return self._database.read(work)
 
@@ -137,8 +139,8 @@ class RunAudit:
         """Returns the number of drawn cases."""
 
         def work(connection: Connection) -> int:
-            of_run = (AUDITS.c.run_id == self._find(connection).id) & (AUDITS.c.action == DRAW)
-            return connection.scalar(select(func.count()).select_from(AUDITS).where(of_run)) or 0
+            drawn = _drawn_of(self._find(connection))
+            return connection.scalar(select(func.count()).select_from(drawn.subquery())) or 0
 
         return self._database.read(work)
 
@@ -151,35 +153,44 @@ class RunAudit:
         def work(connection: Connection) -> list[int]:
             of_run = CASES.c.run_id == self._find(connection).id
             statement = select(CASES.c.sequence).where(of_run, _waits())
-            return list(connection.scalars(statement.order_by(CASES.c.case_key)))
+            return list(connection.scalars(statement.order_by(CASES.c.sha256)))
 
         return self._database.read(work)
 
     def leases(self) -> ReviewLeases:
         """Returns the leases and drafts on the drawn cases without a code."""
         run = self._database.read(self._find)
-        return ReviewLeases(self._database, run.id, _waits(), CASES.c.case_key)
+        return ReviewLeases(self._database, run.id, _waits(), CASES.c.sha256)
 
     def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
         return find_run(connection, self._database.place, self._run, lock)
 
+    def _stored(self, row: AnyRow) -> StoredAuditEntry:
+        return unseal(StoredAuditEntry, row, run=self._run)
+
     def _drawn(self, connection: Connection, run: AnyRow, cases: Sequence[str]) -> set[str]:
-        """Returns the keys of those of some cases that are drawn."""
-        drawn = select(AUDITS.c.case_key).where(AUDITS.c.run_id == run.id, AUDITS.c.action == DRAW)
+        """Returns those of some cases that are drawn."""
+        drawn = _drawn_of(run)
         return {
-            key
-            for some in chunks([digest(case) for case in cases])
-            for key in connection.scalars(drawn.where(AUDITS.c.case_key.in_(some)))
+            case
+            for some in chunks(cases)
+            for case in connection.scalars(drawn.where(DECISIONS.c.case.in_(some)))
         }
 
     def _last(self, connection: Connection, run: AnyRow, case: str) -> AnyRow | None:
-        on_it = (AUDITS.c.run_id == run.id) & (AUDITS.c.case_key == digest(case))
-        latest = select(AUDITS).where(on_it).order_by(AUDITS.c.sequence.desc()).limit(1)
+        on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case == case) & _IS_AUDIT
+        latest = select(DECISIONS).where(on_it).order_by(DECISIONS.c.sequence.desc()).limit(1)
         return connection.execute(latest).first()
+
+
+def _drawn_of(run: AnyRow) -> Select[Any]:
+    of_run = (DECISIONS.c.run_id == run.id) & _IS_AUDIT
+    return select(DECISIONS.c.case).where(of_run, DECISIONS.c.action == DRAW)
 
 
 def _waits() -> ColumnElement[bool]:
     """Returns whether a case is drawn and has no code."""
-    on_it = (AUDITS.c.run_id == CASES.c.run_id) & (AUDITS.c.case_key == CASES.c.case_key)
-    last = select(AUDITS.c.action).where(on_it).order_by(AUDITS.c.sequence.desc()).limit(1)
+    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
+    latest = select(DECISIONS.c.action).where(on_it, _IS_AUDIT)
+    last = latest.order_by(DECISIONS.c.sequence.desc()).limit(1)
     return func.coalesce(last.scalar_subquery(), CODE) != CODE

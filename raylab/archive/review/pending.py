@@ -1,6 +1,6 @@
 """Reviewers' decisions that wait for the evaluator, one for each case of a run.
 
-A decision is accepted when it is here and becomes part of the chain when it is judged. Until then
+A decision is accepted when it is here and is archived when it is judged. Until then
 it can be taken back; a report on a decision that was taken back is dropped.
 """
 
@@ -11,12 +11,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
-from raylab.archive.chain import canonical
 from raylab.archive.database import Database
 from raylab.archive.queries import current_status, find_run
 from raylab.archive.records import HUMAN, Body
 from raylab.archive.review.leases import end_leases, require_lease
-from raylab.archive.rows import AnyRow
+from raylab.archive.rows import AnyRow, canonical
 from raylab.archive.tables import CASES, PENDING
 from raylab.errors import LeaseError
 
@@ -26,7 +25,7 @@ class PendingDecision:
     """A decision that waits for the evaluator.
 
     Attributes:
-        sequence: place of its case in the chain.
+        sequence: place of its case in the run.
         token: name of this submission; one after a cancellation has another.
         reviewer: name of the reviewer.
         submitted: time of the submission, UTC.

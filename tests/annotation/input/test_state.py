@@ -17,7 +17,6 @@ from raylab.errors import DataError
 from raylab.runs.run import Run
 from tests.annotation.outcomes import CODEBOOK
 from tests.report.runs import LLM
-from tests.runs.test_run import change_record
 
 ROWS = [
     {"id": "a", "description": "Searches a tree.", "gold": "Sch", "meta": {"trap": False}},
@@ -162,13 +161,6 @@ def test_an_input_that_is_gone_is_told(
     annotated.file.unlink()
     assert not annotated.needs_work()
     assert "the input of run r is gone" in caplog.text + "".join(capsys.readouterr())
-
-
-def test_a_run_of_before_is_compared_once(annotated: Annotated):
-    change_record(annotated.run, input=None, notes_heads=None, schema_version=1)
-    assert annotated.run.record.input is None and annotated.needs_work()
-    assert annotated.take().new == 0 and annotated.run.record.finished
-    assert not annotated.needs_work()
 
 
 def test_files_of_generations_are_part_of_the_input(annotated: Annotated, tmp_path: Path):

@@ -5,7 +5,7 @@ import pytest
 from raylab.archive.records import AuditEntry
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, LeaseError
-from tests.archive.rows import NOON, case_row, execute, sha256
+from tests.archive.rows import NOON, case_row, execute
 
 SOON = NOON + timedelta(minutes=10)
 CASES = [f"c{n}" for n in range(1, 7)]
@@ -23,7 +23,7 @@ def code(case: str, reviewer: str = "ada", said: str = "Evo") -> AuditEntry:
     return AuditEntry(case, "code", reviewer, {"code": said})
 
 
-def test_cases_are_drawn_once_in_the_chain(drawn: Archive):
+def test_cases_are_drawn_once(drawn: Archive):
     audit = drawn.run("r").audit()
     assert audit.draw(CASES, {"share": 1.0}) == 1 and audit.drawn() == 6
     found = [(one.sequence, one.case, one.body["share"]) for one in audit.entries()]
@@ -31,13 +31,13 @@ def test_cases_are_drawn_once_in_the_chain(drawn: Archive):
     assert found == list(zip(range(7, 13), CASES, shares, strict=True))
     with pytest.raises(ArchiveError, match="no case 'x'"):
         audit.draw(["x"], {})
-    assert drawn.verify() == [] and drawn.run("r").row().records == 12
+    assert drawn.run("r").row().records == 12
 
 
 def test_reviewers_go_through_the_sample_in_an_order_like_random(drawn: Archive):
     audit = drawn.run("r").audit()
-    # By the SHA-256 of the id.
-    order = [CASES.index(case) + 1 for case in sorted(CASES[:5], key=sha256)]
+    stored = {case.sha256: case.sequence for case in drawn.run("r").cases()}
+    order = [stored[checksum] for checksum in sorted(stored) if stored[checksum] <= 5]
     assert audit.waiting() == order
     leases = audit.leases()
     assert leases.take_next("ada", NOON, SOON) == order[0]
@@ -65,7 +65,6 @@ def test_a_code_needs_the_lease_and_ends_it(drawn: Archive):
     with pytest.raises(ArchiveError, match="'c6' of run r was not drawn"):
         audit.add(code("c6"))
     assert [one.case for one in audit.coded_by("ada", 9)] == ["c2"]
-    assert drawn.verify() == []
 
 
 def test_a_code_that_is_taken_back_waits_again(drawn: Archive):
@@ -79,25 +78,11 @@ def test_a_code_that_is_taken_back_waits_again(drawn: Archive):
         audit.add(undo, after=last.sequence)
     audit.add(undo)
     assert 2 in audit.waiting() and audit.coded_by("bo", 9) == audit.coded_by("ada", 9) == []
-    assert drawn.verify() == []
 
 
-ALTERATIONS = {
-    "UPDATE audits SET body = '{}' WHERE sequence = 8": "altered",
-    "UPDATE audits SET reviewer = 'eve' WHERE sequence = 12": "altered",
-    "UPDATE audits SET action = 'draw' WHERE sequence = 12": "altered",
-    "UPDATE audits SET case_key = 'x' WHERE sequence = 8": "altered",
-    "DELETE FROM audits WHERE sequence = 8": "missing",
-    "DELETE FROM audits WHERE sequence = 12": "missing",
-    "INSERT INTO audits SELECT run_id, 13, case_key, action, created, previous_hash, hash, "
-    'reviewer, "case", body FROM audits WHERE sequence = 12': "inserted",
-}
-
-
-@pytest.mark.parametrize("change", ALTERATIONS)
-def test_changed_draws_and_codes_are_named(drawn: Archive, archive_url: str, change: str):
+@pytest.mark.parametrize("change", ["body = '{}'", "reviewer = 'eve'", "action = 'undo'"])
+def test_a_code_that_was_altered_is_refused(drawn: Archive, archive_url: str, change: str):
     drawn.run("r").audit().add(code("c2"))
-    assert drawn.verify() == []
-    execute(archive_url, change)
-    (problem,) = drawn.run("r").verify()
-    assert problem.fault == ALTERATIONS[change]
+    execute(archive_url, f"UPDATE decisions SET {change} WHERE action = 'code'")
+    with pytest.raises(ArchiveError, match="did not write so"):
+        list(drawn.run("r").audit().entries())

@@ -120,7 +120,7 @@ def test_a_decision_follows_the_one_it_is_about(archive: Archive, leases: Review
     assert run.add_decision(taken_back, after=made.sequence)
     # As after an answer that was lost.
     assert run.add_decision(taken_back, after=made.sequence)
-    assert [row.action for row in run.decisions()] == ["decide", "undo"] and archive.verify() == []
+    assert [row.action for row in run.decisions()] == ["decide", "undo"]
 
 
 def test_the_next_case_is_open_free_and_follows(archive: Archive, leases: ReviewLeases) -> None:
@@ -213,4 +213,4 @@ def test_two_hundred_reviewers_at_once_get_no_settled_case_and_none_twice(archiv
     with ThreadPoolExecutor(threads) as pool:
         handed = [case for cases in pool.map(review, range(threads)) for case in cases]
     assert sorted(handed) == list(range(1, 401))
-    assert run.waiting() == [] and archive.verify() == []
+    assert run.waiting() == []

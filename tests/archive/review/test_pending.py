@@ -89,7 +89,7 @@ def test_a_decision_can_be_taken_back_by_its_reviewer_until_it_is_judged(
     for _ in range(2):  # As after an answer that was lost.
         assert run.add_decision(decision_row("c"), judged=sha256("second"))
     assert not pending.cancel(1, "ada") and pending.all() == []
-    assert len(list(run.decisions())) == 1 and archive.verify() == []
+    assert len(list(run.decisions())) == 1
 
 
 def test_a_decision_that_is_refused_gives_its_case_back(
