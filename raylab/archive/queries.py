@@ -22,9 +22,9 @@ from raylab.archive.records import (
     AttemptState,
     CurrentCase,
     RunCost,
-    Stored,
     StoredCase,
     StoredDecision,
+    StoredRecord,
 )
 from raylab.archive.rows import AnyRow, seal, unseal
 from raylab.archive.tables import ATTEMPTS, CALLS, CASES, DECISIONS, RUNS
@@ -44,7 +44,7 @@ _NAMED = select(CASES.c.case, CASES.c.sequence, CASES.c.status, CASES.c.descript
 )
 
 T = TypeVar("T")
-S = TypeVar("S", bound=Stored | CurrentCase)
+S = TypeVar("S", bound=StoredRecord | CurrentCase)
 
 
 def find_run(connection: Connection, place: str, name: str, lock: bool = False) -> AnyRow:

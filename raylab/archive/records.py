@@ -194,7 +194,7 @@ class RunRow:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredRecord:
     """The place of a record among those of its run.
 
     Attributes:
@@ -211,17 +211,17 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class StoredCase(CaseRow, Stored):
+class StoredCase(CaseRow, StoredRecord):
     """A case in the archive."""
 
 
 @dataclass(frozen=True)
-class StoredDecision(DecisionRow, Stored):
+class StoredDecision(DecisionRow, StoredRecord):
     """A decision in the archive."""
 
 
 @dataclass(frozen=True)
-class StoredAuditEntry(AuditEntry, Stored):
+class StoredAuditEntry(AuditEntry, StoredRecord):
     """An entry of an audit in the archive."""
 
 
