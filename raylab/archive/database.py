@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from raylab.archive.dialects import Options, dialect_of, first_line
-from raylab.archive.tables import UnreadableError
+from raylab.archive.tables import ForeignContentError
 from raylab.errors import ArchiveError
 
 FIRST_PAUSE_SECONDS = 0.05
@@ -138,7 +138,7 @@ class Database:
                     f"archive {self.place} holds integers of at most 64 bits ({error}): give "
                     "smaller ones, for example as seeds"
                 ) from error
-            except UnreadableError as error:
+            except ForeignContentError as error:
                 raise self.dialect.unreadable(str(error)) from error
             except DBAPIError as error:
                 left = deadline - self.clock.monotonic()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import Row
 
-from raylab.archive.tables import UnreadableError, utc_text
+from raylab.archive.tables import ForeignContentError, utc_text
 
 AnyRow = Row[*tuple[Any, ...]]
 
@@ -61,13 +61,15 @@ def unseal(kind: type[R], row: AnyRow, **more: Any) -> R:
         more: Fields that are no columns.
 
     Raises:
-        UnreadableError: The content of the row does not have its checksum.
+        ForeignContentError: The content of the row does not have its checksum.
     """
     names = [name for name in _names(kind) if name not in more and name != CHECKSUM]
     content = {name: getattr(row, name) for name in names}
     if _checksum(content) != row.sha256:
         name = content.get("case") or content.get("key")
-        raise UnreadableError(f"the content of {kind.__name__} {name!r} does not have its SHA-256")
+        raise ForeignContentError(
+            f"the content of {kind.__name__} {name!r} does not have its SHA-256"
+        )
     return from_row(kind, row, **more)
 
 
@@ -97,7 +99,7 @@ def _read(name: str, value: Any) -> Any:
     try:
         return json.loads(value)
     except (TypeError, ValueError) as error:
-        raise UnreadableError(f"column {name} holds no JSON: {error}") from error
+        raise ForeignContentError(f"column {name} holds no JSON: {error}") from error
 
 
 @cache

@@ -32,7 +32,7 @@ VERSION = 1
 """Version of the tables; an archive of another one is refused."""
 
 
-class UnreadableError(ValueError):
+class ForeignContentError(ValueError):
     """Content of a row that raylab did not write there."""
 
 
@@ -54,12 +54,12 @@ class AnyText(TypeDecorator[str]):
         """Returns the original text.
 
         Raises:
-            UnreadableError: The stored value is no text.
+            ForeignContentError: The stored value is no text.
         """
         if value is None:
             return None
         if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UnreadableError(f"{value!r} is no text")
+            raise ForeignContentError(f"{value!r} is no text")
         if ESCAPE not in value:
             return value
         return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
@@ -90,7 +90,7 @@ class UtcTime(TypeDecorator[datetime]):
         """Returns the time in UTC.
 
         Raises:
-            UnreadableError: The stored value is no time with a zone.
+            ForeignContentError: The stored value is no time with a zone.
         """
         if value is None:
             return None
@@ -99,7 +99,7 @@ class UtcTime(TypeDecorator[datetime]):
                 value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
             )
         except ValueError as error:
-            raise UnreadableError(str(error)) from error
+            raise ForeignContentError(str(error)) from error
 
 
 def escape(text: str) -> str:
