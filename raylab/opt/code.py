@@ -8,50 +8,37 @@ The canonical line follows the formal grammar (2026-02), with optional fields an
 (2025-11): roots are distinct, operands of `+` in the order of `Root`, those of `/` as written.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 
 from raylab.errors import OptCodeError
-from raylab.opt.notation.grammar import (
+from raylab.opt.notation import (
     FIELDS,
+    KEY,
     LONG_NAMES,
-    SHOWN,
     VALUE,
-    Ensemble,
+    Composed,
     Expression,
     Line,
-    Nesting,
-    Pipeline,
-    Root,
-    Sum,
-    canonical_steps,
-    printable,
-    read_line,
-    steps,
-    syntax_error,
-)
-from raylab.opt.notation.locate import locate
-from raylab.opt.notation.repair import (
     Repair,
-    exact_line,
+    Root,
+    escaped,
+    find_line,
     means_other,
-    rewrite,
+    read_line,
 )
 
 __all__ = [
     "FIELDS",
     "LONG_NAMES",
-    "Ensemble",
+    "Composed",
     "Expression",
-    "Nesting",
     "OptCode",
     "OptCodeError",
-    "Pipeline",
     "Repair",
     "Root",
-    "Sum",
     "bare",
     "parse",
     "read_canonical",
@@ -59,9 +46,10 @@ __all__ = [
 
 ASKED_FIELDS = ("Rep", "Obj", "Data", "Time", "Human")
 """The fields that the classifier is asked for."""
-ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
-"""The orders of keys that need no repair: the canonical order and that of v1.0."""
-KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+ORDER = {root: place for place, root in enumerate(Root)}
+
+Step = tuple[str, Root]
+"""A root and the operator before it; for the first root this is `+`, which is not written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,15 +72,14 @@ class OptCode:
 
     expression: Expression
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
-    repairs: tuple[str, ...] = ()
+    repairs: tuple[Repair, ...] = ()
 
     def __post_init__(self) -> None:
         for key, value in self.fields.items():
             if not KEY.fullmatch(key) or not VALUE.fullmatch(value) or means_other(key):
-                shown = printable(f"{key}={value}"[:SHOWN])
                 raise OptCodeError(
-                    f"field {shown!r} cannot be written: a key has letters, digits, - and _ and is "
-                    f"no other form of {', '.join(FIELDS)}; a value has "
+                    f"field '{escaped(f'{key}={value}')}' cannot be written: a key has letters, "
+                    f"digits, - and _ and is no other form of {', '.join(FIELDS)}; a value has "
                     "letters, digits and + - _ . , of which a letter or digit comes first and "
                     "neither . nor , last"
                 )
@@ -100,25 +87,21 @@ class OptCode:
         ordered = [*(key for key in FIELDS if key in self.fields), *unknown]
         object.__setattr__(self, "fields", {key: self.fields[key] for key in ordered})
 
+    @cached_property
+    def parts(self) -> list[tuple[str, Root]]:
+        """The roots of the canonical line, each after its operator; the first has none."""
+        (_, first), *others = _canonical(_steps(self.expression))
+        return [("", first), *others]
+
     @property
     def composition(self) -> str:
         """The expression in canonical notation, such as `Evo/Lrn+Ctl`; equal for equal trees."""
-        return self._composition
-
-    @cached_property
-    def _composition(self) -> str:
         return "".join(f"{operator}{root}" for operator, root in self.parts)
-
-    @property
-    def parts(self) -> list[tuple[str, Root]]:
-        """The roots of the canonical line, each after its operator; the first has none."""
-        (_, first), *others = canonical_steps(self.expression)
-        return [("", first), *others]
 
     @property
     def roots(self) -> frozenset[Root]:
         """The set of roots, without their composition."""
-        return frozenset(root for _, root in steps(self.expression))
+        return frozenset(root for _, root in self.parts)
 
     @property
     def categories(self) -> frozenset[Root]:
@@ -128,7 +111,7 @@ class OptCode:
     @property
     def primary(self) -> Root:
         """The first root of the canonical line."""
-        return canonical_steps(self.expression)[0][1]
+        return self.parts[0][1]
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -173,16 +156,21 @@ def parse(text: str, strict: bool = False) -> OptCode:
         OptCodeError: The text holds no such code; the message points at the column.
     """
     alone = text.strip(" \t\n")
-    if strict:
-        line = read_line(alone)
-        _refuse_irregular(alone, line)
-        return _code(line, set())
-    if line := exact_line(alone):
-        return _code(line, set())
-    found = locate(text)
-    repairs = set(found.repairs)
-    line = read_line(rewrite(found.content, repairs, english=found.marked))
-    return _code(line, repairs)
+    try:
+        return _code(read_line(alone))
+    except OptCodeError:
+        if strict:
+            raise
+    return _code(find_line(text))
+
+
+def bare(text: str) -> OptCode:
+    """Reads an expression without `OPT=`, as in tables of codes; nothing is repaired.
+
+    Raises:
+        OptCodeError: The text is no expression of the published notations.
+    """
+    return _code(read_line(text.strip(" \t\n"), marked=False))
 
 
 def read_canonical(line: str) -> OptCode:
@@ -192,7 +180,8 @@ def read_canonical(line: str) -> OptCode:
         OptCodeError: The text is no such line.
     """
     start, *fields = line.split("; ")
-    return OptCode(_expression(start), dict(_split_field(field) for field in fields))
+    pairs = (field.partition("=") for field in fields)
+    return OptCode(_expression(start), {key: value for key, _, value in pairs})
 
 
 @lru_cache(maxsize=1 << 14)
@@ -200,57 +189,54 @@ def _expression(start: str) -> Expression:
     return read_line(start).expression
 
 
-def _split_field(field: str) -> tuple[str, str]:
-    key, _, value = field.partition("=")
-    return key, value
+def _code(line: Line) -> OptCode:
+    return OptCode(line.expression, line.fields, line.repairs)
 
 
-def bare(text: str) -> OptCode:
-    """Reads an expression without `OPT=`, as in tables of codes; nothing is repaired.
+def _steps(expression: Expression) -> list[Step]:
+    """Returns the expression without braces and brackets; roots may repeat.
 
-    Raises:
-        OptCodeError: The text is no expression of the published notations.
+    Since the canonical notation groups from the left only, composed operands of `+` are moved to
+    its front and the others sorted.
     """
-    text = text.strip(" \t\n")
-    line = read_line(text, "bare")
-    _refuse_irregular(text, line)
-    return _code(line, set())
+    if isinstance(expression, Root):
+        return [("+", expression)]
+    match expression.operator:
+        case "+":
+            return _join("+", map(_steps, sorted(expression.parts, key=_rank)))
+        case "{}":
+            outer, *branches = map(_steps, expression.parts)
+            return [*outer, *_lead_with("/", _join("+", sorted(branches, key=_places)))]
+        case _:
+            return _join("/", map(_steps, expression.parts))
 
 
-def _code(line: Line, repairs: set[Repair]) -> OptCode:
-    repairs = repairs | {repair for repair, _, _ in _irregularities(line)}
-    values: dict[str, list[str]] = {}
-    for key, value, _ in line.fields:
-        if value not in values.setdefault(key, []):
-            values[key].append(value)
-    fields = {key: "+".join(given) for key, given in values.items()}
-    return OptCode(line.expression, fields, tuple(kind for kind in Repair if kind in repairs))
+def _join(operator: str, parts: Iterable[list[Step]]) -> list[Step]:
+    first, *others = parts
+    return [*first, *chain.from_iterable(_lead_with(operator, part) for part in others)]
 
 
-def _irregularities(line: Line) -> Iterable[tuple[Repair, int, str]]:
-    """Yields what the grammar accepts and a code must not have: kind, column and problem."""
-    roots = [root for _, root in steps(line.expression)]
-    for root in Root:
-        if roots.count(root) > 1:
-            yield Repair.REPEATED_ROOT, 1, f"expected distinct roots, found {root} more than once"
-    seen: list[str] = []
-    for key, _, column in line.fields:
-        if key not in FIELDS:
-            expected = f"expected one of {', '.join(FIELDS)}, found {key[:SHOWN]!r}"
-            yield Repair.UNKNOWN_FIELD, column, expected
-        elif key in seen:
-            yield (
-                Repair.REPEATED_FIELD,
-                column,
-                f"expected each key once, found {key[:SHOWN]!r} again",
-            )
-        seen.append(key)
-    known = [key for key in dict.fromkeys(seen) if key in FIELDS]
-    if not any([key for key in order if key in known] == known for order in ORDERS):
-        column = line.fields[0][2]
-        yield Repair.FIELD_ORDER, column, f"expected the keys in the order {' '.join(FIELDS)}"
+def _lead_with(operator: str, part: list[Step]) -> list[Step]:
+    return [(operator, part[0][1]), *part[1:]]
 
 
-def _refuse_irregular(text: str, line: Line) -> None:
-    for _, column, problem in _irregularities(line):
-        raise syntax_error(text, column, problem)
+def _rank(operand: Expression) -> int:
+    return ORDER[operand] if isinstance(operand, Root) else -1
+
+
+def _places(steps: list[Step]) -> list[int]:
+    return [ORDER[root] for _, root in _canonical(steps)]
+
+
+def _canonical(steps: list[Step]) -> list[Step]:
+    """Returns each root at its first place, neighbouring operands of `+` in the order of `Root`."""
+    distinct: dict[Root, str] = {}
+    for operator, root in steps:
+        distinct.setdefault(root, operator)
+    runs: list[list[Step]] = [[]]
+    for root, operator in distinct.items():
+        if operator == "/":
+            runs += [[(operator, root)], []]
+        else:
+            runs[-1].append((operator, root))
+    return [step for run in runs for step in sorted(run, key=lambda step: ORDER[step[1]])]
