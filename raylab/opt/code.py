@@ -87,9 +87,13 @@ class OptCode:
         ordered = [*(key for key in FIELDS if key in self.fields), *unknown]
         object.__setattr__(self, "fields", {key: self.fields[key] for key in ordered})
 
-    @cached_property
+    @property
     def parts(self) -> list[tuple[str, Root]]:
         """The roots of the canonical line, each after its operator; the first has none."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, Root]]:
         (_, first), *others = _canonical(_steps(self.expression))
         return [("", first), *others]
 
