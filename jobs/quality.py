@@ -14,7 +14,7 @@ from raylab.entrypoint import run_job
 
 
 def run(config: QualityConfig) -> None:
-    from raylab.quality.inputs import read_trees
+    from raylab.evaluation.quality import read_trees
 
     trees = read_trees(config)
     if config.cluster.is_this_process:

@@ -17,11 +17,10 @@ from raylab.arc.metrics import Count, standard_errors
 from raylab.config.jobs import BenchmarkConfig
 from raylab.log import log_line, log_tables
 from raylab.opt.code import Root
-from raylab.quality.intervals import deviations
+from raylab.quality.intervals import chunk_weights, deviations
 from raylab.quality.measure import figure_of
 from raylab.quality.metrics import METRICS as FIGURES
 from raylab.quality.metrics import MeanAccuracies
-from raylab.quality.weights import chunk_weights
 from raylab.runs.eval_logs import is_estimated
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run

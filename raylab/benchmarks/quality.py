@@ -3,7 +3,6 @@
 import contextlib
 import io
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -24,8 +23,6 @@ from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig, QualityConfig
 from raylab.log import log_line, log_tables
-from raylab.quality.cache import CACHE_DIRECTORY
-from raylab.quality.reading import SETTLED_NANOSECONDS
 from raylab.quality.record import TreeQuality
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
@@ -36,10 +33,8 @@ WARM_UP_SHAPE = (2, SMALL_BYTES)
 AGREEMENT = 1e-12
 COLUMNS = {
     "plain loop, s": ("plain_seconds", "{:.2f}"),
-    "first run, s": ("first_seconds", "{:.2f}"),
-    "second run, s": ("second_seconds", "{:.2f}"),
-    "first, times as fast": ("first_ratio", "{:.1f}"),
-    "second, times as fast": ("second_ratio", "{:.1f}"),
+    "raylab, s": ("seconds", "{:.2f}"),
+    "times as fast": ("ratio", "{:.1f}"),
 }
 
 
@@ -48,21 +43,17 @@ class QualityRound(Part):
 
     plain: float
     """Time of the plain loop."""
-    first: float
-    """Time of a measurement that reads every file."""
-    second: float
-    """Time of the same measurement with every file in the score cache."""
+    raylab: float
+    """Time of a measurement."""
 
 
 class ReadingSpeeds(Part):
-    """Seconds of each way to read a tree, and its speed relative to the plain loop."""
+    """Seconds of both ways to read a tree, and the speed relative to the plain loop."""
 
     files: int
     plain_seconds: Spread
-    first_seconds: Spread
-    second_seconds: Spread
-    first_ratio: Spread
-    second_ratio: Spread
+    seconds: Spread
+    ratio: Spread
 
     @classmethod
     def of(cls, files: int, rounds: Sequence[QualityRound]) -> "ReadingSpeeds":
@@ -70,10 +61,8 @@ class ReadingSpeeds(Part):
         return cls(
             files=files,
             plain_seconds=Spread.of([r.plain for r in rounds]),
-            first_seconds=Spread.of([r.first for r in rounds]),
-            second_seconds=Spread.of([r.second for r in rounds]),
-            first_ratio=Spread.of([r.plain / r.first for r in rounds]),
-            second_ratio=Spread.of([r.plain / r.second for r in rounds]),
+            seconds=Spread.of([r.raylab for r in rounds]),
+            ratio=Spread.of([r.plain / r.raylab for r in rounds]),
         )
 
 
@@ -88,8 +77,8 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     """Times both ways on two trees, prints the ratios and writes `metrics.json`.
 
     Before the clock starts, the files are in the page cache and Ray's workers have imported what
-    they need. The time on Ray is that of a whole measurement by `jobs/quality.py`, with intervals
-    and score cache; the plain loop only averages.
+    they need. The time on Ray is that of a whole measurement by `jobs/quality.py`, with
+    intervals; the plain loop only averages.
 
     Raises:
         RaylabError: the run's name is taken, or its storage is not a local directory.
@@ -100,15 +89,14 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     with session(ClusterConfig()):
         write_tree(base / "warm-up", *WARM_UP_SHAPE)
         for _ in range(2):
-            _measure(base / "warm-up", base)
+            _measure(base / "warm-up")
         for size, shape in SHAPES.items():
             files = write_tree(base / size, *shape)
             log_line(f"{size}: {files:,} files in {MODELS * GENERATIONS} directories")
-            time.sleep(SETTLED_NANOSECONDS / 1e9)
             plain_means(base / size)
             rounds: list[QualityRound] = []
             for number in range(config.rounds):
-                rounds.append(quality_round(base / size, base))
+                rounds.append(quality_round(base / size))
                 seconds = rounds[-1].model_dump()
                 listed = "  ".join(f"{way} {value:.3f} s" for way, value in seconds.items())
                 log_line(f"{size} round {number + 1}/{config.rounds}: {listed}", **seconds)
@@ -125,17 +113,14 @@ def benchmark_quality(config: BenchmarkConfig) -> None:
     run.finish()
 
 
-def quality_round(root: Path, storage: Path) -> QualityRound:
-    """Times the plain loop, a first measurement and a second one; all must agree."""
-    shutil.rmtree(storage / CACHE_DIRECTORY, ignore_errors=True)
+def quality_round(root: Path) -> QualityRound:
+    """Times the plain loop and a measurement, which must agree."""
     plain, means = timed(lambda: plain_means(root))
-    first, quality = timed(lambda: _measure(root, storage))
-    second, again = timed(lambda: _measure(root, storage))
-    assert again.files.cached and not quality.files.cached
+    seconds, quality = timed(lambda: _measure(root))
     assert all(abs(quality.models[name] - mean) < AGREEMENT for name, mean in means.items())
-    return QualityRound(plain=plain, first=first, second=second)
+    return QualityRound(plain=plain, raylab=seconds)
 
 
-def _measure(root: Path, storage: Path) -> TreeQuality:
+def _measure(root: Path) -> TreeQuality:
     with contextlib.redirect_stdout(io.StringIO()):
-        return measure_trees(str(root), (), QualityConfig(), str(storage), "benchmark")
+        return measure_trees(str(root), (), QualityConfig(), "benchmark")

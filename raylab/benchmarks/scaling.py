@@ -3,7 +3,6 @@
 import os
 import shutil
 import statistics
-import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from raylab.cluster.session import session
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import BenchmarkConfig
 from raylab.log import log_line, log_tables
-from raylab.quality.reading import SETTLED_NANOSECONDS
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 
@@ -39,7 +37,7 @@ class ScalingRound(Part):
     busy_percent: float
     """Load of all CPUs of the machine while annotating."""
     quality_seconds: float
-    """Seconds of a first measurement."""
+    """Seconds of a measurement."""
 
 
 class ScalingBenchmark(Record):
@@ -53,7 +51,7 @@ def benchmark_scaling(config: BenchmarkConfig) -> None:
     """Times annotation and quality on clusters of 1, 2 and 4 nodes of one CPU, on this machine.
 
     Every node is a separate `ray start`. All clusters do the same work: `config.cases` cases with
-    `config.concurrency` calls in flight on each node, and a first measurement of 100,000 small
+    `config.concurrency` calls in flight on each node, and a measurement of 100,000 small
     score files. The chat server, the driver and the archive share the machine's CPUs with the
     nodes. Each round measures all clusters.
 
@@ -63,7 +61,6 @@ def benchmark_scaling(config: BenchmarkConfig) -> None:
     run = Run.open(config, config.job)
     base = local_directory(run, "scaling")
     files = write_tree(base / "scores", SMALL_FILES, SMALL_BYTES)
-    time.sleep(SETTLED_NANOSECONDS / 1e9)
     rounds: dict[int, list[ScalingRound]] = {nodes: [] for nodes in NODES}
     with chat_server(config.latency) as url:
         for number in range(config.rounds):
@@ -106,12 +103,12 @@ def _measure(nodes: int, config: BenchmarkConfig, run: Run, url: str, name: str)
         annotation = annotate_cases(annotation_of(wide, run, url, name), config.cases)
         busy = psutil.cpu_percent()
         # Makes Ray's workers import what they need.
-        quality_round(base / "scores", base)
-        quality = quality_round(base / "scores", base)
+        quality_round(base / "scores")
+        quality = quality_round(base / "scores")
     return ScalingRound(
         calls_per_second=annotation.calls_per_second,
         busy_percent=busy,
-        quality_seconds=quality.first,
+        quality_seconds=quality.raylab,
     )
 
 

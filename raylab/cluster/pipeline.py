@@ -139,7 +139,7 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
     settings = QualityConfig(storage=config.storage)
 
     def measure(root: str, priors: Sequence[str] = ()) -> TreeQuality:
-        return measure_trees(root, priors, settings, config.storage, run.name)
+        return measure_trees(root, priors, settings, run.name)
 
     priors = [] if config.prior is None else [str(run / PRIOR)]
     quality = measure(str(run / SCORES), priors)

@@ -8,7 +8,7 @@ from ray import ObjectRef
 from ray.exceptions import RayTaskError
 
 from raylab.cluster.metrics import DIRECTORIES_LEFT, FILES, Meters
-from raylab.cluster.session import result_of, session
+from raylab.cluster.session import require_kept, result_of, session
 from raylab.config.jobs import QualityConfig
 from raylab.evaluation import quality
 from raylab.evaluation.quality import (
@@ -16,10 +16,9 @@ from raylab.evaluation.quality import (
     ScoreReading,
     cannot_be_read,
     conclude,
-    files_in,
     watch,
 )
-from raylab.quality.measure import count_files, measure_groups
+from raylab.quality.measure import count_files, measure
 from raylab.quality.reading import UnitScores
 from raylab.quality.record import TreeQuality
 from raylab.quality.trees import ScoreTree, Unit, find_trees
@@ -34,37 +33,34 @@ def run_quality(config: QualityConfig, trees: Sequence[ScoreTree]) -> None:
         trees: As `read_trees` finds them.
 
     Raises:
-        RaylabError: The measurement failed for a reason that the user can act on.
+        RaylabError: The measurement failed for a reason that the user can act on. A refused tree
+            leaves no run.
     """
-    run = Run.open(config, config.job)
-    with session(config.cluster, run):
-        measured = _measure(trees, config, config.storage, run.name)
-    conclude(run, measured)
+    run = Run.planned(config, config.job)
+    with session(config.cluster):
+        require_kept(run)
+        measured = _measure(trees, config, run.name)
+    conclude(config, measured)
 
 
-def measure_trees(
-    root: str, priors: Sequence[str], config: QualityConfig, storage: str, run: str
-) -> TreeQuality:
+def measure_trees(root: str, priors: Sequence[str], config: QualityConfig, run: str) -> TreeQuality:
     """Measures a score tree in the current Ray session.
 
     Args:
         root: Path or URI with one directory per model.
         priors: The same for earlier benchmarks.
-        config: Layout, bootstrap, cache and refusals; its directories are not used.
-        storage: Path or URI of the storage with the score cache.
+        config: Layout, bootstrap and refusals; its directories are not used.
         run: Name of the job's run, for Ray's metrics.
 
     Raises:
         DataError: The trees cannot be used.
     """
-    return _measure(find_trees(root, priors, config.layout), config, storage, run)
+    return _measure(find_trees(root, priors, config.layout), config, run)
 
 
-def _measure(
-    trees: Sequence[ScoreTree], config: QualityConfig, storage: str, run: str
-) -> TreeQuality:
+def _measure(trees: Sequence[ScoreTree], config: QualityConfig, run: str) -> TreeQuality:
     groups = quality.parts_of(trees, int(ray.cluster_resources().get("CPU", 1)))
-    reading, meters = ScoreReading.of(config, storage), Meters(run)
+    reading, meters = ScoreReading.of(config), Meters(run)
     read = ray.remote(_read).options(num_cpus=1, num_returns=2, retry_exceptions=[OSError])
     pairs = cast(
         "list[list[ObjectRef[Any]]]", [read.remote(reading, group, meters) for group in groups]
@@ -76,7 +72,7 @@ def _measure(
         for count in counts:
             ray.cancel(count)
         raise
-    return _get(ray.remote(measure_groups).options(num_cpus=1).remote(trees, config, *parts))
+    return _get(ray.remote(measure).options(num_cpus=1).remote(trees, config, *parts))
 
 
 def _read(
@@ -86,7 +82,7 @@ def _read(
     scores = reading.read(units)
     for outcome, count in count_files(scores):
         meters.add(FILES, count, outcome=outcome)
-    return files_in(scores), scores
+    return count_files(scores).read, scores
 
 
 def _ended(

@@ -42,7 +42,13 @@ from raylab.config.base import (
     Text,
 )
 from raylab.config.models import ALL_MODELS, ChampionConfig, ModelConfig, Models
-from raylab.config.quality import Layout, QualityEvalConfig
+from raylab.config.quality import (
+    OF_OTHER_TOOLS,
+    Layout,
+    QualityEvalConfig,
+    ReferenceDataset,
+    TargetData,
+)
 from raylab.config.search import Search, SearchSpace
 
 RENAMED = {"training.objective.w_exact": "training.objective.w_ex"}
@@ -136,9 +142,14 @@ class QualityConfig(JobConfig):
     """`jobs/quality.py`."""
 
     job: ClassVar[str] = "quality"
-    foreign: ClassVar[frozenset[str]] = frozenset({"defaults", "exp_cfg", "prompt_cfg"})
+    foreign: ClassVar[frozenset[str]] = OF_OTHER_TOOLS
 
     quality_eval_cfg: QualityEvalConfig = QualityEvalConfig()
+    target_data: TargetData = TargetData()
+    reference_datasets: tuple[ReferenceDataset, ...] = ()
+    """Earlier benchmarks after those of `quality_eval_cfg`, as Vector's file names them."""
+    metrics_to_compute: tuple[Text, ...] = ()
+    """Figures to compute; empty computes all. Those that raylab lacks are named as not computed."""
     run_id: Text | None = None
     """Directory in `{BASE_ARTIFACTS_DIR}/{scores_subdir}`; used if `scores_root_dir` is null."""
     layout: Layout = Layout.AUTO
@@ -149,9 +160,15 @@ class QualityConfig(JobConfig):
     """Refuse a tree with unusable files instead of listing them."""
     bootstrap: NonNegativeInt = 1000
     """Bootstrap replicates of the tasks for the 95 % intervals; 0 computes none."""
-    cache: bool = True
-    """Cache the scores of files for the next run, by path, size and time of change."""
     cluster: ClusterConfig = ClusterConfig()
+
+    @classmethod
+    def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Returns composed values with a single reference dataset as a list of one."""
+        datasets = values.get("reference_datasets")
+        return (
+            {**values, "reference_datasets": [datasets]} if isinstance(datasets, dict) else values
+        )
 
 
 class PipelineConfig(JobConfig):

@@ -1,17 +1,19 @@
 """Benchmark quality: trees are read in parts, with progress, and measured from what was read."""
 
+import math
 import time
 from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
 from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
 from raylab.log import log_line
-from raylab.quality.measure import count_files, measure_groups
-from raylab.quality.reading import UnitScores, read_units, task_groups
+from raylab.quality.measure import count_files, measure
+from raylab.quality.reading import UnitScores, holds_files, read_unit
 from raylab.quality.record import QUALITY, Quality, TreeQuality
-from raylab.quality.trees import ScoreTree, Unit
+from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_trees
 from raylab.report.quality import log_quality
 from raylab.runs.eval_logs import ScoreChoice
 from raylab.runs.run import Run
@@ -19,6 +21,10 @@ from raylab.runs.run import Run
 PROGRESS_SECONDS = 10.0
 RETRIES = 3
 """Further tries at a part that could not be read for the moment."""
+PARTS_PER_CPU = 4
+"""Enough for an even load, few enough that starting them costs nothing."""
+UNITS_PER_PART = 64
+"""Most units per part, so that large trees show progress."""
 
 PartRead = tuple[int, int]
 """The number of directories of a part that was read, and that of their files."""
@@ -26,24 +32,21 @@ PartRead = tuple[int, int]
 
 @dataclass(frozen=True)
 class ScoreReading:
-    """What is read of score files, and with which cache.
+    """What is read of score files.
 
     Attributes:
-        cache: Path or URI of the storage with the score cache; None reads every file.
         replicates: Bootstrap replicates of the benchmark.
         choice: What is read of each log.
     """
 
-    cache: str | None
     replicates: int
     choice: ScoreChoice
 
     @classmethod
-    def of(cls, config: QualityConfig, storage: str) -> Self:
-        """Returns the reading that `config` asks for, with the cache of `storage`."""
+    def of(cls, config: QualityConfig) -> Self:
+        """Returns the reading that `config` asks for."""
         settings = config.quality_eval_cfg
-        cache = storage if config.cache else None
-        return cls(cache, config.bootstrap, ScoreChoice(settings.metric, settings.scorer))
+        return cls(config.bootstrap, ScoreChoice(settings.metric, settings.scorer))
 
     def read(self, units: Sequence[Unit]) -> list[UnitScores]:
         """Reads some units.
@@ -52,7 +55,22 @@ class ScoreReading:
             DataError: A directory is missing, or holds too many entries.
             OSError: A file or directory cannot be read for the moment.
         """
-        return read_units(units, self.cache, self.replicates, self.choice)
+        return [read_unit(unit, self.replicates, self.choice) for unit in units]
+
+
+def read_trees(config: QualityConfig) -> list[ScoreTree]:
+    """Finds the trees that `config` names; reports unusable ones before the slow part starts.
+
+    Raises:
+        DataError: A root is missing or holds no models, or a model holds no score file.
+        ConfigError: No root is configured, or no filesystem opens a URI.
+        RunError: The run of `config` cannot be started or gone on with.
+    """
+    Run.planned(config, config.job)
+    trees = configured_trees(config)
+    for tree in trees:
+        _refuse_empty(tree)
+    return trees
 
 
 def run_quality(config: QualityConfig, trees: Sequence[ScoreTree]) -> None:
@@ -63,50 +81,47 @@ def run_quality(config: QualityConfig, trees: Sequence[ScoreTree]) -> None:
         trees: As `read_trees` finds them.
 
     Raises:
-        RaylabError: The measurement failed for a reason that the user can act on.
+        RaylabError: The measurement failed for a reason that the user can act on. A refused tree
+            leaves no run.
     """
+    conclude(config, measure_here(trees, config))
+
+
+def conclude(config: QualityConfig, quality: TreeQuality) -> None:
+    """Writes and prints the quality of a benchmark as a finished run."""
     run = Run.open(config, config.job)
-    conclude(run, measure_here(trees, config, config.storage))
-
-
-def conclude(run: Run, quality: TreeQuality) -> None:
-    """Writes and prints the quality of a benchmark, and finishes its run."""
     run.write_record(Quality.of(quality))
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()
 
 
-def measure_here(trees: Sequence[ScoreTree], config: QualityConfig, storage: str) -> TreeQuality:
+def measure_here(trees: Sequence[ScoreTree], config: QualityConfig) -> TreeQuality:
     """Measures score trees in this process: that of the benchmark, then those of its priors.
 
     Raises:
         DataError: The trees cannot be used.
     """
-    reading, groups = ScoreReading.of(config, storage), parts_of(trees, cpus=1)
+    reading, groups = ScoreReading.of(config), parts_of(trees, cpus=1)
     parts: list[list[UnitScores]] = []
 
     def read() -> Generator[PartRead]:
         for group in groups:
             parts.append(_read_patiently(reading, group))
-            yield len(group), files_in(parts[-1])
+            yield len(group), count_files(parts[-1]).read
 
     watch(read(), sum(map(len, groups)))
-    return measure_groups(trees, config, *parts)
+    return measure(trees, config, *parts)
 
 
-def parts_of(trees: Sequence[ScoreTree], cpus: int) -> list[list[Unit]]:
-    """Tells the layouts of trees; returns their units in parts for this many CPUs."""
+def parts_of(trees: Sequence[ScoreTree], cpus: int) -> list[Sequence[Unit]]:
+    """Logs the layouts of trees; returns their units in parts for this many CPUs."""
     for tree in trees:
         message = f"{tree.location}: layout {tree.layout}, {tree.reason}"
         log_line(message, tree=tree.location, layout=tree.layout)
-    return task_groups([unit for tree in trees for unit in tree.units], cpus)
-
-
-def files_in(scores: Sequence[UnitScores]) -> int:
-    """Returns the number of files that were read, or known from the cache."""
-    counts = count_files(scores)
-    return counts.read + counts.cached
+    units = [unit for tree in trees for unit in tree.units]
+    parts = min(len(units), max(PARTS_PER_CPU * cpus, math.ceil(len(units) / UNITS_PER_PART)))
+    return [units[start::parts] for start in range(parts)]
 
 
 def watch(parts: Iterable[PartRead], total: int) -> None:
@@ -132,6 +147,20 @@ def watch(parts: Iterable[PartRead], total: int) -> None:
 def cannot_be_read(error: OSError) -> DataError:
     """Returns the error for scores that could not be read, however often that was tried."""
     return DataError(f"scores cannot be read, after retries: {error}")
+
+
+def _refuse_empty(tree: ScoreTree) -> None:
+    models: dict[str, list[Unit]] = {}
+    for unit in tree.units:
+        models.setdefault(unit.model, []).append(unit)
+    with ThreadPoolExecutor(LISTING_THREADS) as pool:
+        scored = list(pool.map(lambda units: any(map(holds_files, units)), models.values()))
+    for model, has_files in zip(models, scored, strict=True):
+        if not has_files:
+            raise DataError(
+                f"model {model} of {tree.location} has no score file below it, neither .json nor "
+                ".eval: add its scores or remove the directory"
+            )
 
 
 def _read_patiently(reading: ScoreReading, units: Sequence[Unit]) -> list[UnitScores]:

@@ -4,24 +4,39 @@ Bootstrap replicates show how much accuracies move when the tasks are drawn anew
 is the noise. Plain percentiles fail here: the best of near-equal models, their spread and the
 spread between generations all grow with the noise. So an interval holds the true values under
 which the measured figure is an ordinary one (Neyman's construction). The generations are those
-that were measured. `jobs/benchmark.py part=coverage` measures how often the intervals are right.
+that were measured. `make coverage` measures how often the intervals are right.
+
+The bootstrap is Poisson's (Oza and Russell 2001; Chamandy et al. 2012, "Estimating uncertainty for
+massive data streams"): in each replicate the weight of a file is a Poisson(1) draw. The draw is a
+hash of the file's key, so that files with the same key get the same draw on any machine.
 """
 
+import functools
+import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2, t
 
 LEVEL = 0.05
 TIED = 2.5
 """Standard deviations of their difference within which a model may be as good as the best."""
+CHANCE = 0.01
+"""Chance of taking noise for a move that all models share between generations."""
 STEPS = 12
 """Halvings that find an end of an interval."""
 MOST_DOUBLINGS = 30
+DRAW_LEVELS = 1 << 16
+"""Number of values of the two bytes that draw a weight."""
+REMEMBERED_WEIGHTS = 1 << 13
+REMEMBERED_CHUNKS = 16
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
+Numbers = Callable[[float], float]
 
 
 @dataclass(frozen=True)
@@ -30,11 +45,35 @@ class Estimated:
 
     Attributes:
         interval: Ends of the 95 % interval.
-        corrected: The median-unbiased figure; None where the published one needs none.
+        corrected: The figure that noise raises above the measured one as often as not; None where
+            noise does not shift the published one.
     """
 
     interval: Interval
     corrected: float | None = None
+
+
+# Directories tend to hold files with the same names.
+@functools.lru_cache(maxsize=REMEMBERED_CHUNKS)
+def chunk_weights(keys: tuple[str, ...], replicates: int) -> tuple[Array, Array]:
+    """Returns the (keys, replicates) weights of files and their (replicates,) sums."""
+    weights = np.stack([_weights(key, replicates) for key in keys]).astype(np.float64)
+    return weights, weights.sum(axis=0)
+
+
+@functools.lru_cache(maxsize=REMEMBERED_WEIGHTS)
+def _weights(key: str, replicates: int) -> NDArray[np.uint8]:
+    """Returns (replicates,) Poisson(1) draws, a hash of the key."""
+    digest = hashlib.shake_128(key.encode(errors="surrogateescape")).digest(2 * replicates)
+    return _poisson_quantiles()[np.frombuffer(digest, "<u2")]
+
+
+@functools.cache
+def _poisson_quantiles() -> NDArray[np.uint8]:
+    """Returns the (DRAW_LEVELS,) quantiles of Poisson(1) at evenly spaced probabilities."""
+    densities = [math.exp(-1) / math.factorial(k) for k in range(12)]
+    probabilities = (np.arange(DRAW_LEVELS) + 0.5) / DRAW_LEVELS
+    return np.searchsorted(np.cumsum(densities), probabilities).astype(np.uint8)
 
 
 def deviations(weighted: Array, weights: Array, counts: Array) -> Array:
@@ -75,89 +114,173 @@ def maximum(values: Array, noise: Array) -> Interval:
     return float(values[best]) - below, float(values[best]) + above
 
 
-def mean_distance(values: Array, noise: Array) -> Estimated:
+def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
     """Estimates the mean distance of true values from their mean.
+
+    The true patterns are multiples of the measured one. The interval of two models is that of
+    their difference, without its sign.
 
     Args:
         values: (models,) measured values.
         noise: (replicates, models) deviations of the replicates from them.
+        tasks: Number of tasks that the values are means over.
+
+    Returns:
+        None if the values are alike or the noise moves nothing.
     """
     pattern = values - values.mean()
     moved = noise - noise.mean(axis=1, keepdims=True)
     distance = float(np.abs(pattern).mean())
-    return _scaled(
+    if len(values) == 2 and not distance:
+        pattern = np.array([-0.5, 0.5])
+    one = float(np.abs(pattern).mean())
+    estimated = _along(
         distance,
-        distance,
+        lambda scale: scale * one,
         lambda scale: np.abs(scale * pattern + moved).mean(axis=1),
     )
+    if len(values) != 2 or estimated is None:
+        return estimated
+    half = float(t.ppf(1 - LEVEL / 2, tasks - 1)) * float(moved[:, 0].std())
+    low, high = max(0.0, distance - half), distance + half
+    return Estimated((low, high), min(max(estimated.corrected or 0.0, low), high))
 
 
-def mean_deviation(values: Array, noise: Array) -> Estimated:
+def mean_deviation(values: Array, noise: Array) -> Estimated | None:
     """Estimates the models' mean sample standard deviation of true values over generations.
 
-    What moves all models alike from generation to generation is known better than what moves one.
-    So the pattern is the common part, plus the models' own parts shrunk by the share of their
-    variance that is noise.
+    The same mean of the measured deviations comes from fewer or smaller true moves where one model
+    moves alone than where all move a little, because noise hides small moves. What cannot be told
+    from noise is therefore taken both ways: the least true value lets it vanish, the greatest
+    spreads it over all models.
 
     Args:
         values: (models, generations) measured values.
         noise: (replicates, models, generations) deviations of the replicates from them.
+
+    Returns:
+        None if the values are alike or the noise moves nothing.
     """
     measured = values - values.mean(axis=-1, keepdims=True)
     moved = noise - noise.mean(axis=-1, keepdims=True)
-    pattern = _shrunk(measured, moved)
-    degrees = values.shape[-1] - 1
-    # The variance at any scale, from the sums of squares and products.
-    squares = (pattern**2).sum(axis=-1) / degrees
-    products = np.einsum("mg,bmg->bm", pattern, moved) / degrees
-    noises = np.einsum("bmg,bmg->bm", moved, moved) / degrees
-
-    def deviations(scale: float) -> Array:
-        variances = scale**2 * squares + 2 * scale * products + noises
-        return np.sqrt(np.maximum(variances, 0.0)).mean(axis=-1)
-
     deviation = float(measured.std(axis=-1, ddof=1).mean())
-    return _scaled(deviation, float(np.sqrt(squares).mean()), deviations)
+
+    def estimated(path: Path) -> Estimated | None:
+        return _along(
+            deviation,
+            lambda scale: float(path(scale).std(axis=-1, ddof=1).mean()),
+            lambda scale: (path(scale) + moved).std(axis=-1, ddof=1).mean(axis=-1),
+        )
+
+    least = estimated(_few_moves(measured, moved))
+    most = estimated(_many_moves(measured, moved))
+    if least is None or most is None:
+        return least or most
+    corrected = ((least.corrected or 0.0) + (most.corrected or 0.0)) / 2
+    ends = [end for way in (least, most) for end in way.interval]
+    return Estimated((min(ends), max(ends)), corrected)
 
 
-def _shrunk(pattern: Array, noise: Array) -> Array:
-    """Returns a (models, generations) pattern with each model's own part shrunk."""
-    common, own = pattern.mean(axis=0), pattern - pattern.mean(axis=0)
-    own_noise = noise - noise.mean(axis=1, keepdims=True)
-    total = float((own**2).sum())
-    if not total:
-        return pattern
-    expected = float((own_noise**2).sum(axis=(1, 2)).mean())
-    shrunk = common + np.sqrt(max(0.0, 1 - expected / total)) * own
-    return shrunk if shrunk.any() else pattern
+Path = Callable[[float], Array]
+"""Takes a multiple >= 0, returns a (models, generations) pattern of true moves, 0 for 0."""
 
 
-def _scaled(measured: float, one: float, replicates: Callable[[float], Array]) -> Estimated:
-    """Estimates a spread >= 0 from the true patterns that are multiples of one pattern.
+def _few_moves(measured: Array, noise: Array) -> Path:
+    """Returns the multiples of the certain moves and of the model's that moves most alone."""
+    pattern, others = _certain_moves(measured, noise)
+    own, own_noise = _own(measured), _own(noise)
+    model = int(_energy(own).argmax())
+    if not pattern.any():
+        pattern[model] = measured[model]
+    elif others[model]:
+        expected = _energy(own_noise[:, model]).mean()
+        pattern[model] += own[model] * _signal(_energy(own[model]), expected)
+    return lambda scale: scale * pattern
+
+
+def _many_moves(measured: Array, noise: Array) -> Path:
+    """Returns the certain moves, then more and more of every other model in its direction."""
+    certain, others = _certain_moves(measured, noise)
+    own = _own(measured) if len(measured) > 1 else measured
+    lengths = np.sqrt(_energy(own))[:, None]
+    directions = np.divide(own, lengths, out=np.zeros_like(own), where=lengths > 0)
+    spread = np.where(others[:, None], noise.std() * directions, 0.0)
+    if not certain.any():
+        return lambda scale: scale * spread
+    if not spread.any():
+        return lambda scale: scale * certain
+    return lambda scale: min(scale, 1.0) * certain + max(scale - 1.0, 0.0) * spread
+
+
+def _certain_moves(measured: Array, noise: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Returns the moves that noise does not explain, less what it adds, and the other models.
+
+    These are the moves of each model that moves otherwise than most, and what the others share.
+    """
+    own, own_noise = _energy(_own(measured)), _energy(_own(noise)).mean(axis=0)
+    models, generations = measured.shape
+    others = own <= own_noise * _threshold(LEVEL / models, generations)
+    signal = _signal(_energy(measured), _energy(noise).mean(axis=0))
+    certain = np.where(others[:, None], 0.0, signal[:, None] * measured)
+    if others.any():
+        common = measured[others].mean(axis=0)
+        energy, expected = _energy(common), _energy(noise[:, others].mean(axis=1)).mean()
+        if energy > expected * _threshold(CHANCE, generations):
+            certain[others] = common * _signal(energy, expected)
+    return certain, others
+
+
+def _own(patterns: Array) -> Array:
+    """Returns patterns less their median over the models, which a few of these do not move."""
+    return patterns - np.median(patterns, axis=-2, keepdims=True)
+
+
+def _energy(patterns: Array) -> Array:
+    return np.asarray((patterns**2).sum(axis=-1))
+
+
+def _signal(energy: Array, expected: Array) -> Array:
+    """Returns the factor that takes the expected energy of noise out of a pattern."""
+    share = np.divide(expected, energy, out=np.ones_like(energy), where=energy > 0)
+    return np.sqrt(np.maximum(0.0, 1 - share))
+
+
+def _threshold(chance: float, generations: int) -> float:
+    """Returns the multiple of its mean that the energy of noise exceeds with this chance."""
+    return float(chi2.ppf(1 - chance, generations - 1)) / (generations - 1)
+
+
+def _along(
+    measured: float, true: Numbers, replicates: Callable[[float], Array]
+) -> Estimated | None:
+    """Estimates a spread >= 0 from true patterns along a path.
 
     The tails are even far from 0; at 0, which nothing can lie below, the whole level is on the one
     side, and between them they change smoothly (after Feldman and Cousins, Phys. Rev. D 57, 1998).
 
     Args:
         measured: The measured spread.
-        one: The spread of the pattern itself.
+        true: Takes a multiple, returns the spread of that pattern, 0 at 0 and growing.
         replicates: Takes a multiple, returns the (replicates,) spreads of that pattern with noise.
+
+    Returns:
+        None if the pattern or the noise is 0 everywhere.
     """
     unit = float(replicates(0.0).std())
-    if not (measured and one and unit):
-        return Estimated((measured, measured), measured)
+    if not (unit and true(1.0)):
+        return None
 
     def upper_tail(scale: float) -> float:
-        return LEVEL / 2 * (1 + float(np.exp(-((scale * one / unit) ** 2) / 2)))
+        return LEVEL / 2 * (1 + float(np.exp(-((true(scale) / unit) ** 2) / 2)))
 
     def share_above(scale: float) -> float:
         return float((replicates(scale) >= measured).mean())
 
-    low = _first(lambda scale: share_above(scale) > upper_tail(scale))
-    high = _first(lambda scale: 1 - share_above(scale) <= LEVEL - upper_tail(scale))
-    middle = _first(lambda scale: share_above(scale) >= 0.5)
-    ends = sorted((low * one, high * one))
-    return Estimated((ends[0], ends[1]), min(max(middle * one, ends[0]), ends[1]))
+    low = true(_first(lambda scale: share_above(scale) > upper_tail(scale)))
+    high = true(_first(lambda scale: 1 - share_above(scale) <= LEVEL - upper_tail(scale)))
+    middle = true(_first(lambda scale: share_above(scale) >= 0.5))
+    ends = sorted((low, high))
+    return Estimated((ends[0], ends[1]), min(max(middle, ends[0]), ends[1]))
 
 
 def _first(holds: Callable[[float], bool]) -> float:

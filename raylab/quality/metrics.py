@@ -31,6 +31,8 @@ LEAST_WRONG = 5
 """Tasks' worth of right and of wrong answers that the best model must have for an interval."""
 TASKS_PER_CONTRAST = 3
 """Tasks for each difference of models, or of a model's generations, that an interval is made of."""
+ALIKE = "no task tells the models or generations apart, so nothing says how far chance may move it"
+"""The reason why a spread has no interval where the bootstrap moves nothing."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -68,10 +70,9 @@ class QualityMetric:
         compute: Returns the figure, with the leading axes of the accuracies.
         why_not: Returns the reason why it cannot be computed; empty if it can.
         warning: Returns the reason why the computed figure says nothing; empty if it does.
-        estimate: Returns the figure's interval over tasks, from accuracies and from the
-            (replicates, models, generations) deviations of the replicates from them; None if no
-            interval is known that holds.
-        why_no_interval: Returns the reason why there is none; empty if there is one.
+        estimate: Returns the figure's interval over tasks, or the reason why it has none, from
+            accuracies and from the (replicates, models, generations) deviations of the replicates
+            from them. A text is the reason why no interval is known that holds.
         better: The good end of its scale; None if neither is.
         meaning: The meaning of the figure, for readers of the report.
         computation: The formula in words.
@@ -80,8 +81,7 @@ class QualityMetric:
     compute: Callable[[MeanAccuracies], Array]
     why_not: Callable[[MeanAccuracies], str] = lambda _: ""
     warning: Callable[[MeanAccuracies], str] = lambda _: ""
-    estimate: Callable[[MeanAccuracies, Array], Estimated] | None = None
-    why_no_interval: Callable[[MeanAccuracies], str] = lambda _: ""
+    estimate: Callable[[MeanAccuracies, Array], Estimated | str] | str
     better: Literal["higher", "lower"] | None = "higher"
     meaning: str
     computation: str
@@ -237,54 +237,49 @@ def _why_no_novelty(accuracies: MeanAccuracies) -> str:
     return "" if accuracies.priors else "no prior_datasets are configured"
 
 
-def _why_no_difficulty_interval(accuracies: MeanAccuracies) -> str:
+def _estimated_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     best = float(accuracies.models.max())
     count = accuracies.tasks * accuracies.benchmark.shape[-1]
-    if count * min(best, 1 - best) >= LEAST_WRONG:
-        return ""
-    return (
-        f"the best model is right on {count * best:.1f} of {count} tasks: an interval needs "
-        f"{LEAST_WRONG} right and {LEAST_WRONG} wrong"
-    )
+    if count * min(best, 1 - best) < LEAST_WRONG:
+        return (
+            f"the best model is right on {count * best:.1f} of {count} tasks: an interval needs "
+            f"{LEAST_WRONG} right and {LEAST_WRONG} wrong"
+        )
+    low, high = maximum(accuracies.models, noise.mean(axis=-1))
+    return Estimated((1 - high, 1 - low))
 
 
-def _why_no_separability_interval(accuracies: MeanAccuracies) -> str:
+def _estimated_separability(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     models = accuracies.benchmark.shape[-2]
     if models == 1:
         return "one model has no distance"
     needed = TASKS_PER_CONTRAST * (models - 1)
-    if accuracies.tasks >= needed:
-        return ""
-    return f"{accuracies.tasks} tasks are too few for {models} models: an interval needs {needed}"
+    if accuracies.tasks < needed:
+        return (
+            f"{accuracies.tasks} tasks are too few for {models} models: an interval needs {needed}"
+        )
+    return mean_distance(accuracies.models, noise.mean(axis=-1), accuracies.tasks) or ALIKE
 
 
-def _why_no_consistency_interval(accuracies: MeanAccuracies) -> str:
+def _estimated_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
     models, generations = accuracies.benchmark.shape[-2:]
     needed = TASKS_PER_CONTRAST * models * (generations - 1)
-    if accuracies.tasks >= needed:
-        return ""
-    return (
-        f"{accuracies.tasks} tasks are too few for {models} models over {generations} generations: "
-        f"an interval needs {needed}"
-    )
-
-
-def _estimated_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated:
+    if accuracies.tasks < needed:
+        return (
+            f"{accuracies.tasks} tasks are too few for {models} models over {generations} "
+            f"generations: an interval needs {needed}"
+        )
     deviation = mean_deviation(accuracies.benchmark, noise)
+    if deviation is None:
+        return ALIKE
     low, high = deviation.interval
     return Estimated((1 - high, 1 - low), 1 - (deviation.corrected or 0.0))
-
-
-def _estimated_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated:
-    low, high = maximum(accuracies.models, noise.mean(axis=-1))
-    return Estimated((1 - high, 1 - low))
 
 
 METRICS = {
     "difficulty": QualityMetric(
         compute=lambda accuracies: difficulty(accuracies.models),
         estimate=_estimated_difficulty,
-        why_no_interval=_why_no_difficulty_interval,
         better=None,
         meaning="How much the best model leaves undone: 0 if one model gets all right, 1 if none "
         "gets anything right.",
@@ -292,8 +287,7 @@ METRICS = {
     ),
     "separability": QualityMetric(
         compute=lambda accuracies: separability(accuracies.models),
-        estimate=lambda accuracies, noise: mean_distance(accuracies.models, noise.mean(axis=-1)),
-        why_no_interval=_why_no_separability_interval,
+        estimate=_estimated_separability,
         meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
         "0.5.",
         computation="mean over models of |accuracy - mean accuracy|",
@@ -302,7 +296,6 @@ METRICS = {
         compute=lambda accuracies: consistency(accuracies.benchmark),
         why_not=_why_no_consistency,
         estimate=_estimated_consistency,
-        why_no_interval=_why_no_consistency_interval,
         meaning="How steady a model's accuracy stays from generation to generation: 1 if it never "
         "moves. The chance of the tasks drawn lowers it; the corrected figure is without that.",
         computation="1 - mean over models of the sample standard deviation (n - 1) over "
@@ -311,10 +304,8 @@ METRICS = {
     "novelty": QualityMetric(
         compute=lambda accuracies: novelty(accuracies.models, np.stack(accuracies.priors, axis=-1)),
         why_not=_why_no_novelty,
-        why_no_interval=lambda _: (
-            "a rank correlation moves in steps, and no interval that was "
-            "tried holds the true one often enough"
-        ),
+        estimate="a rank correlation moves in steps, and no interval that was tried holds the "
+        "true one often enough",
         warning=lambda accuracies: novelty_warning(
             accuracies.benchmark.shape[-2], len(accuracies.priors)
         ),

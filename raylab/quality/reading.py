@@ -9,9 +9,8 @@ import math
 import os
 import platform
 import posixpath
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple, cast
 
@@ -22,25 +21,17 @@ from pyarrow import fs
 from raylab.bounded import Bound
 from raylab.errors import DataError
 from raylab.files import Place
-from raylab.quality.cache import CacheFile, Entry, by_shard, cache_key, known_outcome
+from raylab.quality.intervals import chunk_weights
 from raylab.quality.record import SkippedFile
 from raylab.quality.trees import Unit, is_visible
-from raylab.quality.weights import chunk_weights
 from raylab.runs.eval_logs import SUFFIXES, ScoreChoice, read_score
 
-SETTLED_NANOSECONDS = 2_000_000_000
-"""Age in ns below which a file may change again without a new time stamp."""
 LISTED_FILES = 100
 """Most skipped files of a unit that are named; all are counted."""
-CHUNK = 256
-"""Number of files whose weights are added at once."""
-TASKS_PER_CPU = 4
-"""Enough for an even load, few enough that starting them costs nothing."""
-UNITS_PER_TASK = 64
-"""Most units per task, so that large trees show progress."""
-
 LISTED_REASONS = 20
 """Most kinds of reasons of a unit that are counted apart."""
+CHUNK = 256
+"""Number of files whose weights are added at once."""
 MOST_ENTRIES = 2_000_000
 """Most entries of a unit's directories; links can multiply a few of them without end."""
 MOST_DEPTH = 100
@@ -69,14 +60,10 @@ class _File(NamedTuple):
 
     Attributes:
         name: Path below the unit's directory.
-        size: Bytes.
-        changed: Time of change in ns.
         fault: The reason why it cannot even be opened; empty if it can.
     """
 
     name: str
-    size: int
-    changed: int
     fault: str = ""
 
 
@@ -89,7 +76,6 @@ class UnitScores:
         count: Number of files with an accuracy.
         total: Sum of their accuracies, rounded once.
         read: Number of files opened.
-        cached: Number of files known from the cache.
         skipped: Number of files that cannot be used.
         hidden: Number of score files and directories whose names hide them.
         reasons: Number of the skipped files by kind of reason.
@@ -102,7 +88,6 @@ class UnitScores:
     count: int = 0
     total: float = 0.0
     read: int = 0
-    cached: int = 0
     skipped: int = 0
     hidden: int = 0
     reasons: Counter[str] = field(default_factory=Counter[str])
@@ -114,50 +99,58 @@ class UnitScores:
         """Counts a file that cannot be used."""
         self.skipped += 1
         kind = reason.partition(":")[0]
-        known = kind in self.reasons or len(self.reasons) < LISTED_REASONS
-        self.reasons[kind if known else "other reasons"] += 1
+        listed = kind in self.reasons or len(self.reasons) < LISTED_REASONS
+        self.reasons[kind if listed else "other reasons"] += 1
         if self.skipped <= LISTED_FILES:
             # A name may hold bytes that are no text.
             shown = os.fsencode(path).decode(errors="backslashreplace")
             self.listed.append(SkippedFile(path=shown, reason=reason))
 
+    def add_weights(self, names: Sequence[str], accuracies: Sequence[float]) -> None:
+        """Adds the bootstrap's weights of files by their paths below the unit."""
+        keys = [f"{self.unit.tree}/{name}" for name in names]
+        for start in range(0, len(keys), CHUNK):
+            chunk = tuple(keys[start : start + CHUNK])
+            weights, sums = chunk_weights(chunk, len(self.weights))
+            self.weighted += np.asarray(accuracies[start : start + CHUNK]) @ weights
+            self.weights += sums
 
-def read_units(
-    units: Sequence[Unit],
-    cache: str | None = None,
-    replicates: int = 0,
-    choice: ScoreChoice | None = None,
-) -> list[UnitScores]:
-    """Reads the files of some units. Memory grows only with the files of one cache shard.
+
+def read_unit(unit: Unit, replicates: int = 0, choice: ScoreChoice | None = None) -> UnitScores:
+    """Reads the files of a unit.
 
     A file's key for the bootstrap is its path below its unit, so a task with the same path for all
     models and generations is drawn for all of them together. Priors are not drawn anew: novelty,
     which alone reads them, has no interval.
 
     Args:
-        units: Units to read.
-        cache: Path or URI of the storage whose score cache is used; None reads every file.
-        replicates: Number of bootstrap replicates of the benchmark; see `raylab.quality.weights`.
+        unit: Unit to read.
+        replicates: Number of bootstrap replicates; see `raylab.quality.intervals`.
         choice: What is read of each log; None reads the accuracy of its first score.
 
     Raises:
-        DataError: A directory is missing on the machine where this runs, or holds too many entries.
+        DataError: The directory is missing on the machine where this runs, or holds too many
+            entries.
         OSError: A file or directory cannot be read for the moment.
     """
-    if cache is None:
-        return [_read_unit(unit, {}, replicates, choice)[0] for unit in units]
-    done: list[UnitScores] = []
-    for shard, members in by_shard(units).items():
-        file = CacheFile(cache, shard)
-        known = file.read()
-        found = dict(known)
-        for unit in members:
-            key = cache_key(unit, choice)
-            scores, found[key] = _read_unit(unit, known.get(key, {}), replicates, choice)
-            done.append(scores)
-        if found != known:
-            file.write(found)
-    return done
+    root = Place.at(unit.location)
+    replicates = 0 if unit.is_prior else replicates
+    scores = UnitScores(unit, weighted=np.zeros(replicates), weights=np.zeros(replicates))
+    names: list[str] = []
+    accuracies: list[float] = []
+    for file in _files(root, scores):
+        scores.read += 1
+        path = f"{unit.path}/{file.name}"
+        outcome = _read_file(root, path, file.fault, choice)
+        if isinstance(outcome, str):
+            scores.skip(path, outcome)
+        else:
+            names.append(file.name)
+            accuracies.append(outcome)
+    scores.count, scores.total = len(accuracies), math.fsum(accuracies)
+    if replicates:
+        scores.add_weights(names, accuracies)
+    return scores
 
 
 def read_files(unit: Unit) -> Iterator[tuple[str, float | str]]:
@@ -169,7 +162,7 @@ def read_files(unit: Unit) -> Iterator[tuple[str, float | str]]:
     """
     root = Place.at(unit.location)
     for file in _files(root, UnitScores(unit)):
-        yield file.name, _read_file(root, f"{unit.path}/{file.name}", file.fault, None)[0]
+        yield file.name, _read_file(root, f"{unit.path}/{file.name}", file.fault, None)
 
 
 def holds_files(unit: Unit) -> bool:
@@ -183,70 +176,22 @@ def holds_files(unit: Unit) -> bool:
         files = _Walk(scores).files(unit.path, "") if root.is_local else _files(root, scores)
         return any(True for _ in files) or scores.hidden > 0
     except OSError:
-        # What cannot be read is told with its reason when the unit is read.
+        # Reading the unit reports what cannot be read, with the reason.
         return True
 
 
-def task_groups(units: Sequence[Unit], cpus: int) -> list[list[Unit]]:
-    """Divides units among the tasks that read them on this many CPUs."""
-    return groups_of(units, max(TASKS_PER_CPU * cpus, math.ceil(len(units) / UNITS_PER_TASK)))
-
-
-def groups_of(units: Sequence[Unit], groups: int) -> list[list[Unit]]:
-    """Divides units into at most `groups` groups of similar size; a shard stays in one group."""
-    dealt: list[list[Unit]] = [[] for _ in range(min(groups, len(units)))]
-    for members in sorted(by_shard(units).values(), key=len, reverse=True):
-        min(dealt, key=len).extend(members)
-    return [group for group in dealt if group]
-
-
-def _read_unit(
-    unit: Unit, known: Mapping[str, Entry], replicates: int, choice: ScoreChoice | None
-) -> tuple[UnitScores, dict[str, Entry]]:
-    """Returns the sums of a unit, and the cache entries of its files."""
-    root = Place.at(unit.location)
-    replicates = 0 if unit.is_prior else replicates
-    scores = UnitScores(unit, weighted=np.zeros(replicates), weights=np.zeros(replicates))
-    settled = time.time_ns() - SETTLED_NANOSECONDS
-    names: list[str] = []
-    accuracies: list[float] = []
-    entries: dict[str, Entry] = {}
-    for file in _files(root, scores):
-        path = f"{unit.path}/{file.name}"
-        outcome = known_outcome(known.get(file.name), file.size, file.changed)
-        if outcome is not None:
-            scores.cached += 1
-            entries[file.name] = (file.size, file.changed, outcome)
-        else:
-            scores.read += 1
-            outcome, readable = _read_file(root, path, file.fault, choice)
-            if readable and file.changed < settled:
-                entries[file.name] = (file.size, file.changed, outcome)
-        if isinstance(outcome, str):
-            scores.skip(path, outcome)
-        else:
-            names.append(file.name)
-            accuracies.append(outcome)
-    scores.count, scores.total = len(accuracies), math.fsum(accuracies)
-    if replicates:
-        _add_weights(scores, [f"{unit.tree}/{name}" for name in names], accuracies)
-    return scores, entries
-
-
-def _read_file(
-    root: Place, path: str, fault: str, choice: ScoreChoice | None
-) -> tuple[float | str, bool]:
-    """Returns the accuracy or the reason why there is none, and True if the file could be read."""
+def _read_file(root: Place, path: str, fault: str, choice: ScoreChoice | None) -> float | str:
+    """Returns the accuracy or the reason why there is none."""
     if fault:
-        return fault, False
+        return fault
     try:
         if root.is_local:
             with io.FileIO(path) as file:
-                return read_score(file, path, choice), True
+                return read_score(file, path, choice)
         with root.filesystem.open_input_file(path) as remote:
-            return read_score(cast(BinaryIO, remote), path, choice), True
+            return read_score(cast(BinaryIO, remote), path, choice)
     except OSError as error:
-        return _fault(error), False
+        return _fault(error)
 
 
 def _fault(error: OSError) -> str:
@@ -276,16 +221,16 @@ def _files(root: Place, scores: UnitScores) -> list[_File]:
             "lie on storage that all of them see, and must not be moved during the run"
         ) from error
     except OSError as error:
-        return [_File("", 0, 0, _fault(error))]
-    found: list[_File] = []
+        return [_File("", _fault(error))]
+    files: list[_File] = []
     for info in infos:
         name = posixpath.relpath(info.path, unit.path)
         if info.is_file and name.endswith(SUFFIXES):
             if all(map(is_visible, name.split("/"))):
-                found.append(_File(name, info.size, info.mtime_ns or 0))
+                files.append(_File(name))
             else:
                 scores.hidden += 1
-    return sorted(found)
+    return sorted(files)
 
 
 class _Walk:
@@ -303,7 +248,7 @@ class _Walk:
         if identity in self._above:
             return
         if len(self._above) > MOST_DEPTH:
-            yield _File(prefix, 0, 0, f"more than {MOST_DEPTH} directories within each other")
+            yield _File(prefix, f"more than {MOST_DEPTH} directories within each other")
             return
         self._above.add(identity)
         with os.scandir(directory) as entries:
@@ -318,19 +263,11 @@ class _Walk:
             if entry.name.startswith("."):
                 self._scores.hidden += is_score or entry.is_dir()
             elif is_score and entry.is_file():
-                status = entry.stat()
-                yield _File(name, status.st_size, status.st_mtime_ns)
+                yield _File(name)
             elif entry.is_dir():
                 yield from self.files(entry.path, f"{name}/")
             elif is_score:
                 link = entry.is_symlink()
-                yield _File(name, 0, 0, "a link to nothing" if link else "not a regular file")
+                yield _File(name, "a link to nothing" if link else "not a regular file")
         except OSError as error:
-            yield _File(name, 0, 0, _fault(error))
-
-
-def _add_weights(scores: UnitScores, keys: Sequence[str], accuracies: Sequence[float]) -> None:
-    for start in range(0, len(keys), CHUNK):
-        weights, sums = chunk_weights(tuple(keys[start : start + CHUNK]), len(scores.weights))
-        scores.weighted += np.asarray(accuracies[start : start + CHUNK]) @ weights
-        scores.weights += sums
+            yield _File(name, _fault(error))

@@ -1,7 +1,7 @@
 """The record of a benchmark's quality: `quality.json`."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
 from raylab.config.quality import Layout
 from raylab.runs.records import Part, Record
@@ -14,8 +14,8 @@ class QualityFigure(Part):
 
     Attributes:
         value: The figure; None if it was not computed.
-        corrected: The figure without what the chance of the tasks drawn adds to it, which is
-            median-unbiased; None if that is not known.
+        corrected: The figure without what the chance of the tasks drawn adds to it; None if that is
+            not known.
         interval: Ends of its 95 % interval over tasks; None if there is none. It is around the
             corrected figure and may leave the value out.
         reason: The reason why it was not computed; None if it was.
@@ -30,16 +30,14 @@ class QualityFigure(Part):
 
 
 class FileCounts(Part):
-    """Numbers of score files by outcome.
+    """Numbers of score files.
 
     Attributes:
         read: Files opened.
-        cached: Files known from the score cache.
-        skipped: Unusable files among those opened or cached.
+        skipped: Files that cannot be used.
     """
 
     read: int
-    cached: int
     skipped: int
 
 
@@ -56,8 +54,8 @@ class TreeQuality(Part):
     Attributes:
         figures: By metric, in the order of `raylab.quality.metrics.METRICS`.
         models: Accuracy of each model in [0, 1], the mean over its generations.
-        file_counts: Number of usable files of each model; empty in older records.
-        generations: The same by model and generation; empty for a tree without generations.
+        file_counts: Number of usable files of each model.
+        generations: Accuracies by model and generation; empty for a tree without generations.
         priors: Accuracies of the models on each earlier benchmark, by its location.
         layout: `GENERATIONS` or `FLAT`.
         layout_reason: The reason for this layout.
@@ -68,7 +66,7 @@ class TreeQuality(Part):
 
     figures: Mapping[str, QualityFigure]
     models: Mapping[str, float]
-    file_counts: Mapping[str, int] = {}
+    file_counts: Mapping[str, int]
     generations: Mapping[str, Mapping[str, float]]
     priors: Mapping[str, Mapping[str, float]]
     layout: Layout
@@ -86,43 +84,11 @@ class Quality(TreeQuality, Record):
     """
 
     file: ClassVar[str] = QUALITY
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     others: Mapping[str, TreeQuality] = {}
 
     @classmethod
-    def of(cls, tree: TreeQuality, others: Mapping[str, TreeQuality] | None = None) -> "Quality":
+    def of(cls, tree: TreeQuality, others: Mapping[str, TreeQuality] | None = None) -> Self:
         """Returns the quality of a tree, with that of others beside it."""
         return cls(**dict(tree), others=others or {})
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Groups what version 0 kept apart by metric, and tells each figure why it has no interval.
-
-        Version 1 told it once.
-        """
-        if version not in (0, 1):
-            return None
-        trees = [content, *content.get("others", {}).values()]
-        for tree in trees:
-            if version == 0:
-                _group_figures(tree)
-            _tell_reasons(tree)
-        return content
-
-
-def _group_figures(tree: dict[str, Any]) -> None:
-    intervals: dict[str, Any] = tree.pop("intervals", {})
-    reasons: dict[str, str] = tree.pop("reasons", {})
-    tree["figures"] = {
-        name: {"value": tree.pop(name, None), "interval": of, "reason": reasons.get(name)}
-        for name, of in intervals.items()
-    }
-    tree["no_intervals"] = reasons.get("intervals")
-
-
-def _tell_reasons(tree: dict[str, Any]) -> None:
-    reason = tree.pop("no_intervals", None)
-    for figure in tree["figures"].values():
-        if figure["value"] is not None and figure["interval"] is None:
-            figure["no_interval"] = reason

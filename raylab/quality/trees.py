@@ -7,7 +7,7 @@ generations.
 
 import os
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,6 +21,8 @@ from raylab.files import Place
 from raylab.runs.eval_logs import SUFFIXES
 
 BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
+NOVELTY = "novelty"
+"""The metric that reads earlier benchmarks."""
 LISTING_THREADS = 16
 
 
@@ -78,14 +80,14 @@ class _Model:
 
 
 def scores_root(config: QualityConfig) -> str:
-    """Returns the root in `config`, or that of its `run_id` below BASE_ARTIFACTS_DIR.
+    """Returns the root that `config` names, or that of its `run_id` below BASE_ARTIFACTS_DIR.
 
     Raises:
         ConfigError: Neither is set, or the variable holds no path or URI.
     """
     settings = config.quality_eval_cfg
-    if settings.scores_root_dir:
-        return settings.scores_root_dir
+    if root := settings.scores_root_dir or config.target_data.scores_root_dir:
+        return root
     base = os.environ.get(BASE_VARIABLE)
     if not base or config.run_id is None:
         missing = "run_id" if base else f"the environment variable {BASE_VARIABLE}"
@@ -106,9 +108,28 @@ def configured_trees(config: QualityConfig) -> list[ScoreTree]:
 
     Raises:
         DataError: A root is missing or holds no models, or a model holds no generations.
-        ConfigError: No root is configured, or no filesystem opens a URI.
+        ConfigError: No root is configured, a reference dataset has no directory, or no filesystem
+            opens a URI.
     """
-    return find_trees(scores_root(config), config.quality_eval_cfg.prior_datasets, config.layout)
+    return find_trees(scores_root(config), list(_prior_locations(config)), config.layout)
+
+
+def _prior_locations(config: QualityConfig) -> Iterator[str]:
+    """Yields the roots of the earlier benchmarks; none where novelty is not wanted."""
+    if config.metrics_to_compute and NOVELTY not in config.metrics_to_compute:
+        return
+    yield from config.quality_eval_cfg.prior_datasets
+    above = config.target_data.scores_root_dir
+    for number, dataset in enumerate(config.reference_datasets):
+        if dataset.scores_dir:
+            yield dataset.scores_dir
+        elif dataset.name and above:
+            yield str(Place.at(above) / dataset.name)
+        else:
+            raise ConfigError(
+                f"reference_datasets[{number}]: needs scores_dir, or a name of a directory in "
+                "target_data.scores_root_dir: set one, or take novelty out of metrics_to_compute"
+            )
 
 
 def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTree]:
@@ -206,7 +227,8 @@ def _list(filesystem: fs.FileSystem, path: str, location: str) -> tuple[tuple[st
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
             f"{location} is no directory of scores: {path} is missing or a file; correct "
-            "quality_eval_cfg.scores_root_dir or prior_datasets"
+            "quality_eval_cfg.scores_root_dir or prior_datasets, or target_data and "
+            "reference_datasets"
         ) from error
     except OSError as error:
         raise DataError(f"{location} cannot be listed: {error}") from error

@@ -19,7 +19,7 @@ def log_quality(quality: TreeQuality) -> None:
     for warning in quality.warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     files = quality.files
-    message = f"{files.read} files read, {files.cached} known, {files.skipped} skipped"
+    message = f"{files.read} files read, {files.skipped} skipped"
     log_line(message, files=files.model_dump())
     for file in quality.skipped[:LOGGED_FILES]:
         log_line(f"  {file.path}: {file.reason}", **file.model_dump())

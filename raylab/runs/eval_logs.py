@@ -9,17 +9,17 @@ built as objects.
 
 import contextlib
 import hashlib
-import json
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Literal, Self, TypeVar
 
 import msgspec
 from pydantic import model_validator
 
-from raylab.bounded import check_json, over, read_all
+from raylab.bounded import over, read_all
 from raylab.compressed import opened_zip, read_member
 from raylab.errors import DataError
 from raylab.runs.records import Record
@@ -39,46 +39,47 @@ LOG_BYTES = 1 << 27
 HEADER_BYTES = 1 << 26
 RESULTS_BYTES = 1 << 22
 LENIENT_BYTES = 1 << 23
-"""Longest log with NaN or infinity, because Python's objects take 30 times its size."""
+"""Longest log that is searched for NaN and infinity."""
 LEAST_SCORED = 30
 """Units below which a share has no standard error."""
 LEAST_OF_EACH = 5
 """Right and wrong units' worth that a share needs for one."""
 LONGEST_REASON = 200
+SHOWN_NAMES = 10
 SUFFIXES = (".json", ".eval")
 
+T = TypeVar("T")
 
-_Other = bool | str | list[Any] | None
+
+_NULL = msgspec.Raw(b"null")
+_CONSTANTS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+"""Texts, and the constants that JSON lacks between them."""
 
 
 class _Metric(msgspec.Struct):
-    value: float | dict[str, Any] | _Other = None
+    value: float | Literal["NaN", "Infinity", "-Infinity"] | None = None
 
 
 class _Score(msgspec.Struct):
     name: str | None = None
     scorer: str | None = None
-    metrics: dict[str, _Metric | float | _Other] = {}
+    metrics: dict[str, msgspec.Raw] = {}
 
 
 class _Results(msgspec.Struct):
     scores: list[_Score] = []
 
 
-class _RawLog(msgspec.Struct):
-    status: str | None = None
-    results: msgspec.Raw = msgspec.Raw(b"null")
-    error: msgspec.Raw = msgspec.Raw(b"null")
-
-
 class _Log(msgspec.Struct):
     status: str | None = None
-    results: _Results | None = None
-    error: Any = None
+    results: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+    invalidated: bool = False
 
 
-_RAW_LOG = msgspec.json.Decoder(_RawLog)
+_LOG = msgspec.json.Decoder(_Log)
 _RESULTS = msgspec.json.Decoder(_Results | None)
+_METRIC = msgspec.json.Decoder(_Metric | float | None)
 
 
 @dataclass(frozen=True)
@@ -214,25 +215,32 @@ def _identifier(*parts: str) -> str:
 def _value(log: _Log, choice: ScoreChoice) -> float | str:
     if log.status not in (None, "success"):
         return f"status is {_shown(log.status)}, not success"
-    if log.error is not None:
+    if bytes(log.error) != b"null":
         return "the log carries an error"
-    if log.results is None or not log.results.scores:
+    if log.invalidated:
+        return "invalidated: its samples are to be run again, as Inspect's eval sets do"
+    results = _decoded(_RESULTS, log.results, "results")
+    if results is None or not results.scores:
         return "the log has no scores"
-    scores = log.results.scores
+    scores = results.scores
     if choice.scorer is not None:
         scores = [score for score in scores if choice.scorer in (score.name, score.scorer)]
         if not scores:
-            return f"the log has no score of {choice.scorer}"
+            there = (score.name or score.scorer or "" for score in results.scores)
+            return f"the log has no score of {choice.scorer}: it has {_listed(there)}"
     which = "the first score" if choice.scorer is None else f"the score of {choice.scorer}"
-    metric = scores[0].metrics.get(choice.metric)
+    metric = _decoded(_METRIC, scores[0].metrics.get(choice.metric, _NULL), choice.metric)
     value = metric.value if isinstance(metric, _Metric) else metric
     if value is None:
-        return f"{which} has no {choice.metric}"
-    if not isinstance(metric, _Metric) or not isinstance(value, float):
-        raise DataError(f"not an Inspect eval log: {choice.metric} is no metric with a number")
-    if not 0.0 <= value <= 1.0:
-        return f"{choice.metric} is {'NaN' if math.isnan(value) else value}, not in [0, 1]"
+        there = (name for name in scores[0].metrics if name != choice.metric)
+        return f"{which} has no {choice.metric}: it has {_listed(there)}"
+    if isinstance(value, str) or not 0.0 <= value <= 1.0:
+        return f"{choice.metric} is {value}, not in [0, 1]"
     return value
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(_shown, islice(names, SHOWN_NAMES))) or "none"
 
 
 def _shown(text: str, most: int = 40) -> str:
@@ -249,14 +257,14 @@ def _read_json(file: BinaryIO) -> _Log:
         for header in islice(_headers(content), ATTEMPTS):
             with contextlib.suppress(DataError):
                 log = _decode(header)
-                if log.status is not None and log.results is not None:
+                if log.status is not None and bytes(log.results) != b"null":
                     return log
         length *= GROWTH
     return _checked(_decode(content + read_all(file, "the log", LOG_BYTES)))
 
 
 def _checked(log: _Log) -> _Log:
-    if log.status is None and log.results is None:
+    if log.status is None and bytes(log.results) == b"null":
         raise DataError("not an Inspect eval log: it has neither status nor results")
     return log
 
@@ -277,29 +285,35 @@ def _headers(content: bytes) -> Iterator[bytes]:
 
 
 def _decode(content: bytes) -> _Log:
+    """Decodes a log; NaN and infinity, which Inspect writes although JSON lacks them, as texts."""
     try:
-        raw = _RAW_LOG.decode(content)
-        if len(raw.results) > RESULTS_BYTES:
-            raise over("results", "bytes", RESULTS_BYTES)
-        return _Log(raw.status, _RESULTS.decode(raw.results), bytes(raw.error) != b"null" or None)
-    except msgspec.ValidationError as error:
-        raise DataError(f"not an Inspect eval log: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _decode_leniently(content)
+        log = _LOG.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if not isinstance(error, msgspec.ValidationError) and len(content) <= LENIENT_BYTES:
+            quoted = _CONSTANTS.sub(_quoted, content)
+            if quoted != content:
+                return _decode(quoted)
+        raise _fault(error) from error
+    if len(log.results) > RESULTS_BYTES:
+        raise over("results", "bytes", RESULTS_BYTES)
+    return log
 
 
-def _decode_leniently(content: bytes) -> _Log:
-    """Decodes NaN and infinity too, which Inspect writes although JSON lacks them."""
-    if len(content) > LENIENT_BYTES:
-        raise DataError(f"not JSON, or NaN in more than {LENIENT_BYTES:,} bytes")
+def _quoted(match: "re.Match[bytes]") -> bytes:
+    text = match[0]
+    return text if text.startswith(b'"') else b'"' + text + b'"'
+
+
+def _decoded(decoder: "msgspec.json.Decoder[T]", raw: msgspec.Raw, name: str) -> T:
     try:
-        text = content.decode()
-        check_json(text, "not JSON")
-        return msgspec.convert(json.loads(text), _Log)
-    except msgspec.ValidationError as error:
-        raise DataError(f"not an Inspect eval log: {error}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON: {error}") from error
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _fault(error, f" of {name}") from error
+
+
+def _fault(error: Exception, where: str = "") -> DataError:
+    kind = "an Inspect eval log" if isinstance(error, msgspec.ValidationError) else "JSON"
+    return DataError(f"not {kind}: {error}{where}")
 
 
 def _read_eval(file: BinaryIO) -> _Log:

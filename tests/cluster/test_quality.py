@@ -30,17 +30,16 @@ def test_a_tree_is_measured_as_in_one_process_and_ray_exports_what_was_read(tmp_
         storage=str(tmp_path / "runs"),
         name="measured",
         bootstrap=100,
-        cache=False,
         cluster=ClusterConfig(workers=2),
     )
-    here = measure_here(find_trees(str(root), [str(prior)], Layout.AUTO), config, config.storage)
-    assert measure_trees(str(root), [str(prior)], config, config.storage, "again") == here
+    here = measure_here(find_trees(str(root), [str(prior)], Layout.AUTO), config)
+    assert measure_trees(str(root), [str(prior)], config, "again") == here
     run_quality(config)
     written = json.loads((tmp_path / "runs" / "measured" / "quality.json").read_text())
     assert written["figures"] == here.model_dump(mode="json")["figures"]
 
     files, left = "ray_raylab_quality_files_total", "ray_raylab_quality_directories_left"
-    assert written["files"] == {"read": 17, "cached": 0, "skipped": 1}
+    assert written["files"] == {"read": 17, "skipped": 1}
     found = exported("measured", {files: 18, left: 0})
     skipped = [value for labels, value in found[files] if labels["outcome"] == "skipped"]
     assert skipped == [1.0]
@@ -51,8 +50,7 @@ def test_progress_is_printed_and_errors_of_a_task_are_those_of_raylab(
 ):
     monkeypatch.setattr(quality_module, "PROGRESS_SECONDS", 0.001)
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
-    config = QualityConfig(bootstrap=0, cache=False)
+    config = QualityConfig(bootstrap=0)
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
-        measure_trees(str(root), [], config, str(tmp_path), "q")
-    assert [path.name for path in tmp_path.iterdir()] == ["scores"]
+        measure_trees(str(root), [], config, "q")
     assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)

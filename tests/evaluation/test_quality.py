@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from jobs.quality import run as run_quality
+from raylab.config.compose import load_config
 from raylab.config.jobs import QualityConfig
-from raylab.config.quality import Layout, QualityEvalConfig
+from raylab.config.quality import Layout, QualityEvalConfig, ReferenceDataset, TargetData
 from raylab.entrypoint import run_job
 from raylab.errors import ConfigError, DataError
 from raylab.evaluation import quality as quality_module
 from raylab.evaluation.quality import measure_here
 from raylab.quality.record import FileCounts, Quality
-from raylab.quality.trees import find_trees
+from raylab.quality.trees import configured_trees, find_trees
 from raylab.runs.run import Run
 from tests.evaluation.trees import SCORES, YEAR_2020, write_scores
 from tests.told import id_in, lines_of
@@ -50,7 +51,7 @@ def test_a_tree_is_measured_from_end_to_end(
         "consistency": pytest.approx(1 - 0.3 / 2**0.5, abs=1e-12),
         "novelty": 0.0,
     }
-    assert quality.files == FileCounts(read=17, cached=0, skipped=1)
+    assert quality.files == FileCounts(read=17, skipped=1)
     assert json.loads((directory / "record.json").read_text())["finished"]
     lines = capsys.readouterr().out.splitlines()
     for line in (
@@ -58,24 +59,19 @@ def test_a_tree_is_measured_from_end_to_end(
         "Model 'm1' mean accuracy over 2 generations: 0.8000",
         "Benchmark difficulty: 0.2000",
         "Benchmark novelty: 0.0000",
-        "17 files read, 0 known, 1 skipped",
+        "17 files read, 1 skipped",
     ):
         assert line in lines
 
-    again = measure_here(find_trees(str(root), [str(prior)], Layout.AUTO), config, config.storage)
-    assert again.files == FileCounts(read=0, cached=17, skipped=1)
-    assert Quality.of(again.model_copy(update={"files": quality.files})) == quality
 
-
-def test_progress_is_printed_and_a_failed_measurement_leaves_no_cache(
+def test_progress_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(quality_module, "PROGRESS_SECONDS", 0.0)
     root = write_scores(tmp_path / "scores", {**SCORES, "m3": {"g1": [0.5]}})
-    config = QualityConfig(bootstrap=0, cache=False)
+    config = QualityConfig(bootstrap=0)
     with pytest.raises(DataError, match=r"^the models of .* model m3 has 1 of 2"):
-        measure_here(find_trees(str(root), [], Layout.AUTO), config, str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["scores"]
+        measure_here(find_trees(str(root), [], Layout.AUTO), config)
     assert re.search(r"^[0-4]/5 directories, \d files read", capsys.readouterr().out, re.M)
 
 
@@ -89,12 +85,13 @@ def test_the_job_tells_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     lines = lines_of(out)
     assert err == ""
-    assert {line["run_id"] for line in lines} == {id_in(tmp_path / "measured")}
-    assert {(line["run"], line["job"]) for line in lines} == {("measured", "quality")}
+    # The tree is looked at before there is a run.
+    assert {line["run_id"] for line in lines[1:]} == {id_in(tmp_path / "measured")}
+    assert {(line["run"], line["job"]) for line in lines[1:]} == {("measured", "quality")}
     (table,) = (line for line in lines if line["message"] == "Benchmark quality")
     quality = json.loads((tmp_path / "measured" / "quality.json").read_text())
     assert all(table[key] == quality[key] for key in ("figures", "models"))
-    assert quality["files"] == {"read": 9, "cached": 0, "skipped": 1}
+    assert quality["files"] == {"read": 9, "skipped": 1}
 
 
 @pytest.mark.parametrize(
@@ -115,6 +112,80 @@ def test_a_wrong_root_is_refused_before_a_run_is_made(tmp_path: Path):
     with pytest.raises(DataError, match=r"missing is no directory of scores"):
         run_quality(QualityConfig(quality_eval_cfg=missing, storage=str(tmp_path / "runs")))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_refused_tree_leaves_no_run(tmp_path: Path, strict: bool):
+    # The models have different generations, or a file is broken.
+    scores = SCORES if strict else {**SCORES, "m3": {"g1": [0.5]}}
+    root = write_scores(tmp_path / "scores", scores)
+    (root / "m1" / "g1" / "broken.json").write_text("{")
+    settings = QualityEvalConfig(scores_root_dir=str(root))
+    runs = str(tmp_path / "runs")
+    with pytest.raises(DataError, match=r"model m3 has 1 of 2|1 score files cannot be used"):
+        run_quality(QualityConfig(quality_eval_cfg=settings, storage=runs, strict=strict))
+    assert [path.name for path in tmp_path.iterdir()] == ["scores"]
+
+
+VECTOR = """
+target_data: {scores_root_dir: ROOT, capabilities_dir: /data/math}
+metrics_to_compute: [difficulty, separability, consistency, novelty, mdm, pad]
+reference_datasets:
+  - name: MATH-500
+    path: null
+    scores_dir: null
+    dataloader: {type: huggingface, dataset_name: HuggingFaceH4/MATH-500, split: test}
+  - {name: MATH-Hard, scores_dir: HARD}
+embedding_backend: openai
+pad_classifier: LogisticRegression
+prompt_cfg: {sys_msg: Compute benchmark quality metrics.}
+defaults: [_self_]
+"""
+
+
+def test_vectors_configuration_file_is_measured_as_by_its_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    root = write_scores(tmp_path / "scores", SCORES)
+    # Pooled over their files, as its script does: m1 (.2 + .2 + .8) / 3, not .5.
+    prior = {"m1": {"g1": [0.2, 0.2], "g2": [0.8]}, "m2": {"g1": [0.1], "g2": [0.1]}}
+    write_scores(root / "MATH-500", prior)
+    write_scores(tmp_path / "hard", prior)
+    file = tmp_path / "vector.yaml"
+    file.write_text(VECTOR.replace("ROOT", str(root)).replace("HARD", str(tmp_path / "hard")))
+    with pytest.raises(SystemExit) as ended:
+        run_job(
+            QualityConfig, None, run_quality, ["--config", str(file), f"storage={tmp_path}/runs"]
+        )
+    assert ended.value.code == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    quality = Run.at(run).read_record(Quality)
+    assert quality is not None
+    assert quality.models == {"m1": pytest.approx(0.8), "m2": pytest.approx(0.3)}
+    assert {place: accuracies["m1"] for place, accuracies in quality.priors.items()} == {
+        str(root / "MATH-500"): pytest.approx(0.4),
+        str(tmp_path / "hard"): pytest.approx(0.4),
+    }
+    assert quality.figures["novelty"].value == 0.0
+    out = capsys.readouterr().out
+    for name in ("mdm", "pad"):
+        assert f"Benchmark {name}: not computed, raylab has no such figure" in out
+    assert "embedding_backend, pad_classifier, prompt_cfg" in caplog.text
+
+
+def test_a_single_reference_dataset_stands_without_a_list():
+    config = load_config(QualityConfig, ["reference_datasets={scores_dir: /a}"])
+    assert config.reference_datasets == (ReferenceDataset(scores_dir="/a"),)
+
+
+def test_reference_datasets_need_scores_only_for_novelty(tmp_path: Path):
+    root = write_scores(tmp_path / "scores", SCORES)
+    target = TargetData(scores_root_dir=str(root))
+    config = QualityConfig(target_data=target, reference_datasets=(ReferenceDataset(),))
+    with pytest.raises(ConfigError, match=r"reference_datasets\[0\]: needs scores_dir"):
+        configured_trees(config)
+    config = config.model_copy(update={"metrics_to_compute": ("difficulty",)})
+    assert [tree.location for tree in configured_trees(config)] == [str(root)]
 
 
 def test_the_job_exits_2_without_a_root(tmp_path: Path):

@@ -26,11 +26,12 @@ def quality(**more: Any) -> Quality:
             "novelty": figure(None, reason="no prior benchmark was given"),
         },
         models={"champion": 0.8585, "small": 0.8159},
+        file_counts={"champion": 850, "small": 425},
         generations={"champion": {"published": 0.86, "1": 0.857}, "small": {"1": 0.8159}},
         priors={"/runs/earlier": {"champion": 0.4321, "small": 0.4}},
         layout=Layout.GENERATIONS,
         layout_reason="as configured",
-        files=FileCounts(read=1270, cached=6, skipped=1),
+        files=FileCounts(read=1270, skipped=1),
         skipped=(skipped,),
         warnings=("only two models",),
     )

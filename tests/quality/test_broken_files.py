@@ -1,9 +1,7 @@
 """Score files that are broken in any way: each is left out with its reason."""
 
-import hashlib
 import io
 import os
-import random
 import socket
 import zipfile
 from collections.abc import Callable
@@ -17,20 +15,18 @@ from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.errors import DataError, LimitError
 from raylab.quality import reading
-from raylab.quality.cache import CACHE_DIRECTORY, DIGEST_BYTES
-from raylab.quality.measure import TreeScores, measure
-from raylab.quality.reading import MOST_DEPTH, UnitScores, read_units
+from raylab.quality.measure import measure
+from raylab.quality.reading import MOST_DEPTH, UnitScores, read_unit
 from raylab.quality.trees import find_trees
-from tests.fuzzing import altered_values, try_all, try_altered
-from tests.quality.test_trees import YEAR_2020, write
+from tests.quality.test_trees import write
 from tests.runs.test_eval_logs import log
 
 LOG = msgspec.json.encode(log())
 
 
-def read(root: Path, storage: Path | None = None) -> list[UnitScores]:
+def read(root: Path) -> list[UnitScores]:
     (tree,) = find_trees(str(root), [], Layout.AUTO)
-    return read_units(tree.units, storage and str(storage))
+    return [read_unit(unit) for unit in tree.units]
 
 
 def zipped(method: int, **archive: Any) -> bytes:
@@ -151,86 +147,10 @@ def test_a_model_without_a_usable_file_says_why(tmp_path: Path) -> None:
         (directory / f"torn{number}.json").write_text("{" * (number + 1))
     write(directory / ".hidden.json", 0.5)
     write(directory / ".hidden" / "x.json", 0.5)
-    (tree,) = find_trees(str(tmp_path), [], Layout.AUTO)
+    trees = find_trees(str(tmp_path), [], Layout.AUTO)
     with pytest.raises(DataError) as error:
-        measure(TreeScores(tree, read_units(tree.units)), [], QualityConfig(bootstrap=0))
+        measure(trees, QualityConfig(bootstrap=0), read(tmp_path))
     message = str(error.value)
     assert f"model m of {tmp_path} has no usable score file" in message
     assert "8 left out (5 status is error, not success; 3 not JSON), 2 hidden" in message
     assert f"{directory}/failed0.json: status is error" in message
-
-
-def poisoned(content: bytes, outcome: float | str) -> bytes:
-    """A cache whose every outcome is another, with the hash that belongs to it."""
-    entries = msgspec.msgpack.decode(content[DIGEST_BYTES:])
-    for unit in entries.values():
-        for entry in unit.values():
-            entry[2] = outcome
-    packed = msgspec.msgpack.encode(entries)
-    return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest() + packed
-
-
-@pytest.mark.parametrize("accuracy", [7.5, -0.1, float("nan"), float("inf")])
-def test_a_poisoned_entry_of_the_cache_is_read_anew(tmp_path: Path, accuracy: float) -> None:
-    write(tmp_path / "scores" / "m" / "g" / "a.json", 0.25)
-    read(tmp_path / "scores", tmp_path)
-    (file,) = (tmp_path / CACHE_DIRECTORY).iterdir()
-    whole = file.read_bytes()
-    file.write_bytes(poisoned(whole, accuracy))
-    (scores,) = read(tmp_path / "scores", tmp_path)
-    assert (scores.read, scores.cached, scores.total) == (1, 0, 0.25)
-    assert file.read_bytes() == whole
-
-
-def test_a_cache_with_a_flipped_bit_is_read_anew(tmp_path: Path) -> None:
-    write(tmp_path / "scores" / "m" / "g" / "a.json", 0.25)
-    read(tmp_path / "scores", tmp_path)
-    (file,) = (tmp_path / CACHE_DIRECTORY).iterdir()
-    whole = file.read_bytes()
-    # The last eight bytes are the accuracy: 0.25 becomes another one in [0, 1].
-    file.write_bytes(flipped(whole, len(whole) - 1))
-    (scores,) = read(tmp_path / "scores", tmp_path)
-    assert (scores.read, scores.total) == (1, 0.25)
-
-
-def test_what_could_not_be_read_is_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "scores" / "m" / "g" / "a.json"
-    path.parent.mkdir(parents=True)
-    path.symlink_to(path.name)
-    os.utime(path, (YEAR_2020, YEAR_2020), follow_symlinks=False)
-    (scores,) = read(tmp_path / "scores", tmp_path)
-    assert scores.skipped == 1
-    path.unlink()
-    write(path, 0.5)
-    (scores,) = read(tmp_path / "scores", tmp_path)
-    assert (scores.read, scores.total) == (1, 0.5)
-
-
-def test_an_altered_cache_never_changes_a_score(tmp_path: Path) -> None:
-    write(tmp_path / "scores" / "m" / "g" / "a.json", 0.25)
-    write(tmp_path / "scores" / "m" / "g" / "b.json", None)
-    read(tmp_path / "scores", tmp_path)
-    (file,) = (tmp_path / CACHE_DIRECTORY).iterdir()
-    entries = msgspec.msgpack.decode(file.read_bytes()[DIGEST_BYTES:])
-
-    def changed(content: bytes) -> None:
-        file.write_bytes(content)
-        (scores,) = read(tmp_path / "scores", tmp_path)
-        assert (scores.count, scores.total, scores.skipped) == (1, 0.25, 1)
-
-    def signed(draw: random.Random) -> bytes:
-        """Other entries, with the hash that belongs to them."""
-        try:
-            packed = msgspec.msgpack.encode(altered_values(entries, draw))
-        except (UnicodeEncodeError, OverflowError):
-            packed = b""
-        return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest() + packed
-
-    def tolerated(content: bytes) -> None:
-        file.write_bytes(content)
-        (scores,) = read(tmp_path / "scores", tmp_path)
-        assert scores.count + scores.skipped == 2 and 0 <= scores.total <= 2
-        assert all(len(left_out.reason) < 300 for left_out in scores.listed)
-
-    try_altered([file.read_bytes()], changed, DataError)
-    try_all(signed, tolerated, DataError)

@@ -8,8 +8,8 @@ import pytest
 
 from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
-from raylab.quality.measure import TreeScores, measure, measure_groups
-from raylab.quality.reading import groups_of, read_units
+from raylab.quality.measure import measure
+from raylab.quality.reading import read_unit
 from raylab.quality.record import FileCounts, Quality, SkippedFile, TreeQuality
 from raylab.quality.trees import find_trees
 
@@ -37,8 +37,10 @@ def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> 
         write(root, content)
     config = QualityConfig(**{"bootstrap": 0, **changes})
     trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
-    read = [TreeScores(t, read_units(t.units, None, config.bootstrap)) for t in trees]
-    return measure(read[0], read[1:], config)
+    units = [unit for tree in trees for unit in tree.units]
+    # Ray reads them in groups, in any order.
+    groups = [[read_unit(unit, config.bootstrap) for unit in units[start::3]] for start in range(3)]
+    return measure(trees, config, *reversed(groups))
 
 
 def values(found: TreeQuality) -> dict[str, float | None]:
@@ -72,7 +74,7 @@ def test_a_model_is_the_mean_over_its_generations_means(tmp_path: Path):
         "novelty": None,
     }
     assert "prior_datasets" in (found.figures["novelty"].reason or "")
-    assert found.files == FileCounts(read=7, cached=0, skipped=0)
+    assert found.files == FileCounts(read=7, skipped=0)
     assert (found.layout, found.warnings) == ("generations", ())
     whole = Quality.of(found, {"/elsewhere": found})
     assert Quality.of_content(json.loads(json.dumps(whole.content()))) == whole
@@ -132,7 +134,10 @@ MISSING = {
 
 
 def test_missing_generations_are_refused_or_dropped(tmp_path: Path):
-    with pytest.raises(DataError, match=r"model m2 has 2 of 3, without usable scores in g3"):
+    reason = (
+        r"m2 has 2 of 3, without usable scores in g3 \(1 left out \(1 status is error, not succ"
+    )
+    with pytest.raises(DataError, match=reason):
         quality(tmp_path, MISSING)
     found = quality(tmp_path, MISSING, on_missing_generation="drop")
     assert found.models == {"m1": exactly(0.6), "m2": exactly(0.2)}
@@ -164,17 +169,6 @@ def test_wrong_trees(
 def test_files_beside_generations_are_warned_of(tmp_path: Path):
     write(tmp_path / "root", {"m1": [0.9, 0.9]})
     assert "2 score files" in quality(tmp_path, TWO).warnings[0]
-
-
-def test_measuring_groups_is_measuring_all(tmp_path: Path):
-    write(tmp_path / "root", TWO)
-    write(tmp_path / "prior", {"m1": [0.1], "m2": [0.2]})
-    config = QualityConfig(bootstrap=0)
-    trees = find_trees(str(tmp_path / "root"), [str(tmp_path / "prior")], config.layout)
-    read = [TreeScores(t, read_units(t.units)) for t in trees]
-    groups = groups_of([unit for t in trees for unit in t.units], 3)
-    parts = [read_units(group) for group in groups]
-    assert measure_groups(trees, config, *parts) == measure(read[0], read[1:], config)
 
 
 def accuracies(tasks: int, generations: int) -> Scores:
@@ -225,6 +219,9 @@ def test_novelty_has_no_interval(tmp_path: Path):
     assert "steps" in (novelty.no_interval or "")
 
 
+UNSOLVED: Scores = {model: {"g1": [0.0] * 30, "g2": [0.0] * 30} for model in ("m1", "m2")}
+
+
 @pytest.mark.parametrize(
     ("scores", "replicates", "metric", "reason"),
     [
@@ -235,6 +232,8 @@ def test_novelty_has_no_interval(tmp_path: Path):
         ({"m": [0.5, 0.6] * 15}, 9, "separability", "one model"),
         ({f"m{i}": [0.5, 0.6] * 10 for i in range(8)}, 9, "separability", "20 tasks are too few"),
         (accuracies(20, 4), 9, "consistency", "20 tasks are too few for 3 models over 4"),
+        (UNSOLVED, 9, "separability", "no task tells the models or generations apart"),
+        (UNSOLVED, 9, "consistency", "no task tells the models or generations apart"),
     ],
 )
 def test_why_there_is_no_interval(
@@ -245,35 +244,11 @@ def test_why_there_is_no_interval(
     assert reason in (figure.no_interval or "")
 
 
-def test_a_quality_of_before_schema_versions_is_read():
-    old = {
-        "difficulty": 0.2,
-        "novelty": None,
-        "intervals": {"difficulty": [0.1, 0.3], "novelty": None},
-        "reasons": {"novelty": "no prior_datasets are configured"},
-        "models": {"m": 0.8},
-        "generations": {},
-        "priors": {},
-        "layout": "flat",
-        "layout_reason": "as configured",
-        "files": {"read": 1, "cached": 0, "skipped": 0},
-        "skipped": [],
-        "warnings": ["w"],
-    }
-    found = Quality.of_content({**old, "others": {"/a": old}})
-    assert found is not None
-    assert values(found) == values(found.others["/a"]) == {"difficulty": 0.2, "novelty": None}
-    assert interval(found, "difficulty") == (0.1, 0.2, 0.3)
-    assert found.figures["novelty"].reason == "no prior_datasets are configured"
-    assert found.models == {"m": 0.8}
-    first = {
-        **old,
-        "schema_version": 1,
-        "figures": {"difficulty": {"value": 0.2, "interval": None, "reason": None}},
-        "no_intervals": "bootstrap=0",
-    }
-    for key in ("difficulty", "novelty", "intervals", "reasons"):
-        first.pop(key, None)
-    migrated = Quality.of_content({**first, "others": {}})
-    assert migrated is not None
-    assert migrated.figures["difficulty"].no_interval == "bootstrap=0"
+def test_figures_that_are_not_wanted_or_not_there_say_so(tmp_path: Path):
+    wanted = ("separability", "mmd", "swiftness")
+    figures = quality(tmp_path, TWO, metrics_to_compute=wanted).figures
+    assert figures["separability"].value == exactly(0.25)
+    reasons = {name: figure.reason or "" for name, figure in figures.items()}
+    assert reasons["difficulty"] == "metrics_to_compute leaves it out"
+    assert "tasks' texts" in reasons["mmd"]
+    assert "only difficulty, separability, consistency, novelty" in reasons["swiftness"]

@@ -9,8 +9,7 @@ import pytest
 
 from raylab.config.quality import Layout
 from raylab.errors import ConfigError, DataError
-from raylab.quality.cache import CACHE_DIRECTORY
-from raylab.quality.reading import LISTED_FILES, UnitScores, groups_of, read_units
+from raylab.quality.reading import LISTED_FILES, UnitScores, read_unit
 from raylab.quality.trees import ScoreTree, find_trees
 
 YEAR_2020 = 1_577_836_800
@@ -34,10 +33,8 @@ def units(found: ScoreTree) -> list[tuple[str, str]]:
     return [(unit.model, unit.generation) for unit in found.units]
 
 
-def read(root: Path, storage: Path | None = None, replicates: int = 0) -> list[UnitScores]:
-    cache = None if storage is None else str(storage)
-    scores = read_units(tree(root).units, cache, replicates)
-    return sorted(scores, key=lambda s: (s.unit.model, s.unit.generation))
+def read(root: Path, replicates: int = 0) -> list[UnitScores]:
+    return [read_unit(unit, replicates) for unit in tree(root).units]
 
 
 def test_same_subdirectories_are_generations(tmp_path: Path):
@@ -112,7 +109,8 @@ def test_an_unknown_kind_of_location_is_refused():
 def test_a_local_path_and_its_uri_read_the_same(tmp_path: Path):
     write(tmp_path / "scores" / "m" / "a" / "t.json", 0.25)
     uri = f"file://{tmp_path}/scores"
-    (scores,) = read_units(find_trees(uri, [], Layout.AUTO)[0].units)
+    (unit,) = find_trees(uri, [], Layout.AUTO)[0].units
+    scores = read_unit(unit)
     assert (scores.count, scores.total) == (1, 0.25)
 
 
@@ -148,61 +146,7 @@ def test_a_directory_that_vanishes_is_named(tmp_path: Path):
     (tmp_path / "m" / "g" / "t.json").unlink()
     (tmp_path / "m" / "g").rmdir()
     with pytest.raises(DataError, match=str(tmp_path / "m" / "g")):
-        read_units(found.units)
-
-
-def test_the_second_reading_comes_from_the_cache(tmp_path: Path):
-    root, storage = tmp_path / "scores", tmp_path / "runs"
-    first, second = write(root / "m" / "g" / "a.json", 0.1), write(root / "m" / "g" / "b.json", 0.3)
-    write(root / "n" / "g" / "a.json", None)
-
-    def counts() -> list[tuple[int, int, float]]:
-        return [(s.read, s.cached, s.total) for s in read(root, storage)]
-
-    assert counts() == [(2, 0, 0.4), (1, 0, 0)]
-    assert counts() == [(0, 2, 0.4), (0, 1, 0)]
-    write(first, 0.25)
-    assert counts()[0] == (1, 1, 0.55)
-    # The same size, another time of change.
-    write(second, 0.7)
-    os.utime(second, (YEAR_2020 + 1, YEAR_2020))
-    assert counts()[0] == (0, 2, 0.55)
-    os.utime(second, (YEAR_2020, YEAR_2020 + 1))
-    assert counts()[0] == (1, 1, 0.95)
-    second.unlink()
-    write(root / "m" / "g" / "c.json", 0.5)
-    assert counts()[0] == (1, 1, 0.75)
-
-
-def test_a_file_that_has_just_changed_is_not_cached(tmp_path: Path):
-    path = write(tmp_path / "scores" / "m" / "g" / "a.json", 0.1)
-    os.utime(path)
-    for _ in range(2):
-        (scores,) = read(tmp_path / "scores", tmp_path / "runs")
-        assert scores.read == 1
-
-
-@pytest.mark.parametrize("content", [b"", b"\x93\x01", b"\x81\xa1a\x01"])
-def test_a_corrupt_cache_is_ignored_and_rewritten(tmp_path: Path, content: bytes):
-    write(tmp_path / "scores" / "m" / "g" / "a.json", 0.1)
-    read(tmp_path / "scores", tmp_path)
-    (file,) = (tmp_path / CACHE_DIRECTORY).iterdir()
-    whole = file.read_bytes()
-    file.write_bytes(content)
-    (scores,) = read(tmp_path / "scores", tmp_path)
-    assert (scores.read, scores.total) == (1, 0.1)
-    assert file.read_bytes() == whole
-
-
-def test_groups_share_the_units_out(tmp_path: Path):
-    for model in range(40):
-        write(tmp_path / f"m{model}" / "g" / "t.json", 0.5)
-    all_units = tree(tmp_path).units
-    groups = groups_of(all_units, 4)
-    assert len(groups) == 4
-    assert max(map(len, groups)) <= 12
-    assert sorted(u.path for g in groups for u in g) == sorted(u.path for u in all_units)
-    assert sum(map(len, groups_of(all_units, 1000))) == 40
+        read_unit(found.units[0])
 
 
 def poisson(key: str, replicates: int) -> list[int]:
@@ -233,7 +177,7 @@ def test_a_task_is_drawn_jointly_and_priors_are_not_drawn(tmp_path: Path):
     for path in ("root/m/g", "root/n/h", "prior/m/g"):
         write(tmp_path / path / "a.json", 0.5)
     trees = find_trees(str(tmp_path / "root"), [str(tmp_path / "prior")], Layout.AUTO)
-    m, n, prior = read_units([unit for found in trees for unit in found.units], None, 200)
+    m, n, prior = [read_unit(unit, 200) for found in trees for unit in found.units]
     assert np.array_equal(m.weights, n.weights)
     assert (len(prior.weights), len(prior.weighted), prior.total) == (0, 0, 0.5)
 

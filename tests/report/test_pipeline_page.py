@@ -302,7 +302,7 @@ def test_a_fine_tuning_shows_each_task_before_and_after():
 @pytest.mark.parametrize(("skipped", "text"), [(1, "1 file of"), (5000, "5,000 files of")])
 def test_files_left_out_are_a_caveat(skipped: int, text: str):
     # The list of skipped files ends early; their count does not.
-    tree = quality(files=FileCounts(read=9, cached=0, skipped=skipped))
+    tree = quality(files=FileCounts(read=9, skipped=skipped))
     found = list(caveats(report(quality={"ours": tree})))
     assert f"{text} ours could not be used; the list is below." in found
 

@@ -80,9 +80,12 @@ def test_logs_that_inspect_wrote_are_read(tmp_path: Path, suffix: str):
     ]
     full = inspect_log.EvalLog.model_validate(log(samples=samples))
     path = tmp_path / f"log.{suffix}"
-    inspect_log.write_eval_log(full, str(path))
-    with path.open("rb") as file:
-        assert read_score(file, path.name) == 0.75
+    for invalidated in (False, True):
+        full.invalidated = invalidated
+        inspect_log.write_eval_log(full, str(path))
+        with path.open("rb") as file:
+            outcome = read_score(file, path.name)
+        assert str(outcome).startswith("invalidated") if invalidated else outcome == 0.75
 
 
 def test_our_logs_are_read_and_the_same_again():
@@ -151,13 +154,16 @@ def test_keys_of_samples_elsewhere_do_not_mislead():
         (log(error={"message": "boom"}), "carries an error"),
         (log(results=None), "no scores"),
         (log(results={"scores": []}), "no scores"),
-        (log(results={"scores": [{"metrics": {}}]}), "no accuracy"),
+        (log(results={"scores": [{"metrics": {}}]}), "no accuracy: it has none"),
+        (log(results={"scores": [{"metrics": {"f1": {}, "mean": 2}}]}), "it has f1, mean"),
         (log(results=scored(None)), "no accuracy"),
         (log(results=scored(float("nan"))), "accuracy is NaN"),
-        (log(results=scored(float("inf"))), "accuracy is inf"),
+        (log(results=scored(float("inf"))), "accuracy is Infinity"),
         (log(results=scored(1.2)), "accuracy is 1.2"),
         (log(results=scored(-0.1)), "accuracy is -0.1"),
-        (log(results=scored("high")), "not an Inspect eval log"),
+        (log(results=scored("high")), "not an Inspect eval log: Invalid enum value 'high' - at"),
+        (log(results=scored(True)), "Expected `float | str | null`, got `bool` - at `$.value`"),
+        (log(invalidated=True), "invalidated"),
         (json.dumps(log())[:-20], "not JSON"),
         ("", "not JSON"),
         (b"\xff\xfe", "not JSON"),
@@ -243,8 +249,8 @@ def test_a_sparse_file_is_read_up_to_its_limit(tmp_path: Path):
         (ScoreChoice("f1"), 0.5),
         (ScoreChoice(scorer="judge"), 0.75),
         (ScoreChoice(scorer="model_graded"), 0.75),
-        (ScoreChoice("f1", "judge"), "the score of judge has no f1"),
-        (ScoreChoice(scorer="other"), "the log has no score of other"),
+        (ScoreChoice("f1", "judge"), "the score of judge has no f1: it has accuracy"),
+        (ScoreChoice(scorer="other"), "the log has no score of other: it has match, judge"),
         (ScoreChoice("tokens"), "tokens is 120.0, not in [0, 1]"),
     ],
 )
