@@ -69,7 +69,7 @@ def test_scores_of_a_tree(tmp_path: Path):
     table = found.pivot(index="model", columns="generation", values="accuracy")
     assert table.loc["a"].tolist() == [0.5, 0.75]
     assert table["g1"].tolist() == [0.5, 1.0] and table["g2"].isna().tolist() == [False, True]
-    assert found["reason"].iloc[3] == "the first score has no accuracy"
+    assert found["reason"].iloc[3] == "the first score has no accuracy: it has none"
 
 
 def test_cases_of_an_annotation_run(tmp_path: Path):

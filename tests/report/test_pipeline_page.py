@@ -174,7 +174,7 @@ def test_quality_figures_come_with_interval_meaning_and_formula(usual: Page):
     assert "separability 0.0213 no interval" in text
     assert "1 - the highest accuracy of a model" in text
     assert "Accuracy is solve rate (free-running)." in text
-    assert "1,270 read, 6 cached, 1 skipped" in text
+    assert "1,270 read, 1 skipped" in text
     assert "only two models" in text
 
 

@@ -100,8 +100,6 @@ def test_altered_records_are_read_or_refused(tmp_path: Path, record: Record) -> 
     ("content", "reason"),
     [
         ('{"schema_version": true}', "schema_version should be a number"),
-        ('{"schema_version": 0, "intervals": [1]}', "it is not of schema version 0, as it says"),
-        ('{"schema_version": 0, "others": {"a": 1}}', "it is not of schema version 0, as it says"),
         ("[" * 100_000, "within each other"),
         ('{"a": 1, "a": 2}', "occurs twice"),
         ('{"models": {"a": 1e999}}', "is no number"),
