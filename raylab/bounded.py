@@ -33,7 +33,7 @@ LINE_BYTES = 1 << 24
 BLANK_LINES = 1000
 """Most blank lines in a row."""
 YAML_BYTES = 1 << 18
-YAML_NODES = 1 << 15
+YAML_NODES = 1 << 13
 """Most nodes of a YAML document, those of aliases counted at each use."""
 YAML_DEPTH = 50
 

@@ -7,6 +7,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import select
 import sys
 import textwrap
@@ -84,6 +85,8 @@ def help_text(kind: type[JobConfig], doc: str | None) -> str:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        # The value of an unknown flag may be a secret.
+        message = re.sub(r"=\S+", "=...", message)
         raise ConfigError(
             f"{message}\nthe flags are --help, --cfg job and --config FILE; all else is key=value"
         )

@@ -76,6 +76,13 @@ def test_mistake_ends_with_status_2_without_traceback_or_heavy_import(tmp_path: 
     assert not imported(done.stderr) & HEAVY
 
 
+def test_the_value_of_an_unknown_flag_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_job(TrainConfig, None, print, ["--api-key=hunter2"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --api-key=...\n" in capsys.readouterr().err
+
+
 def test_cfg_prints_the_resolved_configuration(tmp_path: Path) -> None:
     done = run_script("train", "--cfg", "job", "training.lr=0.5", cwd=tmp_path)
     assert done.returncode == 0

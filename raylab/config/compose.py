@@ -6,6 +6,7 @@ This is the only module that knows Hydra and OmegaConf.
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -34,6 +35,13 @@ UNUSABLE = (
     RecursionError,
 )
 """Errors of Hydra, OmegaConf and PyYAML for values that they cannot take."""
+OVERRIDE_CHARACTERS = 1 << 14
+"""Longest override, enough for 1,500 task ids."""
+MOST_PROBLEMS = 20
+"""Most problems that an error lists: each unknown key is compared with all that there are."""
+LONGEST_REASON = 1000
+"""Most characters of a library's error that are shown."""
+KEY = re.compile(r"[\w.@/+~-]{1,100}")
 LOGGER = logging.getLogger(__name__)
 CONFIGS = Path(raylab.__file__).parents[1] / "configs"
 Config = TypeVar("Config", bound=JobConfig)
@@ -159,11 +167,13 @@ def _read_overrides(
     parser = OverridesParser.create()
     usable: list[str] = []
     problems: list[ConfigProblem] = []
-    for text in overrides:
+    for number, text in enumerate(overrides, 1):
         try:
+            if len(text) > OVERRIDE_CHARACTERS:
+                raise ValueError("too long")
             override = parser.parse_override(text)
-        except HydraException as error:
-            problems.append(ConfigProblem(text, _syntax_problem(text, error)))
+        except UNUSABLE as error:
+            problems.append(_syntax_problem(number, text, error))
             continue
         if problem := _override_problem(groups, override):
             problems.append(problem)
@@ -172,11 +182,25 @@ def _read_overrides(
     return usable, problems
 
 
-def _syntax_problem(text: str, error: HydraException) -> str:
-    if "=" not in text:
-        return "is not of the form key=value"
-    reason = str(error).partition("\n")[0]
-    return f"{reason}; a value with special characters is quoted twice: \"key='value'\""
+def _syntax_problem(number: int, text: str, error: Exception) -> ConfigProblem:
+    """Returns the problem of an override that cannot be parsed, without its value: a secret may be.
+
+    Args:
+        number: Position of the override, from 1.
+        text: The override.
+        error: Error of the parser.
+    """
+    key, equals, _ = text.partition("=")
+    where = key if equals and KEY.fullmatch(key) else f"override {number}"
+    if not equals:
+        return ConfigProblem(where, "is not of the form key=value")
+    if len(text) > OVERRIDE_CHARACTERS:
+        most = f"has more than {OVERRIDE_CHARACTERS:,} characters"
+        return ConfigProblem(where, f"{most}: write the value in a file for --config")
+    column = getattr(getattr(error.__cause__, "offendingToken", None), "column", None)
+    place = "" if column is None else f" at character {column + 1}"
+    quoted = "a value with special characters is quoted twice: \"key='value'\""
+    return ConfigProblem(where, f"cannot be read{place}; {quoted}")
 
 
 def _override_problem(
@@ -193,8 +217,8 @@ def _override_problem(
     if isinstance(choice, dict):
         return None
     if key in groups and choice not in groups[key]:
-        return ConfigProblem(key, f"no option {choice}; options: {', '.join(groups[key])}")
-    if key not in groups and (CONFIGS / key).is_dir():
+        return ConfigProblem(key, f"no option {choice!s:.40}; options: {', '.join(groups[key])}")
+    if key not in groups and key in {path.name for path in CONFIGS.iterdir() if path.is_dir()}:
         return ConfigProblem(key, f"no config group of this job; its groups: {', '.join(groups)}")
     return None
 
@@ -220,14 +244,16 @@ def _compose(
             settings = [override for override in parsed if override.is_force_add()]
             others = [override for override in parsed if not override.is_force_add()]
             composed = compose(kind.job, [str(override.input_line) for override in others])
-            for section, content in (sections or {}).items():
-                OmegaConf.update(composed, section, content, merge=False, force_add=True)
+            if sections:
+                plain = cast(dict[str, Any], OmegaConf.to_container(composed))
+                composed = OmegaConf.create(plain | sections)
             for override in settings:
                 key, value = override.key_or_group, override.value()
                 OmegaConf.update(composed, key, value, merge=True, force_add=True)
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except UNUSABLE as error:
-        raise _Invalid([ConfigProblem("", str(error).strip().replace("\n", "\n    "))]) from error
+        reason = str(error).strip()[:LONGEST_REASON].replace("\n", "\n    ")
+        raise _Invalid([ConfigProblem("", reason)]) from error
     return cast(dict[str, Any], values)
 
 
@@ -236,10 +262,13 @@ def _validate(kind: type[Config], values: dict[str, Any]) -> Config:
     try:
         return kind.model_validate_json(json.dumps(kind.resolved(values)), strict=True)
     except ValidationError as error:
-        problems = problems_of(kind, error.errors(include_url=False), kind.moved)
+        errors = error.errors(include_url=False)
+        problems = problems_of(kind, errors[:MOST_PROBLEMS], kind.moved)
+        if (more := len(errors) - MOST_PROBLEMS) > 0:
+            problems.append(ConfigProblem("", f"and {more:,} more"))
         raise _Invalid(problems) from error
-    except TypeError as error:
-        raise _Invalid([ConfigProblem("", f"a value is of no type of YAML: {error}")]) from error
+    except (TypeError, ValueError) as error:
+        raise _Invalid([ConfigProblem("", f"a value is of no type of JSON: {error}")]) from error
 
 
 def _report(kind: type[JobConfig], problems: Sequence[ConfigProblem]) -> str:

@@ -17,7 +17,7 @@ from raylab.config.base import moved_key
 from raylab.urls import redacted
 
 LONGEST_VALUE = 200
-"""Most characters of a wrong value that an error shows."""
+"""Most characters of a wrong value or key that an error shows."""
 
 JsonSchema = dict[str, Any]
 
@@ -60,7 +60,8 @@ class ConfigProblem:
 
     def __str__(self) -> str:
         """Returns the problem on one line."""
-        return f"{self.path}: {self.text}" if self.path else self.text
+        path = _cut(self.path)
+        return f"{path}: {self.text}" if path else self.text
 
 
 def keys_of(kind: type[BaseModel]) -> list[ConfigKey]:
@@ -224,7 +225,13 @@ def _problem(schema: _Schema, error: ErrorDetails) -> ConfigProblem:
 
 
 def _shown(value: object) -> str:
-    text = redacted(json.dumps(value))
+    try:
+        return _cut(redacted(json.dumps(value)))
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
