@@ -2,6 +2,7 @@
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_of_many_unknown_keys_few_are_compared_and_listed(
     file, compared = tmp_path / "config.yaml", list[str]()
     file.write_text(content)
 
-    def count(word: str, *rest: object) -> list[str]:
+    def count(word: str, *rest: Any) -> list[str]:
         compared.append(word)
         return close(word, *rest)
 
