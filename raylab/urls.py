@@ -12,6 +12,7 @@ ADDRESS_NAME = "endpoint-override"
 """Name of a parameter whose value is an address, which may hold a key even without a scheme."""
 KEYED_SCHEMES = ("s3", "http", "https", "ftp", "ftps")
 """Schemes whose user, even without a password, is a key."""
+PARAMETER = re.compile(r"(?<=[?&;#])(?P<name>[^\s=?&;#]{1,60})=[^\s&;#\"']+")
 URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30})://\S+")
 
 
@@ -42,5 +43,11 @@ def secret_in(url: str) -> str | None:
 
 
 def redacted(text: str) -> str:
-    """Returns a text in which URLs with secrets are cut to their scheme."""
-    return URL.sub(lambda url: f"{url['scheme']}://***" if secret_in(url[0]) else url[0], text)
+    """Returns a text in which URLs with secrets are cut to their scheme.
+
+    Secret parameters of an address without a scheme are blanked.
+    """
+    text = URL.sub(lambda url: f"{url['scheme']}://***" if secret_in(url[0]) else url[0], text)
+    return PARAMETER.sub(
+        lambda part: f"{part['name']}=***" if secret_in(f"?{part[0]}") else part[0], text
+    )

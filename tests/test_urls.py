@@ -57,6 +57,11 @@ def test_urls_with_secrets_are_cut_in_a_text() -> None:
     assert redacted(text) == 'given {"a": "ftp://*** "b": "s3://b/x"} and https://***'
 
 
+def test_secret_parameters_are_blanked_without_a_scheme_too() -> None:
+    text = "given h/v1?key=hunter2&scheme=http;secret_key=hunter2#x"
+    assert redacted(text) == "given h/v1?key=***&scheme=http;secret_key=***#x"
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", ["%25", "://", ":", "@", "a:", "&", "?a=", "s3://a:b@c "])
 def test_hostile_url_is_checked_in_linear_time(piece: str) -> None:

@@ -33,7 +33,7 @@ class RoleModel:
         sampling: dict[str, Any] = (
             {} if chat.temperature is None else {"temperature": chat.temperature}
         )
-        if "max_completion_tokens" not in chat.extra:
+        if chat.max_tokens is not None and "max_completion_tokens" not in chat.extra:
             sampling["max_tokens"] = chat.max_tokens
         return ChatRequest(
             endpoint=chat.endpoint,

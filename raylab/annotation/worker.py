@@ -27,6 +27,7 @@ from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DeadlineError, RaylabError
 from raylab.llm.client import CallEvent, Client
+from raylab.llm.concurrency import Share
 from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
 from raylab.llm.rate_limits import RateLimiterClient
@@ -92,6 +93,7 @@ class Tally:
         failures: Failed attempts by kind.
         tokens: Tokens of the calls sent, requests and replies together.
         cost: Cost of the calls sent that have a price.
+        concurrency: Calls that each worker may have in flight now, by its number.
     """
 
     statuses: Counter[str] = field(default_factory=Counter[str])
@@ -102,6 +104,7 @@ class Tally:
     failures: Counter[str] = field(default_factory=Counter[str])
     tokens: int = 0
     cost: float = 0.0
+    concurrency: dict[int, int] = field(default_factory=dict[int, int])
 
     def add(self, other: "Tally") -> None:
         """Adds the counts of another; the first halt stays."""
@@ -114,6 +117,7 @@ class Tally:
         self.failures += other.failures
         self.tokens += other.tokens
         self.cost += other.cost
+        self.concurrency |= other.concurrency
 
     def leave_open(self, cases: OpenCases) -> None:
         """Counts cases that stay open; the first reason stays."""
@@ -199,11 +203,12 @@ class Worker:
         limiter: RateLimiterClient | None = None,
         embedded: Embedded | None = None,
         timing: Timing | None = None,
+        share: Share | None = None,
     ) -> None:
         """Opens the connections.
 
         Args:
-            config: Configuration of the run, with this worker's share of the calls in flight.
+            config: Configuration of the run.
             codebook: Codebook of the classification.
             run: Name of the run.
             archive: Archive of calls and cases.
@@ -211,6 +216,7 @@ class Worker:
             limiter: Limits that all workers share; None if there are none.
             embedded: Address of the embedded model, if it is used.
             timing: Clocks of the client; None takes the system's.
+            share: The share of this worker in the calls in flight; None is all of them.
 
         Raises:
             ConfigError: A key is not in the environment.
@@ -220,7 +226,10 @@ class Worker:
         self._tally = Tally()
         self._cache = CallCache(archive, run)
         self._rows = GroupedWriter[CaseRow, None](archive.add_cases)
-        self._client = Client(config.llm, self._cache, limiter, embedded, self._count, timing)
+        self._share = share or Share()
+        self._client = Client(
+            config.llm, self._cache, limiter, embedded, self._count, timing, self._share
+        )
 
     async def annotate(self, chunk: Chunk) -> Tally:
         """Annotates cases concurrently; returns the counts since the last call."""
@@ -266,6 +275,7 @@ class Worker:
     def _take_tally(self, ends: Sequence[Status | OpenCases | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()
         tally.known = self._cache.take_found()
+        tally.concurrency[self._share.number] = self._client.concurrency
         self._meter.found(tally.known)
         for end in ends:
             if isinstance(end, RaylabError):

@@ -15,6 +15,7 @@ from raylab.errors import ArchiveError
 from raylab.files import require_writable
 from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
+from raylab.llm.prices import Prices
 from raylab.log import log_line
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
@@ -70,6 +71,7 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
             # A new run may make its archive.
             return False
 
+    Prices(config.llm)
     if config.cluster.joined is None:
         require_endpoints(config.llm, known)
 
@@ -99,6 +101,8 @@ def _annotate(
     if config.cluster.joined is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
         require_endpoints(config.llm, archive.knows_endpoint)
+    for model in Prices(config.llm).unpriced():
+        log_line(f"note: no price is known of {model}: give llm.prices to see what it costs")
     if uses_embedded(config.llm):
         log_line(f"note: {SMOKE_NOTICE}")
     # Ray takes seconds to import, and what is refused above is refused without it.

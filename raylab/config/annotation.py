@@ -10,7 +10,7 @@ from pydantic import (
 )
 
 from raylab.config.base import Location, Strict, Text
-from raylab.config.llm import Budget, ChatModel, Endpoint, Limits, Price
+from raylab.config.llm import Budget, ChatModel, Endpoint, Lane, Limits, Price
 
 ROLES = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
 
@@ -26,8 +26,11 @@ class LlmConfig(Strict):
     adjudicator: ChatModel | None = None
     prompt: Text = "maximal"
     """Style of the prompts: minimal, maximal, or word (all roles answer with one plain word)."""
+    lane: Lane = Lane.STANDARD
+    """How the endpoints serve the calls; answers are shared between lanes."""
     prices: dict[Text, Price] = Field(default={})
-    """Prices by model name."""
+    """Prices by model name, in this lane; other models have the prices that the package
+    genai-prices knows for the address of their endpoint, in US dollars."""
     budget: Budget = Budget()
 
     @property
@@ -46,8 +49,11 @@ class LlmConfig(Strict):
             if chat.endpoint not in self.endpoints:
                 known = ", ".join(self.endpoints)
                 raise ValueError(f"{role}.endpoint {chat.endpoint} is none of endpoints: {known}")
-            if self.budget.money is not None and chat.model not in self.prices:
-                raise ValueError(f"budget.money needs a price of {role}'s {chat.model} in prices")
+            if self.budget.is_set and chat.longest_reply is None:
+                raise ValueError(
+                    f"budget needs the longest reply of {role}: set {role}.max_tokens, or "
+                    f"{role}.extra.max_completion_tokens"
+                )
         if self.annotator_a is not None and self.annotator_a == self.annotator_b:
             raise ValueError(
                 "annotator_a and annotator_b are the same call: give them two models or two seeds"

@@ -1,5 +1,6 @@
 """The configuration of chat models and the endpoints that serve them."""
 
+import re
 from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -9,11 +10,17 @@ from pydantic import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
-    model_validator,
+    field_validator,
 )
 
 from raylab.config.base import Scalar, Strict, Text
 from raylab.urls import secret_in
+
+SECRET_FIELD = re.compile(
+    r"secret|passw|credential|authorization|bearer|cookie|(api|access|private)-?key"
+    r"|(^|-)token$|^(auth|key)$"
+)
+"""Names of fields of a request that hold secrets, in lower case with `-` for `_`."""
 
 
 class Price(Strict):
@@ -21,24 +28,38 @@ class Price(Strict):
 
     input: NonNegativeFloat
     """Per million tokens of the request."""
+    cached_input: NonNegativeFloat | None = None
+    """Per million tokens of the request that the server had cached; null is the price of input."""
+    cache_write: NonNegativeFloat | None = None
+    """Per million tokens of the request that the server newly cached; null likewise."""
     output: NonNegativeFloat
-    """Per million tokens of the reply."""
+    """Per million tokens of the reply, reasoning included."""
+
+
+class Lane(StrEnum):
+    """The way in which an endpoint serves calls."""
+
+    STANDARD = "standard"
+    FLEX = "flex"
+    """Cheaper and slower: sent with `service_tier: flex`, and a full queue is waited for."""
 
 
 class Limits(Strict):
     """Limits of the whole run at one endpoint."""
 
-    concurrency: PositiveInt = 32
-    """Calls in flight."""
+    concurrency: PositiveInt | None = None
+    """Most calls in flight, with which the run starts; null starts with 20 and goes to 100 at most.
+    HTTP 429 lowers the number, down to 10, and answers raise it again."""
     requests_per_minute: PositiveInt | None = None
     tokens_per_minute: PositiveInt | None = None
     """Tokens of requests and replies; a pending reply counts as `max_tokens`."""
-    timeout: PositiveFloat = 120.0
-    """Seconds for one attempt."""
+    timeout: PositiveFloat | None = None
+    """Seconds for one attempt; null is 120, and 900 in the lane `flex`."""
     deadline: PositiveFloat = 3600.0
     """Seconds for a call with all its attempts, from the first one; then its case stays open.
 
-    Pauses between attempts grow, and a Retry-After header is honoured."""
+    Pauses between attempts grow, and a Retry-After header is honoured. Waiting for a full queue in
+    the lane `flex` does not count."""
 
 
 class ReplyFormat(StrEnum):
@@ -60,26 +81,27 @@ class Endpoint(Strict):
     """Format that the server can enforce; `text` only asks for it in the prompt."""
     limits: Limits = Limits()
 
-    @model_validator(mode="after")
-    def _address_is_plain(self) -> "Endpoint":
-        if self.base_url is None:
-            return self
+    @field_validator("base_url", mode="after")
+    @classmethod
+    def _address_is_plain(cls, base_url: str | None) -> str | None:
+        if base_url is None:
+            return None
         # Nothing that may be a key is shown.
-        if secret_in(self.base_url) or any(mark in self.base_url for mark in "@?#"):
-            raise ValueError("base_url must carry no key, because it is archived: use api_key_env")
-        parts = urlsplit(self.base_url)
+        if secret_in(base_url) or any(mark in base_url for mark in "@?#"):
+            raise ValueError("must carry no key, because it is archived: use api_key_env")
+        parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"base_url {self.base_url} should start with http:// or https://")
-        return self
+            raise ValueError(f"given {base_url}, should start with http:// or https://")
+        return base_url
 
-    @model_validator(mode="after")
-    def _key_is_elsewhere(self) -> "Endpoint":
-        if self.api_key_env is not None and not self.api_key_env.isidentifier():
+    @field_validator("api_key_env", mode="after")
+    @classmethod
+    def _key_is_elsewhere(cls, variable: str | None) -> str | None:
+        if variable is not None and not variable.isidentifier():
             raise ValueError(
-                "api_key_env should be the name of an environment variable that holds the key, "
-                "not the key"
+                "should be the name of an environment variable that holds the key, not the key"
             )
-        return self
+        return variable
 
 
 class ChatModel(Strict):
@@ -98,6 +120,29 @@ class ChatModel(Strict):
     extra: dict[str, Scalar] = Field(default={})
     """Further fields of the request, such as reasoning_effort."""
 
+    @field_validator("extra", mode="after")
+    @classmethod
+    def _extra_is_public(cls, extra: dict[str, Scalar]) -> dict[str, Scalar]:
+        for name, value in extra.items():
+            is_bearer = isinstance(value, str) and value.lower().startswith("bearer ")
+            if is_bearer or SECRET_FIELD.search(name.lower().replace("_", "-")):
+                raise ValueError(
+                    f"{name} is archived with the call, so it must be no key: name the variable "
+                    "that holds the key in api_key_env of the endpoint"
+                )
+        if "service_tier" in extra:
+            raise ValueError("service_tier is set by llm.lane, so that lanes share their answers")
+        return extra
+
+    @property
+    def longest_reply(self) -> int | None:
+        """Most tokens of a reply that the request allows; None if it names none."""
+        caps = (self.extra.get("max_completion_tokens"), self.extra.get("max_tokens"))
+        for cap in (*caps, self.max_tokens):
+            if isinstance(cap, int):
+                return cap
+        return None
+
 
 class Budget(Strict):
     """The most a run may spend. Then it stops; a larger budget and resume=true continue it."""
@@ -105,3 +150,8 @@ class Budget(Strict):
     tokens: PositiveInt | None = None
     money: PositiveFloat | None = None
     """In the currency of `prices`."""
+
+    @property
+    def is_set(self) -> bool:
+        """True if there is any limit."""
+        return self.tokens is not None or self.money is not None

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from raylab.config.llm import Lane
+
 
 @dataclass(frozen=True)
 class Message:
@@ -51,6 +53,25 @@ class ChatRequest:
 
 
 @dataclass(frozen=True)
+class TokenCounts:
+    """The tokens of a call, as billed.
+
+    Attributes:
+        prompt: tokens of the request.
+        completion: tokens of the reply, reasoning included.
+        cached_prompt: those of the request that the server had cached.
+        written_prompt: those of the request that the server newly cached.
+        reasoning: those of the reply that are reasoning.
+    """
+
+    prompt: int = 0
+    completion: int = 0
+    cached_prompt: int = 0
+    written_prompt: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True)
 class Reply:
     """The unread answer to a request.
 
@@ -60,11 +81,14 @@ class Reply:
         response_model: model and version as the server names them.
         finish_reason: stop, length or content_filter, as the server says.
         prompt_tokens: tokens of the request as billed; 0 where the server does not say.
-        completion_tokens: tokens of the reply as billed; 0 where the server does not say.
+        completion_tokens: tokens of the reply as billed, reasoning included; 0 likewise.
         cost: price in the currency of `llm.prices`; None for a model without a price.
         seconds: time from sending the last attempt to the end of its answer.
         attempts: attempts made, the successful one included.
         cached: True if it came from the journal and cost nothing.
+        cached_prompt_tokens: those of the request that the server had cached.
+        reasoning_tokens: those of the reply that are reasoning.
+        lane: in which the call was answered.
     """
 
     key: str
@@ -77,6 +101,9 @@ class Reply:
     seconds: float
     attempts: int
     cached: bool = False
+    cached_prompt_tokens: int = 0
+    reasoning_tokens: int = 0
+    lane: Lane = Lane.STANDARD
 
 
 class Chat(Protocol):

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Lane
 from raylab.errors import CallError, LlmError, StoppedError
-from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
+from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation, TokenCounts
+from raylab.llm.concurrency import PAUSE, Share
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.embedded import Embedded
+from raylab.llm.prices import Prices
 from raylab.llm.rate_limits import (
     LocalRateLimiter,
     Permit,
@@ -38,7 +41,6 @@ CLAIM_MARGIN = 60.0
 """Seconds after the timeout of an attempt at which its claim ends by itself."""
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 """Loggers that log every call, some with its headers."""
-TOKENS_PER_PRICE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -75,17 +77,18 @@ class Client:
     HTTP 408, 409, 425, 429 or 5xx, and HTTP 200 without a completion.
 
     Args:
-        llm: Endpoints, prices and budget. The concurrency of an endpoint is that of this client;
-            the limiter enforces limits a minute and the budget.
+        llm: Endpoints, prices and budget. The limiter enforces limits a minute and the budget.
         journal: Log of answered calls.
         limiter: Client of the limiter that all processes share; None limits this process alone.
             It is asked about the endpoints in `limited_endpoints(llm)` only.
         embedded: The served embedded model; needed by an endpoint without base_url.
         on_call: Called after every attempt.
         timing: Clocks.
+        share: The share of this client in the calls in flight.
 
     Raises:
-        ConfigError: A key is not in the environment, or the embedded model is not served.
+        ConfigError: A key is not in the environment, the embedded model is not served, or a
+            budget in money lacks a price.
     """
 
     def __init__(
@@ -96,13 +99,16 @@ class Client:
         embedded: Embedded | None = None,
         on_call: Callable[[CallEvent], None] | None = None,
         timing: Timing | None = None,
+        share: Share | None = None,
     ) -> None:
         for name in LOUD_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._timing = timing or Timing()
         used = {chat.endpoint for chat in llm.roles.values()}
         self._connections = {
-            name: Connection(name, llm.endpoints[name], embedded, self._timing)
+            name: Connection(
+                name, llm.endpoints[name], llm.lane, share or Share(), embedded, self._timing
+            )
             for name in sorted(used)
         }
         redactor = Redactor(connection.key for connection in self._connections.values())
@@ -113,7 +119,7 @@ class Client:
             RateLimiter(llm.limits, llm.budget, clock=self._timing.clock)
         )
         self._journal = journal
-        self._prices = llm.prices
+        self._prices = Prices(llm)
         self._on_call = on_call
         self._in_flight: dict[str, asyncio.Future[Reply | LlmError | None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -126,6 +132,11 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @property
+    def concurrency(self) -> int:
+        """The number of calls that may be in flight now, over all endpoints."""
+        return sum(connection.slots.allowed for connection in self._connections.values())
 
     def stop(self) -> None:
         """Starts no further attempts; those in flight finish and are stored."""
@@ -173,25 +184,12 @@ class Client:
     async def _answer(
         self, request: ChatRequest, key: str, description_hash: str, role: str
     ) -> Reply:
+        """Looks the call up, else makes attempts until one is answered or none may be."""
         kept = await self._journal.get(key, description_hash)
         if kept is not None:
             return replace(kept, cached=True)
-        return await self._call(request, key, description_hash, role)
-
-    async def _call(
-        self, request: ChatRequest, key: str, description_hash: str, role: str
-    ) -> Reply:
         connection = self._connections[request.endpoint]
-        try:
-            content = encode_request(request, connection.form)
-        except UnicodeEncodeError:
-            raise CallError(
-                "a message holds half of a surrogate pair, which is not valid: correct the case"
-            ) from None
-        call = _Call(
-            request, key, description_hash, role, content, self._most(connection, request, content)
-        )
-        looks, since = 0, 0.0
+        call = self._prepare(connection, request, key, description_hash, role)
         while True:
             # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
             # loses at most one reply a slot.
@@ -202,24 +200,55 @@ class Client:
             if isinstance(result, _Answer):
                 await result.kept
                 return result.reply
-            if result is None:
-                looks += 1
-                await connection.pause(self._jitter(FIRST_LOOK, looks, LONGEST_LOOK))
-                continue
-            failure, seconds = result
-            now = self._timing.clock()
-            since = now - seconds if call.attempts == 1 else since
-            jitter = self._jitter(FIRST_PAUSE, call.attempts, LONGEST_BACKOFF)
-            pause = (failure.pause or 0.0) + jitter
-            again = failure.passing and now + pause < since + connection.deadline
-            self._tell(request, failure.outcome, again, seconds)
-            if not again:
-                raise connection.failed(failure, request.model, call.attempts)
-            await connection.pause(pause)
+            await connection.pause(self._pause_after(connection, call, result))
+
+    def _prepare(
+        self,
+        connection: Connection,
+        request: ChatRequest,
+        key: str,
+        description_hash: str,
+        role: str,
+    ) -> "_Call":
+        try:
+            content = encode_request(request, connection.form, connection.lane)
+        except UnicodeEncodeError:
+            raise CallError(
+                "a message holds half of a surrogate pair, which is not valid: correct the case"
+            ) from None
+        prompt, reply = most_tokens(content, request.parameters)
+        cost = self._prices.most(request.endpoint, request.model, TokenCounts(prompt, reply))
+        most = Reservation(prompt, reply, cost, connection.timeout + CLAIM_MARGIN)
+        return _Call(request, key, description_hash, role, content, most)
+
+    def _pause_after(
+        self, connection: Connection, call: "_Call", result: "_Failed | None"
+    ) -> float:
+        """Returns the pause before another attempt.
+
+        Raises:
+            LlmError: Another would fail too, or come too late.
+        """
+        if result is None:
+            call.looks += 1
+            return self._jitter(FIRST_LOOK, call.looks, LONGEST_LOOK)
+        failure, seconds = result.failure, result.seconds
+        now = self._timing.clock()
+        if call.attempts == 1:
+            call.since = now - seconds
+        jitter = self._jitter(FIRST_PAUSE, call.attempts, LONGEST_BACKOFF)
+        pause = (failure.pause or 0.0) + jitter
+        if failure.outcome is AttemptOutcome.QUEUE_FULL:
+            call.since += seconds + pause
+        again = failure.passing and now + pause < call.since + connection.deadline
+        self._tell(call.request, failure.outcome, again, seconds)
+        if not again:
+            raise connection.failed(failure, call.request.model, call.attempts)
+        return pause
 
     async def _try(
         self, connection: Connection, call: "_Call"
-    ) -> "Reply | _Answer | tuple[Failure, float] | None":
+    ) -> "Reply | _Answer | _Failed | None":
         """Makes one attempt; returns None if an equal call is in flight elsewhere."""
         permit = await self._admit(connection, call.most)
         asked = self._timing.now()
@@ -263,31 +292,40 @@ class Client:
 
     async def _send(
         self, connection: Connection, call: "_Call", claim: Claim, permit: Permit | None
-    ) -> "_Answer | tuple[Failure, float]":
+    ) -> "_Answer | _Failed":
         started = self._timing.clock()
         result = await connection.send(call.content)
         seconds = self._timing.clock() - started
         call.attempts += 1
         if isinstance(result, Failure):
-            if result.outcome is AttemptOutcome.RATE_LIMITED:
-                await self._throttle(connection, result.pause or 0.0)
+            result = await self._slow_down(connection, result, started)
             await self._journal.end(claim, paid=result.billed)
             await self._settle(permit, call.most if result.billed else None)
-            return result, seconds
+            return _Failed(result, seconds)
         result = self._believe(connection, call, result)
-        self._tell(call.request, AttemptOutcome.OK, False, seconds, result)
         connection.succeeded()
-        reply = self._reply(call.request, call.key, result, seconds, call.attempts)
+        reply = self._reply(connection, call, result, seconds)
+        self._tell(call.request, AttemptOutcome.OK, False, seconds, reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
         answer = _Answer(reply, self._finish(self._keep(stored)))
-        used = Reservation(result.prompt_tokens, result.completion_tokens, reply.cost, 0.0)
+        used = Reservation(reply.prompt_tokens, reply.completion_tokens, reply.cost, 0.0)
         await self._settle(permit, used if used.tokens else call.most)
         return answer
 
-    def _most(self, connection: Connection, request: ChatRequest, content: bytes) -> Reservation:
-        prompt, reply = most_tokens(content, request.parameters)
-        seconds = connection.limits.timeout + CLAIM_MARGIN
-        return Reservation(prompt, reply, self._cost(request.model, prompt, reply), seconds)
+    async def _slow_down(self, connection: Connection, failure: Failure, started: float) -> Failure:
+        """Lets all calls of the endpoint wait where it has refused one for their number."""
+        if failure.outcome not in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
+            connection.slots.failed()
+            return failure
+        fell = connection.slots.refused(started, self._timing.clock())
+        pause = failure.pause
+        if pause is None:
+            pause = PAUSE if fell else 0.0
+        if pause > 0:
+            connection.throttle(pause)
+            if connection.name in self._limited:
+                await self._limiter.penalise(connection.name, pause)
+        return replace(failure, pause=pause)
 
     def _believe(self, connection: Connection, call: "_Call", completion: Completion) -> Completion:
         """Returns the completion without its usage if that cannot be true."""
@@ -297,21 +335,28 @@ class Client:
         if not problem:
             return completion
         connection.warn_of_usage(problem)
-        return replace(completion, prompt_tokens=0, completion_tokens=0)
+        return replace(completion, tokens=TokenCounts())
 
     def _reply(
-        self, request: ChatRequest, key: str, result: Completion, seconds: float, attempts: int
+        self, connection: Connection, call: "_Call", result: Completion, seconds: float
     ) -> Reply:
+        request, tokens = call.request, result.tokens
+        # A server may answer in another lane than it was asked to, and bills that one.
+        is_flex = connection.lane is Lane.FLEX and result.service_tier in ("", Lane.FLEX)
+        lane = Lane.FLEX if is_flex else Lane.STANDARD
         return Reply(
-            key=key,
+            key=call.key,
             text=result.text,
             response_model=result.response_model,
             finish_reason=result.finish_reason,
-            prompt_tokens=result.prompt_tokens,
-            completion_tokens=result.completion_tokens,
-            cost=self._cost(request.model, result.prompt_tokens, result.completion_tokens),
+            prompt_tokens=tokens.prompt,
+            completion_tokens=tokens.completion,
+            cost=self._prices.cost(request.endpoint, request.model, tokens, lane),
             seconds=seconds,
-            attempts=attempts,
+            attempts=call.attempts,
+            cached_prompt_tokens=tokens.cached_prompt,
+            reasoning_tokens=tokens.reasoning,
+            lane=lane,
         )
 
     async def _keep(self, stored: Awaitable[object]) -> None:
@@ -345,12 +390,6 @@ class Client:
                     return permit
                 await connection.pause(permit.wait)
 
-    async def _throttle(self, connection: Connection, seconds: float) -> None:
-        if seconds > 0:
-            connection.throttle(seconds)
-            if connection.name in self._limited:
-                await self._limiter.penalise(connection.name, seconds)
-
     async def _settle(self, permit: Permit | None, used: Reservation | None) -> None:
         """Tells the limiter what an attempt took; None if it was refused."""
         if permit is not None:
@@ -361,30 +400,20 @@ class Client:
         if permit is not None:
             await self._limiter.cancel(permit.number)
 
-    def _cost(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
-        price = self._prices.get(model)
-        if price is None:
-            return None
-        total = prompt_tokens * price.input + completion_tokens * price.output
-        return total / TOKENS_PER_PRICE
-
     def _tell(
         self,
         request: ChatRequest,
         outcome: AttemptOutcome,
         retried: bool,
         seconds: float,
-        completion: Completion | None = None,
+        reply: Reply | None = None,
     ) -> None:
         if self._on_call is None:
             return
-        prompt = completion.prompt_tokens if completion else 0
-        reply = completion.completion_tokens if completion else 0
-        cost = self._cost(request.model, prompt, reply) if completion else None
+        tokens = (reply.prompt_tokens, reply.completion_tokens) if reply else (0, 0)
+        cost = reply.cost if reply else None
         self._on_call(
-            CallEvent(
-                request.endpoint, request.model, outcome, retried, prompt, reply, cost, seconds
-            )
+            CallEvent(request.endpoint, request.model, outcome, retried, *tokens, cost, seconds)
         )
 
 
@@ -399,6 +428,10 @@ class _Call:
     content: bytes
     most: Reservation
     attempts: int = 0
+    looks: int = 0
+    """Looks at an equal call in flight elsewhere."""
+    since: float = 0.0
+    """Time from which the deadline counts."""
 
 
 @dataclass(frozen=True)
@@ -407,3 +440,11 @@ class _Answer:
 
     reply: Reply
     kept: asyncio.Task[None]
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An attempt without an answer, and its seconds."""
+
+    failure: Failure
+    seconds: float

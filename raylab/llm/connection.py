@@ -11,13 +11,14 @@ import aiohttp
 import httpx2
 from pydantic import SecretStr
 
-from raylab.config.llm import Endpoint
+from raylab.config.llm import Endpoint, Lane
 from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
+from raylab.llm.concurrency import Share, Slots
 from raylab.llm.embedded import Embedded
 from raylab.llm.endpoints import key_of
-from raylab.llm.redaction import Redactor
+from raylab.llm.redaction import Redactor, scrub
 from raylab.llm.transport import LARGEST_ANSWER, OversizeError, Transport
-from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status, scrub
+from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status
 
 SILENT_CALLS = 5
 """Consecutive calls that reached their deadline without an answer, after which a run ends."""
@@ -25,6 +26,8 @@ UNREACHED_DEADLINE = 120.0
 """Longest deadline in seconds while no connection to an endpoint was ever made."""
 REFUSED_CALLS = 50
 """Consecutive calls refused in the same words, after which a run ends."""
+TIMEOUTS = {Lane.STANDARD: 120.0, Lane.FLEX: 900.0}
+"""Seconds for one attempt where none are configured."""
 UNCONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, aiohttp.ClientConnectorError)
 
 LOGGER = logging.getLogger(__name__)
@@ -48,6 +51,8 @@ class Connection:
     Args:
         name: Name of the endpoint in the configuration.
         endpoint: Its configuration.
+        lane: The lane in which calls are sent.
+        share: The share of this process in the calls in flight.
         embedded: The served embedded model, for an endpoint without base_url.
         timing: Clocks.
 
@@ -56,18 +61,27 @@ class Connection:
     """
 
     def __init__(
-        self, name: str, endpoint: Endpoint, embedded: Embedded | None, timing: Timing
+        self,
+        name: str,
+        endpoint: Endpoint,
+        lane: Lane,
+        share: Share,
+        embedded: Embedded | None,
+        timing: Timing,
     ) -> None:
         self.name = name
-        self.limits = endpoint.limits
         self.form = endpoint.reply_format
+        self.lane = lane
+        self.timeout = endpoint.limits.timeout or TIMEOUTS[lane]
+        """Seconds for one attempt."""
         self.base_url, self._key = _address(name, endpoint, embedded)
-        self.slots = asyncio.Semaphore(endpoint.limits.concurrency)
+        self.slots = Slots(endpoint.limits, share)
         """Held while an attempt waits for a permit and is in flight."""
         self.turn = asyncio.Lock()
         """Held while waiting for a permit, so that permits go to calls in order."""
         self.redactor = Redactor([self.key])
         """Removes keys from answers; a client replaces it by one that knows all its keys."""
+        self._deadline = endpoint.limits.deadline
         self._timing = timing
         self._not_before = float("-inf")
         self._ended: LlmError | None = None
@@ -81,7 +95,7 @@ class Connection:
         self._transport = Transport(
             self.base_url,
             self.key,
-            endpoint.limits.concurrency,
+            self.slots.most,
             trust_env=endpoint.base_url is not None,
         )
 
@@ -130,8 +144,7 @@ class Connection:
     @property
     def deadline(self) -> float:
         """The seconds for one call with all its attempts."""
-        most = self.limits.deadline
-        return most if self._reached else min(most, UNREACHED_DEADLINE)
+        return self._deadline if self._reached else min(self._deadline, UNREACHED_DEADLINE)
 
     def warn_of_usage(self, problem: str) -> None:
         """Warns once of a usage that the endpoint says and that cannot be true."""
@@ -156,10 +169,10 @@ class Connection:
 
     async def _send(self, content: bytes) -> Completion | Failure:
         try:
-            async with asyncio.timeout(self.limits.timeout):
+            async with asyncio.timeout(self.timeout):
                 answer = await self._transport.post(content)
         except TimeoutError:
-            return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.limits.timeout:g} s")
+            return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.timeout:g} s")
         except OversizeError:
             return Failure(
                 AttemptOutcome.OVERSIZED,
@@ -175,11 +188,14 @@ class Connection:
             )
         if not answer.is_success:
             now = self._timing.now()
-            return read_status(answer.status, answer.headers, answer.content, now, self._answered)
+            return read_status(
+                answer.status, answer.headers, answer.content, now, self._answered, self.lane
+            )
         return read_completion(answer.content)
 
     def succeeded(self) -> None:
         """Counts an answered call."""
+        self.slots.answered()
         self._answered = self._reached = True
         self._silent = self._refused = 0
 

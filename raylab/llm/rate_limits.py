@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Budget, Endpoint, Limits
+from raylab.config.llm import Budget, Limits
 from raylab.errors import BudgetError
 
 MINUTE = 60.0
@@ -21,6 +21,7 @@ BURST = 10
 """Burst = limit / BURST: the part of a minute's limit that may be used at once."""
 BUDGET_WAIT = 0.5
 """Seconds between checks of a budget that calls in flight have reserved completely."""
+LONGEST = 900.0
 LEASE = 60.0
 """Seconds after the timeout of a call at which an unsettled call counts as lost."""
 
@@ -30,30 +31,12 @@ def limited_endpoints(llm: LlmConfig) -> set[str]:
 
     With a budget these are all endpoints, otherwise those with limits a minute.
     """
-    has_budget = llm.budget.tokens is not None or llm.budget.money is not None
     limits = {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
     return {
         name
         for name, limit in limits.items()
-        if has_budget or limit.requests_per_minute or limit.tokens_per_minute
+        if llm.budget.is_set or limit.requests_per_minute or limit.tokens_per_minute
     }
-
-
-def share_concurrency(llm: LlmConfig, number: int, count: int) -> LlmConfig:
-    """Returns the configuration with one share of the calls in flight of every endpoint.
-
-    Args:
-        llm: the configuration.
-        number: number of the share, from 0.
-        count: number of shares; they sum to the whole, except that each has at least one call.
-    """
-    endpoints: dict[str, Endpoint] = {}
-    for name, endpoint in llm.endpoints.items():
-        whole = endpoint.limits.concurrency
-        part = max(whole // count + (number < whole % count), 1)
-        limits = endpoint.limits.model_copy(update={"concurrency": part})
-        endpoints[name] = endpoint.model_copy(update={"limits": limits})
-    return llm.model_copy(update={"endpoints": endpoints})
 
 
 @dataclass(frozen=True)
@@ -178,7 +161,7 @@ class _EndpointLimits:
     """The limits of one endpoint and its use so far."""
 
     def __init__(self, limits: Limits) -> None:
-        self.lease = limits.timeout + LEASE
+        self.lease = (limits.timeout or LONGEST) + LEASE
         self.not_before = float("-inf")
         calls, tokens = limits.requests_per_minute, limits.tokens_per_minute
         self.calls = None if calls is None else _Rate(calls)

@@ -1,5 +1,6 @@
 """The removal of keys from what servers say, before anything is archived, logged or shown."""
 
+import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
@@ -8,6 +9,8 @@ SHORTEST = 12
 """Shortest piece of a key that is removed, in characters. It is longer than the words that models
 answer with, so that a key of such words spoils no answer. A shorter key is no secret."""
 BLANK = "***"
+KEY_FRAGMENT = 8
+"""Length of a piece of the key that makes `scrub` blank a word."""
 
 
 class Redactor:
@@ -59,3 +62,15 @@ def _forms(key: str) -> Iterator[str]:
 def _blocks(form: str) -> Iterator[str]:
     for start in range(0, len(form) - SHORTEST + 1, SHORTEST):
         yield form[start : start + SHORTEST]
+
+
+def scrub(text: str, key: str) -> str:
+    """Returns the text with every word blanked that contains a piece of the key."""
+    if not key:
+        return text
+    length = min(KEY_FRAGMENT, len(key))
+    pieces = {key[i : i + length] for i in range(len(key) - length + 1)}
+    if not any(piece in text for piece in pieces):
+        return text
+    words = re.split(r"(\s+)", text)
+    return "".join(BLANK if any(piece in word for piece in pieces) else word for word in words)

@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import msgspec
 
-from raylab.config.llm import ReplyFormat
-from raylab.llm.chat import ChatRequest
+from raylab.config.llm import Lane, ReplyFormat
+from raylab.llm.chat import ChatRequest, TokenCounts
 
 LONGEST_PAUSE = 600.0
 """Longest Retry-After in seconds that a run waits for; a longer one stops the run."""
 SHOWN = 400
 """Longest quotation of a server in a message, in characters."""
-KEY_FRAGMENT = 8
-"""Length of a piece of the key that makes `scrub` blank a word."""
 BYTES_PER_TOKEN = 3
 """Lower than with most tokenizers (about 4 in English, 3 in code), for a high estimate."""
 HIDDEN_TOKENS = 200_000
@@ -39,6 +37,8 @@ class AttemptOutcome(StrEnum):
 
     OK = "ok"
     RATE_LIMITED = "rate_limited"
+    QUEUE_FULL = "queue_full"
+    """No room in the lane `flex`."""
     SERVER_ERROR = "server_error"
     TIMEOUT = "timeout"
     CONNECTION = "connection"
@@ -60,16 +60,16 @@ class Completion:
         text: the message, or the refusal of a model.
         response_model: model and version that the server names; empty if it names none.
         finish_reason: stop, length, content_filter; empty if not said.
-        prompt_tokens: tokens of the request; 0 if not said.
-        completion_tokens: tokens of the reply; 0 if not said.
+        tokens: as billed; 0 if not said.
+        service_tier: name of the lane that the server says it used; empty if not said.
         usage_problem: the reason why the server's usage cannot be true; empty if it can.
     """
 
     text: str
     response_model: str
     finish_reason: str
-    prompt_tokens: int
-    completion_tokens: int
+    tokens: TokenCounts
+    service_tier: str = ""
     usage_problem: str = ""
 
 
@@ -128,12 +128,13 @@ class _Body(msgspec.Struct):
     model: str | None = None
     system_fingerprint: str | None = None
     usage: Any = None
+    service_tier: Any = None
 
 
 _BODY = msgspec.json.Decoder(_Body)
 
 
-def encode_request(request: ChatRequest, form: ReplyFormat) -> bytes:
+def encode_request(request: ChatRequest, form: ReplyFormat, lane: Lane = Lane.STANDARD) -> bytes:
     """Returns the body of the call.
 
     Raises:
@@ -146,6 +147,8 @@ def encode_request(request: ChatRequest, form: ReplyFormat) -> bytes:
     }
     if request.seed is not None:
         body["seed"] = request.seed
+    if lane is not Lane.STANDARD:
+        body["service_tier"] = lane.value
     if request.schema is not None and form is ReplyFormat.JSON_SCHEMA:
         name = re.sub(r"[^A-Za-z0-9_-]", "_", str(request.schema.get("title", "reply")))[:64]
         wanted = {"name": name, "schema": request.schema, "strict": True}
@@ -175,7 +178,7 @@ def read_completion(content: bytes) -> Completion | Failure:
         said = server_words(content) or "an empty body"
         return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {said}")
     message = choice.message
-    prompt, reply, problem = _read_usage(body.usage)
+    tokens, problem = _read_usage(body.usage)
     text = message.content
     if isinstance(text, list):
         text = "".join(part.text or "" for part in text)
@@ -183,28 +186,46 @@ def read_completion(content: bytes) -> Completion | Failure:
         text=text or message.refusal or "",
         response_model=" ".join(filter(None, (body.model, body.system_fingerprint))),
         finish_reason=choice.finish_reason or "",
-        prompt_tokens=prompt,
-        completion_tokens=reply,
+        tokens=tokens,
+        service_tier=body.service_tier if isinstance(body.service_tier, str) else "",
         usage_problem=problem,
     )
 
 
-def _read_usage(usage: Any) -> tuple[int, int, str]:
-    """Returns the tokens of request and reply, 0 unless both are said, and what is wrong."""
+def _read_usage(usage: Any) -> tuple[TokenCounts, str]:
+    """Returns the tokens of a call, 0 unless request and reply are said, and what is wrong.
+
+    Some servers count reasoning beside the completion and not in it, which the total shows.
+    """
     if usage is None:
-        return 0, 0, ""
-    if isinstance(usage, dict):
-        said = cast(dict[str, Any], usage)
-        prompt, reply = said.get("prompt_tokens"), said.get("completion_tokens")
-        if prompt is None or reply is None:
-            return 0, 0, ""
-        if _is_count(prompt) and _is_count(reply):
-            return int(prompt), int(reply), ""
-    shown = msgspec.json.encode(usage).decode()[:SHOWN]
-    return 0, 0, f"usage {shown} holds no numbers of tokens"
+        return TokenCounts(), ""
+    said = cast(dict[str, Any], usage) if isinstance(usage, dict) else {}
+    prompt, reply = said.get("prompt_tokens"), said.get("completion_tokens")
+    if said and None in (prompt, reply):
+        return TokenCounts(), ""
+    if not (_is_count(prompt) and _is_count(reply)):
+        shown = msgspec.json.encode(usage).decode()[:SHOWN]
+        return TokenCounts(), f"usage {shown} holds no numbers of tokens"
+    prompt, reply = int(prompt), int(reply)
+    reasoning = _detail(said, "completion_tokens_details", "reasoning_tokens")
+    if reasoning and said.get("total_tokens") == prompt + reply + reasoning:
+        reply += reasoning
+    cached = _detail(said, "prompt_tokens_details", "cached_tokens")
+    written = _detail(said, "prompt_tokens_details", "cache_write_tokens")
+    if cached + written > prompt:
+        # What cannot be true makes nothing cheaper.
+        cached = written = 0
+    return TokenCounts(prompt, reply, cached, written, min(reasoning, reply)), ""
 
 
-def _is_count(value: object) -> bool:
+def _detail(usage: dict[str, Any], group: str, name: str) -> int:
+    """Returns a number of tokens from the details of a usage; 0 if it is not said."""
+    details = usage.get(group)
+    value = cast(dict[str, Any], details).get(name) if isinstance(details, dict) else None
+    return int(value) if _is_count(value) else 0
+
+
+def _is_count(value: Any) -> TypeGuard[int | float]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 <= value < 2**53 and value == int(value)
@@ -222,14 +243,19 @@ def unbelievable(completion: Completion, request_bytes: int, longest_reply: int)
         longest_reply: `max_tokens` of the request; 0 if it has none.
     """
     most = (request_bytes + HIDDEN_TOKENS, longest_reply + HIDDEN_TOKENS)
-    said = (completion.prompt_tokens, completion.completion_tokens)
+    said = (completion.tokens.prompt, completion.tokens.completion)
     if said[0] <= most[0] and said[1] <= most[1]:
         return ""
     return f"usage of {said[0]:,} and {said[1]:,} tokens, where {most[0]:,} and {most[1]:,} can be"
 
 
 def read_status(
-    status: int, headers: Mapping[str, str], content: bytes, now: float, answered: bool
+    status: int,
+    headers: Mapping[str, str],
+    content: bytes,
+    now: float,
+    answered: bool,
+    lane: Lane = Lane.STANDARD,
 ) -> Failure:
     """Returns the failure that a status other than 200 means.
 
@@ -240,6 +266,7 @@ def read_status(
         now: seconds since the epoch.
         answered: True if the endpoint answered a call before: then a 403 concerns this call (for
             example by a firewall) and not the key.
+        lane: in which the call was sent.
     """
     words = server_words(content)
     try:
@@ -255,6 +282,8 @@ def read_status(
             pause,
         )
     code = _error_field(content, "code")
+    if lane is Lane.FLEX and _is_full(status, words, code):
+        return Failure(AttemptOutcome.QUEUE_FULL, message, pause)
     if status == HTTPStatus.TOO_MANY_REQUESTS and code != "insufficient_quota":
         return Failure(AttemptOutcome.RATE_LIMITED, message, pause)
     if _passes(status) and code != "insufficient_quota":
@@ -263,6 +292,12 @@ def read_status(
     if advice is not None and not (status == HTTPStatus.FORBIDDEN and answered):
         return Failure(AttemptOutcome.UNUSABLE, message + advice)
     return Failure(AttemptOutcome.REFUSED, message)
+
+
+def _is_full(status: int, words: str, code: str) -> bool:
+    """Returns True if a queue is full: 429 Resource Unavailable of OpenAI, 498 of Groq."""
+    said = f"{code} {words}".lower().replace("_", " ")
+    return status == 498 or (status == 429 and "resource unavailable" in said)
 
 
 def _passes(status: int) -> bool:
@@ -335,15 +370,3 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     except ValueError:
         return None
     return max(date.timestamp() - now, 0.0)
-
-
-def scrub(text: str, key: str) -> str:
-    """Returns the text with every word blanked that contains a piece of the key."""
-    if not key:
-        return text
-    length = min(KEY_FRAGMENT, len(key))
-    pieces = {key[i : i + length] for i in range(len(key) - length + 1)}
-    if not any(piece in text for piece in pieces):
-        return text
-    words = re.split(r"(\s+)", text)
-    return "".join("***" if any(piece in word for piece in pieces) else word for word in words)

@@ -31,6 +31,7 @@ class AnnotationFigures:
         known: calls that the archive answered.
         failures: attempts that failed.
         cost: cost of the calls that have a price.
+        concurrency: calls that may be in flight now; 0 before the first answer.
         eta_seconds: seconds until all cases have ended; None if that cannot be estimated.
     """
 
@@ -43,6 +44,7 @@ class AnnotationFigures:
     known: int
     failures: int
     cost: float
+    concurrency: int
     eta_seconds: float | None
 
     def __str__(self) -> str:
@@ -53,6 +55,8 @@ class AnnotationFigures:
             f"{self.calls_per_second:.1f} calls/s",
             f"{self.tokens:,} tokens",
         ]
+        if self.concurrency:
+            parts.append(f"up to {self.concurrency} at once")
         if self.open:
             parts.append(f"{self.open} left open")
         if self.known:
@@ -114,6 +118,7 @@ class AnnotationProgress:
             known=tally.known,
             failures=tally.failures.total(),
             cost=tally.cost,
+            concurrency=sum(tally.concurrency.values()),
             eta_seconds=seconds * left / ended if left and ended else None,
         )
 

@@ -31,6 +31,7 @@ IDENTITY_EXCLUDES = (
     "llm.endpoints.*.limits",
     "llm.budget",
     "llm.prices",
+    "llm.lane",
     "export",
     "wait",
     "review",
@@ -44,7 +45,7 @@ They set where it runs, how fast and at what price, not what it does. Some are k
 """
 TRAININGS = ("train", "tune", "pipeline")
 """Jobs that split the tasks."""
-PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy")
+PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy", "genai-prices")
 CHECKOUT = Path(raylab.__file__).parents[1]
 HASH_DIGITS = 10
 GIT_SECONDS = 10

@@ -174,7 +174,12 @@ def test_a_domain_is_replaced_by_one_of_another_kind() -> None:
 
 ANNOTATION_MISTAKES = [
     ("llm.annotator_a.endpoint=azure", "annotator_a.endpoint azure is none of endpoints: default"),
-    ("llm.budget.money=5", "budget.money needs a price of annotator_a's SmolLM2-135M-Instruct"),
+    ("+llm={budget: {tokens: 5}, evaluator: {max_tokens: null}}", "set evaluator.max_tokens, or"),
+    ("llm.evaluator.extra={api_key: x}", "llm.evaluator.extra: api_key is archived with the call"),
+    ("llm.evaluator.extra={Authorization: x}", "name the variable that holds the key in api_key_"),
+    ("llm.evaluator.extra={x_auth_token: x}", "x_auth_token is archived with the call"),
+    ("llm.evaluator.extra={user: Bearer x}", "user is archived with the call"),
+    ("llm.evaluator.extra={service_tier: flex}", "service_tier is set by llm.lane"),
     ("llm.annotator_b.seed=1", "annotator_a and annotator_b are the same call"),
     ("llm.endpoints.default.base_url=localhost:8000", "should start with http:// or https://"),
     ("llm.endpoints.default.base_url='https://me:key@host/v1'", "must carry no key"),
@@ -385,6 +390,9 @@ def test_no_other_key_takes_a_secret_in_a_uri(kind: type[JobConfig], override: s
         "llm.endpoints.default.api_key_env=sk-hunter2",
         "llm.endpoints.default='https://u:hunter2@host'",
         "llm.endpoints.default.limits='https://u:hunter2@host'",
+        "llm.endpoints.default.limits='host/v1?key=hunter2'",
+        "llm.endpoints.default.limits='host/v1?secret_key=hunter2'",
+        "llm.evaluator.extra={api_key: hunter2}",
         "archive='postgresql://user%3Ahunter2@host/db'",
         "archive='postgresql://host/db?pass%2577ord=hunter2'",
         "cases.path='https://hunter2@host/cases.jsonl'",

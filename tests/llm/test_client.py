@@ -334,7 +334,7 @@ async def test_passing_failure_is_tried_again(answer: Answer, outcome: str) -> N
 
 FAILING_FOR_EVER = {
     "503": (failure(503, "come back later"), "HTTP 503 Service Unavailable: come back later"),
-    "429": (failure(429, "slow down"), "HTTP 429 Too Many Requests: slow down"),
+    "429": (failure(429, "slow down", retry_after=0), "HTTP 429 Too Many Requests: slow down"),
     "599": (Answer(b"", 599), "HTTP 599"),
     "hang": (Answer(hangs=True), "no answer within 0.2 s"),
     "cut": (Answer(b"{}", cut="before"), "the connection failed: "),

@@ -17,7 +17,6 @@ from raylab.llm.rate_limits import (
     RateLimiter,
     Spend,
     limited_endpoints,
-    share_concurrency,
 )
 
 MINUTE = 60.0
@@ -397,14 +396,3 @@ def test_only_limits_a_minute_and_a_budget_need_permits() -> None:
         "main",
         "judge",
     }
-
-
-@pytest.mark.parametrize(
-    ("whole", "parts"), [(7, [3, 2, 2]), (6, [2, 2, 2]), (2, [1, 1, 1])], ids=str
-)
-def test_calls_in_flight_are_shared_evenly_and_nobody_is_left_without(
-    whole: int, parts: list[int]
-) -> None:
-    llm = models(main=Limits(concurrency=whole, deadline=9), judge=Limits())
-    shares = [share_concurrency(llm, number, 3).endpoints["main"].limits for number in range(3)]
-    assert shares == [Limits(concurrency=part, deadline=9) for part in parts]

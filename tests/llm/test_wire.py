@@ -3,15 +3,30 @@ import json
 import pytest
 
 from raylab.config.llm import ReplyFormat
-from raylab.llm.chat import ChatRequest, Message
+from raylab.llm.chat import ChatRequest, Message, TokenCounts
+from raylab.llm.redaction import scrub
 from raylab.llm.wire import (
     SHOWN,
+    Completion,
     encode_request,
     most_tokens,
+    read_completion,
     retry_after,
-    scrub,
     server_words,
 )
+
+
+def counts(
+    prompt: int, completion: int, asked: object = None, reply: object = None
+) -> dict[str, object]:
+    """A usage with its details."""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "prompt_tokens_details": asked,
+        "completion_tokens_details": reply,
+    }
+
 
 # Sun, 09 Sep 2001 01:46:40 GMT
 NOW = 1_000_000_000.0
@@ -113,3 +128,36 @@ def test_name_of_a_schema_is_one_that_servers_take(title: str | None, name: str)
     request = ChatRequest("e", "u", "m", (), schema=schema)
     body = json.loads(encode_request(request, ReplyFormat.JSON_SCHEMA))
     assert body["response_format"]["json_schema"]["name"] == name
+
+
+USAGES: dict[str, tuple[object, TokenCounts]] = {
+    "nothing": (None, TokenCounts()),
+    "half": ({"prompt_tokens": 5}, TokenCounts()),
+    "plain": (counts(10, 4), TokenCounts(10, 4)),
+    "details": (
+        counts(10, 4, {"cached_tokens": 6, "cache_write_tokens": 1}, {"reasoning_tokens": 3}),
+        TokenCounts(10, 4, 6, 1, 3),
+    ),
+    "reasoning beside the completion": (
+        {**counts(10, 4, reply={"reasoning_tokens": 30}), "total_tokens": 44},
+        TokenCounts(10, 34, 0, 0, 30),
+    ),
+    "reasoning within": (
+        {**counts(10, 34, reply={"reasoning_tokens": 30}), "total_tokens": 44},
+        TokenCounts(10, 34, 0, 0, 30),
+    ),
+    "more cached than sent": (counts(10, 4, {"cached_tokens": 11}), TokenCounts(10, 4)),
+    "no details": (counts(10, 4, "none", [1]), TokenCounts(10, 4)),
+    "no numbers": (
+        counts(10, 4, {"cached_tokens": -6}, {"reasoning_tokens": True}),
+        TokenCounts(10, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize(("usage", "tokens"), USAGES.values(), ids=USAGES)
+def test_tokens_of_a_usage(usage: object, tokens: TokenCounts) -> None:
+    body = {"choices": [{"message": {"content": "x"}}], "usage": usage}
+    result = read_completion(json.dumps(body).encode())
+    assert isinstance(result, Completion)
+    assert (result.tokens, result.usage_problem) == (tokens, "")

@@ -15,11 +15,11 @@ from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DeadlineError, OwnerError, RaylabError
 from raylab.llm.client import CallEvent
+from raylab.llm.concurrency import Share
 from raylab.llm.rate_limits import (
     Permit,
     RateLimiter,
     limited_endpoints,
-    share_concurrency,
 )
 from tests.annotation.fruits import FRUITS
 from tests.simulation.actors import Actor, ActorDied, run_in
@@ -52,11 +52,6 @@ def config_of(
     for role, model in zip(roles, models, strict=True):
         llm[role] = {"model": model, "max_tokens": MAX_TOKENS}
     return AnnotateConfig.model_validate({"llm": llm, "storage": "/nowhere"})
-
-
-def share_of(config: AnnotateConfig, number: int, count: int) -> AnnotateConfig:
-    """Returns the configuration of one of the workers."""
-    return config.model_copy(update={"llm": share_concurrency(config.llm, number, count)})
 
 
 class Writer(ArchiveWriter):
@@ -215,16 +210,16 @@ class Session:
         if number not in self._workers or not self._workers[number][0].alive:
             world, plan = self._world, self._plan
             process = world.start_actor(self._group, f"worker{number}")
-            share = share_of(self._config, number, plan.workers)
-            limited = limited_endpoints(share.llm)
+            limited = limited_endpoints(self._config.llm)
             worker = Worker(
-                share,
+                self._config,
                 FRUITS,
                 plan.name,
                 ArchiveOf(self._writer, f"annotator-{number}"),
                 Meter(),
                 LimiterOf(self._limiter) if limited else None,
                 timing=world.timing(),
+                share=Share(number, plan.workers),
             )
             self._workers[number] = process, worker
         return self._workers[number]

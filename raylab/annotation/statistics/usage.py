@@ -34,6 +34,10 @@ class CallUsage(Part):
     """Calls paid earlier, by this run or another."""
     prompt_tokens: Annotated[int, Measure("tokens of requests", "count", "lower")]
     completion_tokens: Annotated[int, Measure("tokens of replies", "count", "lower")]
+    cached_prompt_tokens: int = 0
+    """Those of the requests that the server had cached."""
+    reasoning_tokens: int = 0
+    """Those of the replies that are reasoning."""
     cost: Annotated[float | None, Measure("cost", "number", "lower")]
     """None if a call has no price."""
     priced: float
@@ -113,6 +117,8 @@ class Spending:
     cached: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_prompt_tokens: int = 0
+    reasoning_tokens: int = 0
     unpriced: int = 0
     priced: float = 0.0
     seconds: Durations = field(default_factory=Durations)
@@ -126,6 +132,8 @@ class Spending:
         self.sent += 1
         self.prompt_tokens += reply.prompt_tokens
         self.completion_tokens += reply.completion_tokens
+        self.cached_prompt_tokens += reply.cached_prompt_tokens
+        self.reasoning_tokens += reply.reasoning_tokens
         self.seconds.add(reply.seconds)
         if reply.cost is None:
             self.unpriced += 1
@@ -139,6 +147,8 @@ class Spending:
             cached=self.cached,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
+            cached_prompt_tokens=self.cached_prompt_tokens,
+            reasoning_tokens=self.reasoning_tokens,
             cost=None if self.unpriced else self.priced,
             priced=self.priced,
             unpriced=self.unpriced,

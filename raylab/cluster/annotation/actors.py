@@ -17,6 +17,7 @@ from raylab.config.annotation import LlmConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
+from raylab.llm.concurrency import Share
 from raylab.llm.embedded import Embedded
 from raylab.llm.rate_limits import Permit, RateLimiter
 from raylab.llm.wire import AttemptOutcome
@@ -52,23 +53,27 @@ class Annotator:
         writer: str,
         limiter: str | None,
         embedded: Embedded | None,
+        share: Share,
     ) -> None:
         """Opens the worker.
 
         Args:
-            config: configuration of the run, with this actor's share of the calls in flight.
+            config: configuration of the run.
             run: name of the run.
             name: name of the actor in the run, which it keeps when it restarts.
             writer: name of the actor that writes the archive.
             limiter: name of the actor that holds limits and budget; None without any.
             embedded: address of the embedded model, if it is used.
+            share: the share of this actor in the calls in flight.
         """
         archive = _RemoteArchive(ray.get_actor(writer), name)
         limits = None if limiter is None else _RemoteRateLimiter(ray.get_actor(limiter))
         self._refusal: RaylabError | None = None
         try:
             codebook = choose_codebook(config.protocol)
-            self._worker = Worker(config, codebook, run, archive, _RayMeter(run), limits, embedded)
+            self._worker = Worker(
+                config, codebook, run, archive, _RayMeter(run), limits, embedded, share=share
+            )
         except RaylabError as error:
             # Raising here would count as a death of the process, so the first chunk returns it.
             self._refusal = error

@@ -30,8 +30,9 @@ from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import StoppedError
+from raylab.llm.concurrency import Share, fewest_calls, most_calls
 from raylab.llm.embedded import Embedded, embedded_if_used
-from raylab.llm.rate_limits import limited_endpoints, share_concurrency
+from raylab.llm.rate_limits import limited_endpoints
 from raylab.log import log_line
 from raylab.report.annotation_progress import AnnotationProgress
 from raylab.runs.run import Run
@@ -154,10 +155,8 @@ class Pool:
             archive: location of the archive, as seen from this machine.
             embedded: address of the embedded model on this machine, if it is used.
         """
-        used = {chat.endpoint for chat in config.llm.roles.values()}
-        slots = [config.llm.endpoints[name].limits.concurrency for name in used]
-        count = min(config.actors or _cpus(), *slots)
-        cases = max(CASES_AHEAD * max(slots) // count, 1)
+        count = min(config.actors or _cpus(), fewest_calls(config.llm))
+        cases = max(CASES_AHEAD * most_calls(config.llm) // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._run = run
@@ -193,11 +192,17 @@ class Pool:
             max_restarts=-1,
             scheduling_strategy=this_node() if embedded else "SPREAD",
         )
-        llms = [share_concurrency(config.llm, number, count) for number in range(count)]
-        shares = [config.model_copy(update={"llm": llm}) for llm in llms]
         self._actors: list[Any] = [
-            annotator.remote(share, self._run, f"annotator-{number}", writer, limiter, embedded)
-            for number, share in enumerate(shares)
+            annotator.remote(
+                config,
+                self._run,
+                f"annotator-{number}",
+                writer,
+                limiter,
+                embedded,
+                Share(number, count),
+            )
+            for number in range(count)
         ]
 
     def __enter__(self) -> "Pool":

@@ -1,0 +1,105 @@
+"""What calls cost: prices per million tokens, as configured or as the package genai-prices knows.
+
+The prices of the package are those that it was released with: nothing is fetched.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from genai_prices.data import providers
+from genai_prices.data_snapshot import DataSnapshot
+from genai_prices.types import TieredPrices
+
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Lane, Price
+from raylab.errors import ConfigError
+from raylab.llm.chat import TokenCounts
+
+TOKENS_PER_PRICE = 1_000_000
+PACKAGED = DataSnapshot(providers, from_auto_update=False)
+
+
+class Prices:
+    """The prices of the models that the roles use, at their endpoints.
+
+    A configured price counts in the lane that the run uses. A packaged one is that of the lane in
+    which a call was answered, and that of the standard lane where the package names no other.
+
+    Raises:
+        ConfigError: The budget is in money, and a model has no price.
+    """
+
+    def __init__(self, llm: LlmConfig) -> None:
+        self._prices = {
+            (chat.endpoint, chat.model, lane): llm.prices.get(chat.model)
+            or _find_packaged(llm.endpoints[chat.endpoint].base_url, chat.model, lane)
+            for chat in llm.roles.values()
+            for lane in Lane
+        }
+        self._billed = {name for name, place in llm.endpoints.items() if place.base_url is not None}
+        if llm.budget.money is None:
+            return
+        for role, chat in llm.roles.items():
+            if self._prices[chat.endpoint, chat.model, Lane.STANDARD] is None:
+                raise ConfigError(
+                    f"llm.budget.money needs a price of {role}'s {chat.model}, which is not known: "
+                    f"'llm.prices={{{chat.model}:{{input:...,output:...}}}}' per million tokens, "
+                    "or llm.budget.tokens"
+                )
+
+    def cost(self, endpoint: str, model: str, tokens: TokenCounts, lane: Lane) -> float | None:
+        """Returns the price of a call; None for a model without a price."""
+        price = self._prices.get((endpoint, model, lane))
+        return None if price is None else cost_at(price, tokens)
+
+    def most(self, endpoint: str, model: str, tokens: TokenCounts) -> float | None:
+        """Returns the highest price of a call, in whatever lane and with nothing cached."""
+        price = self._prices.get((endpoint, model, Lane.STANDARD))
+        if price is None:
+            return None
+        dearest = max(price.input, price.cache_write or 0.0)
+        return cost_at(price.model_copy(update={"input": dearest}), tokens)
+
+    def unpriced(self) -> Iterator[str]:
+        """Yields the models without a price that are not the embedded one, with their endpoints."""
+        for (endpoint, model, lane), price in self._prices.items():
+            if lane is Lane.STANDARD and price is None and endpoint in self._billed:
+                yield f"{model} at endpoint {endpoint}"
+
+
+def cost_at(price: Price, tokens: TokenCounts) -> float:
+    """Returns what tokens cost at a price."""
+    cached = price.input if price.cached_input is None else price.cached_input
+    written = price.input if price.cache_write is None else price.cache_write
+    plain = tokens.prompt - tokens.cached_prompt - tokens.written_prompt
+    total = plain * price.input + tokens.completion * price.output
+    total += tokens.cached_prompt * cached + tokens.written_prompt * written
+    return total / TOKENS_PER_PRICE
+
+
+def _find_packaged(base_url: str | None, model: str, lane: Lane) -> Price | None:
+    """Returns the packaged price of a model at an address; None if there is none."""
+    if base_url is None:
+        return None
+    try:
+        _, info = PACKAGED.find_provider_model(model, None, None, base_url)
+    except LookupError:
+        return None
+    known = info.get_prices(datetime.now(UTC), {"service_tier": lane.value})
+    rates = {
+        "input": _rate(known.input_mtok),
+        "cached_input": _rate(known.cache_read_mtok),
+        "cache_write": _rate(known.cache_write_mtok),
+        "output": _rate(known.output_mtok),
+    }
+    if rates["input"] is None or rates["output"] is None:
+        return None
+    return Price.model_validate(rates)
+
+
+def _rate(price: Decimal | TieredPrices | None) -> float | None:
+    """Returns a price of the package; where it grows with the request, that of the short ones."""
+    if price is None:
+        return None
+    return float(price.base if isinstance(price, TieredPrices) else price)

@@ -1,0 +1,179 @@
+"""What calls cost, by hand or by the package's own calculation."""
+
+import socket
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from genai_prices import Usage, calc_price
+from pydantic import ValidationError
+
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Lane, Price
+from raylab.errors import ConfigError
+from raylab.llm.chat import TokenCounts
+from raylab.llm.client import CallEvent, Client
+from raylab.llm.prices import Prices, cost_at
+from tests.llm.scripted_server import ScriptedServer, failure, in_turn
+from tests.llm.test_client import Clock, Notebook, ask, awaited, config, error_of, request, says
+
+OPENAI = "https://api.openai.com/v1"
+COUNTS = TokenCounts(prompt=5_000, completion=700, cached_prompt=3_000, reasoning=600)
+
+
+def llm(model: str, base_url: str = OPENAI, **values: Any) -> LlmConfig:
+    endpoints = {"main": {"base_url": base_url}}
+    evaluator = {"model": model, "endpoint": "main"}
+    return LlmConfig.model_validate({"endpoints": endpoints, "evaluator": evaluator, **values})
+
+
+def test_each_kind_of_token_has_its_price() -> None:
+    price = Price(input=2.0, cached_input=0.5, cache_write=2.5, output=8.0)
+    tokens = TokenCounts(
+        prompt=10_000, completion=1_000, cached_prompt=4_000, written_prompt=2_000, reasoning=900
+    )
+    # 4,000 plain at 2, 4,000 cached at 0.5, 2,000 written at 2.5 and 1,000 of the reply at 8
+    assert cost_at(price, tokens) == pytest.approx((8_000 + 2_000 + 5_000 + 8_000) / 1e6)
+    # Prices that are not given are that of the input: 10,000 at 2 and 1,000 at 8.
+    assert cost_at(Price(input=2.0, output=8.0), tokens) == pytest.approx(0.028)
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "o3", "gpt-4o-2024-11-20"])
+@pytest.mark.parametrize("lane", Lane)
+def test_packaged_prices_are_those_of_the_package(model: str, lane: Lane) -> None:
+    expected = calc_price(
+        Usage(input_tokens=5_000, cache_read_tokens=3_000, output_tokens=700),
+        model,
+        provider_id="openai",
+        genai_request_timestamp=datetime.now(UTC),
+        price_context={"service_tier": lane.value},
+    )
+    cost = Prices(llm(model)).cost("main", model, COUNTS, lane)
+    assert cost == pytest.approx(float(expected.total_price))
+
+
+def test_flex_costs_half_where_the_package_says_so() -> None:
+    prices = Prices(llm("gpt-5"))
+    # 1.25 a million of the request, 0.125 cached, 10 of the reply
+    cost = (2_000 * 1.25 + 3_000 * 0.125 + 700 * 10) / 1e6
+    assert prices.cost("main", "gpt-5", COUNTS, Lane.STANDARD) == pytest.approx(cost)
+    assert prices.cost("main", "gpt-5", COUNTS, Lane.FLEX) == pytest.approx(cost / 2)
+    # What is held for a call is the dearest that it may become.
+    most = prices.most("main", "gpt-5", TokenCounts(5_000, 700))
+    assert most == pytest.approx((5_000 * 1.25 + 700 * 10) / 1e6)
+
+
+def test_own_prices_win_in_both_lanes() -> None:
+    own = Prices(llm("gpt-5", prices={"gpt-5": {"input": 1.0, "output": 1.0}}, lane="flex"))
+    for lane in Lane:
+        assert own.cost("main", "gpt-5", COUNTS, lane) == pytest.approx(5_700 / 1e6)
+
+
+@pytest.mark.parametrize("base_url", [OPENAI, "http://127.0.0.1:9/v1"])
+def test_a_model_that_nobody_knows_has_no_price(base_url: str) -> None:
+    model = "no-such" if base_url == OPENAI else "gpt-5"
+    prices = Prices(llm(model, base_url))
+    assert prices.cost("main", model, COUNTS, Lane.STANDARD) is None
+    assert list(prices.unpriced()) == [f"{model} at endpoint main"]
+    with pytest.raises(ConfigError, match=rf"needs a price of evaluator's {model}"):
+        Prices(llm(model, base_url, budget={"money": 1}))
+
+
+def test_prices_need_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assert Prices(llm("gpt-5")).cost("main", "gpt-5", COUNTS, Lane.STANDARD)
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 9}, {"money": 9}])
+def test_a_budget_needs_a_cap_on_replies(budget: dict[str, int]) -> None:
+    uncapped = {"model": "gpt-5", "endpoint": "main", "max_tokens": None}
+    with pytest.raises(ValidationError, match=r"set evaluator.max_tokens, or evaluator.extra.max"):
+        llm("gpt-5", evaluator=uncapped, budget=budget)
+    capped = {**uncapped, "extra": {"max_completion_tokens": 50}}
+    assert llm("gpt-5", evaluator=capped, budget=budget).evaluator.longest_reply == 50
+    assert llm("gpt-5", evaluator=uncapped).evaluator.longest_reply is None
+
+
+# Lanes
+
+
+def flex(base_url: str, **limits: Any) -> LlmConfig:
+    prices = {"m": Price(input=2.0, cached_input=1.0, output=10.0)}
+    whole = config(base_url, prices=prices, **limits)
+    return whole.model_copy(update={"lane": Lane.FLEX})
+
+
+@awaited
+async def test_flex_is_asked_for_and_shares_answers_with_the_standard_lane() -> None:
+    journal = Notebook()
+    async with ScriptedServer(says("x", service_tier="flex")) as server:
+        async with Client(flex(server.base_url), journal) as client:
+            first = await ask(client)
+        async with Client(config(server.base_url), journal) as client:
+            again = await ask(client)
+            other = await ask(client, "other")
+    assert [call.body.get("service_tier") for call in server.calls] == ["flex", None]
+    assert (first.lane, again.cached, other.lane) == (Lane.FLEX, True, Lane.STANDARD)
+    assert first.key == again.key == request().key
+
+
+@pytest.mark.parametrize(("tier", "lane"), [("flex", Lane.FLEX), ("default", Lane.STANDARD)])
+@awaited
+async def test_the_lane_is_the_one_that_the_server_used(tier: str, lane: Lane) -> None:
+    async with ScriptedServer(says("x", service_tier=tier)) as server:
+        async with Client(flex(server.base_url), Notebook()) as client:
+            assert (await ask(client)).lane is lane
+
+
+FULL = {
+    "OpenAI": failure(429, "Resource Unavailable", code="resource_unavailable"),
+    "Groq": failure(498, "capacity", code="capacity_exceeded"),
+}
+
+
+@pytest.mark.parametrize("full", FULL.values(), ids=FULL)
+@awaited
+async def test_a_full_queue_is_waited_for_beyond_the_deadline(full: Any) -> None:
+    clock, events = Clock(draw=0.5), list[CallEvent]()
+    async with ScriptedServer(in_turn(*[full] * 30, says("x"))) as server:
+        llm = flex(server.base_url, deadline=60)
+        client = Client(llm, Notebook(), on_call=events.append, timing=clock.timing)
+        async with client:
+            reply = await ask(client)
+    assert (reply.attempts, sum(clock.pauses) > 600) == (31, True)
+    assert {event.outcome for event in events} == {"queue_full", "ok"}
+
+
+@awaited
+async def test_the_standard_lane_waits_for_no_queue() -> None:
+    async with ScriptedServer(lambda _: FULL["OpenAI"]) as server:
+        llm = config(server.base_url, deadline=60)
+        async with Client(llm, Notebook(), timing=Clock(draw=0.5).timing) as client:
+            assert "no answer in" in str(await error_of(ask(client)))
+
+
+def test_an_attempt_may_take_longer_in_the_lane_flex() -> None:
+    journal = Notebook()
+    for lane, seconds in ((config(OPENAI), 120), (flex(OPENAI), 900), (flex(OPENAI, timeout=7), 7)):
+        assert Client(lane, journal)._connections["main"].timeout == seconds
+
+
+@awaited
+async def test_cached_and_reasoning_tokens_are_counted_and_priced() -> None:
+    usage = {
+        "prompt_tokens": 1_000,
+        "completion_tokens": 300,
+        "total_tokens": 1_300,
+        "prompt_tokens_details": {"cached_tokens": 600},
+        "completion_tokens_details": {"reasoning_tokens": 250},
+    }
+    async with ScriptedServer(says("x", usage=usage)) as server:
+        async with Client(flex(server.base_url), Notebook()) as client:
+            reply = await ask(client)
+    assert (reply.prompt_tokens, reply.cached_prompt_tokens) == (1_000, 600)
+    assert (reply.completion_tokens, reply.reasoning_tokens) == (300, 250)
+    # 400 at 2, 600 at 1 and 300 at 10, a million
+    assert reply.cost == pytest.approx((800 + 600 + 3_000) / 1e6)
