@@ -1,19 +1,25 @@
-"""The objects of deploy/ by where they come from, and the pods within them."""
+"""The objects of deploy/, the pods within them, and the jobs that deploy/README.md lists."""
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tests.deploy.kustomize import Manifest, build, read_objects
+import yaml
+
+Manifest = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-KUBERAY = DEPLOY / "kuberay"
-JOBS = sorted(path.name for path in (KUBERAY / "jobs").iterdir())
-BUILDS = ["kuberay/base", "kuberay/cluster", *(f"kuberay/jobs/{job}" for job in JOBS), "vllm"]
-PLAIN = ["kuberay/base/secrets.example.yaml"]
+README = (DEPLOY / "README.md").read_text()
+FILES = ["base", "raycluster", "rayjob", "secrets.example"]
+OBJECTS: list[Manifest] = [
+    found
+    for path in [*(DEPLOY / f"kuberay/{name}.yaml" for name in FILES), DEPLOY / "vllm/vllm.yaml"]
+    for found in yaml.safe_load_all(path.read_text())
+]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
@@ -42,43 +48,57 @@ class Pod:
         return container
 
 
-@cache
-def objects_of(build_name: str) -> list[Manifest]:
-    path = DEPLOY / build_name
-    return build(path) if path.is_dir() else read_objects(path)
+@dataclass(frozen=True)
+class Job:
+    """A row of the jobs in README.md, by which rayjob.yaml is changed.
+
+    Attributes:
+        name: of the job.
+        arguments: its command line, after those that all have.
+        cpus: replicas of the CPU group.
+        gpus: replicas of the GPU group.
+    """
+
+    name: str
+    arguments: str
+    cpus: int
+    gpus: int
 
 
-def all_objects() -> list[Manifest]:
-    return [found for name in [*BUILDS, *PLAIN] for found in objects_of(name)]
+JOBS = [
+    Job(name, arguments, int(cpus), int(gpus))
+    for name, arguments, cpus, gpus in re.findall(
+        r"^\| (\w+) \| `(.+?)` \| .* \| .* \| (\d) \| (\d) \|$", README, re.M
+    )
+]
 
 
 def of_kind(kind: str) -> list[Manifest]:
-    return [found for found in all_objects() if found["kind"] == kind]
+    return [found for found in OBJECTS if found["kind"] == kind]
+
+
+def the(kind: str) -> Manifest:
+    """The only object of a kind."""
+    (found,) = of_kind(kind)
+    return found
 
 
 def clusters() -> dict[str, Manifest]:
-    """The Ray clusters that differ, by the object that they are of.
-
-    Those of the jobs are as the standing one, but for the number of workers: a test compares them.
-    """
-    (standing,), (service,) = of_kind("RayCluster"), of_kind("RayService")
-    return {"jobs": standing["spec"], "models": service["spec"]["rayClusterConfig"]}
+    """The specifications of the Ray clusters, by what runs on them."""
+    return {
+        "standing": the("RayCluster")["spec"],
+        "job": the("RayJob")["spec"]["rayClusterSpec"],
+        "models": the("RayService")["spec"]["rayClusterConfig"],
+    }
 
 
 def pods() -> Iterator[Pod]:
     """Every pod that the operator makes, without those it copies."""
     for where, spec in clusters().items():
-        head = spec["headGroupSpec"]["template"]
-        yield Pod(f"{where} head", head["metadata"], head["spec"])
-        for group in spec["workerGroupSpecs"]:
+        groups = [{"groupName": "head"} | spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+        for group in groups:
             template = group["template"]
             name = f"{where} {group['groupName']}"
             yield Pod(name, template["metadata"], template["spec"])
-    for job in of_kind("RayJob"):
-        template = job["spec"]["submitterPodTemplate"]
-        name = f"{job['metadata']['name']} submitter"
-        yield Pod(name, template["metadata"], template["spec"])
-
-
-def files_of_deploy() -> list[Path]:
-    return sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    template = the("RayJob")["spec"]["submitterPodTemplate"]
+    yield Pod("submitter", template["metadata"], template["spec"])

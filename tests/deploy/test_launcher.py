@@ -6,8 +6,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from tests.deploy.kustomize import Manifest
-from tests.deploy.manifests import DEPLOY, VERSION
+from tests.deploy.manifests import DEPLOY, VERSION, Manifest
 
 CONFIG: Manifest = yaml.safe_load((DEPLOY / "launcher/vms.yaml").read_text())
 

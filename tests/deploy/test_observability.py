@@ -4,14 +4,12 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import promql_parser
 import pytest
 import yaml
 
-from tests.deploy.kustomize import Manifest
-from tests.deploy.manifests import DEPLOY, ROOT, objects_of, pods
+from tests.deploy.manifests import DEPLOY, ROOT, Manifest, of_kind, pods
 
 OBSERVABILITY = DEPLOY / "observability"
 DASHBOARD: Manifest = json.loads((OBSERVABILITY / "dashboard.json").read_text())
@@ -167,10 +165,6 @@ def test_the_network_lets_prometheus_to_the_ports_that_it_watches() -> None:
         for port in pod.container.get("ports", [])
         if port["name"] in watched
     }
-    policies: dict[str, Any] = {
-        found["metadata"]["name"]: found["spec"]
-        for found in objects_of("kuberay/base")
-        if found["kind"] == "NetworkPolicy"
-    }
-    (rule,) = policies["metrics"]["ingress"]
+    (policy,) = (o for o in of_kind("NetworkPolicy") if o["metadata"]["name"] == "metrics")
+    (rule,) = policy["spec"]["ingress"]
     assert {port["port"] for port in rule["ports"]} == numbers

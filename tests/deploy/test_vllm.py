@@ -12,8 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
-from tests.deploy.kustomize import Manifest
-from tests.deploy.manifests import DEPLOY, objects_of, of_kind
+from tests.deploy.manifests import DEPLOY, README, Manifest, pods, the
 
 VLLM = DEPLOY / "vllm"
 KEY = "a-key-of-this-test"
@@ -84,32 +83,22 @@ def test_without_a_key_of_its_own_the_endpoint_does_not_start(
         keygate().middlewares()
 
 
-def service() -> Manifest:
-    (found,) = of_kind("RayService")
-    return found
-
-
-def containers() -> list[Manifest]:
-    cluster = service()["spec"]["rayClusterConfig"]
-    templates = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    return [container for t in templates for container in t["template"]["spec"]["containers"]]
-
-
 def test_every_proxy_has_the_gate() -> None:
-    for container in containers():
-        environment = {entry["name"]: entry for entry in container["env"]}
+    for pod in (pod for pod in pods() if pod.role == "llm"):
+        environment = {entry["name"]: entry for entry in pod.container["env"]}
         gate = environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"]["value"]
         assert gate == "keygate.middlewares"
-        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in pod.container["volumeMounts"]}
         assert environment["PYTHONPATH"]["value"] == mounts["keygate"]
+        (volume,) = (volume for volume in pod.spec["volumes"] if volume["name"] == "keygate")
+        made = f"configmap {volume['configMap']['name']} --from-file=deploy/vllm/keygate.py"
+        assert made in README
         source = environment["RAYLAB_LLM_KEY"]["valueFrom"]["secretKeyRef"]
         assert source == {"name": "raylab-keys", "key": "RAYLAB_LLM_KEY"}
-    data = {o["metadata"]["name"]: o["data"] for o in objects_of("vllm") if "data" in o}
-    assert data["raylab-keygate"] == {"keygate.py": (VLLM / "keygate.py").read_text()}
 
 
 def serve_config() -> Manifest:
-    return yaml.safe_load(service()["spec"]["serveConfigV2"])
+    return yaml.safe_load(the("RayService")["spec"]["serveConfigV2"])
 
 
 def test_the_annotators_ask_for_models_that_are_served() -> None:
@@ -122,7 +111,7 @@ def test_the_annotators_ask_for_models_that_are_served() -> None:
 def test_the_annotators_call_the_service_with_its_key() -> None:
     endpoint = load_config(AnnotateConfig, file=VLLM / "models.yaml").llm.endpoints["default"]
     address = urlsplit(str(endpoint.base_url))
-    assert address.hostname == f"{service()['metadata']['name']}-serve-svc"
+    assert address.hostname == f"{the('RayService')['metadata']['name']}-serve-svc"
     assert address.port == serve_config()["http_options"]["port"]
     assert endpoint.api_key_env == keygate().KEY_VARIABLE
 
@@ -131,6 +120,6 @@ def test_every_model_has_its_gpu_from_the_start() -> None:
     (application,) = serve_config()["applications"]
     models = application["args"]["llm_configs"]
     scaling = [model["deployment_config"]["autoscaling_config"] for model in models]
-    (group,) = service()["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    (group,) = the("RayService")["spec"]["rayClusterConfig"]["workerGroupSpecs"]
     assert group["minReplicas"] == sum(each["min_replicas"] for each in scaling)
     assert group["maxReplicas"] == sum(each["max_replicas"] for each in scaling)
