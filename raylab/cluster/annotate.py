@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raylab.annotation.dry_run import forecast
 from raylab.annotation.input.state import needs_work, read_first, take_input
 from raylab.annotation.run import archive_location, open_archive, start_archived
 from raylab.annotation.settings import protocol_settings
@@ -17,6 +18,7 @@ from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
 from raylab.llm.prices import Prices
 from raylab.log import log_line
+from raylab.report.annotation_progress import print_forecast
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook
@@ -34,6 +36,9 @@ def run_annotate(config: AnnotateConfig) -> None:
         KeyboardInterrupt: the user stopped the run, which can be resumed.
     """
     codebook = choose_codebook(config.protocol)
+    if config.dry_run:
+        print_forecast(forecast(config, codebook))
+        return
     planned = Run.planned(config, config.job)
     record = planned.read_record(RunRecord)
     location = archive_location(config, record)

@@ -233,6 +233,9 @@ class AnnotateConfig(JobConfig):
     """Processes that send calls; null takes one per CPU."""
     wait: bool = False
     """If another process works on this run, go on after it instead of stopping."""
+    dry_run: bool = False
+    """Print how many calls and tokens the run would need and what they would cost, and stop:
+    nothing is sent, and no run is made."""
     export: Literal["parquet", "jsonl"] | None = None
     """Also write the archived cases of the run to `<run>/cases.parquet` or `.jsonl`."""
     cluster: ClusterConfig = ClusterConfig()

@@ -1,16 +1,20 @@
-"""Progress of an annotation as one line."""
+"""Progress of an annotation as one line, and its calls and cost beforehand as a table."""
 
+import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
+from raylab.annotation.dry_run import RoleForecast
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Tally
-from raylab.log import console, log_line, structured
+from raylab.log import console, log_line, log_tables, structured
+from raylab.printable import printable
 from raylab.report.progress import duration
 
 LINE_SECONDS = 10.0
@@ -125,3 +129,38 @@ class AnnotationProgress:
     def _print(self) -> None:
         figures = self.figures()
         log_line(str(figures), **asdict(figures))
+
+
+def print_forecast(rows: Sequence[RoleForecast]) -> None:
+    """Prints what a run would come to, by role and in total."""
+    title = (
+        "Calls that a run would make; nothing was sent. From: no second turn, no adjudication, "
+        "short replies. To: all of them, and the longest replies"
+    )
+    table = Table("role", "model", "calls", "tokens sent", "tokens of replies", "cost", title=title)
+    for row in rows:
+        ends = (row.least, row.most)
+        table.add_row(
+            row.role,
+            printable(row.model),
+            _span([end.calls for end in ends]),
+            _span([end.prompt_tokens for end in ends]),
+            _span([end.reply_tokens for end in ends], "no limit"),
+            _span([end.cost for end in ends], "no price"),
+        )
+    costs = [
+        None if None in (cost := [end.cost for end in ends]) else math.fsum(filter(None, cost))
+        for ends in ([row.least for row in rows], [row.most for row in rows])
+    ]
+    calls = [sum(row.least.calls for row in rows), sum(row.most.calls for row in rows)]
+    table.add_row("all", "", _span(calls), "", "", _span(costs, "no price"))
+    log_tables(table, roles=[asdict(row) for row in rows], cost=costs)
+
+
+def _span(ends: Sequence[float | None], missing: str = "") -> str:
+    """Returns the two ends of a range."""
+    low, high = (
+        missing if end is None else f"{end:,}" if isinstance(end, int) else f"{end:,.4g}"
+        for end in ends
+    )
+    return low if low == high else f"{low} to {high}"

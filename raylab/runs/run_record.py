@@ -34,6 +34,7 @@ IDENTITY_EXCLUDES = (
     "llm.lane",
     "export",
     "wait",
+    "dry_run",
     "review",
     "review_file",
     "reviewer",

@@ -1,0 +1,146 @@
+"""What a run would cost, against runs that were made."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.annotation.dry_run import RoleForecast, forecast
+from raylab.annotation.input.sources import select_cases
+from raylab.annotation.protocol.course import annotate
+from raylab.annotation.settings import protocol_settings
+from raylab.cluster.annotate import run_annotate
+from raylab.config.compose import load_config
+from raylab.config.jobs import AnnotateConfig
+from raylab.llm.client import Client
+from tests.annotation.outcomes import CODEBOOK
+from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, completion
+from tests.llm.test_client import Notebook, awaited
+
+AGREE = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
+DIFFER = "[[gold=Lrn;a=Lrn;b=Evo;eval_a=92;eval_b=60;adj=b]]"
+ROLES = {"m-a": "annotator_a", "m-b": "annotator_b", "m-e": "evaluator", "m-j": "adjudicator"}
+
+
+def config(tmp_path: Path, base_url: str, mark: str, *overrides: str) -> AnnotateConfig:
+    """Five distinct descriptions and one that comes twice."""
+    rows = [{"id": f"c{n}", "description": f"System {n % 5}. {mark}"} for n in range(6)]
+    path = tmp_path / "cases.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return load_config(
+        AnnotateConfig,
+        [
+            "llm=openai",
+            f"llm.endpoints.default.base_url='{base_url}'",
+            "llm.endpoints.default.api_key_env=null",
+            f"cases.path='{path}'",
+            f"storage='{tmp_path / 'runs'}'",
+            "protocol.policy=lenient",
+            "llm.prices={m-a: {input: 1, output: 10}, m-b: {input: 1, output: 10}}",
+            *(f"llm.{role}.model={model}" for model, role in ROLES.items()),
+            *overrides,
+        ],
+    )
+
+
+def unclear(call: Call) -> Answer:
+    """Answers each question readably in its second turn only."""
+    is_again = any(turn["role"] == "assistant" for turn in call.body["messages"])
+    return Model()(call) if is_again else completion(call, "I would rather not say.")
+
+
+async def made(given: AnnotateConfig, server: ScriptedServer) -> dict[str, Counter[str]]:
+    """Calls of a run by role, and the bytes sent for them."""
+    settings = protocol_settings(given, "", CODEBOOK)
+    async with Client(given.llm, Notebook()) as client:
+        for generation, case in select_cases(given.cases, given.generations, CODEBOOK):
+            await annotate(case, client, settings, generation)
+    calls, sizes = Counter[str](), Counter[str]()
+    for call in server.calls:
+        role = ROLES[call.body["model"]]
+        calls[role] += 1
+        sizes[role] += int(call.headers["Content-Length"])
+    return {"calls": calls, "bytes": sizes}
+
+
+def check(rows: list[RoleForecast], run: dict[str, Counter[str]]) -> None:
+    for row in rows:
+        calls, size = run["calls"][row.role], run["bytes"][row.role]
+        assert row.least.calls <= calls <= row.most.calls
+        assert row.least.prompt_tokens <= -(-size // 4) and size / 3 <= row.most.prompt_tokens
+
+
+@awaited
+async def test_the_lower_end_is_a_run_in_which_all_agree(tmp_path: Path) -> None:
+    async with ScriptedServer() as server:
+        given = config(tmp_path, server.base_url, AGREE)
+        rows = forecast(given, CODEBOOK)
+        assert server.calls == []
+        run = await made(given, server)
+    check(rows, run)
+    # Equal descriptions are asked about once.
+    assert {row.role: row.least.calls for row in rows} == {
+        "annotator_a": 5,
+        "annotator_b": 5,
+        "evaluator": 10,
+        "adjudicator": 0,
+    }
+    assert run["calls"].total() == sum(row.least.calls for row in rows)
+
+
+@awaited
+async def test_the_upper_end_is_a_run_in_which_nothing_is_clear(tmp_path: Path) -> None:
+    async with ScriptedServer(unclear) as server:
+        given = config(tmp_path, server.base_url, DIFFER)
+        rows, run = forecast(given, CODEBOOK), await made(given, server)
+    check(rows, run)
+    assert {row.role: run["calls"][row.role] for row in rows} == {
+        row.role: row.most.calls for row in rows
+    }
+
+
+def test_cost_is_that_of_the_tokens(tmp_path: Path) -> None:
+    rows = {row.role: row for row in forecast(config(tmp_path, "http://h/v1", AGREE), CODEBOOK)}
+    row = rows["annotator_a"]
+    # Replies of 100 tokens and of max_tokens=1024, at 10 a million, and requests at 1.
+    assert (row.least.reply_tokens, row.most.reply_tokens) == (5 * 100, 10 * 1024)
+    for end, tokens in ((row.least, 500), (row.most, 10_240)):
+        assert end.cost == pytest.approx((end.prompt_tokens + 10 * tokens) / 1e6)
+    assert rows["evaluator"].least.cost is rows["evaluator"].most.cost is None
+
+
+@pytest.mark.parametrize(
+    ("override", "roles"),
+    [
+        ("protocol.adjudicator=human", ["annotator_a", "annotator_b", "evaluator"]),
+        ("protocol.stages=evaluate", ["evaluator"]),
+    ],
+)
+def test_only_roles_that_are_asked_are_counted(
+    tmp_path: Path, override: str, roles: list[str]
+) -> None:
+    rows = forecast(config(tmp_path, "http://h/v1", AGREE, override), CODEBOOK)
+    assert [row.role for row in rows] == roles
+
+
+def test_replies_without_a_cap_have_no_upper_end(tmp_path: Path) -> None:
+    given = config(tmp_path, "http://h/v1", AGREE, "llm.annotator_a.max_tokens=null")
+    row = forecast(given, CODEBOOK)[0]
+    assert (row.least.reply_tokens, row.most.reply_tokens, row.most.cost) == (500, None, None)
+
+
+def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Nobody listens there, and no key is needed to count.
+    given = config(
+        tmp_path,
+        "http://127.0.0.1:9/v1",
+        AGREE,
+        "dry_run=true",
+        "llm.endpoints.default.api_key_env=RAYLAB_NO_SUCH_KEY",
+    )
+    run_annotate(given)
+    assert not (tmp_path / "runs").exists()
+    told: Any = capsys.readouterr().out
+    assert "annotator_a" in told and "5 to 10" in told and "no price" in told
