@@ -1,21 +1,25 @@
-"""Limits on what is read from outside: bytes, depth, members and lines, held while reading.
+"""Limits on what is read from outside: bytes, lines, depth, aliases and members of zips.
 
-A small file may stand for a huge one: compressed zeros, a zip that lies about its sizes, YAML whose
-aliases multiply, JSON nested a million deep. Readers take their input through this module, which
-counts what really arrives, also where a size is declared, and holds no more than the limit in
-memory.
+A small file may stand for a huge one: a zip that lies about its sizes, YAML whose aliases multiply,
+JSON nested a million deep. Readers take their input through this module, which counts what really
+arrives and holds no more than the limit in memory.
 
 Every function takes `where`, which names the input in errors, and raises `DataError` for an input
 that is broken and its subclass `LimitError` for one beyond a limit.
 """
 
+import io
 import json
 import math
 import re
+import struct
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 import yaml
 
@@ -36,11 +40,33 @@ YAML_BYTES = 1 << 18
 YAML_NODES = 1 << 13
 """Most nodes of a YAML document, those of aliases counted at each use."""
 YAML_DEPTH = 50
+ZSTANDARD = 93
+"""The zip method of new `.eval` logs, which Python's zipfile supports from 3.14 on."""
+CODECS = {zipfile.ZIP_BZIP2: "bz2", ZSTANDARD: "zstd"}
+"""Methods that pyarrow unpacks: zipfile would unpack bzip2 without a limit."""
+LOCAL_HEADER = struct.Struct("<4s22xHH")
+"""The header of a zip member: its signature and the lengths of its name and extra field."""
+SIGNATURE = b"PK\3\4"
+LONGEST_REASON = 200
+"""Most characters of a library's error, which may quote the input."""
+BROKEN = (
+    EOFError,
+    ValueError,
+    RuntimeError,
+    OverflowError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""Errors of pyarrow and zipfile for broken content. A RuntimeError is an encrypted member, or a
+NotImplementedError for an unknown feature."""
 
 # A string without an end counts too: else each quote in it would be tried anew.
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _LONG_NUMBER = re.compile(rf"(?<![0-9])[0-9]{{{JSON_DIGITS + 1}}}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_BRACKET_STEPS = bytes({91: 1, 123: 1, 93: 255, 125: 255}.get(byte, 0) for byte in range(256))
+_OTHER_BYTES = bytes(byte for byte in range(256) if not _BRACKET_STEPS[byte])
 
 
 def over(where: str, what: str, most: int, way_out: str = "") -> LimitError:
@@ -48,38 +74,7 @@ def over(where: str, what: str, most: int, way_out: str = "") -> LimitError:
     return LimitError(f"{where}: more than {most:,} {what}{way_out and f': {way_out}'}")
 
 
-class Bound:
-    """Counts what arrives of an input, and refuses it beyond a limit."""
-
-    def __init__(self, where: str, most: int, what: str = "bytes", way_out: str = "") -> None:
-        """Starts at 0; `what` and `way_out` are words of the error."""
-        self.count = 0
-        self._where, self._most, self._what, self._way_out = where, most, what, way_out
-
-    def add(self, count: int) -> None:
-        """Counts more.
-
-        Raises:
-            LimitError: That is more than the limit in all.
-        """
-        self.count += count
-        if self.count > self._most:
-            raise over(self._where, self._what, self._most, self._way_out)
-
-
 # Bytes
-
-
-def chunks(stream: BinaryIO, where: str, most: int) -> Iterator[bytes]:
-    """Yields the rest of a stream in chunks of at most `CHUNK` bytes.
-
-    Raises:
-        LimitError: It has more than `most` bytes.
-    """
-    bound = Bound(where, most)
-    while chunk := stream.read(CHUNK):
-        bound.add(len(chunk))
-        yield chunk
 
 
 def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
@@ -88,7 +83,13 @@ def read_all(stream: BinaryIO, where: str, most: int) -> bytes:
     Raises:
         LimitError: It has more than `most` bytes.
     """
-    return b"".join(chunks(stream, where, most))
+    chunks, size = list[bytes](), 0
+    while chunk := stream.read(CHUNK):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise over(where, "bytes", most)
+    return b"".join(chunks)
 
 
 def lines(stream: BinaryIO, where: str, longest: int = LINE_BYTES) -> Iterator[tuple[int, bytes]]:
@@ -134,7 +135,7 @@ def parse_json(
         raise over(where, "bytes of JSON", most)
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
-        check_json(text, where, depth)
+        _check_json(text, where, depth)
         value = json.loads(
             text,
             object_pairs_hook=_distinct,
@@ -155,31 +156,15 @@ def parse_json(
         raise DataError(f"{where}: {error}") from None
 
 
-def check_json(text: str, where: str, depth: int = JSON_DEPTH) -> None:
-    """Checks depth and numbers of JSON text, which need not be valid, without parsing it.
-
-    Raises:
-        LimitError: It nests deeper than `depth`, or holds a number of over `JSON_DIGITS` digits or
-            over `JSON_CONTAINERS` lists and objects.
-    """
+def _check_json(text: str, where: str, depth: int) -> None:
     bare = _STRINGS.sub("", text)
     if bare.count("[") + bare.count("{") > JSON_CONTAINERS:
         raise over(where, "lists and objects", JSON_CONTAINERS)
     if _LONG_NUMBER.search(bare):
         raise over(where, "digits in one number", JSON_DIGITS)
-    if json_depth(bare) > depth:
+    steps = bare.encode("ascii", "ignore").translate(_BRACKET_STEPS, _OTHER_BYTES)
+    if max(accumulate(memoryview(steps).cast("b")), default=0) > depth:
         raise over(where, "lists and objects within each other", depth)
-
-
-def json_depth(bare: str) -> int:
-    """Returns the number of lists and objects within each other, of JSON without its strings."""
-    ascii_only = bare.encode("ascii", "ignore")
-    steps = ascii_only.translate(_BRACKET_STEPS, _OTHER_BYTES)
-    return max(accumulate(memoryview(steps).cast("b")), default=0)
-
-
-_BRACKET_STEPS = bytes({91: 1, 123: 1, 93: 255, 125: 255}.get(byte, 0) for byte in range(256))
-_OTHER_BYTES = bytes(byte for byte in range(256) if not _BRACKET_STEPS[byte])
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -225,23 +210,100 @@ def _check_nodes(text: str, where: str) -> None:
     """Counts the nodes of a document, those of aliases at each use."""
     sizes: dict[str, int] = {}
     open_: list[tuple[str | None, int]] = []
-    nodes = Bound(where, YAML_NODES, "YAML nodes, those of aliases counted at each use")
+    count = 0
     for event in yaml.parse(text, yaml.CSafeLoader):
         anchor: str | None = getattr(event, "anchor", None)
         if isinstance(event, yaml.AliasEvent):
             if anchor not in sizes:
                 raise DataError(f"{where}: alias *{anchor} has no finished anchor before it")
-            nodes.add(sizes[anchor])
+            count += sizes[anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
-            open_.append((anchor, nodes.count))
-            nodes.add(1)
+            open_.append((anchor, count))
+            count += 1
             if len(open_) > YAML_DEPTH:
                 raise over(where, "lists and mappings within each other", YAML_DEPTH)
         elif isinstance(event, yaml.CollectionEndEvent):
             name, before = open_.pop()
             if name:
-                sizes[name] = nodes.count - before
+                sizes[name] = count - before
         elif isinstance(event, yaml.ScalarEvent):
-            nodes.add(1)
+            count += 1
             if anchor:
                 sizes[anchor] = 1
+        if count > YAML_NODES:
+            raise over(where, "YAML nodes, those of aliases counted at each use", YAML_NODES)
+
+
+# Zips
+
+
+@contextmanager
+def opened_zip(file: BinaryIO, where: str) -> Generator[zipfile.ZipFile]:
+    """Opens a zip, whose members `read_member` reads.
+
+    Raises:
+        DataError: It is no zip, or broken.
+        OSError: It cannot be read.
+    """
+    with _named_errors(where):
+        archive = zipfile.ZipFile(file)
+    with archive:
+        yield archive
+
+
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, most: int) -> bytes:
+    """Returns the content of a member of a zip that `opened_zip` opened.
+
+    Raises:
+        DataError: It is broken, encrypted, fails its checksum or has another size than declared,
+            or its method is none of stored, deflate, bzip2 and Zstandard.
+        LimitError: It has more than `most` bytes, declared or real.
+        OSError: It cannot be read.
+    """
+    if max(member.file_size, member.compress_size) > most:
+        raise over(where, "bytes", most)
+    with _named_errors(where):
+        if codec := CODECS.get(member.compress_type):
+            content = _unpacked(_packed(archive, member), codec, where, most)
+        elif member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            content = read_all(cast(BinaryIO, archive.open(member)), where, most)
+        else:
+            method = member.compress_type
+            raise DataError(f"{where}: zip method {method} is not read: write it with deflate")
+    if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
+        raise DataError(f"{where}: broken: it fails its checksum")
+    return content
+
+
+def _packed(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Returns the compressed bytes of a member."""
+    if member.flag_bits & 1:
+        raise RuntimeError("it is encrypted")
+    file = cast(BinaryIO, archive.fp)
+    file.seek(member.header_offset)
+    signature, name, extra = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
+    if signature != SIGNATURE:
+        raise zipfile.BadZipFile("no member where one should be")
+    file.seek(name + extra, io.SEEK_CUR)
+    return file.read(member.compress_size)
+
+
+def _unpacked(packed: bytes, codec: str, where: str, most: int) -> bytes:
+    # Importing pyarrow takes half a second, which configurations need not wait for.
+    import pyarrow as pa
+
+    stream: Any = pa.CompressedInputStream(io.BytesIO(packed), codec)
+    try:
+        return read_all(stream, where, most)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+
+
+@contextmanager
+def _named_errors(where: str) -> Generator[None]:
+    """Turns errors of zipfile and pyarrow for broken content into a `DataError`."""
+    try:
+        yield
+    except BROKEN as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise DataError(f"{where}: broken: {reason[:LONGEST_REASON]}") from error

@@ -1,11 +1,12 @@
+"""Limits on bytes, lines, JSON, YAML and the members of zips."""
+
 import io
 import json
 import re
+import zipfile
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from raylab.bounded import (
     BLANK_LINES,
@@ -14,17 +15,18 @@ from raylab.bounded import (
     JSON_DIGITS,
     YAML_DEPTH,
     YAML_NODES,
-    Bound,
-    check_json,
+    ZSTANDARD,
     check_yaml,
-    json_depth,
     lines,
+    opened_zip,
     parse_json,
     read_all,
+    read_member,
 )
 from raylab.errors import DataError, LimitError
 from tests.fuzzing import try_altered
 from tests.memory import MIB, memory
+from tests.zips import PACK, member_zip, zip_of
 
 MANY = 1 << 20
 """Far more than an algorithm of quadratic time could handle."""
@@ -47,13 +49,6 @@ class Endless(io.RawIOBase):
 
 def refused(message: str) -> Any:
     return pytest.raises(LimitError, match=f"^x.*{re.escape(message)}")
-
-
-def test_a_bound_refuses_what_is_beyond_its_limit() -> None:
-    bound = Bound("x", 10, "rows", "split it")
-    bound.add(10)
-    with refused("more than 10 rows: split it"):
-        bound.add(1)
 
 
 def test_a_stream_is_read_up_to_its_limit() -> None:
@@ -148,36 +143,11 @@ def test_json_may_have_a_byte_order_mark_and_pairs_of_surrogates() -> None:
     assert parse_json(b'\xef\xbb\xbf["\\ud83d\\ude00"]', "x") == ["😀"]
 
 
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-def depth_of(value: object) -> int:
-    if isinstance(value, list | dict):
-        inner = value.values() if isinstance(value, dict) else value
-        return 1 + max(map(depth_of, inner), default=0)
-    return 0
-
-
-@given(VALUES, st.booleans())
-def test_the_depth_of_a_text_is_that_of_its_value(value: object, ascii_only: bool) -> None:
-    text = json.dumps(value, ensure_ascii=ascii_only)
-    depth = depth_of(value)
-    check_json(text, "x", depth)
-    if depth:
-        with pytest.raises(LimitError):
-            check_json(text, "x", depth - 1)
-
-
-def test_depth_is_that_of_the_deepest_place() -> None:
-    assert json_depth("") == 0
-    assert json_depth("[{}, [[]]] ]]]] {") == 3
+def test_the_depth_of_a_text_is_that_of_its_deepest_place() -> None:
+    text = '[{}, [[1, "]["]], {"a": [[]]}]'
+    assert parse_json(text, "x", depth=4) == json.loads(text)
+    with refused("more than 3 lists and objects within each other"):
+        parse_json(text, "x", depth=3)
 
 
 def test_yaml_with_aliases_counts_each_use() -> None:
@@ -219,3 +189,77 @@ def test_altered_texts_are_read_or_refused() -> None:
     )
     rows = b'{"a": 1}\n\n{"b": 2}\r\n'
     try_altered([rows], lambda content: list(lines(io.BytesIO(content), "x", 1000)), DataError)
+
+
+# Zips
+
+TEXT = b"some text, " * 1000
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, ZSTANDARD)
+
+
+def read_zip(file: io.BytesIO, most: int = MIB) -> bytes:
+    with opened_zip(file, "x.zip") as archive:
+        return read_member(archive, archive.getinfo("a"), "x.zip:a", most)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_members_are_read_by_every_method(method: int) -> None:
+    assert read_zip(zip_of(method, TEXT)) == TEXT
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("declared", [{"size": 9}, {"size": 1 << 19}, {"crc": 1}])
+def test_a_member_that_lies_is_refused(method: int, declared: dict[str, int]) -> None:
+    with pytest.raises(DataError, match=r"^x\.zip:a: broken: "):
+        read_zip(zip_of(method, TEXT, **declared))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_large_member_is_refused_by_its_declared_size(method: int) -> None:
+    with pytest.raises(LimitError, match="more than 1,048,576 bytes"):
+        read_zip(zip_of(method, b"", size=MIB + 1))
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_a_bomb_that_declares_little_is_refused_within_little_memory(method: int) -> None:
+    file = member_zip(method, PACK[method](bytes(64 * MIB)), size=1000)
+    with memory(32 * MIB), pytest.raises(DataError, match=r"x\.zip:a: "):
+        read_zip(file)
+
+
+def test_a_method_that_is_not_read_is_named() -> None:
+    with pytest.raises(DataError, match="zip method 14 is not read: write it with deflate"):
+        read_zip(member_zip(zipfile.ZIP_LZMA, TEXT))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_encrypted_member_is_refused(method: int) -> None:
+    with pytest.raises(DataError, match="encrypted"):
+        read_zip(zip_of(method, TEXT, flags=1))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"PK\5\6" + bytes(18), b"text"])
+def test_what_is_no_zip_is_refused(content: bytes) -> None:
+    with pytest.raises((DataError, KeyError)):
+        read_zip(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_altered_zips_are_read_or_refused(method: int) -> None:
+    def read(content: bytes) -> None:
+        with opened_zip(io.BytesIO(content), "x.zip") as archive:
+            for member in archive.infolist():
+                read_member(archive, member, f"x.zip:{member.filename}", MIB)
+
+    try_altered([zip_of(method, TEXT).getvalue()], read, DataError)
+
+
+def test_a_reason_does_not_quote_the_input_at_length() -> None:
+    file = member_zip(zipfile.ZIP_STORED, b"", b"x" * 60_000).getvalue()
+    other = file.replace(b"x", b"y", 60_000)
+    with (
+        opened_zip(io.BytesIO(other), "x.zip") as archive,
+        pytest.raises(DataError, match="File name in directory") as error,
+    ):
+        read_member(archive, archive.infolist()[0], "x.zip:x", MIB)
+    assert len(str(error.value)) < 300

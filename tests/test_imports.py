@@ -2,7 +2,7 @@
 
 jobs -> benchmarks -> cluster -> {review, training, evaluation} -> report -> frames
 -> {arc, annotation, opt, quality} -> {codebook, llm, archive, runs, entrypoint} -> config
--> {files, compressed, working_directory} -> bounded
+-> {files, working_directory} -> bounded
 -> {log, urls, background, grid_metrics, memory, object_storage} -> {errors, printable}
 """
 
@@ -23,7 +23,7 @@ LAYERS = [
     {"errors", "printable"},
     {"log", "urls", "background", "grid_metrics", "memory", "object_storage"},
     {"bounded"},
-    {"files", "compressed", "working_directory"},
+    {"files", "working_directory"},
     {"config"},
     {"llm", "archive", "runs", "entrypoint"},
     {"codebook"},

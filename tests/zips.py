@@ -9,10 +9,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from raylab.compressed import ZSTANDARD, Compression
+from raylab.bounded import ZSTANDARD
 
 
-def packed(compression: Compression, content: bytes) -> bytes:
+def packed(compression: str, content: bytes) -> bytes:
     with pa.BufferOutputStream() as sink:
         with pa.CompressedOutputStream(sink, compression) as stream:
             stream.write(content)

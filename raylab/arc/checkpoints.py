@@ -16,7 +16,7 @@ from torch import Tensor
 from raylab.arc.data.tasks import MAX_SIDE
 from raylab.arc.models.base import GridModel, build_model
 from raylab.arc.seen import Seen, TaskSet
-from raylab.compressed import opened_zip
+from raylab.bounded import opened_zip
 from raylab.config.models import (
     ChampionConfig,
     CustomConfig,

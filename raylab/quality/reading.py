@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from raylab.bounded import Bound
+from raylab.bounded import over
 from raylab.errors import DataError
 from raylab.files import Place
 from raylab.quality.intervals import chunk_weights
@@ -239,7 +239,7 @@ class _Walk:
     def __init__(self, scores: UnitScores) -> None:
         self._scores = scores
         self._above: set[tuple[int, int]] = set()
-        self._entries = Bound(scores.unit.path, MOST_ENTRIES, "files and directories")
+        self._entries = 0
 
     def files(self, directory: str, prefix: str) -> Iterator[_File]:
         """Yields score files at any depth; does not follow a link to a directory above itself."""
@@ -253,7 +253,9 @@ class _Walk:
         self._above.add(identity)
         with os.scandir(directory) as entries:
             for entry in entries:
-                self._entries.add(1)
+                self._entries += 1
+                if self._entries > MOST_ENTRIES:
+                    raise over(self._scores.unit.path, "files and directories", MOST_ENTRIES)
                 yield from self._of_entry(entry, prefix + entry.name)
         self._above.remove(identity)
 

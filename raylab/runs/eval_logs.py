@@ -19,8 +19,7 @@ from typing import Any, BinaryIO, Literal, Self, TypeVar
 import msgspec
 from pydantic import model_validator
 
-from raylab.bounded import over, read_all
-from raylab.compressed import opened_zip, read_member
+from raylab.bounded import opened_zip, over, read_all, read_member
 from raylab.errors import DataError
 from raylab.runs.records import Record
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.compressed import ZSTANDARD
+from raylab.bounded import ZSTANDARD
 from raylab.errors import DataError, RunError
 from raylab.quality.record import Quality
 from raylab.runs.eval_logs import read_score

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from raylab.compressed import ZSTANDARD
+from raylab.bounded import ZSTANDARD
 from raylab.runs.eval_logs import PREFIX, EvalLog, ScoreChoice, is_estimated, read_score
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from raylab.bounded import lines, over, parse_json
 from raylab.codebook import Codebook, Label
-from raylab.compressed import Compression, check_ratio, unpacked
 from raylab.config.base import Strict
 from raylab.errors import ConfigError, DataError, LabelError, LimitError
 from raylab.files import REQUEST_BYTES, Place
@@ -34,12 +33,7 @@ from raylab.files import REQUEST_BYTES, Place
 KEYS = ("id", "description", "gold", "candidate", "meta")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
-COMPRESSIONS: dict[str, Compression] = {
-    ".gz": "gzip",
-    ".bz2": "bz2",
-    ".zst": "zstd",
-    ".lz4": "lz4",
-}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 LONGEST_ID = 500
 """Longest id in characters, with its generation: databases index no longer text."""
 BATCH_ROWS = 256
@@ -237,17 +231,13 @@ def _rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise DataError(f"cases {location} cannot be read: {reason}") from error
 
 
-def _jsonl_rows(
-    file: Place, compression: Compression | None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _jsonl_rows(file: Place, compression: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     where = f"cases {file}"
-    raw = cast(Any, file.filesystem.open_input_stream(file.path, compression=None))
-    with closing(raw):
-        stream = unpacked(raw, compression, where) if compression else raw
-        with closing(io.BufferedReader(cast(Any, stream), REQUEST_BYTES)) as rows:
-            for number, line in lines(rows, where):
-                place = f"{where}, line {number}"
-                yield place, _json_row(place, line)
+    stream: Any = file.filesystem.open_input_stream(file.path, compression=compression)
+    with closing(io.BufferedReader(stream, REQUEST_BYTES)) as rows:
+        for number, line in lines(rows, where):
+            place = f"{where}, line {number}"
+            yield place, _json_row(place, line)
 
 
 def _json_row(place: str, line: bytes) -> dict[str, Any]:
@@ -269,7 +259,7 @@ def _json_row(place: str, line: bytes) -> dict[str, Any]:
 def _parquet_rows(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
     with file.filesystem.open_input_file(file.path) as source, pq.ParquetFile(source) as table:
-        _check_sizes(file, source.size(), table.metadata)
+        _check_sizes(file, table.metadata)
         for batch in table.iter_batches(BATCH_ROWS):
             for row in _table_rows(file, batch):
                 number += 1
@@ -277,15 +267,13 @@ def _parquet_rows(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield place, _with_plain_meta(place, row)
 
 
-def _check_sizes(file: Place, packed: int, metadata: pq.FileMetaData) -> None:
+def _check_sizes(file: Place, metadata: pq.FileMetaData) -> None:
     """Checks the sizes that a Parquet file declares before any of it is decompressed."""
     # Columns of altered metadata would end the process: pyarrow aborts on asking for one.
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     sizes = [group.total_byte_size for group in groups]
-    where = f"cases {file}"
-    check_ratio(where, packed, sum(sizes))
     if max(sizes, default=0) > ROW_BYTES:
-        raise over(where, "bytes in a row group", ROW_BYTES, "write smaller row groups")
+        raise over(f"cases {file}", "bytes in a row group", ROW_BYTES, "write smaller row groups")
 
 
 def _table_rows(file: Place, batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from raylab.arc.data.documents import (
 )
 from raylab.arc.data.faults import ANY_SIDES, pairs_fault
 from raylab.arc.data.tasks import MAX_SIDE, Pair, Task
-from raylab.compressed import opened_zip, read_member
+from raylab.bounded import opened_zip, read_member
 from raylab.config.arc import DataConfig
 from raylab.errors import DataError
 from raylab.files import Place

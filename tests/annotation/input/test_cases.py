@@ -201,7 +201,11 @@ def test_wrong_parquet_rows_are_named(tmp_path: Path):
         ("cases.csv", b"id", "should end in .jsonl"),
         ("empty.jsonl", b"\n\n", "holds no case"),
         ("cases.parquet", b"PAR1 no table", "cannot be read"),
-        ("cases.jsonl.gz", gzip.compress(b'{"id": "a"}' * 999, mtime=0)[:-20], "broken: Truncated"),
+        (
+            "cases.jsonl.gz",
+            gzip.compress(b'{"id": "a"}' * 999, mtime=0)[:-20],
+            "cannot be read: Truncated",
+        ),
         ("latin.jsonl", b'{"id": "\xe9", "description": "x"}\n', "line 1"),
     ],
 )

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raylab.annotation.human.review_file import has_decisions, read_decisions
+from raylab.annotation.input import cases
 from raylab.annotation.input.cases import LONGEST_ID, Case, CaseIds, read_cases
 from raylab.annotation.input.sources import select_cases
 from raylab.config.annotation import CasesConfig
@@ -52,8 +53,12 @@ HOSTILE_FILES = {
     "digits.jsonl": (line(id=0)[:7] + b"9" * MIB + b"}", LimitError, "digits in one number"),
     "latin.jsonl": ('{"id": "é"}\n'.encode("latin-1"), DataError, "line 1: .*not UTF-8 text"),
     "utf16.jsonl": (line().decode().encode("utf-16"), DataError, "line 1: .*not UTF-8 text"),
-    "torn.jsonl.gz": (packed(line(), 9)[:-9], DataError, "torn.jsonl.gz: broken: "),
-    "no.jsonl.zst": (line(), DataError, "no.jsonl.zst: broken: "),
+    "torn.jsonl.gz": (
+        packed(line(), 9)[:-9],
+        DataError,
+        "torn.jsonl.gz cannot be read: ",
+    ),
+    "no.jsonl.zst": (line(), DataError, "no.jsonl.zst cannot be read: "),
 }
 
 
@@ -107,8 +112,8 @@ def test_number_that_is_none_is_no_id(tmp_path: Path, number: float) -> None:
 
 
 def selected(published: Path, *generations: Path, **config: Any) -> list[str]:
-    cases = CasesConfig(path=str(published), **config)
-    found = select_cases(cases, ["published", *map(str, generations)], CODEBOOK)
+    chosen = CasesConfig(path=str(published), **config)
+    found = select_cases(chosen, ["published", *map(str, generations)], CODEBOOK)
     return [case.id for _, case in found]
 
 
@@ -177,13 +182,19 @@ def test_parquet_of_other_values_in_meta_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_parquet_that_stands_for_far_more_is_refused(tmp_path: Path) -> None:
+def test_parquet_that_stands_for_far_more_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases, "ROW_BYTES", 30 * MIB)
     path = tmp_path / "c.parquet"
     table = pa.table({"id": ["a"], "description": ["x" * 40 * MIB]})
     pq.write_table(table, path, compression="zstd", use_dictionary=False)
     del table
     assert path.stat().st_size < MIB
-    with limits(30 * MIB), pytest.raises(LimitError, match=r"c\.parquet: more than .* bytes from"):
+    with (
+        limits(30 * MIB),
+        pytest.raises(LimitError, match=r"c\.parquet: more than .* bytes in a row"),
+    ):
         read(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
 from raylab.arc.data.splits import split_tasks
-from raylab.compressed import ZSTANDARD
+from raylab.bounded import ZSTANDARD
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.errors import DataError
 from tests.arc.conftest import make_tasks
