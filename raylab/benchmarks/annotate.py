@@ -28,7 +28,7 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import AnnotateConfig, BenchmarkConfig
 from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.log import log_line, log_tables
-from raylab.report.annotation_progress import AnnotationProgress
+from raylab.report.progress import AnnotationProgress
 from raylab.runs.records import Part, Record
 from raylab.runs.run import METRICS, Run
 from raylab.taxonomies import choose_codebook

@@ -18,7 +18,7 @@ from raylab.llm.embedded import SMOKE_NOTICE, uses_embedded
 from raylab.llm.endpoints import require_endpoints
 from raylab.llm.prices import Prices
 from raylab.log import log_line
-from raylab.report.annotation_progress import print_forecast
+from raylab.report.progress import print_forecast
 from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook

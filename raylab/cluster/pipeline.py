@@ -42,12 +42,13 @@ from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import PipelineConfig, QualityConfig, TrainConfig
 from raylab.config.models import ModelConfig
 from raylab.errors import RunError
-from raylab.log import log_line, log_tables
+from raylab.log import log_line
 from raylab.quality.record import Quality, TreeQuality
+from raylab.report.models import comparison_table
 from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline_page import PipelineReport, render_pipeline
+from raylab.report.pipeline import PipelineReport, render_pipeline
 from raylab.report.quality import log_quality
-from raylab.report.tables import comparison_table
+from raylab.report.table import print_tables
 from raylab.runs.records import Record
 from raylab.runs.run import SCORES, Run
 
@@ -199,7 +200,7 @@ def _written(run: Run, kind: type[R]) -> R:
 
 def _tell_outcome(run: Run) -> None:
     quality, models = _written(run, Quality), _written(run, PipelineMetrics).models
-    log_tables(
+    print_tables(
         comparison_table(models),
         models={name: of.best.model_dump(mode="json") for name, of in models.items()},
         reported={name: of.reported.model_dump(mode="json") for name, of in models.items()},

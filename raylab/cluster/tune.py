@@ -50,13 +50,13 @@ from raylab.config.search import Search, SearchSpace
 from raylab.errors import RaylabError, RunError, TrainingError, WorkersLostError
 from raylab.files import Place
 from raylab.grid_metrics import mode_of, worst
-from raylab.log import log_line, log_tables
+from raylab.log import log_line
 from raylab.memory import give_back
-from raylab.report.charts.curves import learning_curves_png
+from raylab.report.charts import learning_curves_png
+from raylab.report.models import comparison_table, epoch_line
 from raylab.report.page import PAGE, write_page
-from raylab.report.progress import epoch_line
-from raylab.report.sweep_page import SweepReport, render_sweep
-from raylab.report.tables import comparison_table, sweep_table
+from raylab.report.sweep import SweepReport, render_sweep, sweep_table
+from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
 from raylab.training.listeners import EpochListener
 
@@ -405,7 +405,7 @@ def _tell_outcome(run: Run, metrics: SweepMetrics | None, config: TuneConfig) ->
     winner = metrics.trials[0].trial
     trained = Run.at(run / TRIALS / winner).read_record(TrainingMetrics)
     beside = [] if trained is None else [comparison_table({winner: trained})]
-    log_tables(
+    print_tables(
         sweep_table(metrics, config.training.monitor),
         *beside,
         trials=[trial.model_dump(mode="json") for trial in metrics.trials],

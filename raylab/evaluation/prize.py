@@ -49,11 +49,10 @@ from raylab.errors import RunError
 from raylab.evaluation.scores import checkpoints_of
 from raylab.files import Place
 from raylab.grid_metrics import FIRST_ATTEMPT
-from raylab.log import log_line, log_tables
-from raylab.report.page import counted, write_page
-from raylab.report.prize_page import render_prize
-from raylab.report.progress import duration
-from raylab.report.tables import prize_table
+from raylab.log import log_line
+from raylab.report.page import write_page
+from raylab.report.prize import prize_table, render_prize
+from raylab.report.table import counted, duration, print_tables
 from raylab.runs.run import SCORES
 
 SUBMISSIONS = "submissions"
@@ -373,7 +372,7 @@ def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
     rule_means = RuleScores(metric=metric, rules=metrics.rules)
     run.write_record(rule_means, rule_scores_file(planned.subdir))
     write_page(run, render_prize(run, metrics))
-    log_tables(prize_table(metrics), **metrics.model_dump(include={"prize", "prize_rules"}))
+    print_tables(prize_table(metrics), **metrics.model_dump(include={"prize", "prize_rules"}))
     scores = str(run / SCORES)
     log_line(f"score tree {scores}", uri=scores)
 

@@ -34,9 +34,9 @@ from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.config.base import ClusterConfig
 from raylab.config.jobs import EvaluateConfig
 from raylab.grid_metrics import RULES
-from raylab.log import log_line, log_tables
-from raylab.report.progress import duration
-from raylab.report.tables import accuracy_table, percent
+from raylab.log import log_line
+from raylab.report.prize import accuracy_table
+from raylab.report.table import duration, percent, print_tables
 from raylab.runs.run import SCORES
 
 HEARTBEAT_SECONDS = 30.0
@@ -78,7 +78,7 @@ def conclude(config: EvaluateConfig, planned: Scoring, metrics: EvaluationMetric
     """Writes and prints the metrics of an evaluation, and finishes its run."""
     run = planned.tree
     run.write_record(metrics)
-    log_tables(
+    print_tables(
         accuracy_table(metrics, config.scoring),
         metric=metrics.metric,
         models=metrics.models,

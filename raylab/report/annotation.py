@@ -1,25 +1,37 @@
-"""Tables of an annotation run, and of runs over time, for the terminal."""
+"""Tables of an annotation run, and of runs over time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich.table import Table
-
 from raylab.annotation.accuracy.audit import AuditReport
-from raylab.annotation.accuracy.verdicts import JudgeReport
-from raylab.annotation.outcome import Verdict
+from raylab.annotation.accuracy.verdicts import BAND, JudgeReport, ScoreBand
 from raylab.annotation.report import STATUSES, AnnotationReport
-from raylab.annotation.roles import SIDES, Side
+from raylab.annotation.roles import SIDES, STAGES, Side
+from raylab.annotation.scores import RootAccuracy
 from raylab.annotation.statistics.adjudication import AdjudicationReport
 from raylab.annotation.statistics.annotators import FormatReport, JudgementReport, SourceReport
 from raylab.annotation.statistics.batch_quality import NAMES
 from raylab.annotation.statistics.canaries import DriftRun
-from raylab.annotation.statistics.drift import CanaryChange, Drift, DriftTest
+from raylab.annotation.statistics.confusion import NONE, ConfusionPanel
+from raylab.annotation.statistics.drift import CanaryChange, Drift
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.pairs import AgreementReport, GoldReport
 from raylab.annotation.statistics.traps import TrapReport
-from raylab.annotation.statistics.usage import CallUsage
-from raylab.report.progress import duration
-from raylab.runs.measures import Measure, measures_of
+from raylab.annotation.statistics.usage import CallUsage, SourceUsage
+from raylab.report.table import (
+    RULE,
+    Cell,
+    Column,
+    Row,
+    Table,
+    counted,
+    duration,
+    estimate_cell,
+    p_cell,
+    shades,
+    share_cell,
+    shortened,
+)
+from raylab.runs.measures import Measure, meaning_of, measures_of
 from raylab.runs.records import Part
 
 AGREEMENT_ORDER = (
@@ -34,163 +46,264 @@ AGREEMENT_ORDER = (
     "alpha",
 )
 """The measures of agreement in the order shown: plain first, chance-corrected last."""
+ENDINGS = {
+    "accept": "a code that was acceptable to the evaluator",
+    "human:one-acceptable": "only one of the two codes was acceptable",
+    "human:none-acceptable": "neither code was acceptable",
+    "human:disagreement": "the codes differed, and a person settles differences",
+    "human:candidate": "the evaluator refused the candidate of the row",
+    "human:unparsable": "an answer held no code that could be read",
+    "human:unconfirmed": "the evaluator refused the adjudicated code",
+}
+OF_COUNT = Measure("right, given")
+"""A share that is shown with the number of codes that it is of."""
+VERDICT_ROWS = {
+    "mean_score": Measure("mean score, 0 to 100", "number"),
+    "verdicts": Measure("verdict", "count"),
+    "issues": Measure("issue:", "count"),
+}
+TRAP_ROWS = {"answered": Measure("answered", "count")}
+TAKEN_FOR = {"taken_for": Measure("taken for", "count")}
+GOLD_ROWS = {
+    "cases": Measure("cases", "count"),
+    "left_out": Measure("left out, no answer or decision", "count"),
+}
+JUDGE_ROWS = {"codes": Measure("evaluated codes with gold", "count")}
+RIGHT_ROWS = {"right_by_verdict": OF_COUNT}
+"""Rows of tables by the field of a part, beside its own measures."""
 HASH_DIGITS = 8
-
-
-def shown_share(estimate: Estimate | None) -> str:
-    """Returns an estimated share in percent with its interval; a dash if it is missing."""
-    if estimate is None or estimate.value is None:
-        return "-"
-    value = f"{100 * estimate.value:.1f} %"
-    if estimate.interval is None:
-        return value
-    low, high = estimate.interval
-    return f"{value} [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-def shown_number(estimate: Estimate) -> str:
-    """Returns an estimated number with its interval, or the reason why it is missing."""
-    if estimate.value is None:
-        return f"undefined: {estimate.reason}"
-    value = f"{estimate.value:.3f}"
-    if estimate.interval is None:
-        return f"{value} (no interval: {estimate.reason})" if estimate.reason else value
-    low, high = estimate.interval
-    return f"{value} [{low:.3f}, {high:.3f}]"
-
-
-def shown_seconds(seconds: float) -> str:
-    """Returns a time in words, short ones to two digits."""
-    return f"{seconds:.2g} s" if seconds < 10 else duration(seconds)
-
-
-def estimates_of(
-    parts: Iterable[Part], kind: type[Part], names: Iterable[str] | None = None
-) -> Iterator[tuple[Measure, list[Estimate]]]:
-    """Yields each measure of a kind of part with its estimates in some parts of that kind.
-
-    Args:
-        parts: Parts whose estimates are shown side by side.
-        kind: Class of the parts.
-        names: Fields to show; None takes all that have a measure.
-    """
-    measures = measures_of(kind)
-    parts = list(parts)
-    for name in measures if names is None else names:
-        yield measures[name], [getattr(part, name) for part in parts]
+LONGEST_MODEL, LONGEST_PROMPT = 60, 40
+"""Most characters shown of the name of a model and of a prompt."""
 
 
 def annotation_tables(report: AnnotationReport) -> Iterator[Table]:
-    """Yields the tables of a run: its endings, its annotators, their agreement, and gold."""
+    """Yields the tables of a run for the terminal."""
     yield summary_table(report)
+    if report.audit is not None:
+        yield audit_table(report.audit)
     yield annotator_table(report)
     yield agreement_table(report.agreement)
     if report.cases.with_gold:
         yield gold_table(report.gold)
         yield root_table(report.gold)
         yield judge_table(report.judge)
-    if report.audit is not None:
-        yield audit_table(report.audit)
 
 
 def summary_table(report: AnnotationReport) -> Table:
     """Returns the endings of the cases, and time and cost."""
-    table = Table(title=f"{report.cases.total:,} cases, intervals of 95 %")
-    table.add_column("")
-    table.add_column("cases", justify="right")
-    table.add_column("share", justify="right")
+    rows: list[Row] = []
     for status, label in STATUSES.items():
         estimate = report.cases.status[status]
-        table.add_row(label, f"{estimate.cases:,}", shown_share(estimate))
-    table.add_row("waiting for a person now", f"{report.decisions.waiting:,}", "")
-    table.add_section()
-    for label, value in _spent(report.usage.total):
-        table.add_row(label, value, "")
-    return table
+        rows.append([label, f"{estimate.cases:,}", share_cell(estimate)])
+    waiting = ["waiting for a person now", f"{report.decisions.waiting:,}", ""]
+    spent = [[label, value, ""] for label, value in _spending(report.usage.total)]
+    return Table(
+        f"{counted(report.cases.total, 'case')}, intervals of 95 %",
+        ["", "cases", "share"],
+        [*rows, waiting, RULE, *spent],
+        "As the protocol left them, and what the calls took; an interval is of 95 %.",
+    )
+
+
+def ending_table(report: AnnotationReport) -> Table:
+    """Returns the last steps of the cases, the most frequent first."""
+    return Table(
+        "Cases by reason",
+        ["last step", "cases", Column("example", text=True)],
+        [
+            [_ending(step), f"{of.cases:,}", of.example or ""]
+            for step, of in report.cases.endings.items()
+        ],
+        "The last step of each case, the most frequent first, with an example where there is one.",
+    )
 
 
 def annotator_table(report: AnnotationReport) -> Table:
     """Returns the evaluator's judgements of each annotator, and the form of its answers."""
-    table = Table(title="Annotators")
-    table.add_column("share of the answers")
-    for side in SIDES:
-        table.add_column(NAMES[side], justify="right")
-    annotators = [report.annotators[side] for side in SIDES]
+    sides = {NAMES[side]: report.annotators[side] for side in SIDES}
     traps = [report.sensitivity[side] for side in SIDES]
-    for measure, estimates in (
-        *estimates_of([one.evaluation for one in annotators], JudgementReport),
-        *estimates_of([one.format for one in annotators], FormatReport),
-        *estimates_of(traps, TrapReport, ("taken",)),
-    ):
-        table.add_row(measure.label, *map(shown_share, estimates))
-    table.add_section()
-    for measure, estimates in estimates_of([report.adjudication], AdjudicationReport):
-        table.add_row(measure.label, *map(shown_share, estimates), "")
-    return table
+    rows = [
+        *part_rows([of.evaluation for of in sides.values()], measures_of(JudgementReport)),
+        *part_rows([of.format for of in sides.values()], measures_of(FormatReport)),
+        *part_rows(traps, {"taken": measures_of(TrapReport)["taken"]}),
+    ]
+    adjudicator = part_rows([report.adjudication], measures_of(AdjudicationReport))
+    rows += [RULE, *([*row, ""] for row in adjudicator)]
+    return Table("Annotators", ["share of the answers", *sides], rows)
+
+
+def verdict_table(report: AnnotationReport) -> Table:
+    """Returns the evaluator's scores, verdicts and issues of each annotator's codes."""
+    judged = {NAMES[side]: report.annotators[side].evaluation for side in SIDES}
+    rows = list(part_rows(judged.values(), VERDICT_ROWS))
+    return Table("The evaluator's verdicts", ["codes", *judged], rows)
 
 
 def agreement_table(agreement: AgreementReport) -> Table:
-    """Returns the agreement of A and B."""
-    table = Table(title=f"Agreement of A and B on {agreement.both:,} cases with both codes")
-    table.add_column("measure")
-    table.add_column("mean", justify="right")
-    for measure, (estimate,) in estimates_of([agreement], AgreementReport, AGREEMENT_ORDER):
-        table.add_row(measure.label, _shown(measure, estimate))
-    return table
+    """Returns the agreement of A and B, each measure in words on a page."""
+    measures = measures_of(AgreementReport)
+    return Table(
+        f"Agreement of A and B on {counted(agreement.both, 'case')} with both codes",
+        ["measure", "figure", Column("what it says", text=True, page_only=True)],
+        [
+            [
+                measures[name].label,
+                estimate_cell(measures[name], getattr(agreement, name)),
+                meaning_of(AgreementReport, name),
+            ]
+            for name in AGREEMENT_ORDER
+        ],
+    )
 
 
-def gold_table(gold: dict[str, GoldReport]) -> Table:
+def trap_table(report: AnnotationReport) -> Table:
+    """Returns what each annotator and the final code made of the traps."""
+    traps = {NAMES[name]: of for name, of in report.sensitivity.items()}
+    notes = "Of the traps that have gold and were answered."
+    rows = list(part_rows(traps.values(), TRAP_ROWS | measures_of(TrapReport) | TAKEN_FOR))
+    return Table("Traps", ["", *traps], rows, notes)
+
+
+def gold_table(gold: Mapping[str, GoldReport]) -> Table:
     """Returns the share of codes that are right against gold."""
-    table = Table(title="Right against gold")
-    table.add_column("")
-    for name in gold:
-        table.add_column(NAMES[name], justify="right")
-    for measure, estimates in estimates_of(gold.values(), GoldReport):
-        table.add_row(measure.label, *map(shown_share, estimates))
-    table.add_section()
-    table.add_row("cases", *(f"{of.cases:,}" for of in gold.values()))
-    table.add_row("left out, no answer or decision", *(f"{of.left_out:,}" for of in gold.values()))
-    return table
+    notes = (
+        "How often each code is right, of the cases that have one; an answer without a readable "
+        "code is wrong."
+    )
+    rows = list(part_rows(gold.values(), measures_of(GoldReport) | GOLD_ROWS))
+    return Table("Right against gold", ["", *(NAMES[name] for name in gold)], rows, notes)
+
+
+def root_table(gold: Mapping[str, GoldReport]) -> Table:
+    """Returns recall and precision of each root."""
+    columns = [f"{NAMES[name]}: {of}" for name in gold for of in ("recall", "precision")]
+    rows: list[Row] = []
+    for root in next(iter(gold.values())).by_root:
+        figures = [of.by_root[root] for of in gold.values()]
+        cells = (share_cell(of) for each in figures for of in (each.recall, each.precision))
+        rows.append([root_cell(root), f"{max(of.gold for of in figures):,}", *cells])
+    return Table(
+        "Recall and precision of each root",
+        ["root", "in gold", *columns],
+        rows,
+        "Small, the 95 % intervals. Recall: of the cases whose gold names the root, those whose "
+        "code does. Precision: of the cases whose code names it, those whose gold does.",
+        dense=True,
+    )
 
 
 def judge_table(judges: Mapping[Side, JudgeReport]) -> Table:
     """Returns how far the evaluator's verdicts and scores tell right codes from wrong ones."""
-    table = Table(title="The evaluator against gold")
-    table.add_column("")
-    for side in judges:
-        table.add_column(NAMES[side], justify="right")
-    for measure, estimates in estimates_of(judges.values(), JudgeReport):
-        table.add_row(measure.label, *(_shown(measure, one) for one in estimates))
-    for verdict in Verdict:
-        of = [judge.right_by_verdict[verdict] for judge in judges.values()]
-        table.add_row(f"right, given {verdict}", *map(shown_share, of))
-    return table
+    return Table(
+        "The evaluator against gold",
+        ["", *(NAMES[side] for side in judges)],
+        list(part_rows(judges.values(), JUDGE_ROWS | measures_of(JudgeReport) | RIGHT_ROWS)),
+        "Shares and area with their intervals, of the codes of cases with held-out gold.",
+    )
+
+
+def band_table(judges: Mapping[Side, JudgeReport]) -> Table:
+    """Returns the share of right codes by band of the evaluator's score, the highest on top."""
+    bands = {side: {band.lowest: band for band in of.bands} for side, of in judges.items()}
+    rows: list[Row] = []
+    for lowest in range(100 - BAND, -BAND, -BAND):
+        highest = 100 if lowest == 100 - BAND else lowest + BAND - 1
+        found = [of.get(lowest) for of in bands.values()]
+        if any(found):
+            rows.append([f"score {lowest} to {highest}", *map(_band_cell, found)])
+    return Table(
+        "Right codes by score",
+        ["", *(NAMES[side] for side in judges)],
+        rows,
+        "Reliability: of the codes with a score in each band, the share that is right, its 95 % "
+        "interval, and the number of codes. Where the score can be read as the chance of being "
+        "right, the share lies within its band.",
+    )
 
 
 def audit_table(audit: AuditReport) -> Table:
     """Returns the accuracy of the decided codes by scores, by audit, and by both."""
-    table = Table(title=f"Audit of {audit.audited:,} of {audit.decided:,} decided cases")
-    table.add_column("right codes")
-    table.add_column("share", justify="right")
     judged = "-" if audit.judged is None else f"{100 * audit.judged:.1f} %"
-    table.add_row("by the evaluator's scores", judged)
-    table.add_row("of the audited cases", shown_share(audit.right))
-    table.add_row("of all, scores corrected by the audit", shown_share(audit.corrected))
-    return table
+    return Table(
+        f"Audit of {audit.audited:,} of {counted(audit.decided, 'decided case')}",
+        ["right codes", "share"],
+        [
+            ["by the evaluator's scores", judged],
+            ["of the audited cases", share_cell(audit.right)],
+            ["of all, scores corrected by the audit", share_cell(audit.corrected)],
+        ],
+    )
 
 
-def root_table(gold: dict[str, GoldReport]) -> Table:
-    """Returns recall and precision of each root, recall first."""
-    table = Table(title="Recall / precision of each root in gold")
-    table.add_column("root")
-    table.add_column("cases", justify="right")
-    for name in gold:
-        table.add_column(NAMES[name], justify="right")
-    for root in next(iter(gold.values())).by_root:
-        of = [by.by_root[root] for by in gold.values()]
-        shares = [f"{_bare_share(one.recall)} / {_bare_share(one.precision)}" for one in of]
-        table.add_row(root, f"{max(one.gold for one in of):,}", *shares)
-    return table
+def confusion_table(panel: ConfusionPanel, labels: Sequence[str]) -> Table:
+    """Returns a confusion matrix, shaded by the share of the row."""
+    rows = [
+        [
+            root_cell(label),
+            *(Cell(_count(count), shade=count / (sum(counts) or 1.0)) for count in counts),
+        ]
+        for label, counts in zip(labels, panel.sets, strict=True)
+    ]
+    return Table(
+        f"{panel.rows} against {panel.columns}",
+        ["root", *labels],
+        rows,
+        f"Rows: {panel.rows}. Columns: {panel.columns}. The shade is the share of the row.",
+        dense=True,
+    )
+
+
+def score_table(scores: Sequence[RootAccuracy]) -> Table:
+    """Returns accuracies by annotator and generation (rows) and root (columns), shaded."""
+    roots = list(dict.fromkeys(score.root for score in scores))
+    depths = dict(zip(scores, shades(score.accuracy.value for score in scores), strict=True))
+    rows: dict[tuple[str, str], dict[str, Cell]] = {}
+    for score, depth in depths.items():
+        shown = _share_of_count(score.accuracy)
+        cell = Cell(shown.text, shown.small, shade=depth)
+        rows.setdefault((score.annotator, score.generation), {})[score.root] = cell
+    return Table(
+        "Accuracy by root",
+        ["annotator", Column("generation", text=True), *roots],
+        [[*names, *(row.get(root, "-") for root in roots)] for names, row in rows.items()],
+        "Small, the 95 % interval and the number of cases. Deeper is higher, from the lowest to "
+        "the highest shown.",
+    )
+
+
+def usage_table(report: AnnotationReport) -> Table:
+    """Returns calls, tokens, cost and times by role and model."""
+    order = [*STAGES]
+    sources = sorted(
+        report.usage.by_source,
+        key=lambda row: order.index(row.role) if row.role in order else len(order),
+    )
+    rows: list[Row] = [
+        [STAGES.get(row.role, row.role), *_source_cells(row), *_usage_cells(row)] for row in sources
+    ]
+    rows += [RULE, ["all", "", "", *_usage_cells(report.usage.total)]]
+    if report.decisions.usage.sent:
+        confirming = _usage_cells(report.decisions.usage)
+        rows += [RULE, ["confirming people's codes", "", "", *confirming]]
+    return Table(
+        "Cost and latency by role and model",
+        [
+            "role",
+            Column("model as served", text=True),
+            Column("prompt", text=True),
+            "sent",
+            "journal",
+            "tokens in",
+            "tokens out",
+            "cost",
+            "p50",
+            "p90",
+            "p99",
+        ],
+        rows,
+        "Calls answered from the journal were paid by the run that sent them and cost nothing "
+        "here. Times are those of the calls that were sent.",
+    )
 
 
 def drift_tables(drift: Drift) -> Iterator[Table]:
@@ -201,50 +314,72 @@ def drift_tables(drift: Drift) -> Iterator[Table]:
 
 def runs_table(runs: Sequence[DriftRun]) -> Table:
     """Returns a row for each run and each of its models."""
-    table = Table(title="Runs over time")
-    for label in ("run", "started", "side", "response_model", "prompt"):
-        table.add_column(label)
-    table.add_column("answers", justify="right")
-    for measure in measures_of(SourceReport).values():
-        table.add_column(measure.label, justify="right")
-    for run in runs:
-        for row in run.sources:
-            table.add_row(
+    names = ("started", "side", "response_model", "prompt")
+    measures = measures_of(SourceReport)
+    return Table(
+        "Runs over time",
+        [
+            "run",
+            *(Column(name, text=True) for name in names),
+            "answers",
+            *(measure.label for measure in measures.values()),
+        ],
+        [
+            [
                 run.run,
                 shown_time(run.started),
-                row.side,
-                row.response_model,
-                f"{row.prompt} {row.prompt_hash[:HASH_DIGITS]}",
-                f"{row.answers:,}",
-                *(_bare_share(of) for _, (of,) in estimates_of([row], SourceReport)),
-            )
-    return table
+                source.side,
+                source.response_model,
+                f"{source.prompt} {source.prompt_hash[:HASH_DIGITS]}",
+                f"{source.answers:,}",
+                *(share_cell(getattr(source, name)) for name in measures),
+            ]
+            for run in runs
+            for source in run.sources
+        ],
+        dense=True,
+    )
 
 
 def drift_table(changes: Sequence[CanaryChange], level: float) -> Table:
     """Returns a row for each measure of a run against the earlier run of the same models."""
-    table = Table(title=f"Change on the canary cases; * is flagged at {level:g} (Holm)")
-    for label in ("measure", "before", "after"):
-        table.add_column(label)
-    for label in ("right before", "right after", "lost", "gained", "p", "p paired"):
-        table.add_column(label, justify="right")
-    table.add_column("changed")
-    for change in changes:
-        names, result = (change.label, change.before, change.after), change.result
-        if result is None:
-            table.add_row(*names, *["-"] * 6, change.reason)
+    labels = ["right before", "right after", "lost", "gained", "p", "p paired"]
+    return Table(
+        f"Change on the canary cases; * is flagged at {level:g} (Holm)",
+        [
+            "measure",
+            Column("before", text=True),
+            Column("after", text=True),
+            *labels,
+            Column("changed", text=True),
+        ],
+        [[change.label, change.before, change.after, *_change_cells(change)] for change in changes],
+        "Cases that were right before and are not now (lost), and the other way (gained); p values "
+        "of Fisher's and McNemar's exact tests, * where flagged; and what else changed.",
+    )
+
+
+def part_rows(parts: Iterable[Part], measures: Mapping[str, Measure]) -> Iterator[Row]:
+    """Yields rows of figures of some parts of one kind, side by side.
+
+    Args:
+        parts: The parts; each has all fields.
+        measures: Label and form by field. A field that is a mapping has a row for each of its keys.
+    """
+    parts = list(parts)
+    for name, measure in measures.items():
+        values = [getattr(part, name) for part in parts]
+        if not isinstance(values[0], Mapping):
+            yield [measure.label, *(_figure_cell(measure, value) for value in values)]
             continue
-        table.add_row(
-            *names,
-            f"{result.right_before} of {change.cases}",
-            f"{result.right_after} of {change.cases}",
-            str(result.lost),
-            str(result.gained),
-            _p_value(result.tests.two_proportion),
-            _p_value(result.tests.mcnemar),
-            ", ".join(change.changed) or "-",
-        )
-    return table
+        for key in dict.fromkeys(key for value in values for key in value):
+            cells = (_figure_cell(measure, value.get(key)) for value in values)
+            yield [f"{measure.label} {key}", *cells]
+
+
+def root_cell(name: str) -> Cell:
+    """Returns a root in its colour."""
+    return Cell(name, look="" if name == NONE else f"root root-{name}")
 
 
 def shown_time(time: str) -> str:
@@ -252,25 +387,79 @@ def shown_time(time: str) -> str:
     return time[:16].replace("T", " ")
 
 
-def _spent(usage: CallUsage) -> Iterator[tuple[str, str]]:
+def _ending(step: str) -> str:
+    """Returns the last step of a case in words."""
+    kind, _, what = step.partition(":")
+    if what.endswith("-unreadable"):
+        return f"the reply of {STAGES.get(what.removesuffix('-unreadable'), what)} cannot be read"
+    if kind == "failed":
+        return f"the call to {STAGES.get(what, what)} failed"
+    return ENDINGS.get(step, step)
+
+
+def _spending(usage: CallUsage) -> Iterator[tuple[str, str]]:
     for name, measure in measures_of(CallUsage).items():
         if measure.form == "count":
             yield measure.label, f"{getattr(usage, name):,}"
-    unknown = f"unknown: {usage.unpriced:,} calls without a price"
+    unknown = f"unknown: {counted(usage.unpriced, 'call')} without a price"
     yield "cost", unknown if usage.cost is None else f"{usage.cost:,.4f}"
-    seconds = usage.seconds
-    if seconds is not None:
-        times = " / ".join(map(shown_seconds, (seconds.p50, seconds.p90, seconds.p99)))
+    if (seconds := usage.seconds) is not None:
+        times = " / ".join(map(duration, (seconds.p50, seconds.p90, seconds.p99)))
         yield "a call took, p50 / p90 / p99", times
 
 
-def _shown(measure: Measure, estimate: Estimate) -> str:
-    return shown_share(estimate) if measure.form == "share" else shown_number(estimate)
+def _source_cells(source: SourceUsage) -> Row:
+    prompt = shortened(source.prompt, LONGEST_PROMPT)
+    return [
+        shortened(source.shown_model, LONGEST_MODEL),
+        f"{prompt} {source.prompt_hash[:HASH_DIGITS]}",
+    ]
 
 
-def _bare_share(estimate: Estimate) -> str:
-    return "-" if estimate.value is None else f"{100 * estimate.value:.0f} %"
+def _usage_cells(usage: CallUsage) -> Row:
+    seconds = usage.seconds
+    times = ["-"] * 3 if seconds is None else map(duration, (seconds.p50, seconds.p90, seconds.p99))
+    counts = (usage.sent, usage.cached, usage.prompt_tokens, usage.completion_tokens)
+    cost = "no price" if usage.cost is None else f"{usage.cost:.4f}"
+    return [*(f"{count:,}" for count in counts), cost, *times]
 
 
-def _p_value(test: DriftTest) -> str:
-    return f"{test.p_value:.3g}{'*' if test.flagged else ''}"
+def _figure_cell(measure: Measure, value: Estimate | float | None) -> Cell:
+    if value is None:
+        return Cell("-")
+    if isinstance(value, Estimate):
+        return _share_of_count(value) if measure is OF_COUNT else estimate_cell(measure, value)
+    return Cell(f"{value:,.1f}" if measure.form == "number" else f"{value:,}")
+
+
+def _change_cells(change: CanaryChange) -> Row:
+    if (result := change.result) is None:
+        return [*["-"] * 6, change.reason or ""]
+    return [
+        f"{result.right_before} of {change.cases}",
+        f"{result.right_after} of {change.cases}",
+        str(result.lost),
+        str(result.gained),
+        *(
+            p_cell(of.p_value, of.flagged)
+            for of in (result.tests.two_proportion, result.tests.mcnemar)
+        ),
+        ", ".join(change.changed) or "-",
+    ]
+
+
+def _share_of_count(estimate: Estimate) -> Cell:
+    """Returns a share with its interval and the number that it is a share of."""
+    shown = share_cell(estimate)
+    of = f"of {estimate.count:,}" if estimate.count else ""
+    return Cell(shown.text, " ".join(filter(None, (shown.small, of))))
+
+
+def _band_cell(band: ScoreBand | None) -> Cell:
+    return Cell("-") if band is None else _share_of_count(band.right)
+
+
+def _count(count: float) -> str:
+    if count == round(count):
+        return f"{count:,.0f}"
+    return f"{count:,.1f}" if count >= 0.05 else "<0.1"

@@ -1,64 +1,68 @@
 """The page of an annotation run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
-from raylab.annotation.accuracy.verdicts import BAND, JudgeReport
+from raylab.annotation.accuracy.audit import AuditReport
 from raylab.annotation.outcome import Status
 from raylab.annotation.report import STATUSES, AnnotationReport
-from raylab.annotation.roles import (
-    ADJUDICATE,
-    SIDES,
-    STAGES,
-    Side,
-    classify_stage,
-    evaluate_stage,
-)
-from raylab.annotation.scores import RootAccuracy
-from raylab.annotation.statistics.annotators import AnnotatorReport, FormatReport, JudgementReport
-from raylab.annotation.statistics.batch_quality import FINAL, NAMES
-from raylab.annotation.statistics.confusion import Confusion
+from raylab.annotation.roles import ADJUDICATE, SIDES, classify_stage, evaluate_stage
+from raylab.annotation.statistics.adjudication import AdjudicationReport
+from raylab.annotation.statistics.batch_quality import FINAL
 from raylab.annotation.statistics.drift import CanaryChange
-from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.pairs import AgreementReport, GoldReport
+from raylab.annotation.statistics.pairs import AgreementReport
 from raylab.report.annotation import (
-    AGREEMENT_ORDER,
-    estimates_of,
-    shown_seconds,
-    shown_share,
+    agreement_table,
+    annotator_table,
+    audit_table,
+    band_table,
+    confusion_table,
+    drift_table,
+    ending_table,
+    gold_table,
+    judge_table,
+    root_table,
+    score_table,
     shown_time,
+    summary_table,
+    trap_table,
+    usage_table,
+    verdict_table,
 )
-from raylab.report.charts.confusion import confusion_cells, confusion_maps
-from raylab.report.charts.heat import heat_map
-from raylab.report.charts.intervals import interval_plot
-from raylab.report.charts.theme import shortened
-from raylab.report.page import counted, listed, render
-from raylab.runs.measures import Measure, meaning_of, measures_of
+from raylab.report.page import (
+    Block,
+    Fold,
+    Heading,
+    Notes,
+    Page,
+    Section,
+    Tile,
+    fragment,
+    provenance,
+    render,
+)
+from raylab.report.table import (
+    Column,
+    Table,
+    counted,
+    duration,
+    estimate_cell,
+    listed,
+    share_cell,
+    shortened,
+)
+from raylab.runs.measures import measures_of
 from raylab.runs.run_record import RunRecord
 
-PLOTTED = ("exact", "same_roots", "jaccard", "weighted", "composition", "kappa", "alpha")
-"""Measures of agreement that are best at 1."""
-JUDGED = ("pass_rate", "acceptable", "execution_issue")
-"""The evaluator's judgements that are drawn."""
 RELIABLE, TENTATIVE = 0.8, 0.667
 """Krippendorff's conventional limits of alpha."""
-ENDINGS = {
-    "accept": "a code that was acceptable to the evaluator",
-    "human:one-acceptable": "only one of the two codes was acceptable",
-    "human:none-acceptable": "neither code was acceptable",
-    "human:disagreement": "the codes differed, and a person settles differences",
-    "human:candidate": "the evaluator refused the candidate of the row",
-    "human:unparsable": "an answer held no code that could be read",
-    "human:unconfirmed": "the evaluator refused the adjudicated code",
-}
 CHOICES = {
     "A": "the code of annotator A",
     "B": "the code of annotator B",
     "synthesis": "a code of its own",
     "own": "a code of their own",
 }
+LONGEST_MODEL = 60
 
 
 @dataclass(frozen=True)
@@ -112,56 +116,20 @@ class AnnotationPage:
     record: RunRecord
 
 
-@dataclass(frozen=True)
-class ExplainedMeasure:
-    """A measure of agreement in words.
-
-    Attributes:
-        measure: Its label and form.
-        estimate: Its figure.
-        meaning: A sentence.
-    """
-
-    measure: Measure
-    estimate: Estimate
-    meaning: str
-
-
 def render_annotation(page: AnnotationPage) -> str:
-    """Renders the page, a complete HTML document; texts by people and models are escaped."""
+    """Renders the page, a complete HTML document."""
     report = page.report
-    annotators = [report.annotators[side] for side in SIDES]
     return render(
-        "annotation.html",
-        page=page,
-        report=report,
-        lead=list(summary(report)),
-        tiles=list(_tiles(report)),
-        sections=_sections(report),
-        names=NAMES,
-        statuses=STATUSES,
-        sides=SIDES,
-        explained=list(_explained(report.agreement)),
-        judgements=list(estimates_of([of.evaluation for of in annotators], JudgementReport)),
-        formats=list(estimates_of([of.format for of in annotators], FormatReport)),
-        right=list(estimates_of(report.gold.values(), GoldReport)),
-        choices=CHOICES,
-        stages=STAGES,
-        usage=sorted(report.usage.by_source, key=lambda row: _place(row.role)),
-        ending=_ending,
-        seconds=shown_seconds,
-        time=shown_time,
-        agreement=_agreement_plot(report.agreement),
-        judged=_evaluation_plot(report.annotators),
-        reliability=_reliability_plot(report.judge),
-        judge_figures=list(estimates_of(report.judge.values(), JudgeReport)),
-        confusion=[
-            (panel, _confusion_map(report.confusion, name))
-            for name, panel in report.confusion.panels.items()
-        ],
-        cells=confusion_cells,
-        scores=_score_map(report.score_tree.scores),
-        trends=_trend_plots(page.over_time.runs),
+        Page(
+            "annotation",
+            report.run,
+            page.uri,
+            list(summary(report)),
+            list(_sections(page)),
+            report.notices,
+            list(_tiles(report)),
+            "smoke test" if report.smoke else "",
+        )
     )
 
 
@@ -169,26 +137,33 @@ def summary(report: AnnotationReport) -> Iterator[str]:
     """Yields sentences that sum up the run and its results."""
     cases, agreement = report.cases, report.agreement
     annotators = [_served(report, classify_stage(side)) for side in SIDES]
+    settled = f", and settled by {_served(report, ADJUDICATE)} where they differed"
     yield (
         f"{counted(cases.total, 'case')}, classified by {' and '.join(annotators)}, "
         f"judged by {_served(report, evaluate_stage(SIDES[0]))}"
-        + (
-            f", and settled by {_served(report, ADJUDICATE)} where they differed."
-            if report.adjudication.cases
-            else "."
-        )
+        f"{settled if report.adjudication.cases else ''}."
     )
     ended = [f"{of.cases:,} {STATUSES[status]}" for status, of in cases.status.items() if of.cases]
     if ended:
         yield f"How they ended: {listed(ended)}."
+    if report.audit is not None:
+        yield audit_sentence(report.audit)
     if agreement.exact.value is not None:
         yield (
-            f"Where both annotators gave a code, they gave the same one in "
-            f"{shown_share(agreement.exact).partition(' [')[0]} of the cases."
+            "Where both annotators gave a code, they gave the same one in "
+            f"{share_cell(agreement.exact).text} of the cases."
         )
     alpha = agreement.alpha.value
     if alpha is not None:
-        yield (f"Krippendorff's alpha is {alpha:.2f}, by convention {_reliability(alpha)}.")
+        yield f"Krippendorff's alpha is {alpha:.2f}, by convention {_reliability(alpha)}."
+
+
+def audit_sentence(audit: AuditReport) -> str:
+    """Returns what people found among the codes that the protocol decided."""
+    if not audit.audited or audit.right.value is None:
+        return f"An audit of {counted(audit.drawn, 'decided case')} was drawn and is not answered."
+    right = round(audit.right.value * audit.audited)
+    return f"People audited {audit.audited:,} of the decided codes: {right:,} are right."
 
 
 def _reliability(alpha: float) -> str:
@@ -201,149 +176,289 @@ def _served(report: AnnotationReport, stage: str) -> str:
     """Returns the served names of the models that answered in a stage."""
     rows = [row for row in report.usage.by_source if row.role == stage]
     names = list(dict.fromkeys(row.shown_model for row in rows))
-    return listed([shortened(name, 60) for name in names or ("nobody",)])
+    return listed([shortened(name, LONGEST_MODEL) for name in names or ("nobody",)])
 
 
-def _place(stage: str) -> int:
-    """Returns the place of a stage in the order of the protocol; unknown ones come last."""
-    return [*STAGES, stage].index(stage)
-
-
-def _tiles(report: AnnotationReport) -> Iterator[tuple[str, str, str]]:
-    """Yields value, label and note of the large numbers at the top."""
-    cases, usage = report.cases, report.usage.total
-    by_protocol = sum(cases.status[one].cases for one in (Status.ACCEPTED, Status.ADJUDICATED))
+def _tiles(report: AnnotationReport) -> Iterator[Tile]:
+    cases, usage, audit = report.cases, report.usage.total, report.audit
+    decided = sum(cases.status[of].cases for of in (Status.ACCEPTED, Status.ADJUDICATED))
     if cases.total:
-        share = f"{100 * by_protocol / cases.total:.1f} %"
-        yield share, "decided by the protocol", f"{by_protocol:,} of {cases.total:,} cases"
-    yield f"{report.decisions.waiting:,}", "wait for a person", "now"
-    alpha = report.agreement.alpha
-    if alpha.value is not None:
-        yield f"{alpha.value:.3f}", "Krippendorff's alpha", _interval(alpha)
+        note = f"{decided:,} of {counted(cases.total, 'case')}"
+        yield Tile(f"{100 * decided / cases.total:.1f} %", "decided by the protocol", note)
+    waiting = report.decisions.waiting
+    yield Tile(f"{waiting:,}", "waits for a person" if waiting == 1 else "wait for a person", "now")
+    if audit is not None and audit.right.value is not None:
+        note = f"of {counted(audit.audited, 'code')} that people audited"
+        yield Tile(share_cell(audit.right).text, "right codes", note)
+    if report.agreement.alpha.value is not None:
+        cell = estimate_cell(measures_of(AgreementReport)["alpha"], report.agreement.alpha)
+        yield Tile(cell.text, "Krippendorff's alpha", cell.small)
     right = report.gold[FINAL].roots
     if right.value is not None:
-        note = f"{right.count:,} decided cases with gold"
-        yield f"{100 * right.value:.1f} %", "right roots in the final code", note
+        note = f"{counted(right.count, 'decided case')} with gold"
+        yield Tile(f"{100 * right.value:.1f} %", "right roots in the final code", note)
     tokens = usage.prompt_tokens + usage.completion_tokens
     if usage.cost:
-        yield f"{usage.cost:,.2f}", "cost", f"{tokens:,} tokens"
+        yield Tile(f"{usage.cost:,.2f}", "cost", f"{tokens:,} tokens")
     else:
         note = "cost is not known" if usage.cost is None else "no call was sent"
-        yield f"{tokens:,}", "tokens", note
+        yield Tile(f"{tokens:,}", "tokens", note)
 
 
-def _interval(estimate: Estimate) -> str:
-    if estimate.interval is None:
-        return f"no interval: {estimate.reason}" if estimate.reason else ""
-    low, high = estimate.interval
-    return f"95 % interval {low:.3f} to {high:.3f}"
-
-
-def _sections(report: AnnotationReport) -> dict[str, str]:
-    """Returns the titles of the sections by id."""
-    gold = {"gold": "Right against gold"} if report.cases.with_gold else {}
-    judged = any(judge.codes for judge in report.judge.values()) or report.audit is not None
-    judge = {"judge": "Whether the judge is any good"} if judged else {}
-    scores = {"scores": "Accuracy by root"} if report.score_tree.scores else {}
-    return {
-        "endings": "How the cases ended",
-        "agreement": "Agreement",
-        "annotators": "Annotators",
-        **gold,
-        **judge,
-        "confusion": "Confusion",
-        **scores,
-        "disagreements": "Instructive disagreements",
-        "cost": "Cost and latency",
-        "drift": "Over time",
-        "provenance": "Provenance",
+def _sections(page: AnnotationPage) -> Iterator[Section]:
+    report = page.report
+    yield _endings(report)
+    yield _agreement(report)
+    yield _annotators(report)
+    if report.cases.with_gold:
+        yield _gold(report)
+    if report.audit is not None or any(judge.codes for judge in report.judge.values()):
+        yield _judge(report)
+    yield _confusion(report)
+    if report.score_tree.scores:
+        yield _scores(report)
+    yield _disagreements(report)
+    yield _cost(report)
+    yield _drift(page)
+    head = report.archive
+    facts = {
+        "archive": head.place,
+        "records": f"{head.records:,}",
+        "distances": report.distance,
     }
+    yield provenance(page.uri, page.record, facts)
 
 
-def _explained(agreement: AgreementReport) -> Iterator[ExplainedMeasure]:
-    measures = measures_of(AgreementReport)
-    for name in AGREEMENT_ORDER:
-        meaning = meaning_of(AgreementReport, name)
-        yield ExplainedMeasure(measures[name], getattr(agreement, name), meaning)
+def _endings(report: AnnotationReport) -> Section:
+    decisions, blocks = report.decisions, list[Block]([summary_table(report)])
+    if report.cases.endings:
+        blocks += [Heading("Why"), ending_table(report)]
+    people = ""
+    if decisions.cases:
+        people = (
+            f"People decided {counted(decisions.cases, 'of these cases', 'of these cases')}; the "
+            f"evaluator confirmed {decisions.confirmed:,} of their codes and refused "
+            f"{decisions.refused:,}. "
+        )
+    waiting = decisions.waiting
+    wait = (
+        f"{waiting:,} still {'waits' if waiting == 1 else 'wait'}" if waiting else "No case waits"
+    )
+    return Section("endings", "How the cases ended", [*blocks, f"{people}{wait} for a person."])
 
 
-def _ending(step: str) -> str:
-    """Returns the last step of a case in words."""
-    kind, _, what = step.partition(":")
-    if what.endswith("-unreadable"):
-        return f"the reply of {STAGES.get(what.removesuffix('-unreadable'), what)} cannot be read"
-    if kind == "failed":
-        return f"the call to {STAGES.get(what, what)} failed"
-    return ENDINGS.get(step, step)
+def _agreement(report: AnnotationReport) -> Section:
+    agreement = report.agreement
+    text = (
+        f"Both annotators gave a code in {agreement.both:,} of "
+        f"{counted(agreement.cases, 'case')}, on which all of this rests. A 95 % interval says how "
+        "far a figure may be off because these cases and no others were drawn: of 100 such "
+        "intervals, about 95 hold the true figure. By convention an alpha of 0.8 or more is "
+        "reliable, and one from 0.667 good for tentative conclusions."
+    )
+    blocks = [text, agreement_table(agreement)]
+    return Section("agreement", "Agreement of the annotators", blocks, "Agreement")
 
 
-def _agreement_plot(agreement: AgreementReport) -> Markup:
-    rows = {
-        measure.label: {"": estimate}
-        for measure, (estimate,) in estimates_of([agreement], AgreementReport, PLOTTED)
-    }
-    title = "Measures of agreement with their 95 % intervals"
-    return Markup(interval_plot(rows, title, prefix="agreement-plot"))
-
-
-def _evaluation_plot(annotators: Mapping[Side, AnnotatorReport]) -> Markup:
-    sides = [NAMES[side] for side in annotators]
-    judgements = [of.evaluation for of in annotators.values()]
-    rows = {
-        measure.label: dict(zip(sides, estimates, strict=True))
-        for measure, estimates in estimates_of(judgements, JudgementReport, JUDGED)
-    }
-    title = "What the evaluator said of the annotators' codes, with 95 % intervals"
-    return Markup(interval_plot(rows, title, prefix="evaluation-plot", shares=True))
-
-
-def _reliability_plot(judges: Mapping[Side, JudgeReport]) -> Markup | None:
-    """Returns the share of right codes by band of the score, the highest on top."""
-    rows: dict[str, dict[str, Estimate]] = {}
-    for lowest in range(100 - BAND, -BAND, -BAND):
-        highest = 100 if lowest == 100 - BAND else lowest + BAND - 1
-        found = {
-            NAMES[side]: band.right
-            for side, judge in judges.items()
-            for band in judge.bands
-            if band.lowest == lowest
-        }
-        if found:
-            rows[f"score {lowest} to {highest}"] = found
-    if not rows:
-        return None
-    title = "Share of right codes by the evaluator's score, with 95 % intervals"
-    return Markup(interval_plot(rows, title, prefix="reliability-plot", shares=True))
-
-
-def _confusion_map(confusion: Confusion, name: str) -> Markup:
-    one = confusion.model_copy(update={"panels": {name: confusion.panels[name]}})
-    return Markup(confusion_maps(one, f"confusion-{name}"))
-
-
-def _score_map(scores: Sequence[RootAccuracy]) -> Markup | None:
-    """Returns accuracies by annotator and generation (rows) and root (columns)."""
-    rows: dict[str, dict[str, float | None]] = {}
-    for score in scores:
-        row = rows.setdefault(f"{score.annotator}, {score.generation}", {})
-        row[score.root] = score.accuracy.value
-    if not rows:
-        return None
-    title = "Accuracy by annotator, generation and root, in percent"
-    return Markup(heat_map(rows, "score-map", title))
-
-
-def _trend_plots(runs: Sequence[TimedRun]) -> list[Markup]:
-    """Plots pass rates and agreement of the runs with a report, the earliest on top."""
-    reported = {row.run: row.report for row in runs if row.report is not None}
-    if len(reported) < 2:
-        return []
-    rates = {
-        name: {NAMES[side]: of.evaluation.pass_rate for side, of in report.annotators.items()}
-        for name, report in reported.items()
-    }
-    alphas = {name: {"": report.agreement.alpha} for name, report in reported.items()}
-    return [
-        Markup(interval_plot(rates, "Pass rate by run", "drift-passed", shares=True)),
-        Markup(interval_plot(alphas, "Krippendorff's alpha by run", "drift-alpha")),
+def _annotators(report: AnnotationReport) -> Section:
+    blocks: list[Block] = [
+        "Shares of each annotator's codes with their 95 % intervals. To pass is PASS or WEAK_PASS; "
+        "to be acceptable takes the score of the threshold as well.",
+        annotator_table(report),
+        verdict_table(report),
+        Heading("Traps"),
     ]
+    if traps := report.cases.traps:
+        blocks += [
+            f"{counted(traps, 'case describes', 'cases describe')} threads, clusters or marketing "
+            "that suggest a wrong root. A trap is taken where the code names a root that it baits "
+            "and gold lacks.",
+            trap_table(report),
+        ]
+    else:
+        blocks.append("No case of this run is a trap; `cases.packaged=proposed` has some.")
+    if report.adjudication.cases:
+        blocks += [Heading("Adjudicator"), _adjudication(report.adjudication)]
+    return Section("annotators", "The annotators, as the evaluator saw them", blocks, "Annotators")
+
+
+def _adjudication(settled: AdjudicationReport) -> str:
+    choices = [f"{count:,} by {CHOICES[choice]}" for choice, count in settled.choices.items()]
+    p_value = settled.first_shown_p_value
+    first = share_cell(settled.first_shown)
+    return (
+        f"It settled {counted(settled.cases, 'case')}: {', '.join(choices)}. Of its choices "
+        f"between the two, {first.text} fell on the code that it was shown first, which an order "
+        "drawn at random should make a half"
+        f"{'' if p_value is None else f' (p = {p_value:.2g})'}."
+    )
+
+
+def _gold(report: AnnotationReport) -> Section:
+    cases = report.cases
+    proposed = f", {cases.proposed_gold:,} of them proposals that nobody reviewed"
+    text = (
+        f"{counted(cases.with_gold, 'case has', 'cases have')} a gold code"
+        f"{proposed if cases.proposed_gold else ''}."
+    )
+    each = Fold("Each root", [root_table(report.gold)], opened=True)
+    return Section("gold", "Right against gold", [text, gold_table(report.gold), each])
+
+
+def _judge(report: AnnotationReport) -> Section:
+    blocks: list[Block] = []
+    if any(judge.codes for judge in report.judge.values()):
+        blocks += [
+            "The evaluator's verdicts against held-out gold: a code is right if it has the right "
+            "set of roots. A judge is of use where right codes are more frequent under PASS than "
+            "among all codes, and where its score ranks right codes above wrong ones: an area of "
+            "0.5 is no skill, 1 is perfect.",
+            judge_table(report.judge),
+            band_table(report.judge),
+        ]
+    blocks += [Heading("Audit"), *_audit_blocks(report.audit)]
+    return Section("judge", "Whether the judge is any good", blocks)
+
+
+def _audit_blocks(audit: AuditReport | None) -> Sequence[Block]:
+    if audit is None:
+        return [
+            "Gold may not be like the other cases. `jobs/review.py audit=0.05 export=FILE` draws a "
+            "random sample of the decided cases for people, whose codes correct the estimate of "
+            "the batch's accuracy."
+        ]
+    text = (
+        f"People classified {audit.audited:,} of {counted(audit.drawn, 'case')} drawn at random "
+        f"from the {audit.decided:,} that the protocol decided, by the description alone. "
+    )
+    if audit.audited < audit.drawn:
+        text += "The figures take those for a random part of the sample. "
+    text += "The last row joins scores and audit by prediction-powered inference"
+    weight = "" if audit.weight is None else f", with a weight of {audit.weight:.2f} for the scores"
+    return [f"{text}{weight}.", audit_table(audit)]
+
+
+def _confusion(report: AnnotationReport) -> Section:
+    text = (
+        "A row is a root as the one names it, a column as the other does; what both name lies on "
+        "the diagonal. Several roots in a code count one each, and none is a root that the other "
+        "side has no partner for, or no code at all."
+    )
+    labels = report.confusion.labels
+    tables = [confusion_table(panel, labels) for panel in report.confusion.panels.values()]
+    title = "Which roots are mistaken for which"
+    return Section("confusion", title, [text, *tables], "Confusion")
+
+
+def _scores(report: AnnotationReport) -> Section:
+    tree = report.score_tree
+    text = (
+        "The share of answers with the right set of roots, by the first root of gold: what the "
+        "score tree of this run holds, from which `jobs/quality.py` measures how good the cases "
+        "are as a benchmark."
+    )
+    notes = [f"{note[0].upper()}{note[1:]}." for note in tree.notes]
+    left_out = [Fold("Not in the tree", tree.left_out)] if tree.left_out else []
+    blocks = [text, score_table(tree.scores), *notes, *left_out]
+    return Section("scores", "Accuracy by root", blocks)
+
+
+def _disagreements(report: AnnotationReport) -> Section:
+    shown, total = report.disagreements.shown, report.disagreements.total
+    title, short = "The most instructive disagreements", "Instructive disagreements"
+    if not shown:
+        text = (
+            "The annotators gave the same code in every case where both gave one, so there is no "
+            "disagreement to learn from."
+        )
+        return Section("disagreements", title, [text], short)
+    text = (
+        f"In {total:,} of {counted(report.agreement.both, 'case')} the two codes differ. Shown "
+        f"{'is one' if len(shown) == 1 else f'are {len(shown)}'}: first where the codes lie far "
+        "apart and the evaluator still found both convincing, for there the description or the "
+        "taxonomy can be read in two ways. A dashed frame marks a root that the other annotator "
+        "did not name."
+    )
+    cases = fragment("disagreements.html", shown=shown, statuses=STATUSES, choices=CHOICES)
+    return Section("disagreements", title, [text, cases], short)
+
+
+def _cost(report: AnnotationReport) -> Section:
+    blocks: list[Block] = [usage_table(report)]
+    if unpriced := report.usage.total.unpriced:
+        blocks.append(
+            f"{counted(unpriced, 'call has', 'calls have')} no price; `llm.prices` sets one for "
+            "each model."
+        )
+    if seconds := report.cases.seconds:
+        blocks.append(
+            f"From its first call to its end a case took {duration(seconds.p50)} at the median, "
+            f"{duration(seconds.p99)} at the 99th percentile."
+        )
+    return Section("cost", "Cost and latency", blocks)
+
+
+def _drift(page: AnnotationPage) -> Section:
+    over_time = page.over_time
+    blocks: list[Block] = [Notes(over_time.alarms)]
+    if len(over_time.runs) < 2:
+        blocks.append(
+            "This is the only run of the archive. To see whether the models change, annotate the "
+            "packaged cases now and again with `fresh=true`: from the second run on, pass rates "
+            "and agreement stand here beside each other, and changes that are no chance raise an "
+            "alarm."
+        )
+        return Section("drift", "Over time", blocks)
+    quiet = (
+        f" No change raises an alarm at the level {over_time.level:g}, corrected for the number of "
+        "measures."
+    )
+    blocks += [
+        _timed_table(page),
+        Heading("On the same cases"),
+        "What can be laid to the models is measured on the packaged cases with published codes "
+        "that two runs of the same models both answered anew."
+        f"{'' if over_time.alarms else quiet}",
+        drift_table(over_time.comparisons, over_time.level)
+        if over_time.comparisons
+        else "No two of these runs asked the same models.",
+    ]
+    return Section("drift", "Over time", blocks)
+
+
+def _timed_table(page: AnnotationPage) -> Table:
+    over_time, alpha = page.over_time, measures_of(AgreementReport)["alpha"]
+    rows = [
+        [
+            f"{row.run}{' (this run)' if row.run == page.report.run else ''}",
+            shown_time(row.started),
+            *(
+                ["-"] * 5
+                if (report := row.report) is None
+                else [
+                    f"{report.cases.total:,}",
+                    *(share_cell(report.annotators[side].evaluation.pass_rate) for side in SIDES),
+                    share_cell(report.agreement.exact),
+                    estimate_cell(alpha, report.agreement.alpha),
+                ]
+            ),
+        ]
+        for row in over_time.runs
+    ]
+    earlier = f", less {counted(over_time.earlier, 'earlier one')}" if over_time.earlier else ""
+    return Table(
+        "Runs over time",
+        [
+            "run",
+            Column("started", text=True),
+            "cases",
+            "passed, A",
+            "passed, B",
+            "same code",
+            "alpha",
+        ],
+        rows,
+        f"The runs of the archive{earlier}, the earliest on top; runs on other cases differ for "
+        "that reason alone. A dash: no report of that run, as the archive has it now, lies in this "
+        "storage.",
+    )

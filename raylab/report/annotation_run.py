@@ -1,5 +1,6 @@
 """The end of an annotation: report, score tree and page."""
 
+import shlex
 from collections.abc import Iterator
 from functools import partial
 
@@ -19,19 +20,20 @@ from raylab.annotation.worker import OpenCases
 from raylab.archive.records import RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
+from raylab.config.base import JobConfig, absolute_location
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
-from raylab.log import log_line, log_tables
+from raylab.log import log_line
 from raylab.report.annotation import annotation_tables
 from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
-from raylab.report.charts.confusion import confusion_maps_png
 from raylab.report.page import PAGE, write_page
+from raylab.report.table import counted, print_tables
 from raylab.runs.run import SCORES, Run
 from raylab.taxonomies import choose_codebook
 
-CONFUSION = "confusion.png"
+STORAGE = JobConfig.model_fields["storage"].default
 SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
 
@@ -57,23 +59,20 @@ def conclude(
     codebook = choose_codebook(config.protocol)
     report = _report(config, codebook, run, archive, left)
     run.write_record(report)
-    run.write_bytes(CONFUSION, confusion_maps_png(report.confusion))
     _export(config, codebook, run, archive)
     over_time = _over_time(config, codebook, archive, report)
     write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
     counts = archive.run(run.name).counts(now=True)
     if waiting := counts.get(Status.HUMAN, 0):
-        log_line(
-            f"{waiting} cases wait for a person: python jobs/review.py name={run.name}",
-            waiting=waiting,
-        )
+        people = counted(waiting, "case waits", "cases wait")
+        log_line(f"{people} for a person: {review_command(config, run)}", waiting=waiting)
     failures: list[str] = []
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.run(run.name).cases(Status.FAILED))
         reason = read_outcome(first.body, codebook).reason
         failures.append(
-            f"{failed} cases failed, first {first.case}: {reason}\n"
+            f"{counted(failed, 'case')} failed, first {first.case}: {reason}\n"
             "to try them again run the same configuration under another name=: what was answered "
             "is not asked again"
         )
@@ -81,6 +80,14 @@ def conclude(
         failures.append(f"{left}\nresume=true tries them again")
     if failures:
         raise LlmError("\n".join(failures))
+
+
+def review_command(config: AnnotateConfig, run: Run) -> str:
+    """Returns the command that opens a run for review, from the directory of this one."""
+    changed = [f"name={run.name}"]
+    if config.storage != absolute_location(STORAGE):
+        changed.append(f"storage={config.storage}")
+    return shlex.join(["python", "jobs/review.py", *changed])
 
 
 def _report(
@@ -155,11 +162,11 @@ def _export(config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archi
     if config.export is not None:
         path = str(run / f"cases.{config.export}")
         written = export_run(archive.run(run.name), path, codebook, config.export)
-        log_line(f"{written} cases -> {path}", cases=written, uri=path)
+        log_line(f"{counted(written, 'case')} -> {path}", cases=written, uri=path)
 
 
 def _print(run: Run, report: AnnotationReport) -> None:
-    log_tables(
+    print_tables(
         *annotation_tables(report),
         **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
         usage=report.usage.total.model_dump(mode="json"),
@@ -168,7 +175,7 @@ def _print(run: Run, report: AnnotationReport) -> None:
     of_tree = (*tree.left_out, *tree.notes) if report.cases.with_gold else ()
     for notice in (*report.notices, *of_tree):
         log_line(f"note: {notice}")
-    log_line(f"report {run / PAGE} and {report.file}, heat map {run / CONFUSION}", uri=run.uri)
+    log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
 
 
 def _over_time(

@@ -8,9 +8,10 @@ from raylab.annotation.statistics.drift import Drift, compare_runs
 from raylab.archive.store import Archive
 from raylab.config.annotation import ProtocolConfig
 from raylab.config.jobs import ReportConfig
-from raylab.log import log_line, log_tables
+from raylab.log import log_line
 from raylab.report.annotation import drift_tables
 from raylab.report.annotation_run import count_archived, outcomes_of
+from raylab.report.table import print_tables
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
@@ -37,6 +38,6 @@ def report_drift(config: ReportConfig) -> None:
 
 
 def _print(drift: Drift) -> None:
-    log_tables(*drift_tables(drift), **drift.model_dump(mode="json", include={"comparisons"}))
+    print_tables(*drift_tables(drift), **drift.model_dump(mode="json", include={"comparisons"}))
     for alarm in drift.alarms:
         log_line(f"alarm: {alarm}", logging.WARNING)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from raylab.arc.records import TrainingMetrics
 from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
-from raylab.report.progress import epoch_line
-from raylab.report.tensorboard import TENSORBOARD_DIRECTORY, TensorBoard
+from raylab.report.models import epoch_line
 from raylab.runs.run import Run
+from raylab.training.tensorboard import TENSORBOARD_DIRECTORY, TensorBoard
 
 HEARTBEAT_SECONDS = 30.0
 """Longest time in seconds between signs of life of a training, unless it validates."""

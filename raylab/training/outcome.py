@@ -2,10 +2,11 @@
 
 from raylab.arc.records import TrainingMetrics
 from raylab.config.jobs import TrainConfig
-from raylab.log import log_line, log_tables
+from raylab.log import log_line
+from raylab.report.models import comparison_table, fine_tuning_table, group_table
 from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline_page import PipelineReport, render_pipeline
-from raylab.report.tables import comparison_table, fine_tuning_table, group_table
+from raylab.report.pipeline import PipelineReport, render_pipeline
+from raylab.report.table import print_tables
 from raylab.runs.run import Run
 
 
@@ -14,11 +15,11 @@ def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> 
     best, models = metrics.best, {config.model.architecture: metrics}
     page = PipelineReport(run.uri, run.record, config, models)
     write_page(run, render_pipeline(page))
-    tuned = [] if metrics.before is None else [fine_tuning_table(metrics)]
-    log_tables(
+    tuned = fine_tuning_table(config.model.architecture, metrics)
+    print_tables(
         comparison_table(models),
-        group_table(metrics.reported),
-        *tuned,
+        group_table(models, with_rules=False),
+        *([tuned] if tuned else []),
         models={config.model.architecture: best.model_dump(mode="json")},
         reported=metrics.reported.model_dump(mode="json"),
         before=None if metrics.before is None else metrics.before.model_dump(mode="json"),

@@ -32,7 +32,7 @@ from raylab.config.llm import Limits
 from raylab.errors import ArchiveError, BudgetError, DataError, DeadlineError
 from raylab.llm.client import CallEvent
 from raylab.llm.connection import Timing
-from raylab.report.annotation_progress import AnnotationProgress
+from raylab.report.progress import AnnotationProgress
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import call_row
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, failure

@@ -31,7 +31,5 @@ def test_an_annotation_keeps_its_archive_on_disk(
     assert again.returncode == 0, again.stderr
     report = json.loads((runs / "run/report.json").read())
     assert report["cases"]["total"] == 20
-    assert {"cases.parquet", "confusion.png", "record.json", "scores"} <= set(
-        (runs / "run").names()
-    )
+    assert {"cases.parquet", "report.html", "record.json", "scores"} <= set((runs / "run").names())
     assert_no_secret(s3, runs)

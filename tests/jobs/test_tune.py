@@ -102,7 +102,7 @@ def test_killed_sweep_finishes_what_is_left_and_repeats_nothing(tmp_path: Path):
     assert kept.model_dump(mode="json") == best["model"]
     assert (tmp_path / "sweep" / "curves.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "sweep" / "report.html").read_text()
-    assert all(f"<code>{trial}</code>" in page for trial in ranked)
+    assert all(f">{trial}</td>" in page for trial in ranked)
     accepted = subprocess.run(
         [sys.executable, f"{ROOT}/jobs/train.py", "--config", "sweep/best.yaml", "--cfg", "job"],
         cwd=tmp_path,

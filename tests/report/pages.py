@@ -1,8 +1,21 @@
-"""A page as its tests see it."""
+"""Pages and tables as their tests see them."""
 
 from html.parser import HTMLParser
+from io import StringIO
+
+from rich.console import Console
+
+from raylab.report.table import Table, as_rich
 
 VOID = {"meta", "link", "br", "wbr"}
+
+
+def rows_of(table: Table) -> list[list[str]]:
+    """The cells of a table as the terminal shows them."""
+    out = StringIO()
+    Console(file=out, width=400).print(as_rich(table))
+    lines = out.getvalue().replace("┃", "│").splitlines()
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
 
 
 class Page(HTMLParser):
@@ -16,6 +29,7 @@ class Page(HTMLParser):
         self.targets: list[str] = []
         self.tags: list[str] = []
         self.open: list[str] = []
+        self.sections: list[str] = []
         self.words: list[str] = []
         self.feed(html)
         self.close()
@@ -37,6 +51,7 @@ class Page(HTMLParser):
         values = {name: value or "" for name, value in attrs}
         self.tags.append(tag)
         self.ids += [values["id"]] if "id" in values else []
+        self.sections += [values["id"]] if tag == "section" else []
         for name in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
             if name in values:
                 (self.targets if values[name].startswith("#") else self.loads).append(values[name])

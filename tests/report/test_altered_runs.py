@@ -7,23 +7,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from raylab.report.comparison.compared import Comparison
 from raylab.report.comparison.page import comparison_tables, render_comparison
-from raylab.report.comparison.reading import compare, find_runs
+from raylab.report.comparison.records import ComparisonReport, compare, find_runs
+from raylab.report.table import as_rich
 from raylab.runs.run import REPORT, Run
 from tests.fuzzing import COUNT, altered, altered_values, limits
 from tests.report.runs import content, every_kind, train
 
 
-def reported(runs: dict[str, Run], place: Path) -> Comparison:
+def reported(runs: dict[str, Run], place: Path) -> ComparisonReport:
     """The comparison, after all that the job makes of it."""
     comparison = compare(runs)
     render_comparison("c", "/runs/c", comparison)
     console = Console(file=StringIO(), width=100)
-    for table in comparison_tables(comparison):
-        console.print(table)
-    Run.at(str(place)).write_record(comparison.report(), REPORT)
-    return comparison
+    for table in comparison_tables(comparison.report):
+        console.print(as_rich(table))
+    Run.at(str(place)).write_record(comparison.report, REPORT)
+    return comparison.report
 
 
 def alter(file: Path, whole: bytes, draw: random.Random) -> None:
@@ -40,7 +40,7 @@ def test_altered_runs_never_end_the_comparison(tmp_path: Path) -> None:
     files = {
         file: file.read_bytes() for name in names for file in (tmp_path / name).rglob("*.json")
     }
-    expected = reported(runs, tmp_path / "c").models["whole"]
+    expected = reported(runs, tmp_path / "c").figures["models"]["whole"]
     for number in range(max(6, COUNT // 10)):
         draw = random.Random(number)
         chosen = draw.sample(list(files), draw.choice((1, 2, len(files))))
@@ -52,7 +52,7 @@ def test_altered_runs_never_end_the_comparison(tmp_path: Path) -> None:
         except BaseException as error:
             error.add_note(f"set {number}")
             raise
-        assert comparison.models["whole"] == expected
+        assert comparison.figures["models"]["whole"] == expected
         assert comparison.runs["whole"].problem is None
         for file in chosen:
             file.write_bytes(files[file])

@@ -1,28 +1,20 @@
-import pytest
-
-from raylab.report.progress import duration, epoch_line
-from tests.arc.measured import epoch
-
-METRICS = {
-    "dense_grid_objective": 0.25,
-    "cell_accuracy": 0.5,
-    "grid_accuracy": 0.125,
-    "solve_rate": 0.1,
-}
-SPEED = {"samples_per_second": 31.25, "train_seconds": 50.0, "validation_seconds": 10.0}
+from raylab.annotation.worker import Tally
+from raylab.report.progress import AnnotationProgress
 
 
-def test_epoch_line_counts_the_epochs_left():
-    # 7 epochs of a minute each are left.
-    assert epoch_line(epoch(3, METRICS, train_loss=0.51234, **SPEED), 10) == (
-        "epoch  3/10  loss 0.5123  solved 10.00 %  grid 12.50 %  cell 50.00 %  objective 0.2500"
-        "  31.2 samples/s  ETA 7 min"
+def test_the_line_says_how_far_and_how_fast() -> None:
+    progress = AnnotationProgress(10, {"accepted": 2})
+    tally = Tally(sent=40, known=3, tokens=12345, cost=0.25)
+    tally.statuses.update({"accepted": 3, "human": 1})
+    tally.failures.update({"timeout": 2})
+    progress.tally.add(tally)
+    line = str(progress.figures())
+    assert line.startswith("6/10 cases  5 accepted  0 adjudicated  1 human  0 failed  ")
+    assert "12,345 tokens  3 answers known  2 attempts failed  cost 0.25  ETA" in line
+
+
+def test_the_line_leaves_out_what_is_zero() -> None:
+    line = str(AnnotationProgress(2, {"accepted": 2}).figures())
+    assert line == (
+        "2/2 cases  2 accepted  0 adjudicated  0 human  0 failed  0.0 calls/s  0 tokens"
     )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (89, "89 s"), (90, "2 min"), (5340, "89 min"), (11100, "3 h 05 min")],
-)
-def test_durations_read_as_people_say_them(seconds: float, text: str):
-    assert duration(seconds) == text

@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from raylab.report.charts.theme import SERIES
+from raylab.report.charts import SERIES
 
 CSS = (resources.files("raylab.report") / "templates" / "style.css").read_text(encoding="utf-8")
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")

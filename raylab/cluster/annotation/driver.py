@@ -34,7 +34,7 @@ from raylab.llm.concurrency import Share, fewest_calls, most_calls
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.llm.rate_limits import limited_endpoints
 from raylab.log import log_line
-from raylab.report.annotation_progress import AnnotationProgress
+from raylab.report.progress import AnnotationProgress
 from raylab.runs.run import Run
 
 CASES_AHEAD = 2

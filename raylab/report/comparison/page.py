@@ -2,23 +2,44 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from markupsafe import Markup
-from rich.table import Table
-from rich.text import Text
-
 from raylab.config.jobs import ReportConfig
-from raylab.log import log_line, log_tables
-from raylab.quality.metrics import METRICS as QUALITY_METRICS
-from raylab.report.annotation import shown_seconds
-from raylab.report.charts.intervals import interval_plot
-from raylab.report.charts.theme import SERIES, shortened
-from raylab.report.comparison.compared import Comparison, Figures
-from raylab.report.comparison.reading import compare, find_runs
-from raylab.report.page import MONITOR, PAGE, counted, curves, listed, render, write_page
-from raylab.report.tables import percent
+from raylab.log import log_line
+from raylab.report.comparison.records import (
+    MODELS,
+    ComparedValue,
+    Comparison,
+    ComparisonReport,
+    compare,
+    find_runs,
+    measures_of_kind,
+    title_of_kind,
+)
+from raylab.report.page import (
+    MONITOR,
+    PAGE,
+    Block,
+    Page,
+    Section,
+    curves,
+    render,
+    write_page,
+)
+from raylab.report.table import (
+    BEST,
+    Cell,
+    Column,
+    Table,
+    bar_of,
+    counted,
+    duration,
+    listed,
+    print_tables,
+    share_cell,
+    shortened,
+)
 from raylab.runs.measures import Measure
 from raylab.runs.run import REPORT, Run
 
@@ -28,17 +49,12 @@ LONGEST_VALUE = 60
 """Most characters shown of a configuration value."""
 LONGEST_FACT = 26
 """Most characters shown of a fact about a run: a whole time, the start of a commit."""
-PLOTTED = {
-    "benchmarks": tuple(QUALITY_METRICS),
-    "annotations": (
-        "annotators.A.evaluation.pass_rate",
-        "annotators.B.evaluation.pass_rate",
-        "agreement.exact",
-        "agreement.alpha",
-        "gold.final.roots",
-    ),
-}
-"""Measures that are drawn with their intervals."""
+MODELS_NOTE = (
+    "Each model at its best validation epoch, and the rules that learn nothing on the same tasks. "
+    "All figures are teacher-forced but those of free-running decoding: the solve rate and the "
+    "shape accuracy. Of models that write all cells at once, such as recursive, all figures are "
+    "free-running. Skill is (model - best rule) / (1 - best rule)."
+)
 
 
 def report_runs(config: ReportConfig) -> None:
@@ -49,218 +65,156 @@ def report_runs(config: ReportConfig) -> None:
         DataError: A file of a run cannot be read.
     """
     comparison = compare(find_runs(config.runs, config.storage))
-    run = Run.open(config, config.job)
-    report = comparison.report()
+    run, report = Run.open(config, config.job), comparison.report
     run.write_record(report)
     write_page(run, render_comparison(run.name, run.uri, comparison))
     run.finish()
-    log_tables(*comparison_tables(comparison), comparison=report.model_dump(mode="json"))
-    for caveat in comparison.caveats:
+    print_tables(*comparison_tables(report), comparison=report.model_dump(mode="json"))
+    for caveat in report.caveats:
         log_line(caveat)
     log_line(f"report {run / PAGE} and {REPORT}", uri=run.uri)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a grid.
-
-    Attributes:
-        text: Its content.
-        interval: 95 % interval of the figure; empty without one.
-        best: True for the best of its measure.
-    """
-
-    text: str
-    interval: str = ""
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table whose longer side runs down, readable with any number of runs."""
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    cells: Sequence[Sequence[Cell]]
-
-    @classmethod
-    def of(
-        cls,
-        title: str,
-        facts: Sequence[str],
-        runs: Sequence[str],
-        cell: Callable[[str, str], Cell],
-        named: Callable[[str], str] = str,
-    ) -> "Grid":
-        """Arranges the cells by fact and run; `named` returns the name of a fact."""
-        names = [named(fact) for fact in facts]
-        if len(runs) > len(facts):
-            return cls(title, runs, names, [[cell(fact, run) for fact in facts] for run in runs])
-        return cls(title, names, runs, [[cell(fact, run) for run in runs] for fact in facts])
-
-
-def comparison_tables(comparison: Comparison) -> Iterator[Table]:
-    """Yields the tables of a comparison for the terminal; the best values are bold."""
-    for grid in (runs_grid(comparison), *map(figures_grid, comparison.figures)):
-        yield from _tables(grid)
-    for job in comparison.differences:
-        yield from _tables(differences_grid(comparison, job))
-    yield from _tables(provenance_grid(comparison))
+def comparison_tables(report: ComparisonReport) -> Iterator[Table]:
+    """Yields the tables of a comparison for the terminal."""
+    tables = [runs_table(report), *(figures_table(report, kind) for kind in report.figures)]
+    tables += [differences_table(report, job) for job in report.differences]
+    for table in (*tables, provenance_table(report)):
+        yield from table.split(COLUMNS)
 
 
 def render_comparison(name: str, uri: str, comparison: Comparison) -> str:
-    """Renders the page, a complete HTML document; names and messages in it are escaped."""
-    monitors = [run.config.get("training.monitor") for run in comparison.runs.values()]
-    return render(
-        "comparison.html",
-        name=name,
-        uri=uri,
-        lead=list(_summary(comparison)),
-        caveats=comparison.caveats,
-        sections=dict(_sections(comparison)),
-        runs=runs_grid(comparison),
-        figures=[(one.key, figures_grid(one), _plots(one)) for one in comparison.figures],
-        curves=curves(comparison.histories, next(filter(None, monitors), MONITOR)),
-        drawn=len(comparison.histories),
-        coloured=len(SERIES),
-        differences=[differences_grid(comparison, job) for job in comparison.differences],
-        provenance=provenance_grid(comparison),
-    )
+    """Renders the page, a complete HTML document."""
+    report = comparison.report
+    lead, sections = list(_summary(report)), list(_sections(comparison))
+    return render(Page("comparison", name, uri, lead, sections, report.caveats))
 
 
-def runs_grid(comparison: Comparison) -> Grid:
+def runs_table(report: ComparisonReport) -> Table:
     """Returns the kind and the state of each run, with the reason if it cannot be compared."""
-
-    def cell(fact: str, label: str) -> Cell:
-        run = comparison.runs[label]
-        if fact == "job":
-            return Cell(run.job or "-")
+    rows: list[Sequence[str]] = []
+    for label, run in report.runs.items():
         state = "finished" if run.finished else "not finished"
-        return Cell(f"{state}: {run.problem}" if run.problem else state)
+        rows.append([label, run.job or "-", f"{state}: {run.problem}" if run.problem else state])
+    columns = ["", Column("job", text=True), Column("state", text=True)]
+    notes = "Each run with its state. A run that is not finished is shown as far as it came."
+    return Table("Runs", columns, rows, notes)
 
-    labels = list(comparison.runs)
-    rows = [[cell(fact, label) for fact in ("job", "state")] for label in labels]
-    return Grid("Runs", labels, ["job", "state"], rows)
 
-
-def figures_grid(figures: Figures) -> Grid:
+def figures_table(report: ComparisonReport, kind: str) -> Table:
     """Returns figures of one kind; the best of each measure is marked."""
+    rows = report.figures[kind]
+    measures = measures_of_kind(kind, rows)
     best = {
-        key: measure.best([of[key].value if key in of else None for of in figures.values.values()])
-        for key, measure in figures.measures.items()
+        key: measure.best([row[key].value if key in row else None for row in rows.values()])
+        for key, measure in measures.items()
     }
 
     def cell(key: str, label: str) -> Cell:
-        estimate = figures.values[label].get(key)
-        if estimate is None or estimate.value is None:
+        figure = rows[label].get(key)
+        if figure is None or figure.value is None:
             return Cell("-")
-        measure, value, interval = figures.measures[key], estimate.value, estimate.interval
-        between = "" if interval is None else " to ".join(_end(measure, end) for end in interval)
-        return Cell(_shown(measure, value, interval is not None), between, value == best[key])
+        shown = _figure_cell(measures[key], figure, figure.value)
+        return replace(shown, look=BEST) if figure.value == best[key] else shown
 
-    measures = figures.measures
-    return Grid.of(
-        figures.title, list(measures), list(figures.values), cell, lambda key: measures[key].label
-    )
+    notes = "The best value of each measure is bold, where one end of its scale is better."
+    if any(value.interval for row in rows.values() for value in row.values()):
+        notes += (
+            " Small numbers are 95 % intervals; where they overlap, the best may be best by chance."
+        )
+    labels = {key: measure.label for key, measure in measures.items()}
+    return _arranged(title_of_kind(kind), labels, list(rows), cell, notes)
 
 
-def differences_grid(comparison: Comparison, job: str) -> Grid:
+def differences_table(report: ComparisonReport, job: str) -> Table:
     """Returns the keys of the configuration in which the runs of a job differ."""
-    different = comparison.differences[job]
-    labels = [label for label, run in comparison.runs.items() if run.job == job]
-    return Grid.of(
+    different = report.differences[job]
+    return _arranged(
         f"Configurations of {job}",
-        list(different),
-        labels,
-        lambda key, label: Cell(_text(different[key].get(label), LONGEST_VALUE)),
+        {key: key for key in different},
+        [label for label, run in report.runs.items() if run.job == job],
+        lambda key, label: Cell(_json(different[key].get(label), LONGEST_VALUE)),
+        "Only keys with different values; a dash where a run does not have the key.",
+        text=True,
     )
 
 
-def provenance_grid(comparison: Comparison) -> Grid:
+def provenance_table(report: ComparisonReport) -> Table:
     """Returns the provenance of each run; `*` marks facts that differ."""
-    facts = comparison.provenance
-    return Grid.of(
+    facts = report.provenance
+    return _arranged(
         "Provenance",
-        list(facts),
-        list(comparison.runs),
-        lambda key, label: Cell(_text(facts[key].get(label), LONGEST_FACT)),
-        lambda key: f"{key} *" if len(set(facts[key].values())) > 1 else key,
+        {key: f"{key} *" if len(set(of.values())) > 1 else key for key, of in facts.items()},
+        list(report.runs),
+        lambda key, label: Cell(_json(facts[key].get(label), LONGEST_FACT)),
+        "The origin of each run; * marks facts that differ.",
+        text=True,
     )
 
 
-def _tables(grid: Grid) -> Iterator[Table]:
-    for start in range(0, len(grid.columns), COLUMNS):
-        table = Table(title=grid.title + (", continued" if start else ""))
-        table.add_column("")
-        for name in grid.columns[start : start + COLUMNS]:
-            table.add_column(Text(name))
-        for name, cells in zip(grid.rows, grid.cells, strict=True):
-            table.add_row(Text(name), *map(_as_text, cells[start : start + COLUMNS]))
-        yield table
+def _arranged(
+    title: str,
+    facts: dict[str, str],
+    runs: Sequence[str],
+    cell: Callable[[str, str], Cell],
+    notes: str,
+    *,
+    text: bool = False,
+) -> Table:
+    """Returns a table of labelled facts by run whose longer side runs down."""
+    labels, columns = list(facts.values()), list(runs)
+    rows = [[label, *(cell(key, run) for run in runs)] for key, label in facts.items()]
+    if len(runs) > len(facts):
+        columns, rows = labels, [[run, *(cell(key, run) for key in facts)] for run in runs]
+    return Table(title, ["", *(Column(name, text=text) for name in columns)], rows, notes)
 
 
-def _as_text(cell: Cell) -> Text:
-    interval = f" [{cell.interval}]" if cell.interval else ""
-    return Text(cell.text + interval, "bold green" if cell.best else "")
-
-
-def _summary(comparison: Comparison) -> Iterator[str]:
-    labels = list(comparison.runs)
+def _summary(report: ComparisonReport) -> Iterator[str]:
+    labels = list(report.runs)
     yield f"{counted(len(labels), 'run')} side by side: {listed(labels, 8)}."
-    unfinished = [label for label, run in comparison.runs.items() if not run.finished]
+    unfinished = [label for label, run in report.runs.items() if not run.finished]
     if unfinished:
         yield f"Not finished: {listed(unfinished)}; shown is what they left so far."
 
 
-def _sections(comparison: Comparison) -> Iterator[tuple[str, str]]:
-    """Yields ids and titles of the sections."""
-    yield "runs", "Runs"
-    for figures in comparison.figures:
-        yield figures.key, figures.title
+def _sections(comparison: Comparison) -> Iterator[Section]:
+    report = comparison.report
+    yield Section("runs", "Runs", [runs_table(report)])
+    for kind in report.figures:
+        note: list[Block] = [MODELS_NOTE] if kind == MODELS else []
+        yield Section(kind, title_of_kind(kind), [*note, figures_table(report, kind)])
     if comparison.histories:
-        yield "curves", "Learning curves"
-    if comparison.differences:
-        yield "configurations", "Configurations that differ"
-    yield "provenance", "Provenance"
+        drawn = curves(comparison.histories, comparison.monitor or MONITOR)
+        yield Section("curves", "Learning curves", [drawn])
+    if report.differences:
+        blocks = [
+            differences_table(report, job)
+            if different
+            else f"Configurations of {job}: the same in every key."
+            for job, different in report.differences.items()
+        ]
+        yield Section("configurations", "Configurations that differ", blocks)
+    yield Section("provenance", "Provenance", [provenance_table(report)])
 
 
-def _plots(figures: Figures) -> list[tuple[str, Markup]]:
-    """Plots each measure with intervals, one row per run; returns labels and SVGs."""
-    return [
-        (
-            measure.label,
-            Markup(
-                interval_plot(
-                    {label: {"": estimates[key]} for label, estimates in figures.values.items()},
-                    f"{measure.label} of each run with its 95 % interval",
-                    prefix=f"{figures.key}-{place}",
-                    shares=measure.form == "share",
-                )
-            ),
-        )
-        for place, key in enumerate(PLOTTED.get(figures.key, ()))
-        if (measure := figures.measures.get(key)) is not None
-    ]
+def _figure_cell(measure: Measure, figure: ComparedValue, value: float) -> Cell:
+    if measure.form == "share":
+        return share_cell(figure)
+    between = "" if figure.interval is None else "{:.3f} to {:.3f}".format(*figure.interval)
+    return Cell(_as_text(measure, value), between, bar=bar_of(figure))
 
 
-def _shown(measure: Measure, value: float, estimated: bool) -> str:
+def _as_text(measure: Measure, value: float) -> str:
     match measure.form:
-        case "share":
-            return f"{_end(measure, value)} %" if estimated else percent(value)
-        case "number":
-            return f"{value:,.4g}"
+        case "seconds":
+            return duration(value)
         case "count":
             return f"{value:,.0f}"
-        case "seconds":
-            return shown_seconds(value)
+        case _:
+            return f"{value:,.4g}"
 
 
-def _end(measure: Measure, value: float) -> str:
-    return f"{100 * value:.1f}" if measure.form == "share" else f"{value:.3f}"
-
-
-def _text(value: Any, longest: int) -> str:
+def _json(value: Any, longest: int) -> str:
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -5,8 +5,7 @@ from matplotlib.collections import QuadMesh
 
 from raylab.arc.data.curriculum.registry import FAMILIES
 from raylab.arc.data.tasks import Pair
-from raylab.report.charts.tasks import tasks_figure
-from tests.curriculum_page import PAGE, PICTURE, ROOT, best_rules, table
+from tests.curriculum_page import PAGE, PICTURE, ROOT, best_rules, table, tasks_figure
 
 
 def test_the_table_is_that_of_the_families() -> None:

@@ -1,9 +1,9 @@
 import re
 
 from raylab.arc.sweep import SweepMetrics, Trial
-from raylab.report.sweep_page import SHOWN_CURVES, SHOWN_TRIALS, SweepReport, render_sweep
+from raylab.report.sweep import SHOWN_CURVES, SHOWN_TRIALS, SweepReport, render_sweep, sweep_table
 from tests.arc.measured import trained
-from tests.report.pages import Page
+from tests.report.pages import Page, rows_of
 from tests.runs.records import run_record
 
 MONITOR = "val_dense_grid_objective"
@@ -44,13 +44,19 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
     assert "lr: 0.1" in page.text
     assert "script" not in page.tags
-    assert page.open == []
-    assert page.loads == ["data:,"]
+
+
+def test_the_terminal_has_the_same_table():
+    sweep = SweepMetrics(trials=(trial("a", 0.5), trial("b", None, failure="nan")), rules=RULES)
+    rows = rows_of(sweep_table(sweep, MONITOR))
+    assert ["1", "a", "12.50 %", "0.5000", "+0.375", "2", "3", "1,234,567", "champion lr=a"] in rows
+    assert ["-", "b", "-", "failed", *["-"] * 4, "champion lr=b: nan"] in rows
+    assert ["-", "best rule", "0.00 %", "0.2000", *["-"] * 4, "copy the source"] in rows
 
 
 def test_of_a_thousand_trials_the_first_are_listed():
     html = render(*(trial(f"t{n:04}", 1 - n / 1000) for n in range(1000)))
-    assert len(re.findall(r"<code>t\d{4}</code>", html)) == SHOWN_TRIALS
+    assert len(re.findall(r"<td class=\"text\">t\d{4}</td>", html)) == SHOWN_TRIALS
     assert f"The first {SHOWN_TRIALS} of 1000." in html
     assert f"Of 1000 trials the first {SHOWN_CURVES} are drawn." in html
     assert f"Of {SHOWN_CURVES} curves the best is in colour" in html

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from raylab.report.tensorboard import TensorBoard
 from raylab.runs.run import Run
+from raylab.training.tensorboard import TensorBoard
 from tests.arc.measured import epoch
 
 

@@ -1,0 +1,338 @@
+"""Charts and ARC grids as inline SVG in the colours of their page, and as PNG on white.
+
+Charts are drawn in the colours of a light theme. In the SVG each of these becomes `currentColor`
+or a CSS variable with that colour as its fallback, so that a page can set others for a dark theme.
+The ids in an SVG are hashes of its `prefix` and what they name, so a page must not repeat a prefix.
+"""
+
+import math
+import re
+import warnings
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO, StringIO
+from typing import Any, cast
+
+import matplotlib as mpl
+from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
+
+from raylab.arc.records import VotesScore
+from raylab.grid_metrics import label_of
+from raylab.printable import printable
+from raylab.report.table import shortened
+
+INK, MUTED, RULE = "#1b1f24", "#57606a", "#d8dee4"
+SERIES = (
+    "#0072b2",
+    "#c04e00",
+    "#00775a",
+    "#a8478f",
+    "#806600",
+    "#6a51a3",
+    "#7f4a1e",
+    "#55606b",
+)
+"""Colours of the models, told apart with any colour vision and at least 4.5:1 against white."""
+THEMED = {
+    INK: "currentColor",
+    MUTED: f"var(--muted, {MUTED})",
+    RULE: f"var(--rule, {RULE})",
+} | {colour: f"var(--series-{i}, {colour})" for i, colour in enumerate(SERIES)}
+STYLE = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": MUTED,
+    "axes.edgecolor": RULE,
+    "axes.facecolor": "none",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": False,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": RULE,
+    "ytick.labelcolor": INK,
+    "ytick.left": False,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+}
+WIDTH = 5.3
+"""Width of a chart in inches of 72 units, narrow enough for text to be legible on a phone."""
+MARKERS = "osD^vPX*"
+"""Marks of the series, one for each colour."""
+NAME_LENGTH = 22
+"""Most characters shown of a name."""
+ARC_PALETTE = (
+    "#000000",
+    "#0074d9",
+    "#ff4136",
+    "#2ecc40",
+    "#ffdc00",
+    "#aaaaaa",
+    "#f012be",
+    "#ff851b",
+    "#7fdbff",
+    "#870c25",
+)
+"""The colours 0..9 as the ARC site shows them."""
+UNTHEMED = re.compile(r"<style.*?</style>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
+"""The style sheet of a chart, and the ids that nothing refers to."""
+
+History = Sequence[Mapping[str, float]]
+"""Rows of the epochs, each with `epoch` (from 1) and metrics."""
+
+
+@contextmanager
+def drawing(prefix: str = "raylab") -> Generator[None]:
+    """Sets the style, and silences warnings of letters that the measuring font lacks."""
+    style = cast(dict[Any, Any], STYLE | {"svg.hashsalt": prefix})
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """Returns an empty figure of a size in inches."""
+    return Figure(figsize=(width, height), layout="constrained", facecolor="none")
+
+
+def as_png(figure: Figure) -> bytes:
+    """Returns the figure as a PNG on white."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=160, facecolor="white")
+    return buffer.getvalue()
+
+
+def as_svg(figure: Figure, title: str) -> Markup:
+    """Returns one `<svg>` element without width and height, in the colours of its page."""
+    buffer = StringIO()
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
+    drawn = UNTHEMED.sub("", buffer.getvalue())
+    drawn = re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda of: THEMED.get(of[0], of[0]), drawn)
+    drawn = re.sub(r"(style=\"[^\"]*)font-family: [^;\"]*;? ?", r"\1", drawn)
+    body = drawn[drawn.index(">", drawn.index("<svg")) + 1 :]
+    width, height = (72 * inches for inches in figure.get_size_inches())
+    name = escape(printable(title))
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'class="chart" role="img" aria-label="{name}" viewBox="0 0 {width:g} {height:g}" '
+        f'style="min-width: {0.82 * width:.0f}px; stroke-linejoin: round"><title>{name}</title>'
+        + re.sub(r"\n *", " ", body)
+    )
+
+
+def learning_curves(histories: Mapping[str, History], metric: str, prefix: str) -> Markup:
+    """Returns an SVG of a metric over the epochs, one line per model, its best epoch marked.
+
+    Args:
+        histories: Rows with `epoch` (from 1) and metrics, by model. Epochs without the metric are
+            left out. With more models than colours, all but the best are grey.
+        metric: Key of a row. Lower is better for keys that end in `loss`; all others are shares
+            in [0, 1], shown as percentages, and higher is better.
+        prefix: Part of the ids in the SVG.
+    """
+    with drawing(prefix):
+        best = "lowest" if _is_loss(metric) else "highest"
+        title = f"{label_of(metric)} by epoch; the dot is the {best}"
+        return as_svg(_curves_figure(histories, metric), title)
+
+
+def learning_curves_png(histories: Mapping[str, History], metric: str) -> bytes:
+    """Returns a PNG of `learning_curves`, on white: many trials, the best in colour."""
+    with drawing():
+        return as_png(_curves_figure(histories, metric, height=4.2))
+
+
+def votes_curves(curves: Mapping[str, Sequence[VotesScore]], prefix: str) -> Markup:
+    """Returns an SVG of the score by the number of views that vote.
+
+    Two attempts are a line, the first attempt alone a dashed one. Models beyond the number of
+    colours are grey.
+
+    Args:
+        curves: By model, its scores, by a growing number of views.
+        prefix: Part of the ids in the SVG.
+    """
+    with drawing(prefix):
+        figure = new_figure(3.1)
+        axes = figure.add_subplot()
+        axes.set_xscale("log", base=2)
+        for index, (name, scores) in enumerate(curves.items()):
+            colour = SERIES[index] if index < len(SERIES) else MUTED
+            mark, views = MARKERS[index % len(MARKERS)], [score.views for score in scores]
+            two, first = (
+                [getattr(score, of) for score in scores] for of in ("two_attempts", "first_attempt")
+            )
+            axes.plot(views, two, color=colour, marker=mark, markersize=4, label=_name(name))
+            axes.plot(views, first, color=colour, linestyle="--", linewidth=1)
+        ticks = sorted({score.views for scores in curves.values() for score in scores})
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel("views")
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.grid(axis="x", visible=False)
+        figure.legend(loc="outside upper left", ncols=min(3, len(curves)))
+        return as_svg(figure, "Solved test outputs by the number of views that vote")
+
+
+def grid_svg(
+    cells: Sequence[Sequence[int]], title: str, target: Sequence[Sequence[int]] | None = None
+) -> Markup:
+    """Returns an SVG of an ARC grid, one unit per cell, the cells of a colour drawn as one path.
+
+    Args:
+        cells: Rows of colours 0..9; a grid of no cells is an empty frame.
+        title: Text for screen readers and tooltips.
+        target: Rows of colours of the right answer. Cells that differ from it at the same (row,
+            column), or lie outside it, are dotted.
+
+    Raises:
+        ValueError: A row differs in length from the first, or a colour is not in 0..9.
+    """
+    height = len(cells)
+    width = len(cells[0]) if height else 0
+    runs: dict[int, list[str]] = {}
+    for y, row in enumerate(cells):
+        if len(row) != width:
+            raise ValueError(f"row {y} has {len(row)} cells, the first has {width}")
+        for x, length, colour in _runs(row):
+            if not 0 <= colour < len(ARC_PALETTE):
+                raise ValueError(f"cell ({y}, {x}) is {colour}, expected a colour 0..9")
+            runs.setdefault(colour, []).append(f"M{x} {y}h{length}v1h-{length}z")
+    paths = [f'<path fill="{ARC_PALETTE[c]}" d="{"".join(d)}"/>' for c, d in sorted(runs.items())]
+    lines = [f"M{x} 0v{height}" for x in range(width + 1)]
+    lines += [f"M0 {y}h{width}" for y in range(height + 1)]
+    paths.append(f'<path fill="none" stroke="#666" stroke-width=".06" d="{"".join(lines)}"/>')
+    if target is not None and (dots := _wrong_cells(cells, target)):
+        d = "".join(f"M{x + 0.5} {y + 0.5}h0" for y, x in dots)
+        paths.append(f'<path class="wrong-rim" d="{d}" {_dots("#000", 0.4)}/>')
+        paths.append(f'<path class="wrong" d="{d}" {_dots("#fff", 0.26)}/>')
+    box = f"-.05 -.05 {max(width, 1) + 0.1:g} {max(height, 1) + 0.1:g}"
+    name = escape(printable(title))
+    return Markup(
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="arc-grid" viewBox="{box}" role="img" '
+        f'aria-label="{name}"><title>{name}</title>{"".join(paths)}</svg>'
+    )
+
+
+def _name(text: str) -> str:
+    return shortened(printable(text, breaks=False), NAME_LENGTH)
+
+
+def _curves_figure(histories: Mapping[str, History], metric: str, height: float = 3.1) -> Figure:
+    figure = new_figure(height)
+    axes = figure.add_subplot()
+    points = {name: _points(rows, metric) for name, rows in histories.items()}
+    choose = min if _is_loss(metric) else max
+    tops = {name: choose(of, key=lambda point: point[1]) for name, of in points.items() if of}
+    lead = choose(tops, key=lambda name: tops[name][1], default=None)
+    crowded = len(histories) > len(SERIES)
+    ends: list[tuple[float, float, str, str]] = []
+    for index, name in enumerate(histories):
+        if name not in tops:
+            continue
+        if crowded and name != lead:
+            axes.plot(*zip(*points[name], strict=True), color=MUTED, linewidth=0.9, alpha=0.35)
+            continue
+        colour = SERIES[0 if crowded else index]
+        _draw_curve(axes, points[name], tops[name], colour, MARKERS[index % len(MARKERS)])
+        ends.append((*points[name][-1], _name(name), colour))
+    axes.set_title(label_of(metric) + (", lower is better" if _is_loss(metric) else ""))
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.grid(axis="x", visible=False)
+    if not _is_loss(metric):
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
+    _label_ends(axes, ends)
+    return figure
+
+
+def _is_loss(metric: str) -> bool:
+    return metric.endswith("loss")
+
+
+def _points(rows: History, metric: str) -> list[tuple[float, float]]:
+    values = [(row["epoch"], row.get(metric)) for row in rows]
+    return [(epoch, value) for epoch, value in values if value is not None and math.isfinite(value)]
+
+
+def _draw_curve(
+    axes: Axes,
+    points: Sequence[tuple[float, float]],
+    top: tuple[float, float],
+    colour: str,
+    marker: str,
+) -> None:
+    epochs, values = zip(*points, strict=True)
+    small = marker if len(points) <= 12 else ""
+    axes.plot(epochs, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3)
+    axes.plot([top[0]], [top[1]], marker=marker, color=colour, markersize=8, zorder=4)
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Writes names at the right ends of the lines, moved apart to avoid overlap."""
+    if not ends:
+        return
+    low, high = axes.get_ylim()
+    step = 0.075 * (high - low)
+    axes.set_ylim(low, high)
+    right = max(epoch for epoch, *_ in ends)
+    place = -math.inf
+    placed: list[tuple[float, str, str]] = []
+    for _, value, name, colour in sorted(ends, key=lambda end: end[1]):
+        place = max(value, place + step)
+        placed.append((place, name, colour))
+    shift = max(0.0, place - high)
+    for value, name, colour in placed:
+        axes.annotate(
+            name,
+            (right, value - shift),
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=9.5,
+            fontweight="bold",
+            annotation_clip=False,
+        )
+
+
+def _dots(colour: str, width: float) -> str:
+    return f'stroke="{colour}" stroke-width="{width}" stroke-linecap="round"'
+
+
+def _runs(row: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yields start, length and colour of the runs of equal cells."""
+    start = 0
+    for x in range(1, len(row) + 1):
+        if x == len(row) or row[x] != row[start]:
+            yield start, x - start, int(row[start])
+            start = x
+
+
+def _wrong_cells(
+    cells: Sequence[Sequence[int]], target: Sequence[Sequence[int]]
+) -> list[tuple[int, int]]:
+    return [
+        (y, x)
+        for y, row in enumerate(cells)
+        for x, colour in enumerate(row)
+        if y >= len(target) or x >= len(target[y]) or target[y][x] != colour
+    ]

@@ -1,1 +1,0 @@
-"""Charts as inline SVG that follow the theme of their page, and as PNG."""

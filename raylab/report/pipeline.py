@@ -1,0 +1,309 @@
+"""The page of a pipeline, and of a training run, which is shown as a pipeline of one model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from raylab.arc.records import Example, GridRows, TrainingMetrics
+from raylab.config.arc import ScoringConfig
+from raylab.config.jobs import PipelineConfig, TrainConfig
+from raylab.grid_metrics import RuleMetrics, best_rule
+from raylab.quality.record import TreeQuality
+from raylab.report.charts import SERIES, grid_svg
+from raylab.report.models import (
+    FREE_MARK,
+    MARK,
+    accuracy_phrase,
+    comparison_table,
+    fine_tuning_table,
+    free_names,
+    group_table,
+    rule_label,
+    rules_of,
+    side_of,
+)
+from raylab.report.page import Page, Section, Tile, curves, fragment, provenance, render
+from raylab.report.quality import quality_section
+from raylab.report.table import counted, listed, percent
+from raylab.runs.run_record import RunRecord
+
+PUBLISHED_SOURCE, PUBLISHED_EPOCHS = "re_arc", 100
+"""The `data.source` and the epochs of the published recipe; its logged runs ended before."""
+SHOWN_MODELS = len(SERIES)
+"""Most models in pictures: the best on the metric."""
+QUALITY_TILES = 2
+"""Quality figures at the top of the page."""
+DEFINITIONS = (
+    "teacher-forced; means of batch means over 32 pairs in the order of the data; change metrics "
+    "are means over grids; the first output cell is left out, and with it outputs of one cell"
+)
+COMPOSITIONAL_GAP = (
+    "The compositional gap is cell accuracy minus grid accuracy: how much of what a model gets "
+    "right cell by cell never adds up to a whole grid. In its formal form it is the share of a "
+    "group's tasks with over 80 % of their cells right and under 10 % of their grids. The paler a "
+    "category is, the fewer of its grids are solved."
+)
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    """Content of the page.
+
+    Attributes:
+        uri: The run directory.
+        record: Of the run.
+        config: Of the run, validated.
+        models: Metrics by model.
+        quality: Quality by the name of the score tree.
+        examples: Tasks to picture.
+        rules: Accuracies of the rules that learn nothing, by score tree or prior and rule.
+    """
+
+    uri: str
+    record: RunRecord
+    config: TrainConfig | PipelineConfig
+    models: Mapping[str, TrainingMetrics] = field(default_factory=dict[str, TrainingMetrics])
+    quality: Mapping[str, TreeQuality] = field(default_factory=dict[str, TreeQuality])
+    examples: Sequence[Example] = ()
+    rules: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+
+    @property
+    def metric(self) -> str:
+        """The metric that the score tree of the run calls accuracy."""
+        scoring = self.config.scoring if isinstance(self.config, PipelineConfig) else None
+        return (scoring or ScoringConfig()).metric
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An ARC grid with its caption."""
+
+    svg: Markup
+    label: str
+    note: str = ""
+    solved: bool | None = None
+
+
+def render_pipeline(report: PipelineReport) -> str:
+    """Renders the page, a complete HTML document.
+
+    Raises:
+        ValueError: A grid of an example is not rectangular or has colours outside 0..9.
+    """
+    page = Page(
+        report.record.job,
+        report.record.name,
+        report.uri,
+        list(summary(report)) or ["No model was trained and no score tree was read."],
+        list(_sections(report)),
+        list(caveats(report)),
+        list(_tiles(report)),
+    )
+    return render(page)
+
+
+def summary(report: PipelineReport) -> Iterator[str]:
+    """Yields sentences that sum up the run and its results."""
+    if report.models:
+        yield from _models_summary(report.models)
+    for name, quality in report.quality.items():
+        named = [
+            f"{metric} {figure.value:.3f}"
+            for metric, figure in quality.figures.items()
+            if figure.value is not None
+        ]
+        yield f"Quality of {name}: {listed(named) if named else 'no figure could be computed'}."
+
+
+def caveats(report: PipelineReport) -> Iterator[str]:
+    """Yields reasons to read the figures with care."""
+    if report.models:
+        yield from _training_caveats(report)
+    for name, quality in report.quality.items():
+        if skipped := quality.files.skipped:
+            yield f"{counted(skipped, 'file')} of {name} could not be used; the list is below."
+
+
+def _models_summary(models: Mapping[str, TrainingMetrics]) -> Iterator[str]:
+    epochs = sorted({len(of.history) for of in models.values()})
+    span = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+    yield (
+        f"{counted(len(models), 'model')} trained for {span} "
+        f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {listed(list(models))}."
+    )
+    rules = rules_of(models)
+    side = " or ".join(sorted({of.reported.side for of in models.values()}))
+    if leader := _leading(models, "solve_rate"):
+        yield (
+            f"On its own (free-running), {leader[0]} solves {percent(leader[1])} of the "
+            f"{side} grids{_beside_rule(rules, 'solve_rate')}."
+        )
+    else:
+        yield "No solve rate was measured, so nothing here says what the models solve."
+    forced = {name: of for name, of in models.items() if of.teacher_forced}
+    if leader := _leading(forced, "grid_accuracy"):
+        yield (
+            f"Given the right cells so far (teacher-forced), {leader[0]} gets every cell right "
+            f"of {percent(leader[1])} of them{_beside_rule(rules, 'grid_accuracy')}."
+        )
+
+
+def _training_caveats(report: PipelineReport) -> Iterator[str]:
+    planned, data = report.config.training.epochs, report.config.data
+    if planned < PUBLISHED_EPOCHS:
+        yield (
+            f"This is a short training: {planned} of the {PUBLISHED_EPOCHS} epochs of the "
+            "published recipe. Its figures show that the pipeline works and are no result."
+        )
+    reduced = {
+        "tasks": data.tasks is not None,
+        "pairs_per_task": data.pairs_per_task is not None,
+        "every": data.every != 1,
+    }
+    kept = [key for key, is_set in reduced.items() if is_set]
+    if kept:
+        yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
+    if data.source != PUBLISHED_SOURCE:
+        yield (
+            f"The published runs are on {PUBLISHED_SOURCE}, this run is on {data.source}: "
+            "they give the order of magnitude, not a comparison."
+        )
+    if any(of.reported.chosen_on for of in report.models.values()):
+        yield (
+            f"Figures are on the {side_of(report.models)}: they are the best of as many epochs "
+            "there, and too good for others."
+        )
+
+
+def _tiles(report: PipelineReport) -> Iterator[Tile]:
+    rules = rules_of(report.models)
+    for metric in ("solve_rate", "grid_accuracy", "cell_accuracy"):
+        if leader := _leading(report.models, metric):
+            name, value = leader
+            forced = report.models[name].teacher_forced
+            label = accuracy_phrase(metric, teacher_forced=forced)
+            yield Tile(percent(value), label, f"{name}{_beside_rule(rules, metric)}")
+    for name, quality in list(report.quality.items())[:1]:
+        for metric, figure in list(quality.figures.items())[:QUALITY_TILES]:
+            if figure.value is not None:
+                yield Tile(f"{figure.value:.3f}", metric, f"of {name}")
+
+
+def _sections(report: PipelineReport) -> Iterator[Section]:
+    if report.models:
+        histories = {name: of.rows for name, of in report.models.items()}
+        yield _metrics_section(report.models)
+        drawn = curves(histories, report.config.training.monitor)
+        yield Section("curves", "Learning curves", [drawn])
+    if any(of.reported.groups for of in report.models.values()):
+        blocks = [COMPOSITIONAL_GAP, group_table(report.models)]
+        yield Section("groups", "By category of task", blocks, "Categories")
+    tuned = [fine_tuning_table(name, of) for name, of in report.models.items()]
+    if any(tuned):
+        lead = "The checkpoint that the training started from, and its best one: before → after."
+        blocks = [lead, *filter(None, tuned)]
+        yield Section("tuning", "Before and after fine-tuning", blocks, "Fine-tuning")
+    if report.examples:
+        shown = _shown_models(report)
+        tasks = [(example.task, list(_pictures(example, shown))) for example in report.examples]
+        yield Section(
+            "tasks",
+            "Answers of the models",
+            [
+                "Predictions are free-running: the model chooses the shape and every cell itself. "
+                "Dotted cells are wrong.",
+                fragment("pictures.html", tasks=tasks),
+            ],
+            "Tasks",
+        )
+    rules = {
+        tree: {rule_label(rule): value for rule, value in of.items()}
+        for tree, of in report.rules.items()
+    }
+    for place, (name, quality) in enumerate(report.quality.items(), 1):
+        first = place == 1 and report.models
+        lead = f" Accuracy is {accuracy_phrase(report.metric)}." if first else ""
+        yield quality_section(place, name, quality, lead, rules)
+    yield provenance(report.uri, report.record)
+
+
+def _metrics_section(models: Mapping[str, TrainingMetrics]) -> Section:
+    compared = comparison_table(models)
+    text = (
+        "Each model at the epoch that was best on the validation tasks; the figures are on the "
+        f"{side_of(models)}. Free-running rows come first: they alone show what a model produces "
+        "on its own. Teacher-forced figures give it the right cells so far, and the size, and ask "
+        "for the next."
+    )
+    if free_names(models):
+        text += (
+            f" Models with {FREE_MARK} write all cells at once and are told no true cell: all of "
+            "their figures are free-running."
+        )
+    if rules_of(models):
+        text += (
+            " A rule learns nothing: it copies the source's cell, repeats the cell before, or "
+            "copies and repeats outside the source; free-running it writes a grid of the source's "
+            "size. In brackets the skill, (model - best rule) / (1 - best rule): 0 is no better "
+            "than the best rule."
+        )
+    if any(column.label.endswith(MARK) for column in compared.head):
+        text += f" Columns with {MARK} are by the published definitions: {DEFINITIONS}."
+    return Section(
+        "metrics", "Metrics beside rules that learn nothing", [text, compared], "Metrics"
+    )
+
+
+def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
+    """Returns the best model on a metric, with its value; None if none has it."""
+    values = {name: of.reported.metrics.get(metric) for name, of in models.items()}
+    present = {name: value for name, value in values.items() if value is not None}
+    return max(present.items(), key=lambda item: item[1]) if present else None
+
+
+def _beside_rule(rules: RuleMetrics, metric: str) -> str:
+    """Returns the best rule on a metric as the end of a phrase; nothing without one."""
+    best = best_rule(rules, metric)
+    return "" if best is None else f"; the best rule ({best[0]}) reaches {percent(best[1])}"
+
+
+def _shown_models(report: PipelineReport) -> list[str]:
+    """Names the models that get pictures and a column in the map, in the order of the report."""
+    pictured = [name for example in report.examples for name in example.predictions]
+    names = list(dict.fromkeys([*report.models, *pictured]))
+
+    def worth(name: str) -> float:
+        metrics = report.models[name].reported.metrics if name in report.models else {}
+        return metrics.get(report.metric, -1.0)
+
+    best = sorted(names, key=worth, reverse=True)[:SHOWN_MODELS]
+    return [name for name in names if name in best]
+
+
+def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:
+    """Yields input and target, then the prediction of each model that is shown."""
+    for label, grid in (("input", example.input), ("target", example.target)):
+        title = f"{label} of task {example.task}, {_size(grid)}"
+        yield Picture(grid_svg(grid, title), label, _size(grid))
+    for name in shown:
+        if prediction := example.predictions.get(name):
+            title = f"prediction of {name} for task {example.task}"
+            svg = grid_svg(prediction.grid, title, target=example.target)
+            yield Picture(svg, name, _score(prediction.grid, example.target), prediction.solved)
+
+
+def _size(grid: GridRows) -> str:
+    return f"{len(grid)} by {len(grid[0]) if len(grid) else 0}"
+
+
+def _score(grid: GridRows, target: GridRows) -> str:
+    if _size(grid) != _size(target):
+        return f"{_size(grid)} instead of {_size(target)}"
+    pairs = [
+        (cell, wanted)
+        for row, other in zip(grid, target, strict=True)
+        for cell, wanted in zip(row, other, strict=True)
+    ]
+    right = sum(int(cell == wanted) for cell, wanted in pairs)
+    return f"{right} of {len(pairs)} cells right"

@@ -1,0 +1,249 @@
+"""Tables as values: rendered here for the terminal, and by one macro on pages.
+
+Also the forms in which figures stand in them, on pages and in sentences.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from raylab.log import log_tables
+from raylab.printable import printable
+from raylab.runs.measures import Measure
+
+MISSING, BEST = "missing", "best"
+"""Looks of a cell: a problem, and the best of its kind."""
+LOOKS = {MISSING: "red", BEST: "bold green"}
+"""Styles of the looks in the terminal."""
+DARK = 0.5
+"""Shade from which the terminal prints a cell in bold."""
+
+
+class Measured(Protocol):
+    """A figure and its 95 % interval, each None if absent."""
+
+    @property
+    def value(self) -> float | None:
+        """The figure."""
+        ...
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The low and high end of its interval."""
+        ...
+
+
+class ReasonedFigure(Measured, Protocol):
+    """A figure that says why it, or its interval, is missing."""
+
+    @property
+    def reason(self) -> str | None:
+        """The reason; None if both are there."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        text: Its content.
+        small: An interval or a remark: in small letters on a page, in brackets in the terminal.
+        look: `MISSING`, `BEST` or another class of the style sheet; empty for plain text.
+        shade: Depth of its colour, in [0, 1]; None without one.
+        bar: Low end, value and high end of an interval in [0, 1], drawn on a page; None without
+            one.
+    """
+
+    text: str
+    small: str = ""
+    look: str = ""
+    shade: float | None = None
+    bar: tuple[float, float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table; the first and those of text are aligned left.
+
+    Attributes:
+        label: Its name.
+        text: True for text, which wraps.
+        aside: True for figures of others, which stand on a ground of their own on a page.
+        page_only: True if the terminal leaves it out.
+    """
+
+    label: str
+    text: bool = False
+    aside: bool = False
+    page_only: bool = False
+
+
+Row = Sequence[Cell | str]
+RULE: Row = ()
+"""A row that stands for a line between two groups of rows."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for the terminal and for pages.
+
+    Attributes:
+        title: Its name, above it in the terminal.
+        columns: A plain label is that of a column of figures.
+        rows: As many cells each as there are columns, or `RULE`.
+        notes: What a reader must know, above it on a page; empty for the title.
+        dense: Keep it narrow: small letters on a page, no small text in the terminal.
+    """
+
+    kind: ClassVar[str] = "table"
+
+    title: str
+    columns: Sequence[Column | str]
+    rows: Sequence[Row]
+    notes: str = ""
+    dense: bool = False
+
+    @property
+    def head(self) -> list[Column]:
+        """The columns."""
+        return [Column(of) if isinstance(of, str) else of for of in self.columns]
+
+    @property
+    def bodies(self) -> list[list[list[Cell]]]:
+        """Groups of rows of cells."""
+        groups: list[list[list[Cell]]] = [[]]
+        for row in self.rows:
+            if row:
+                groups[-1].append([Cell(of) if isinstance(of, str) else of for of in row])
+            else:
+                groups.append([])
+        return [group for group in groups if group]
+
+    def split(self, most: int) -> Iterator["Table"]:
+        """Yields tables of at most `most` columns beside the first, which each of them has."""
+        for start in range(1, max(len(self.columns), 2), most):
+            wanted = slice(start, start + most)
+            yield replace(
+                self,
+                title=f"{self.title}{', continued' if start > 1 else ''}",
+                columns=[*self.columns[:1], *self.columns[wanted]],
+                rows=[[*row[:1], *row[wanted]] for row in self.rows],
+            )
+
+
+def as_rich(table: Table) -> RichTable:
+    """Returns a table for the terminal; its texts are printed as they are, never as markup."""
+    shown = RichTable(title=Text(printable(table.title)))
+    wanted = [place for place, column in enumerate(table.head) if not column.page_only]
+    for place in wanted:
+        column = table.head[place]
+        justify = "left" if column.text or not place else "right"
+        shown.add_column(Text(printable(column.label)), justify=justify)
+    for group in table.bodies:
+        for row in group:
+            shown.add_row(*(_as_text(row[place], table.dense) for place in wanted))
+        shown.add_section()
+    return shown
+
+
+def print_tables(*tables: Table, **fields: Any) -> None:
+    """Prints tables; with `log=json` their titles, and the data behind them as `fields`."""
+    log_tables(*map(as_rich, tables), **fields)
+
+
+def _as_text(cell: Cell, dense: bool) -> Text:
+    small = f"{' ' if cell.text else ''}[{cell.small}]" if cell.small and not dense else ""
+    style = LOOKS.get(cell.look, "")
+    if cell.shade is not None and cell.shade >= DARK:
+        style = f"{style} bold"
+    return Text(printable(cell.text + small), style)
+
+
+def percent(value: float | None) -> str:
+    """Returns a share as a percentage; a dash if it is missing."""
+    return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def number(value: float | None) -> str:
+    """Returns a number to four decimals; a dash if it is missing."""
+    return "-" if value is None else f"{value:.4f}"
+
+
+def share_cell(figure: Measured | None) -> Cell:
+    """Returns a share in percent with its interval; a dash if it is missing."""
+    if figure is None or figure.value is None:
+        return Cell("-")
+    if figure.interval is None:
+        return Cell(percent(figure.value))
+    low, high = figure.interval
+    between = f"{100 * low:.1f} to {100 * high:.1f}"
+    return Cell(f"{100 * figure.value:.1f} %", between, bar=bar_of(figure))
+
+
+def estimate_cell(measure: Measure, figure: ReasonedFigure) -> Cell:
+    """Returns an estimate in the form of its measure, with its interval or why there is none.
+
+    An interval is drawn of shares, and of numbers of which more is better: they are best at 1.
+    """
+    if measure.form == "share":
+        return share_cell(figure)
+    if figure.value is None:
+        return Cell("undefined", figure.reason or "")
+    if figure.interval is None:
+        return Cell(f"{figure.value:.3f}", f"no interval: {figure.reason}" if figure.reason else "")
+    between = "{:.3f} to {:.3f}".format(*figure.interval)
+    bar = bar_of(figure) if measure.better == "higher" else None
+    return Cell(f"{figure.value:.3f}", between, bar=bar)
+
+
+def bar_of(figure: Measured) -> tuple[float, float, float] | None:
+    """Returns low end, value and high end of a figure in [0, 1]; None if it lies outside."""
+    value, interval = figure.value, figure.interval
+    if value is None or interval is None or not 0 <= value <= 1:
+        return None
+    return max(interval[0], 0.0), value, min(interval[1], 1.0)
+
+
+def p_cell(p_value: float, flagged: bool) -> Cell:
+    """Returns a p-value, with a star if it is flagged."""
+    return Cell(f"{p_value:.3g}{'*' if flagged else ''}", look=MISSING if flagged else "")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Returns a number with its noun, such as `1 case` and `1,234 cases`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Joins names for a sentence; a list longer than `most` ends with the count of the rest."""
+    if len(names) > most + 1:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
+
+
+def shortened(text: str, length: int) -> str:
+    """Returns `text` with an ellipsis in its middle if it is longer than `length` characters."""
+    if len(text) <= length:
+        return text
+    head = (length - 1) // 2
+    return f"{text[:head]}…{text[head + 1 - length :]}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in words: 4.5 s, 45 s, 12 min, 3 h 05 min."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.2g} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def shades(values: Iterable[float | None]) -> list[float | None]:
+    """Returns the depth of each value between the lowest and the highest; None stays None."""
+    values = list(values)
+    present = [value for value in values if value is not None]
+    low, high = min(present, default=0.0), max(present, default=0.0)
+    return [None if v is None else 0.1 + 0.9 * (v - low) / ((high - low) or 1.0) for v in values]

@@ -1,0 +1,154 @@
+"""What holds of every page: it is whole, loads nothing, and shows foreign text as text."""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from raylab.arc.records import AttemptScore, EvaluationMetrics, PrizeScore, TrainedScore, VotesScore
+from raylab.arc.sweep import SweepMetrics, Trial
+from raylab.config.jobs import EvaluateConfig, TrainConfig
+from raylab.quality.record import SkippedFile
+from raylab.report.annotation_page import AnnotationPage, OverTime, render_annotation
+from raylab.report.comparison.page import render_comparison
+from raylab.report.comparison.records import compare, find_runs
+from raylab.report.page import Page as Content
+from raylab.report.page import Section, render
+from raylab.report.pipeline import PipelineReport, render_pipeline
+from raylab.report.prize import render_prize
+from raylab.report.sweep import SweepReport, render_sweep
+from raylab.report.table import BEST, Cell, Column, Table
+from raylab.runs.run_record import Checkout, RunRecord
+from tests.annotation.outcomes import outcome
+from tests.arc.measured import epoch, trained, training_metrics
+from tests.quality.qualities import figure, quality
+from tests.report.pages import Page
+from tests.report.runs import content, every_kind, left
+from tests.report.test_pipeline import GROUP, answer, example
+from tests.runs.records import run_record
+
+HOSTILE = "<script>alert('x')</script>&\"$y$[/red]\x1b]0;t\x07\u202e\x00"
+"""Text that a browser, a terminal or an XML parser would obey or refuse."""
+MONITOR = "val_dense_grid_objective"
+
+
+def record() -> RunRecord:
+    return run_record(
+        name=HOSTILE,
+        config={"name": HOSTILE},
+        argv=(HOSTILE,),
+        git=Checkout(commit=HOSTILE, dirty=False),
+        host=HOSTILE,
+    )
+
+
+def pipeline(_: Path) -> str:
+    model = training_metrics(epoch(1, {"grid_accuracy": 0.5}), groups={HOSTILE: GROUP})
+    tree = quality(
+        figures={"novelty": figure(None, reason=HOSTILE)},
+        warnings=(HOSTILE,),
+        skipped=(SkippedFile(path=HOSTILE, reason=HOSTILE),),
+        models={HOSTILE: 0.5},
+        generations={HOSTILE: {HOSTILE: 0.5}},
+        priors={HOSTILE: {HOSTILE: 0.5}},
+    )
+    shown = example(HOSTILE, [[1]], [[1]], {HOSTILE: answer([[1]], True)})
+    return render_pipeline(
+        PipelineReport(
+            HOSTILE, record(), TrainConfig(), {HOSTILE: model}, {HOSTILE: tree, "b": tree}, [shown]
+        )
+    )
+
+
+def annotation(_: Path) -> str:
+    cases = [outcome(HOSTILE, "Evo", "Ctl", gold="Evo", reason=HOSTILE)]
+    report = content(cases, description=HOSTILE)
+    return render_annotation(AnnotationPage(HOSTILE, report, OverTime(level=0.05), record()))
+
+
+def sweep(_: Path) -> str:
+    trials = (
+        Trial(trial=HOSTILE, drawn=None, trained=trained(0.5, solve_rate=None), failure=None),
+        Trial(trial="b", drawn=None, trained=None, failure=HOSTILE),
+    )
+    history = {HOSTILE: [{"epoch": 1, MONITOR: 0.5}]}
+    return render_sweep(
+        SweepReport(HOSTILE, SweepMetrics(trials=trials), history, MONITOR, HOSTILE, record())
+    )
+
+
+def prize(storage: Path) -> str:
+    run = left(EvaluateConfig(storage=str(storage), name="prize", models=("m",)))
+    score = PrizeScore(
+        first_attempt=0.25,
+        two_attempts=0.5,
+        tasks=2,
+        outputs=3,
+        errors=AttemptScore(first_attempt=0.1, two_attempts=0.2),
+        curve=tuple(VotesScore(views=n, first_attempt=0.1, two_attempts=0.2) for n in (1, 2)),
+        seconds=1.5,
+        trained=TrainedScore(
+            before=AttemptScore(first_attempt=0.0, two_attempts=0.25), steps=8, seconds=2
+        ),
+    )
+    metrics = EvaluationMetrics(metric="solve_rate", models={}, prize={HOSTILE: {HOSTILE: score}})
+    return render_prize(run, metrics)
+
+
+def comparison(storage: Path) -> str:
+    names = every_kind(storage, content())
+    for name in ("a", "b"):
+        config = TrainConfig.model_validate({"storage": str(storage), "name": name})
+        run = left(config, training_metrics(epoch(1, {"grid_accuracy": 0.5})))
+        changed = {**run.record.config, "init_from": f"{name}{HOSTILE}"}
+        run.write_record(run.record.model_copy(update={"config": changed, "host": HOSTILE}))
+    return render_comparison(HOSTILE, HOSTILE, compare(find_runs([*names, "a", "b"], str(storage))))
+
+
+PAGES = (pipeline, annotation, sweep, prize, comparison)
+
+
+@pytest.fixture(params=PAGES, ids=lambda made: made.__name__)
+def html(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    made: Callable[[Path], str] = request.param
+    return made(tmp_path)
+
+
+def test_foreign_text_is_escaped_and_printable(html: str):
+    page = Page(html)
+    assert page.open == []
+    assert not {"script", "img"} & set(page.tags)
+    assert not {"\x1b", "\x07", "\u202e", "\x00"} & set(html)
+    assert "<script>alert('x')</script>&\"$y$[/red]\\x1b]0;t\\x07\\u202e\\x00" in page.text
+
+
+def test_nothing_is_loaded_and_every_link_finds_its_place(html: str):
+    page = Page(html)
+    assert page.loads == ["data:,"]
+    assert len(page.ids) == len(set(page.ids))
+    assert {target.removeprefix("#") for target in page.targets} <= set(page.ids)
+    assert set(re.findall(r"https?://[^\"' ]*", html)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    assert "@import" not in html and "default-src 'none'" in html
+    assert set(re.findall(r"url\(([^)]*)", html)) == set(re.findall(r"url\((#[^)]*)", html))
+
+
+def test_headings_descend_one_level_at_a_time(html: str):
+    levels = [int(tag[1]) for tag in Page(html).tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(b - a <= 1 for a, b in pairwise(levels))
+
+
+def test_a_table_has_shades_and_intervals_as_drawn():
+    rows = [["a", Cell("0.25", "0.1 to 0.5", BEST, shade=0.5, bar=(0.1, 0.25, 0.5)), "x", "y"]]
+    columns = ["", "figure", Column("why", text=True), Column("words", text=True, page_only=True)]
+    table = Table("T", columns, rows, "Set `n=1`.")
+    html = render(Content("test", "t", "/t", ["Lead."], [Section("s", "S", [table])]))
+    assert ["a", "0.25 0.1 to 0.5", "x", "y"] in Page(html).rows
+    assert '<td style="--shade: 25%"><span class="best">0.25</span>' in html
+    assert 'style="--low: 10.0%; --at: 25.0%; --high: 50.0%"' in html
+    assert "Set <code>n=1</code>." in html

@@ -1,0 +1,132 @@
+"""Tables and the forms of figures, in the terminal; `test_page.py` renders them in HTML."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from raylab.annotation.statistics.estimates import Estimate
+from raylab.report.table import (
+    RULE,
+    Cell,
+    Column,
+    Table,
+    as_rich,
+    counted,
+    duration,
+    estimate_cell,
+    listed,
+    shades,
+    share_cell,
+    shortened,
+)
+from raylab.runs.measures import Measure
+from tests.report.pages import rows_of
+
+AGREEMENT = Measure("alpha", "number")
+
+
+def estimate(
+    value: float | None, interval: tuple[float, float] | None = None, reason: str | None = None
+) -> Estimate:
+    return Estimate(value=value, interval=interval, count=9, reason=reason)
+
+
+def printed(table: Table) -> str:
+    out = StringIO()
+    Console(file=out, width=200).print(as_rich(table))
+    return out.getvalue()
+
+
+def test_a_table_is_printed_with_intervals_in_brackets_and_without_what_is_of_pages():
+    columns = ["name", "share", Column("why", text=True), Column("formula", page_only=True)]
+    rows = [["a", Cell("50.0 %", "15.0 to 85.0"), "since", "x"], RULE, ["b", "-", "", "y"]]
+    table = Table("Shares", columns, rows)
+    assert rows_of(table) == [
+        ["name", "share", "why"],
+        ["a", "50.0 % [15.0 to 85.0]", "since"],
+        ["b", "-", ""],
+    ]
+    assert len(table.bodies) == 2
+    dense = Table("Shares", columns, rows, dense=True)
+    assert rows_of(dense)[1] == ["a", "50.0 %", "since"]
+
+
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("[/red]", "[/red]"),
+        ("[bold]x", "[bold]x"),
+        (":smile:", ":smile:"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\u202eevil", "\\u202eevil"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_foreign_text_is_printed_as_it_is_or_written_out(hostile: str, shown: str):
+    text = printed(Table(hostile, ["", hostile], [[hostile, Cell(hostile, hostile)]]))
+    assert text.count(shown) == 5
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+def test_wide_tables_continue_with_their_first_column():
+    table = Table("T", ["", *"abc"], [["r", *"123"]])
+    first, second = table.split(2)
+    assert (first.title, rows_of(first)) == ("T", [["", "a", "b"], ["r", "1", "2"]])
+    assert (second.title, rows_of(second)) == ("T, continued", [["", "c"], ["r", "3"]])
+
+
+def test_shares_have_their_interval_and_what_is_missing_is_a_dash():
+    assert share_cell(None) == share_cell(estimate(None)) == Cell("-")
+    assert share_cell(estimate(0.5)) == Cell("50.00 %")
+    interval = (0.15, 0.85)
+    assert share_cell(estimate(0.5, interval)) == Cell(
+        "50.0 %", "15.0 to 85.0", bar=(0.15, 0.5, 0.85)
+    )
+
+
+def test_numbers_have_their_interval_or_say_why_not():
+    few = estimate(0.25, reason="3 cases")
+    assert estimate_cell(AGREEMENT, few) == Cell("0.250", "no interval: 3 cases")
+    assert estimate_cell(AGREEMENT, estimate(None, reason="none")) == Cell("undefined", "none")
+    # The drawn interval ends where the scale does; a figure below 0 has none.
+    shown = estimate_cell(AGREEMENT, estimate(0.25, (-0.25, 0.5)))
+    assert shown == Cell("0.250", "-0.250 to 0.500", bar=(0.0, 0.25, 0.5))
+    assert estimate_cell(AGREEMENT, estimate(-0.25, (-0.5, 0.5))).bar is None
+    edits = Measure("edits", "number", "lower")
+    assert estimate_cell(edits, estimate(0.5, (0.25, 0.75))).bar is None
+
+
+def test_numbers_agree_with_their_nouns():
+    assert [counted(n, "case") for n in (0, 1, 1234)] == ["0 cases", "1 case", "1,234 cases"]
+    assert [counted(n, "case waits", "cases wait") for n in (1, 2)] == [
+        "1 case waits",
+        "2 cases wait",
+    ]
+
+
+def test_long_lists_and_names_are_shortened():
+    assert listed(["a", "b"]) == "a and b"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+    assert shortened("abcdefghij", 5) == "ab…ij"
+    assert shortened("abcdef", 6) == "abcdef"
+
+
+def test_shades_span_the_values_that_there_are():
+    assert shades([0.2, None, 0.4]) == pytest.approx([0.1, None, 1.0])
+    assert shades([0.5]) == pytest.approx([0.1])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.123, "0.12 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (5340, "89 min"),
+        (11100, "3 h 05 min"),
+    ],
+)
+def test_durations_read_as_people_say_them(seconds: float, text: str):
+    assert duration(seconds) == text
