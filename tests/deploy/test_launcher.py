@@ -1,21 +1,19 @@
-"""The cluster of VMs, by Ray's own validator."""
+"""The cluster of VMs and the runtime environment, as Ray reads them."""
 
 from copy import deepcopy
 
 import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.runtime_env import RuntimeEnv
 
-from tests.deploy.manifests import DEPLOY, VERSION, Manifest
+from tests.deploy.manifests import DEPLOY, ROOT, VERSION, Manifest
 
 CONFIG: Manifest = yaml.safe_load((DEPLOY / "launcher/vms.yaml").read_text())
 
 
 def test_ray_takes_it() -> None:
     validate_config(prepare_config(deepcopy(CONFIG)))
-
-
-def test_ray_sees_a_mistake() -> None:
     with pytest.raises(Exception, match="head_start_ray_command"):
         validate_config(prepare_config(CONFIG | {"head_start_ray_command": []}))
 
@@ -41,11 +39,23 @@ def test_the_dashboard_is_on_loopback() -> None:
     assert "--dashboard-host=127.0.0.1" in head
 
 
-def test_the_container_is_confined() -> None:
+def test_the_container_is_the_image_confined() -> None:
+    assert CONFIG["docker"]["image"] == f"raylab-cpu:{VERSION}"
     options = CONFIG["docker"]["run_options"]
     assert {"--security-opt=no-new-privileges", "--cap-drop=ALL"} <= set(options)
     assert "--privileged" not in options
 
 
-def test_the_image_is_the_one_that_is_built() -> None:
-    assert CONFIG["docker"]["image"] == f"raylab-cpu:{VERSION}"
+WORKING_DIRECTORY = "${RAY_RUNTIME_ENV_CREATE_WORKING_DIR}"
+"""Ray's name for the checkout as it was uploaded."""
+
+
+def test_nodes_install_what_is_locked_by_its_hash() -> None:
+    environment = RuntimeEnv(**yaml.safe_load((DEPLOY / "runtime-env.yaml").read_text()))
+    pip = environment.pip_config()
+    names = [package.removeprefix(f"-r {WORKING_DIRECTORY}/") for package in pip["packages"]]
+    assert names == ["deploy/locks/run.txt", "deploy/locks/cuda.txt"]
+    assert all((ROOT / name).is_file() for name in names)
+    options = ["--require-hashes", "--no-deps", "--no-build-isolation"]
+    assert pip["pip_install_options"] == options
+    assert environment.env_vars() == {}

@@ -62,13 +62,9 @@ def test_without_the_key_nothing_is_answered(
     assert status_of(path, authorization) == 401
 
 
-def test_with_the_key_all_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_key_all_is_answered_and_probes_need_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYLAB_LLM_KEY", KEY)
     assert status_of("/v1/models", f"Bearer {KEY}".encode()) == 200
-
-
-def test_probes_need_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAYLAB_LLM_KEY", KEY)
     assert status_of("/-/healthz", None) == 200
 
 
