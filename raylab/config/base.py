@@ -3,10 +3,10 @@
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -142,8 +142,6 @@ class JobConfig(Strict):
 
     job: ClassVar[str]
     """Name of the job: of its script, its YAML file and, by default, its runs."""
-    moved: ClassVar[Mapping[str, str]] = {}
-    """Keys of earlier versions, each with its replacement; `*` stands for any name."""
     foreign: ClassVar[frozenset[str]] = frozenset()
     """Sections of a file that are of other tools, and ignored."""
 
@@ -163,7 +161,7 @@ class JobConfig(Strict):
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:
-        """Returns the configuration in a run's record, without keys that have moved since.
+        """Returns the configuration in a run's record.
 
         Args:
             recorded: The configuration as JSON values.
@@ -172,31 +170,7 @@ class JobConfig(Strict):
         Raises:
             pydantic.ValidationError: The values are not valid for this job.
         """
-        kept = _without(recorded, cls.moved)
-        return cls.model_validate({**kept, **changed})
-
-
-def moved_key(path: Sequence[str], moved: Iterable[str]) -> str | None:
-    """Returns the moved key that a path such as llm, endpoints, main, limits, retries is."""
-    for key in moved:
-        pattern = key.split(".")
-        if len(pattern) == len(path) and all(
-            name in ("*", part) for name, part in zip(pattern, path, strict=True)
-        ):
-            return key
-    return None
-
-
-def _without(
-    values: Mapping[str, Any], moved: Iterable[str], path: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    return {
-        key: _without(cast("dict[str, Any]", value), moved, (*path, key))
-        if isinstance(value, dict)
-        else value
-        for key, value in values.items()
-        if moved_key((*path, key), moved) is None
-    }
+        return cls.model_validate({**recorded, **changed})
 
 
 Scalar = bool | int | float | str | None

@@ -263,7 +263,7 @@ def _validate(kind: type[Config], values: dict[str, Any]) -> Config:
         return kind.model_validate_json(json.dumps(kind.resolved(values)), strict=True)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        problems = problems_of(kind, errors[:MOST_PROBLEMS], kind.moved)
+        problems = problems_of(kind, errors[:MOST_PROBLEMS])
         if (more := len(errors) - MOST_PROBLEMS) > 0:
             problems.append(ConfigProblem("", f"and {more:,} more"))
         raise _Invalid(problems) from error

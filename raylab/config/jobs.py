@@ -1,6 +1,5 @@
 """The configuration classes of the jobs."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import (
@@ -51,15 +50,11 @@ from raylab.config.quality import (
 )
 from raylab.config.search import Search, SearchSpace
 
-RENAMED = {"training.objective.w_exact": "training.objective.w_ex"}
-"""Keys of `training` that are called otherwise now."""
-
 
 class TrainConfig(JobConfig):
     """`jobs/train.py`."""
 
     job: ClassVar[str] = "train"
-    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     model: ModelConfig = ChampionConfig()
     data: DataConfig = DataConfig()
@@ -75,7 +70,6 @@ class TuneConfig(JobConfig):
     """`jobs/tune.py`."""
 
     job: ClassVar[str] = "tune"
-    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     space: SearchSpace
     search: Search = Search.TPE
@@ -175,7 +169,6 @@ class PipelineConfig(JobConfig):
     """`jobs/pipeline.py`."""
 
     job: ClassVar[str] = "pipeline"
-    moved: ClassVar[Mapping[str, str]] = RENAMED
 
     models: Models = ALL_MODELS
     """Models to train in turn: an architecture or `{architecture: ..., key: value}` each."""
@@ -210,14 +203,6 @@ class AnnotateConfig(JobConfig):
     """`jobs/annotate.py`."""
 
     job: ClassVar[str] = "annotate"
-    moved: ClassVar[Mapping[str, str]] = {
-        "drift": "python jobs/report.py drift=true (storage= and archive= as here)",
-        "review": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
-        "review_file": "python jobs/review.py name=RUN export=FILE (or import=FILE)",
-        "reviewer": "python jobs/review.py name=RUN import=FILE reviewer=NAME",
-        "llm.endpoints.*.limits.retries": "limits.deadline, the seconds for a call with all its "
-        "attempts",
-    }
 
     llm: LlmConfig
     cases: CasesConfig = CasesConfig()

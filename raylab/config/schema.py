@@ -13,7 +13,6 @@ from typing import Any, cast
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from raylab.config.base import moved_key
 from raylab.urls import redacted
 
 LONGEST_VALUE = 200
@@ -69,25 +68,15 @@ def keys_of(kind: type[BaseModel]) -> list[ConfigKey]:
     return list(_Schema(kind).keys())
 
 
-def problems_of(
-    kind: type[BaseModel], errors: Sequence[ErrorDetails], moved: Mapping[str, str] | None = None
-) -> list[ConfigProblem]:
+def problems_of(kind: type[BaseModel], errors: Sequence[ErrorDetails]) -> list[ConfigProblem]:
     """Translates pydantic's errors of `kind` into problems of its keys.
 
     Args:
         kind: Model that refused the values.
         errors: Its errors.
-        moved: Keys of earlier versions, each with its replacement.
     """
     schema = _Schema(kind)
-    problems = [_problem(schema, error) for error in errors if not _follows(error)]
-    ways = moved or {}
-    return [
-        problem
-        if (key := moved_key(problem.path.split("."), ways)) is None
-        else ConfigProblem(problem.path, f"has moved: {ways[key]}")
-        for problem in problems
-    ]
+    return [_problem(schema, error) for error in errors if not _follows(error)]
 
 
 @dataclass(frozen=True)

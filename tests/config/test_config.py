@@ -4,7 +4,7 @@ import itertools
 import logging
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import yaml
@@ -248,24 +248,6 @@ def test_a_report_compares_runs_or_shows_drift() -> None:
     assert "archive= goes with drift=true" in refusal(ReportConfig, "runs=[a]", "archive=/a.db")
 
 
-@pytest.mark.parametrize("key", AnnotateConfig.moved)
-def test_a_key_that_moved_is_refused_with_what_has_it_now(key: str) -> None:
-    given = key.replace("*", "default")
-    assert f"  {given}: has moved: {AnnotateConfig.moved[key]}" in refusal(
-        AnnotateConfig, f"+{given}=1" if "*" in key else f"{given}=1"
-    )
-
-
-def test_keys_that_moved_are_left_out_of_recorded_configurations() -> None:
-    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
-    given = ["llm=openai", *(f"llm.{role}.model={role}" for role in roles)]
-    recorded = load_config(AnnotateConfig, given).model_dump(mode="json")
-    recorded["llm"]["endpoints"]["default"]["limits"]["retries"] = 6
-    recorded["drift"] = False
-    read = AnnotateConfig.of_record(recorded, name="old")
-    assert (read.name, read.llm.endpoints["default"].limits.deadline) == ("old", 3600.0)
-
-
 @pytest.mark.parametrize("address", [None, "auto"])
 def test_a_cluster_is_joined_by_address_or_environment(
     address: str | None, monkeypatch: pytest.MonkeyPatch
@@ -439,21 +421,6 @@ def test_configurations_are_frozen() -> None:
 )
 def test_unknown_key_names_the_nearest(overrides: list[str], expected: str) -> None:
     assert expected in refusal(TrainConfig, *overrides).splitlines()[1]
-
-
-def test_the_weight_that_was_renamed_is_told_by_its_name_of_today() -> None:
-    message = refusal(TrainConfig, "training.objective.w_exact=1")
-    assert "training.objective.w_exact: has moved: training.objective.w_ex\n" in message
-
-
-def test_a_key_that_has_moved_names_the_way_to_do_the_same() -> None:
-    class Later(TrainConfig):
-        moved: ClassVar = {"sweep": "python jobs/tune.py trials=COUNT"}
-
-    message = refusal(Later, "sweep=3")
-    assert "sweep: has moved: python jobs/tune.py trials=COUNT" in message
-    recorded = {**TrainConfig(name="old").model_dump(mode="json"), "sweep": 3}
-    assert Later.of_record(recorded, storage="/new") == Later(name="old", storage="/new")
 
 
 def test_key_of_another_architecture_lists_the_keys_of_this_one() -> None:

@@ -151,15 +151,6 @@ def test_a_run_from_before_a_key_was_renamed_is_resumed(tmp_path: Path) -> None:
         Run.open(train(tmp_path, "name=old", "resume=true"), "train")
 
 
-def test_a_run_whose_record_has_keys_that_moved_since_is_resumed(tmp_path: Path) -> None:
-    overrides = [f"storage='{tmp_path}'", "name=night", "resume=true"]
-    config = load_config(AnnotateConfig, overrides)
-    run = Run.open(config, config.job)
-    moved = {"review": "export", "review_file": "/a.jsonl", "reviewer": "Ada"}
-    change_record(run, config={**config.model_dump(mode="json"), **moved})
-    assert Run.open(config, config.job).uri == run.uri
-
-
 def test_resume_of_another_configuration_names_what_differs(storage: str) -> None:
     Run.open(train(storage, "name=night", "training.lr=0.5"), "train")
     with pytest.raises(RunError) as caught:
