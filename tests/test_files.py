@@ -10,7 +10,6 @@ import os
 import stat
 import zipfile
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,15 @@ from raylab.annotation.input.cases import read_cases
 from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.data.groups import group_tasks
 from raylab.arc.data.sources import load_tasks
-from raylab.arc.data.splits import Split, split_tasks
 from raylab.config.arc import DataConfig, TaskSource
 from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.opt.distance import PACKAGED_DISTANCE, load_distance
-from raylab.quality.reading import read_unit
+from raylab.opt.distance import load_distance
 from raylab.quality.trees import find_trees
 from tests.annotation.outcomes import CODEBOOK
 from tests.object_storage import ObjectStorage
-from tests.quality.test_measure import TWO, write
 
 TASK_IDS = ("aaaa0001", "aaaa0002", "aaaa0003")
 PAIRS = [{"input": [[1, 2]], "output": [[2], [1]]}, {"input": [[3]], "output": [[4]]}]
@@ -209,10 +205,10 @@ def test_a_write_that_fails_leaves_what_was_there(s3: ObjectStorage) -> None:
 
 
 def task_directory(root: Path) -> Path:
-    (root / "tasks").mkdir(parents=True)
+    (root / "set/tasks").mkdir(parents=True)
     for id_ in TASK_IDS:
-        (root / "tasks" / f"{id_}.json").write_text(json.dumps(PAIRS))
-    return root
+        (root / "set/tasks" / f"{id_}.json").write_text(json.dumps(PAIRS))
+    return root / "set"
 
 
 def task_zip(root: Path) -> Path:
@@ -222,65 +218,30 @@ def task_zip(root: Path) -> Path:
     return root / "re_arc.zip"
 
 
-def challenges(root: Path) -> Path:
-    (root / "kaggle").mkdir()
-    task = {"train": PAIRS, "test": [{"input": [[5]]}]}
-    (root / "kaggle" / "x_challenges.json").write_text(json.dumps(dict.fromkeys(TASK_IDS, task)))
-    answers = {id_: [[[6]]] for id_ in TASK_IDS}
-    (root / "kaggle" / "x_solutions.json").write_text(json.dumps(answers))
-    return root / "kaggle"
-
-
-def grids(source: TaskSource, location: str) -> list[Any]:
+def grids(location: str) -> list[Any]:
     return [
         (task.id, [(pair.input.tolist(), pair.output.tolist()) for pair in task.pairs])
-        for task in load_tasks(DataConfig(source=source, path=location))
+        for task in load_tasks(DataConfig(source=TaskSource.RE_ARC, path=location))
     ]
 
 
-@pytest.mark.parametrize(
-    ("source", "make", "pairs"),
-    [
-        (TaskSource.RE_ARC, lambda root: task_directory(root / "set"), 2),
-        (TaskSource.RE_ARC, task_zip, 2),
-        (TaskSource.ARC_JSON, challenges, 3),
-    ],
-    ids=["directory", "zip", "challenges with solutions"],
-)
+@pytest.mark.parametrize("make", [task_directory, task_zip])
 def test_tasks_are_read_from_object_storage(
-    source: TaskSource, make: Callable[[Path], Path], pairs: int, s3: ObjectStorage, tmp_path: Path
+    make: Callable[[Path], Path], s3: ObjectStorage, tmp_path: Path
 ) -> None:
     path = make(tmp_path)
-    found = grids(source, uploaded(s3, path))
-    assert found == grids(source, str(path))
-    assert [(id_, len(of_task)) for id_, of_task in found] == [(id_, pairs) for id_ in TASK_IDS]
+    found = grids(uploaded(s3, path))
+    assert found == grids(str(path))
+    assert [(id_, len(of_task)) for id_, of_task in found] == [(id_, 2) for id_ in TASK_IDS]
 
 
-def test_split_taxonomy_and_distances_are_read_from_object_storage(
-    s3: ObjectStorage, tmp_path: Path
-) -> None:
-    tasks = load_tasks(DataConfig(source=TaskSource.RE_ARC, path=task_zip(tmp_path)))
-    files = {
-        "split.json": {"train": TASK_IDS[:1], "val": TASK_IDS[1:2], "test": TASK_IDS[2:]},
-        "groups.json": dict.fromkeys(TASK_IDS, "flip"),
-    }
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    groups = group_tasks(tasks, uploaded(s3, tmp_path / "groups.json"))
-    assert groups == dict.fromkeys(TASK_IDS, "flip")
-    split = split_tasks(tasks, groups, DataConfig(split=uploaded(s3, tmp_path / "split.json")))
-    assert split == Split(TASK_IDS[:1], TASK_IDS[1:2], TASK_IDS[2:])
-    packaged = Path(str(resources.files("raylab.opt") / PACKAGED_DISTANCE))
-    assert load_distance(uploaded(s3, packaged)) == load_distance()
-
-
-@pytest.mark.parametrize("name", ["cases.jsonl", "cases.jsonl.bz2", "cases.parquet"])
+@pytest.mark.parametrize("name", ["cases.jsonl.bz2", "cases.parquet"])
 def test_cases_are_read_from_object_storage(name: str, s3: ObjectStorage, tmp_path: Path) -> None:
     lines = "".join(json.dumps(case) + "\n" for case in CASES).encode()
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(CASES), tmp_path / name)
     else:
-        (tmp_path / name).write_bytes(bz2.compress(lines) if name.endswith(".bz2") else lines)
+        (tmp_path / name).write_bytes(bz2.compress(lines))
     found = list(read_cases(uploaded(s3, tmp_path / name), CODEBOOK))
     assert [(case.id, case.description, case.gold) for case in found] == [
         (case["id"], case["description"], case["gold"]) for case in CASES
@@ -299,29 +260,6 @@ def test_a_checkpoint_is_read_from_object_storage(s3: ObjectStorage, tmp_path: P
     cut = uploaded(s3, tmp_path / "b.ckpt")
     with pytest.raises(CheckpointError, match=f"^checkpoint {cut}: broken"):
         read_checkpoint(cut)
-
-
-def test_a_score_tree_on_object_storage_measures_as_on_disk(
-    s3: ObjectStorage, tmp_path: Path
-) -> None:
-    write(tmp_path / "scores", TWO)
-    uri = uploaded(s3, tmp_path / "scores")
-
-    def measured(root: str) -> list[Any]:
-        (tree,) = find_trees(root, [], Layout.AUTO)
-        return [
-            (unit.unit.model, unit.unit.generation, unit.count, unit.total, unit.weighted.tolist())
-            for unit in (read_unit(unit, 8) for unit in tree.units)
-        ]
-
-    on_disk = measured(str(tmp_path / "scores"))
-    assert [row[:3] for row in on_disk] == [
-        ("m1", "g1", 2),
-        ("m1", "g2", 1),
-        ("m2", "g1", 1),
-        ("m2", "g2", 3),
-    ]
-    assert measured(uri) == on_disk
 
 
 # Faults
