@@ -180,17 +180,18 @@ class Place:
             copy.write_bytes(self.read())
             yield copy
 
-    def write(self, content: bytes, durable: bool = True) -> None:
+    def write(self, content: bytes) -> None:
         """Writes the file atomically, and creates the directories above it.
+
+        Waits until a local disk has stored it, so that a power cut leaves no torn file.
 
         Args:
             content: The whole content.
-            durable: Wait until a local disk has stored it, so that a power cut leaves no torn file.
 
         Raises:
             RunError: It cannot be written.
         """
-        with self.replaced(durable) as file:
+        with self.replaced() as file:
             file.write(content)
 
     def create(self, content: bytes) -> bool:
@@ -216,37 +217,14 @@ class Place:
         self.write(content)
         return True
 
-    def append(self, content: bytes) -> None:
-        """Adds to the end of the file durably; creates it and the directories above it.
-
-        On object storage, processes that do so at once may lose each other's content.
-
-        Raises:
-            DataError: An object cannot be read.
-            RunError: It cannot be written.
-        """
-        if not self.is_local:
-            return self.write((self.read() if self.exists() else b"") + content)
-        with self._errors_as("written", RunError):
-            make_directory(Path(self.path).parent)
-            new = not os.path.exists(self.path)
-            with open(self.path, "ab", buffering=0) as file:
-                file.write(content)
-                os.fsync(file.fileno())
-            if new:
-                _sync(Path(self.path).parent)
-
     @contextmanager
-    def replaced(self, durable: bool = True) -> Generator[BinaryIO]:
-        """Opens a new file that replaces this one when the block ends without an error.
-
-        Args:
-            durable: As in `write`.
+    def replaced(self) -> Generator[BinaryIO]:
+        """Opens a new file that replaces this one, as `write` does, when the block ends well.
 
         Raises:
             RunError: It cannot be written.
         """
-        write = _renamed(Path(self.path), durable) if self.is_local else self._uploaded()
+        write = _renamed(Path(self.path)) if self.is_local else self._uploaded()
         with self._errors_as("written", RunError), write as file:
             yield file
 
@@ -341,52 +319,49 @@ def is_temporary(name: str) -> bool:
 
 
 def _linked(final: Path, content: bytes) -> bool:
-    temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
+    make_directory(final.parent)
+    temporary = _temporary(final)
     try:
-        with _renamed(temporary, durable=True) as file:
-            file.write(content)
+        _write_new(temporary, content)
         try:
             os.link(temporary, final)
         except FileExistsError:
-            return False
+            raise
         except OSError:
             # Some filesystems have no links. There a crash may leave a torn file.
-            return _opened_new(final, content)
+            _write_new(final, content)
+    except FileExistsError:
+        return False
     finally:
         temporary.unlink(missing_ok=True)
     _sync(final.parent)
     return True
 
 
-def _opened_new(final: Path, content: bytes) -> bool:
-    try:
-        file = final.open("xb")
-    except FileExistsError:
-        return False
-    with file:
+def _write_new(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    _sync(final.parent)
-    return True
 
 
 @contextmanager
-def _renamed(final: Path, durable: bool) -> Generator[BinaryIO]:
-    make_directory(final.parent, durable)
-    temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
+def _renamed(final: Path) -> Generator[BinaryIO]:
+    make_directory(final.parent)
+    temporary = _temporary(final)
     try:
         with temporary.open("xb") as file:
             yield file
             file.flush()
-            if durable:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
         temporary.replace(final)
-        if durable:
-            _sync(final.parent)
+        _sync(final.parent)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
+
+
+def _temporary(final: Path) -> Path:
+    return final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
 
 
 def require_writable(path: Path) -> None:
@@ -402,21 +377,16 @@ def require_writable(path: Path) -> None:
         raise RunError(f"{path} cannot be written: {there} refuses new files to this user")
 
 
-def make_directory(path: Path, durable: bool = True) -> None:
-    """Creates a local directory and those above it, unless they exist.
-
-    Args:
-        path: The directory.
-        durable: Wait until the disk has stored the new names.
+def make_directory(path: Path) -> None:
+    """Creates a local directory and those above it durably, unless they exist.
 
     Raises:
         OSError: It cannot be created.
     """
     missing = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(parents=True, exist_ok=True)
-    if durable:
-        for place in missing:
-            _sync(place.parent)
+    for place in missing:
+        _sync(place.parent)
 
 
 def _sync(path: Path) -> None:

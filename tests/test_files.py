@@ -112,11 +112,6 @@ def test_the_names_of_new_directories_are_stored(tmp_path: Path, stored: list[st
     assert stored[3:] == [f"{tmp_path}/runs/r/scores/a", "renamed", f"{tmp_path}/runs/r/scores"]
 
 
-def test_a_write_that_is_not_durable_waits_for_nothing(tmp_path: Path, stored: list[str]) -> None:
-    (Place.at(tmp_path) / "cache/a").write(b"x", durable=False)
-    assert stored == ["renamed"]
-
-
 def test_files_of_others_are_stored_with_their_directories(
     tmp_path: Path, stored: list[str]
 ) -> None:
