@@ -1,0 +1,38 @@
+"""Prints the coverage of intervals, and writes it where `--coverage-table` says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.coverage.table import COVERAGE, as_table, write_table
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--coverage-table", type=Path, help="file that gets the table of coverage")
+    parser.addoption("--simulations", type=int, default=400, help="simulations of each setting")
+
+
+@pytest.fixture
+def simulations(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--simulations", default=400))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    reports = [
+        report
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.stats.get(outcome, [])
+    ]
+    rows = [
+        tuple(value)
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == COVERAGE
+    ]
+    if not rows:
+        return
+    table = as_table(rows)
+    terminalreporter.write_line(table)
+    if (path := config.getoption("--coverage-table", default=None)) is not None:
+        write_table(path, table)

@@ -1,0 +1,112 @@
+"""Coverage of the intervals of difficulty, separability and consistency."""
+
+import zlib
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import NDArray
+
+from raylab.quality.intervals import chunk_weights, deviations
+from raylab.quality.measure import figure_of
+from raylab.quality.metrics import METRICS, MeanAccuracies
+from tests.coverage.table import COVERAGE, Hits
+
+pytestmark = [pytest.mark.slow, pytest.mark.coverage]
+
+REPLICATES = 500
+MODELS = (2, 3, 10, 50)
+GENERATIONS = (1, 2, 3, 10)
+TASKS = (60, 200, 400)
+SHIFTS = {
+    "equal": 0.0,
+    "near": 0.05,
+    "tied best": 0.1,
+    "one best": 0.3,
+    "spread": 1.0,
+    "one unsteady": 1.0,
+    "three unsteady": 0.5,
+    "hard": 0.3,
+}
+"""Standard deviation of the generations, in logits, by how the models lie."""
+LEAST = 0.88
+"""Least coverage that a setting may show: 0.93 less four standard errors of 200 simulations."""
+
+Array = NDArray[np.float64]
+
+
+def skills(lie: str, models: int) -> Array:
+    """The (models,) logits of the models."""
+    match lie:
+        case "equal":
+            return np.zeros(models)
+        case "near" | "one unsteady" | "three unsteady":
+            return np.linspace(-0.1, 0.1, models)
+        case "one best":
+            return np.append(np.zeros(models - 1), 1.0)
+        case "tied best":
+            rising = np.linspace(-2.0, 1.0, models)
+            return np.append(rising[1:], rising[-1])
+        case "hard":
+            return np.linspace(-4.0, -3.0, models)
+        case _:
+            return np.linspace(-1.5, 1.5, models)
+
+
+def logits(lie: str, models: int, generations: int, draw: np.random.Generator) -> Array:
+    """(models, generations): each model's skill, and what moves it, in each generation."""
+    moves = np.zeros((models, generations))
+    if generations > 1:
+        moving = {"one unsteady": 1, "three unsteady": 3}.get(lie, models)
+        alone = moving < models
+        moves[:moving] = SHIFTS[lie] * draw.standard_normal((moving if alone else 1, generations))
+    return skills(lie, models)[:, None] + moves
+
+
+def chance(values: Array) -> Array:
+    return 1 / (1 + np.exp(-values))
+
+
+def true_accuracies(of: Array) -> Array:
+    """The mean chance over tasks of standard normal ease, by Gauss-Hermite quadrature."""
+    nodes, weights = hermegauss(40)
+    return chance(of[..., None] + nodes) @ (weights / weights.sum())
+
+
+@pytest.mark.parametrize(
+    ("lie", "models", "generations", "tasks"),
+    list(product(SHIFTS, MODELS, GENERATIONS, TASKS)),
+)
+def test_intervals_of_quality_hold_the_truth(
+    lie: str,
+    models: int,
+    generations: int,
+    tasks: int,
+    simulations: int,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """A model solves a task with a chance whose logit is the model's plus the task's ease."""
+    draw = np.random.default_rng(zlib.crc32(f"{lie} {models} {generations} {tasks}".encode()))
+    weights, sums = chunk_weights(tuple(f"0/{n}.json" for n in range(tasks)), REPLICATES)
+    names = [""] if generations == 1 else [str(n) for n in range(generations)]
+    counts = np.full((models, generations), tasks, float)
+    hits = {name: Hits() for name in ("difficulty", "separability", "consistency")}
+    for _ in range(simulations):
+        means = logits(lie, models, generations, draw)
+        ease = draw.standard_normal(tasks)[:, None, None]
+        solved = (draw.random((tasks, *means.shape)) < chance(means + ease)) * 1.0
+        drawn = np.tensordot(weights.T, solved, axes=1)
+        noise = deviations(drawn, np.broadcast_to(sums[:, None, None], drawn.shape), counts)
+        measured = MeanAccuracies(solved.mean(axis=0), (), names, tasks)
+        true = MeanAccuracies(true_accuracies(means), (), names)
+        for name, hit in hits.items():
+            if not METRICS[name].why_not(true):
+                interval = figure_of(METRICS[name], measured, noise).interval
+                hit.add(interval, float(METRICS[name].compute(true)))
+    for name, hit in hits.items():
+        if hit.tried:
+            record_property(COVERAGE, hit.row(name))
+    held = {name: hit.held / hit.given for name, hit in hits.items() if hit.has_intervals}
+    assert all(share >= LEAST for share in held.values()), held
