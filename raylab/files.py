@@ -20,7 +20,6 @@ from pyarrow import ArrowException, fs
 
 from raylab.bounded import read_all
 from raylab.errors import ConfigError, DataError, RunError
-from raylab.object_storage import put_new
 
 OPENED_URIS = 256
 REQUEST_BYTES = 1 << 20
@@ -197,8 +196,8 @@ class Place:
     def create(self, content: bytes) -> bool:
         """Writes the file durably unless it exists; returns False if it does.
 
-        Of processes that create a file at once one gets True, on a local disk and on S3. Other
-        filesystems have no way to write on a condition, so they are only looked at before.
+        Of processes that create a file at once one gets True on a local disk. Other filesystems
+        have no way to write on a condition, so they are only looked at before.
 
         Args:
             content: The whole content.
@@ -206,12 +205,9 @@ class Place:
         Raises:
             RunError: It cannot be written.
         """
-        with self._errors_as("written", RunError):
-            if self.is_local:
+        if self.is_local:
+            with self._errors_as("written", RunError):
                 return _linked(Path(self.path), content)
-            if self.filesystem.type_name == "s3":
-                self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
-                return put_new(self.uri, self.filesystem, self.path, content)
         if self.exists():
             return False
         self.write(content)

@@ -3,7 +3,7 @@
 jobs -> benchmarks -> cluster -> {review, training, evaluation} -> report -> frames
 -> {arc, annotation, opt, quality} -> {codebook, llm, archive, runs, entrypoint} -> config
 -> {files, working_directory} -> bounded
--> {log, urls, background, grid_metrics, memory, object_storage} -> {errors, printable}
+-> {log, urls, background, grid_metrics, memory} -> {errors, printable}
 """
 
 import ast
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "raylab"
 LAYERS = [
     {"errors", "printable"},
-    {"log", "urls", "background", "grid_metrics", "memory", "object_storage"},
+    {"log", "urls", "background", "grid_metrics", "memory"},
     {"bounded"},
     {"files", "working_directory"},
     {"config"},

@@ -152,24 +152,14 @@ class TrainingMetrics(Record):
     history: tuple[Epoch, ...]
     """All epochs, in order."""
     rules: RuleMetrics = Field(default={})
-    """Metrics of the rules that learn nothing on the same validation tasks; older files have none.
+    """Metrics of the rules that learn nothing on the same validation tasks.
     """
     test: HeldOut | None = None
     """Figures of the best epoch on the test side; None before the training ended, in the trials of
-    a sweep, and in older files."""
+    a sweep."""
     before: HeldOut | None = None
     """Figures on the same test side of the checkpoint that the training started from; None without
     `init_from`, and where `test` is None."""
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the flat rows of files from before schema versions.
-
-        Version 1 had no rules, version 2 no test tasks.
-        """
-        if version == 0 and content.get("best"):
-            return _nested_training(content)
-        return content if version in (1, 2) else None
 
     @property
     def reported(self) -> HeldOut:
@@ -198,14 +188,6 @@ class PipelineMetrics(Record):
 
     models: Mapping[str, TrainingMetrics]
     """The models trained so far, by name."""
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the flat rows of files from before schema versions, as `TrainingMetrics` does."""
-        if version != 0:
-            return content if version in (1, 2) else None
-        models = content.get("models", {}).items()
-        return {"models": {name: _nested_training(metrics) for name, metrics in models}}
 
 
 class RuleScores(Record):
@@ -282,20 +264,15 @@ class EvaluationMetrics(Record):
     models: Mapping[str, Mapping[str, float]]
     """Mean over the units, in [0, 1], by model and generation."""
     rules: RuleMetrics = Field(default={})
-    """The same of the rules that learn nothing, by rule and generation; older files have none."""
+    """The same of the rules that learn nothing, by rule and generation."""
 
     by: Literal["task", "pair"] = "task"
     """With `pair`, the scored pairs are new and their tasks were seen."""
     prize: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
     """Scores as ARC Prize counts them, by model or submission and generation; none by pairs, of
-    generations without a known test output, and in older files."""
+    generations without a known test output."""
     prize_rules: Mapping[str, Mapping[str, PrizeScore]] = Field(default={})
     """The same of the rules that learn nothing."""
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Keeps older files as they are; the oldest have no rules."""
-        return content if version in (0, 1, 2, 3) else None
 
 
 class PredictedGrid(Part):
@@ -322,36 +299,6 @@ class Examples(Record):
     file: ClassVar[str] = "examples.json"
 
     examples: tuple[Example, ...]
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Keeps files from before schema versions as they are."""
-        return content if version == 0 else None
-
-
-def _nested_training(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of `TrainingMetrics`, made of content whose epochs are flat rows."""
-    history: list[Mapping[str, Any]] = content.get("history", [])
-    return {
-        **content,
-        "best": _nested_best(content.get("best", {})),
-        "last": _nested(content.get("last", {})),
-        "history": [_nested(row) for row in history],
-    }
-
-
-def _nested_best(row: Mapping[str, Any]) -> dict[str, Any]:
-    groups: Mapping[str, Mapping[str, Any]] = row.get("groups", {})
-    return _nested(row) | {
-        "checkpoint": row.get("checkpoint"),
-        "groups": {
-            name: {
-                "grids": values.get("grids"),
-                "metrics": {key: value for key, value in values.items() if key != "grids"},
-            }
-            for name, values in groups.items()
-        },
-    }
 
 
 def _nested(row: Mapping[str, Any]) -> dict[str, Any]:

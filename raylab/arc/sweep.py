@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -39,11 +39,6 @@ class TrialFailure(Record):
     """Name of the error."""
     message: str
 
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Keeps files from before schema versions as they are."""
-        return content if version == 0 else None
-
 
 class Origin(Part):
     """The checkpoint of another trial that a run starts from."""
@@ -74,7 +69,7 @@ class Trained(Part):
     cell_accuracy: float
     """Cell accuracy at the same epoch."""
     solve_rate: float | None = None
-    """Free-running solve rate at the same epoch; None in older files."""
+    """Free-running solve rate at the same epoch; None if it was not measured."""
     epochs: int
     """Epochs trained."""
     parameters: int
@@ -110,20 +105,9 @@ class SweepMetrics(Record):
     trials: tuple[Trial, ...]
     """Best first, failed ones last."""
     rules: RuleMetrics = Field(default={})
-    """Metrics of the rules that learn nothing on the validation tasks; older files have none."""
+    """Metrics of the rules that learn nothing on the validation tasks."""
     test: HeldOut | None = None
-    """Figures of the best trial, and of no other, on the test tasks; older files have none."""
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Nests the results of training, which are flat in files from before schema versions.
-
-        Version 1 had no solve rates and no rules, version 2 no test tasks.
-        """
-        if version != 0:
-            return content if version in (1, 2) else None
-        rows: list[Mapping[str, Any]] = content.get("trials", [])
-        return {"trials": [_nested(row) for row in rows]}
+    """Figures of the best trial, and of no other, on the test tasks; None if there is none."""
 
 
 def trial_runs(run: Run) -> list[Run]:
@@ -212,15 +196,6 @@ def _drawn(space: SearchSpace, record: RunRecord) -> Drawn:
         ARCHITECTURE: architecture,
         **{f"{architecture}.{key}": model[key] for key in space.model[architecture]},
         **{f"training.{key}": training[key] for key in space.training},
-    }
-
-
-def _nested(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of `Trial`, made of a flat row."""
-    trained = {key: value for key, value in row.items() if key in Trained.model_fields}
-    return {
-        **{key: value for key, value in row.items() if key not in trained},
-        "trained": None if row.get("score") is None else trained,
     }
 
 

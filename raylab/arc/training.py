@@ -151,8 +151,7 @@ class EpochRecorder(pl.Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the record of the checkpoint."""
-        metrics = TrainingMetrics.of_content(state_dict.get("metrics") or _older_state(state_dict))
-        assert metrics is not None
+        metrics = TrainingMetrics.of_content(state_dict["metrics"])
         self.history, self.best = list(metrics.history), metrics.best
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -198,13 +197,6 @@ class EpochRecorder(pl.Callback):
 
     def _merit(self, epoch: Epoch) -> float:
         return merit(self.monitor, epoch.row()[self.monitor])
-
-
-def _older_state(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns the state in checkpoints from before schema versions in the form of their record."""
-    best = state["best"]
-    best = {**best, "checkpoint": checkpoint_path(best["epoch"])}
-    return {**state, "parameters": 0, "best": best, "last": state["history"][-1]}
 
 
 def build_trainer(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -150,18 +150,9 @@ class TrainBenchmark(Record):
 
     file: ClassVar[str] = METRICS
     version: ClassVar[int] = 2
-    peak: Peak | None
-    """The peak rate of the device in raylab's precision; None in records of version 1."""
+    peak: Peak
+    """The peak rate of the device in raylab's precision."""
     models: dict[str, TrainingSpeeds]
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Adds what version 1 did not measure, as unknown."""
-        if version != 1:
-            return None
-        unknown = dict.fromkeys(("flops_per_sample", "mfu", "memory", "baseline_memory"))
-        models = {name: {**speeds, **unknown} for name, speeds in content["models"].items()}
-        return {"peak": None, "models": models}
 
 
 Step = Callable[[], tuple[Indices, Tensor]]

@@ -58,10 +58,8 @@ def as_report(metrics: TrainingMetrics) -> dict[str, Any]:
 
 
 def of_report(report: Mapping[str, Any]) -> TrainingMetrics:
-    """Returns the record in a report, also in one by an earlier version of raylab."""
-    metrics = TrainingMetrics.of_content(cast("dict[str, Any]", report[SUMMARY]))
-    assert metrics is not None
-    return metrics
+    """Returns the record in a report."""
+    return TrainingMetrics.of_content(cast("dict[str, Any]", report[SUMMARY]))
 
 
 class Forward(ray.train.UserCallback):

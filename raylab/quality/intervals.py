@@ -201,7 +201,7 @@ def _few_moves(measured: Array, noise: Array) -> Path:
 def _many_moves(measured: Array, noise: Array) -> Path:
     """Returns the certain moves, then more and more of every other model in its direction."""
     certain, others = _certain_moves(measured, noise)
-    own = _own(measured) if len(measured) > 1 else measured
+    own = _own(measured)
     lengths = np.sqrt(_energy(own))[:, None]
     directions = np.divide(own, lengths, out=np.zeros_like(own), where=lengths > 0)
     spread = np.where(others[:, None], noise.std() * directions, 0.0)
@@ -231,7 +231,12 @@ def _certain_moves(measured: Array, noise: Array) -> tuple[Array, NDArray[np.boo
 
 
 def _own(patterns: Array) -> Array:
-    """Returns patterns less their median over the models, which a few of these do not move."""
+    """Returns patterns less their median over the models, which a few of these do not move.
+
+    Of two models neither is the rule, so nothing is taken from these.
+    """
+    if patterns.shape[-2] <= 2:
+        return patterns
     return patterns - np.median(patterns, axis=-2, keepdims=True)
 
 

@@ -16,15 +16,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
+import msgspec
 
-from raylab.bounded import parse_json
 from raylab.config.base import JobConfig
 from raylab.config.schema import differences
-from raylab.errors import DataError, OwnerError, RunError
+from raylab.errors import OwnerError, RunError
 from raylab.files import Place, is_temporary, make_directory, require_writable
 from raylab.log import bind_run
-from raylab.runs.records import VERSION_KEY, Record
+from raylab.runs.records import Record
 from raylab.runs.run_record import RECORD, RunRecord, config_hash, identity_of
 from raylab.working_directory import is_in_copy
 
@@ -38,6 +37,7 @@ NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP
 """What file systems answer that cannot lock a directory."""
 
 LOGGER = logging.getLogger(__name__)
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 R = TypeVar("R", bound=Record)
 
@@ -120,7 +120,7 @@ class Run(Place):
 
     @cached_property
     def id(self) -> str | None:
-        """The id in the record; None without a record, or for one from before ids."""
+        """The id in the record; None without a record."""
         record = self.read_record(RunRecord)
         return None if record is None else record.id
 
@@ -129,12 +129,12 @@ class Run(Place):
         """The record, read from storage at each access.
 
         Raises:
-            RunError: There is no record that this raylab can read.
+            RunError: There is no valid record of this raylab's version.
             DataError: It cannot be read.
         """
         record = self.read_record(RunRecord)
         if record is None:
-            raise RunError(f"{self} is no run that can be read: it has no {RECORD}")
+            raise RunError(f"{self} is no run: it has no {RECORD}")
         return record
 
     @property
@@ -153,36 +153,27 @@ class Run(Place):
         self.write_record(self.record.finish())
 
     def read_record(self, kind: type[R], name: str | None = None) -> R | None:
-        """Reads the record of a kind; None if there is none that this raylab can read.
-
-        A record of another version that cannot be migrated counts as absent, with a warning.
+        """Reads the record of a kind; None if there is no such file.
 
         Args:
             kind: Class of the record.
             name: Relative name of its file; None takes that of the kind.
 
         Raises:
-            RunError: The file holds no valid record.
+            RunError: The file holds no valid record, or one of another version.
             DataError: It cannot be read.
         """
-        name = name or kind.file
-        content = self._read_json(name)
-        if content is None:
+        file = self / (name or kind.file)
+        if not file.exists():
             return None
         try:
-            record = kind.of_content(content)
-        except ValueError as error:
+            return kind.of_content(_OBJECT.decode(file.read(RECORD_BYTES)))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise RunError(
-                f"{self / name} cannot be used: {error}: restore or remove it"
+                f"{file}: not valid JSON: {error}: restore the file, or remove the run directory"
             ) from error
-        if record is None:
-            LOGGER.warning(
-                "%s is of schema version %s, this raylab reads %s: it counts as absent",
-                self / name,
-                content.get(VERSION_KEY, "0"),
-                kind.version,
-            )
-        return record
+        except ValueError as error:
+            raise RunError(f"{file} cannot be used: {error}, restore or remove it") from error
 
     def write_record(self, record: Record, name: str | None = None) -> None:
         """Writes a record whole or not at all; NaN and infinity become null.
@@ -232,36 +223,18 @@ class Run(Place):
             if error.errno not in NO_LOCKS:
                 raise RunError(f"{self} cannot be locked: {error.strerror}") from error
 
-    def _read_json(self, name: str) -> dict[str, Any] | None:
-        file = self / name
-        if not file.exists():
-            return None
-        content = file.read(RECORD_BYTES)
-        try:
-            value = parse_json(content, str(file))
-        except DataError as error:
-            raise RunError(_corrupt(str(error))) from error
-        if not isinstance(value, dict):
-            raise RunError(_corrupt(f"{file}: not valid JSON: it holds no object"))
-        return cast("dict[str, Any]", value)
-
     def _claim(self, config: JobConfig, job: str) -> RunRecord | None:
-        """Starts the run, or returns the record of the run that has its name already."""
+        """Starts the run, or returns the record of the run that has its name already.
+
+        Of processes that start one name at once, one gets it on a local disk. On other storage
+        another may have started it between the look and the write.
+        """
         record = self.read_record(RunRecord)
         if record is not None:
             return record
         self._refuse_strange_content()
-        new = RunRecord.of(config, job, self.name)
-        if (self / RECORD).create(_json(new)):
-            return None
-        record = self.read_record(RunRecord)
-        if record is None:
-            raise RunError(
-                f"run {self} has a {RECORD} of another schema version than this raylab reads: go "
-                "on with the raylab that wrote it, choose another name=, or remove the directory"
-            )
-        # An object store may repeat a request whose answer was lost.
-        return None if record.id == new.id else record
+        started = (self / RECORD).create(_json(RunRecord.of(config, job, self.name)))
+        return None if started else self.record
 
     def _refuse_strange_content(self) -> None:
         # A process that died while it wrote has left a hidden file.
@@ -282,28 +255,16 @@ class Run(Place):
             )
         if record.job != job:
             raise RunError(f"run {self} is of job {record.job}, not {job}: choose another name=")
-        if differing := differences(_identity_as(record, type(config)), identity_of(config)):
+        if differing := differences(record.identity, identity_of(config)):
             raise RunError(
                 f"run {self} is of another configuration:{differing}\n"
                 "set these as the run has them, or choose another name="
             )
 
 
-def _identity_as(record: RunRecord, kind: type[JobConfig]) -> dict[str, Any]:
-    """Returns the identity of a run, with today's defaults for keys that were added since."""
-    try:
-        return identity_of(kind.of_record(record.config))
-    except ValidationError:
-        return record.identity
-
-
 def _json(record: Record) -> bytes:
     text = json.dumps(_without_non_finite(record.content()), indent=2, allow_nan=False)
     return text.encode() + b"\n"
-
-
-def _corrupt(reason: str) -> str:
-    return f"{reason}: restore the file, or remove the run directory"
 
 
 def _without_non_finite(value: Any) -> Any:

@@ -35,17 +35,11 @@ IDENTITY_EXCLUDES = (
     "export",
     "wait",
     "dry_run",
-    "review",
-    "review_file",
-    "reviewer",
-    "drift",
 )
 """Paths of the keys that may change without making a different run; `*` is any name.
 
-They set where it runs, how fast and at what price, not what it does. Some are keys of older runs.
+They set where it runs, how fast and at what price, not what it does.
 """
-TRAININGS = ("train", "tune", "pipeline")
-"""Jobs that split the tasks."""
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy", "genai-prices")
 CHECKOUT = Path(raylab.__file__).parents[1]
 HASH_DIGITS = 10
@@ -93,7 +87,7 @@ class RunRecord(Record):
 
     Attributes:
         id: Unique id of the run, also among runs of the same name: 22 hexadecimal digits that sort
-            by the time of the first start. None in runs from before ids, until they are resumed.
+            by the time of the first start.
         job: Kind of job, such as `train`.
         name: Name of the run and of its directory.
         config: Resolved configuration as JSON values, which the job's configuration class
@@ -114,9 +108,9 @@ class RunRecord(Record):
     """
 
     file: ClassVar[str] = RECORD
-    version: ClassVar[int] = 4
+    version: ClassVar[int] = 5
 
-    id: str | None = None
+    id: str
     job: str
     name: str
     config: Mapping[str, Any]
@@ -151,27 +145,15 @@ class RunRecord(Record):
             executable=sys.executable,
         )
 
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Migrates content from before keys were renamed, and tasks kept for a test.
-
-        Content without a version is as that of the first one.
-        """
-        if version not in (0, 1, 2, 3):
-            return None
-        config = _two_sided(_renamed(content["config"]), content["job"])
-        return {**content, "config": config}
-
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that may change between starts of the run."""
         return _identity(self.config)
 
     def resume(self) -> Self:
-        """Returns the record with a later start now; a run without an id gets one."""
+        """Returns the record with a later start now."""
         again = Resumption(time=_now(), argv=tuple(sys.argv))
-        changes = {"id": self.id or new_id(), "resumed": (*self.resumed, again)}
-        return self.model_copy(update=changes)
+        return self.model_copy(update={"resumed": (*self.resumed, again)})
 
     def finish(self) -> Self:
         """Returns the record with the run finished now."""
@@ -232,32 +214,6 @@ def _excluded(path: tuple[str, ...]) -> bool:
         and all(name in ("*", key) for name, key in zip(names, path, strict=True))
         for names in (excluded.split(".") for excluded in IDENTITY_EXCLUDES)
     )
-
-
-def _renamed(config: dict[str, Any]) -> dict[str, Any]:
-    """Returns a configuration with `training.objective.w_exact` under its name of today."""
-    training: dict[str, Any] = config.get("training", {})
-    objective: dict[str, Any] = training.get("objective", {})
-    if "w_exact" not in objective:
-        return config
-    weights = {"w_ex" if key == "w_exact" else key: of for key, of in objective.items()}
-    return {**config, "training": {**training, "objective": weights}}
-
-
-def _two_sided(config: dict[str, Any], job: str) -> dict[str, Any]:
-    """Returns a configuration from before test tasks by its keys of today.
-
-    What it held out from training chose the epoch and was reported.
-    """
-    data: dict[str, Any] | None = config.get("data")
-    if not isinstance(data, dict):
-        return config
-    kept = {key: value for key, value in data.items() if key != "val_fraction"}
-    if "val_fraction" in data:
-        kept["test_fraction"] = data["val_fraction"]
-    if job in TRAININGS:
-        kept["select_on_test"] = True
-    return {**config, "data": kept}
 
 
 def _now() -> str:

@@ -44,17 +44,6 @@ def test_training_is_timed_against_the_baseline(tmp_path: Path) -> None:
     assert written["models"]["decoder_only"]["samples_ratio"].keys() == {"min", "median"}
 
 
-def test_a_record_of_before_flops_were_counted_is_read() -> None:
-    names = ("samples_per_second", "cells_per_second", "samples_ratio", "cells_ratio")
-    baseline = ("baseline_samples_per_second", "baseline_cells_per_second")
-    speeds = {key: {"min": 1.0, "median": 2.0} for key in (*names, *baseline)}
-    old = {"schema_version": 1, "models": {"champion": speeds}}
-    record = TrainBenchmark.of_content(old)
-    assert record is not None and record.peak is None
-    assert record.models["champion"].samples_ratio == Spread(min=1.0, median=2.0)
-    assert record.models["champion"].mfu is None
-
-
 def test_a_spread_is_the_least_and_the_middle() -> None:
     assert Spread.of([3.0, 1.0, 8.0, 2.0]) == Spread(min=1.0, median=2.5)
 

@@ -226,10 +226,10 @@ def test_a_run_that_is_given_twice_is_refused(tmp_path: Path):
     ("file", "content", "problem"),
     [
         ("metrics.json", "{", "metrics.json: not valid JSON"),
-        ("metrics.json", '{"schema_version": 1}', "metrics.json cannot be used: parameters"),
-        ("metrics.json", '{"schema_version": 99}', "metrics.json is of another schema version"),
+        ("metrics.json", '{"schema_version": 3}', "metrics.json cannot be used: parameters"),
+        ("metrics.json", '{"schema_version": 99}', "it is of schema version 99, this"),
         ("record.json", "[]", "record.json: not valid JSON"),
-        ("record.json", '{"schema_version": 99}', "record.json is of another schema version"),
+        ("record.json", '{"schema_version": 99}', "it is of schema version 99, this"),
     ],
 )
 def test_a_run_with_a_file_that_cannot_be_used_is_listed_with_the_reason(

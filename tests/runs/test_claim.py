@@ -13,9 +13,8 @@ import pytest
 from raylab.config.jobs import TrainConfig
 from raylab.errors import OwnerError, RunError
 from raylab.files import Place
-from raylab.object_storage import put_new
 from raylab.runs.run import Run
-from raylab.runs.run_record import RECORD, RunRecord
+from raylab.runs.run_record import RECORD
 from tests.object_storage import ObjectStorage
 from tests.runs.test_run import train
 
@@ -53,10 +52,6 @@ def assert_one_wins_each(storage: str, races: int) -> None:
 
 def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
     assert_one_wins_each(str(tmp_path), 20)
-
-
-def test_of_two_processes_one_gets_a_name_on_object_storage(s3: ObjectStorage) -> None:
-    assert_one_wins_each(f"{s3.uri}/{uuid.uuid4().hex}", 5)
 
 
 def hold(storage: str, told: "Queue[str | None]") -> None:
@@ -128,28 +123,6 @@ def test_a_file_is_created_once_and_leaves_nothing_beside_it(place: Place) -> No
     assert place.read() == b"first" and place.parent.names() == ["file"]
 
 
-def test_a_server_named_in_the_uri_is_asked(
-    s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    host = s3.endpoint.partition("://")[2]
-    query = f"scheme=http&endpoint_override={host}&region=us-east-1"
-    place = Place.at(f"{s3.uri}/{uuid.uuid4().hex}/file?{query}")
-    assert [place.create(b"first"), place.create(b"second")] == [True, False]
-    assert place.read() == b"first"
-
-
-def test_a_bucket_that_cannot_be_written_is_told(
-    s3: ObjectStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = Place.at(f"{s3.uri}/file")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(RunError, match=r"file cannot be written: .*HeadBucket"):
-        place.create(b"first")
-    with pytest.raises(OSError, match=r"SignatureDoesNotMatch.* PutObject"):
-        put_new(place.uri, place.filesystem, place.path, b"first")
-
-
 def test_a_process_that_died_before_its_record_was_there_leaves_the_name_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,18 +130,3 @@ def test_a_process_that_died_before_its_record_was_there_leaves_the_name_free(
     (tmp_path / "night" / f".{RECORD}.0123.tmp").write_text('{"job": "tra')
     run = Run.open(train(tmp_path, "name=night"), "train")
     assert run.record.name == "night"
-
-
-def test_a_claim_whose_answer_was_lost_is_known_by_its_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create = Place.create
-
-    def repeat(place: Place, content: bytes) -> bool:
-        assert create(place, content)
-        return create(place, content)
-
-    monkeypatch.setattr(Place, "create", repeat)
-    run = Run.open(train(tmp_path, "name=night"), "train")
-    record = run.read_record(RunRecord)
-    assert record is not None and record.id == run.id and record.resumed == ()

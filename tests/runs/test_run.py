@@ -105,24 +105,12 @@ def test_an_id_tells_runs_of_one_name_apart_and_stays(tmp_path: Path) -> None:
     assert again.id == first == again.record.id == Run.at(again.uri).id
 
 
-def test_a_run_from_before_ids_gets_one_when_it_is_resumed(tmp_path: Path) -> None:
-    run = Run.open(train(tmp_path, "name=night"), "train")
-    change_record(run, id=None, schema_version=None)
-    assert Run.at(run.uri).id is None
-    settings = ["name=night", "resume=true", "data.select_on_test=true", "data.test_fraction=0.1"]
-    resumed = Run.open(train(tmp_path, *settings), "train")
-    assert resumed.id is not None and resumed.id == Run.at(run.uri).id
-
-
 def test_a_record_of_a_later_raylab_is_refused_with_the_ways_out(tmp_path: Path) -> None:
     run = Run.open(train(tmp_path, "name=night"), "train")
     change_record(run, schema_version=99)
     for resume in ("false", "true"):
-        with pytest.raises(RunError, match="another schema version"):
+        with pytest.raises(RunError, match=r"schema version 99, this raylab reads \d+: use the"):
             Run.open(train(tmp_path, "name=night", f"resume={resume}"), "train")
-    assert not Run.at(run.uri).finished
-    with pytest.raises(RunError, match=r"no record\.json"):
-        run.finish()
 
 
 def test_a_record_with_an_invalid_value_is_named(tmp_path: Path) -> None:
@@ -130,25 +118,6 @@ def test_a_record_with_an_invalid_value_is_named(tmp_path: Path) -> None:
     change_record(run, git={"commit": 1, "dirty": False})
     with pytest.raises(RunError, match=r"record\.json cannot be used: git\.commit"):
         run.read_record(RunRecord)
-
-
-def test_a_run_from_before_a_key_was_renamed_is_resumed(tmp_path: Path) -> None:
-    config = train(tmp_path, "name=old", "training.objective.w_ex=0.5")
-    run = Run.open(config, "train")
-    recorded = config.model_dump(mode="json")
-    weights = recorded["training"]["objective"]
-    weights["w_exact"] = weights.pop("w_ex")
-    del recorded["data"]["test_fraction"], recorded["data"]["select_on_test"]
-    recorded["data"]["val_fraction"] = 0.4
-    change_record(run, config=recorded, schema_version=2)
-    # What it held out from training is what it reports.
-    same = ["name=old", "resume=true", "data.select_on_test=true", "data.test_fraction=0.4"]
-    Run.open(train(tmp_path, *same, "training.objective.w_ex=0.5"), "train")
-    assert run.record.config["training"]["objective"] == {"w_cell": 0.0, "w_tol": 0.8, "w_ex": 0.5}
-    with pytest.raises(RunError, match=r"w_ex: the run has 0\.5, now 0\.2"):
-        Run.open(train(tmp_path, *same), "train")
-    with pytest.raises(RunError, match=r"data\.select_on_test: the run has True, now False"):
-        Run.open(train(tmp_path, "name=old", "resume=true"), "train")
 
 
 def test_resume_of_another_configuration_names_what_differs(storage: str) -> None:
@@ -214,8 +183,6 @@ def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
         RunError, match=rf"endpoints\.{name}\.base_url: the run has http://a/v1, now"
     ):
         Run.open(annotate("b"), "annotate")
-    # The record of an earlier raylab, whose hash left such endpoints out, is resumed.
-    change_record(run, config_hash=config_hash(annotate("b")))
     assert Run.open(annotate("a", calls=9), "annotate").id == run.id
 
 
@@ -225,16 +192,6 @@ def test_further_fields_of_a_request_may_be_called_like_keys_too(tmp_path: Path)
         return config_hash(load_config(AnnotateConfig, [f"storage='{tmp_path}'", extra]))
 
     assert annotate(1) != annotate(2)
-
-
-def test_a_run_from_before_a_key_was_added_is_resumed_with_its_default(tmp_path: Path) -> None:
-    run = Run.open(train(tmp_path, "name=night"), "train")
-    config = dict(run.record.config)
-    del config["init_from"], config["training"]["patience"]
-    change_record(run, config=config)
-    assert Run.open(train(tmp_path, "name=night", "resume=true"), "train").id == run.id
-    with pytest.raises(RunError, match=r"training\.patience: the run has 7, now 8"):
-        Run.open(train(tmp_path, "name=night", "resume=true", "training.patience=8"), "train")
 
 
 def test_directory_without_a_record_is_refused_with_the_reason(tmp_path: Path) -> None:

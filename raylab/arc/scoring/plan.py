@@ -6,7 +6,7 @@ The scores are a tree of Inspect AI eval logs, `<subdir>/<model>/<generation>/<u
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pyarrow import fs
 
@@ -74,11 +74,6 @@ class ScorePlan(Record):
     generations: Mapping[str, DataConfig]
     scoring: ScoringConfig
     units: Units
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Keeps files from before schema versions as they are."""
-        return content if version == 0 else None
 
     @property
     def tasks(self) -> frozenset[str]:

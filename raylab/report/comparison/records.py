@@ -236,8 +236,6 @@ def _read(run: Run, kind: type[R], absent: str) -> R:
     """
     if (record := run.read_record(kind)) is not None:
         return record
-    if (run / kind.file).exists():
-        raise RunError(f"its {kind.file} is of another schema version")
     raise RunError(absent)
 
 
