@@ -22,7 +22,7 @@ from raylab.arc.metrics import GridMetrics
 from raylab.arc.models.base import build_model, exact_matches
 from raylab.arc.module import LOSS_CHECK_STEPS, ArcModule
 from raylab.arc.precision import hardware_precision
-from raylab.arc.records import Epoch, GroupMetrics
+from raylab.arc.records import Epoch
 from raylab.arc.seen import Seen, TaskSet
 from raylab.arc.stopping import early_stopping
 from raylab.arc.training import EpochRecorder, PlannedData, build_trainer
@@ -37,8 +37,6 @@ from raylab.config.models import (
 from raylab.errors import CheckpointError, NonFiniteLossError
 from raylab.grid_metrics import SCORED, Count
 from tests.arc.conftest import SMALL_MODELS, RandomTasks, batch_of, small_model
-from tests.arc.measured import epoch as epoch_of
-from tests.arc.measured import training_metrics
 
 PAIRS = frozenset({-(2**63), 2**63 - 1})
 """Fingerprints of pairs that were trained on."""
@@ -297,16 +295,6 @@ def test_the_learning_rate_of_the_record_is_that_of_its_epoch(tasks: tuple[Task,
     fit(config, tasks, record)
     rates = [epoch.learning_rate for epoch in record.history]
     assert rates == pytest.approx([0.01, 0.005, 0.01])
-
-
-def test_the_record_of_an_older_checkpoint_is_gone_on_with() -> None:
-    metrics = training_metrics(epoch_of(1, {"solve_rate": 0.5}), epoch_of(2, {"solve_rate": 0.75}))
-    best = {**metrics.best.row(), "groups": {"a": {"grids": 2, "solve_rate": 0.5}}}
-    record = EpochRecorder("val_solve_rate", samples=25, rules={})
-    record.load_state_dict({"history": metrics.rows, "best": best})
-    assert record.history == list(metrics.history)
-    groups = {"a": GroupMetrics(grids=2, metrics={"solve_rate": 0.5})}
-    assert record.best == metrics.best.model_copy(update={"groups": groups})
 
 
 # The loss
