@@ -48,7 +48,7 @@ def run_annotate(config: AnnotateConfig) -> None:
     with open_archive(run, location, start=True) as archive:
         archived = start_archived(config, codebook, run, archive)
         left = None
-        if needs_work(config, run):
+        if needs_work(config, codebook, run):
             with archived.own(config.wait) as owner:
                 left = _annotate(config, codebook, run, archive, location, owner.token)
                 if left is None:

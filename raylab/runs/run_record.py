@@ -102,7 +102,7 @@ class RunRecord(Record):
         host: Name of the machine of the job.
         cpus: Number of its CPUs.
         executable: The Python interpreter.
-        input: SHA-256 of the input files that the run was last compared with and covers; None
+        input: SHA-256 of the input's cases that the run was last compared with and covers; None
             before that.
         archive: The archive of the run; None before the run is archived.
     """

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NoReturn, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,11 +35,11 @@ KEYS = ("id", "description", "gold", "candidate", "meta")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet", ".pq")
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
-LONGEST_ID = 500
-"""Longest id in characters, with its generation: databases index no longer text."""
+LONGEST_ID = 255
+"""Longest id in bytes, with its generation: file systems have no longer name."""
 BATCH_ROWS = 256
 ROW_BYTES = 1 << 28
-"""Most bytes of a batch of Parquet rows as it is declared."""
+"""Most bytes of a Parquet row group as it is declared, and of the rows that are built at once."""
 RECENT_IDS = 1 << 16
 """Ids held in a set before they are sorted into the array."""
 MERGE_SHARE = 16
@@ -92,6 +93,13 @@ class Case:
     def description_hash(self) -> str:
         """The SHA-256 of the description, in hexadecimal."""
         return hashlib.sha256(self.description.encode()).hexdigest()
+
+    @property
+    def content(self) -> bytes:
+        """All that a run is made from, as JSON, for comparing inputs."""
+        candidate = self.candidate and self.candidate.model_dump()
+        values = (self.id, self.description_hash, self.gold, candidate, self.meta)
+        return msgspec.json.encode(values, order="deterministic")
 
     @property
     def trap(self) -> bool:
@@ -197,18 +205,26 @@ class CaseIds:
         self._sorted: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._recent: set[int] = set()
 
+    def __contains__(self, text: str) -> bool:
+        """Returns True if an id is there."""
+        key = _id_key(text)
+        place = int(np.searchsorted(self._sorted, np.uint64(key)))
+        return key in self._recent or (place < len(self._sorted) and self._sorted[place] == key)
+
     def add(self, text: str) -> bool:
         """Adds an id; returns False if it is there already."""
-        key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
-        place = int(np.searchsorted(self._sorted, np.uint64(key)))
-        if key in self._recent or (place < len(self._sorted) and self._sorted[place] == key):
+        if text in self:
             return False
-        self._recent.add(key)
+        self._recent.add(_id_key(text))
         if len(self._recent) >= max(RECENT_IDS, len(self._sorted) // MERGE_SHARE):
             recent = np.fromiter(self._recent, np.uint64, len(self._recent))
             self._sorted = np.sort(np.concatenate([self._sorted, recent]))
             self._recent.clear()
         return True
+
+
+def _id_key(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 def _rows(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -258,13 +274,32 @@ def _json_row(place: str, line: bytes) -> dict[str, Any]:
 
 def _parquet_rows(file: Place) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
-    with file.filesystem.open_input_file(file.path) as source, pq.ParquetFile(source) as table:
-        _check_sizes(file, table.metadata)
-        for batch in table.iter_batches(BATCH_ROWS):
-            for row in _table_rows(file, batch):
-                number += 1
-                place = f"cases {file}, row {number}"
-                yield place, _with_plain_meta(place, row)
+    with file.filesystem.open_input_file(file.path) as source:
+        with pq.ParquetFile(source) as table:
+            _check_sizes(file, table.metadata)
+            texts = [path for field in table.schema_arrow for path in _leaves(field, field.name)]
+        # A text that a column repeats a thousand times stays one text until its row is built.
+        with pq.ParquetFile(source, read_dictionary=texts) as table:
+            for batch in table.iter_batches(BATCH_ROWS):
+                for row in _table_rows(file, batch):
+                    number += 1
+                    place = f"cases {file}, row {number}"
+                    yield place, _with_plain_meta(place, row)
+
+
+def _leaves(field: pa.Field, path: str) -> Iterator[str]:
+    """Yields the paths of a column's leaves, as Parquet names them."""
+    kind = field.type
+    if pa.types.is_struct(kind):
+        for child in kind:
+            yield from _leaves(child, f"{path}.{child.name}")
+    elif pa.types.is_map(kind):
+        yield from _leaves(kind.key_field, f"{path}.key_value.key")
+        yield from _leaves(kind.item_field, f"{path}.key_value.value")
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _leaves(kind.value_field, f"{path}.list.element")
+    else:
+        yield path
 
 
 def _check_sizes(file: Place, metadata: pq.FileMetaData) -> None:
@@ -276,11 +311,15 @@ def _check_sizes(file: Place, metadata: pq.FileMetaData) -> None:
         raise over(f"cases {file}", "bytes in a row group", ROW_BYTES, "write smaller row groups")
 
 
-def _table_rows(file: Place, batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    try:
-        return cast(list[dict[str, Any]], batch.to_pylist(maps_as_pydicts="strict"))
-    except (KeyError, ValueError) as error:
-        raise DataError(f"cases {file}: meta has a key twice: {error}") from error
+def _table_rows(file: Place, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    # No row is larger than all texts of the batch.
+    at_once = max(1, ROW_BYTES // max(batch.nbytes, 1))
+    for start in range(0, len(batch), at_once):
+        try:
+            rows = batch.slice(start, at_once).to_pylist(maps_as_pydicts="strict")
+        except (KeyError, ValueError) as error:
+            raise DataError(f"cases {file}: meta has a key twice: {error}") from error
+        yield from cast(list[dict[str, Any]], rows)
 
 
 def _with_plain_meta(place: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -318,8 +357,8 @@ def _identifier(place: str, value: object, generation: str | None) -> str:
     if not text.isprintable() or text != text.strip():
         _refuse(place, "id", value, "text without line breaks, control characters and outer blanks")
     whole = text if generation is None else f"{generation}/{text}"
-    if len(whole) > LONGEST_ID:
-        _refuse(place, "id", whole, f"text of at most {LONGEST_ID} characters")
+    if len(whole.encode()) > LONGEST_ID:
+        _refuse(place, "id", whole, f"text of at most {LONGEST_ID} bytes with its generation")
     return whole
 
 

@@ -1,18 +1,14 @@
 """The cases that a configuration names, streamed."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, cast
-
-from pyarrow import ArrowException
 
 from raylab.annotation.input.cases import Case, CaseIds, packaged_cases, read_cases
 from raylab.annotation.input.python_objects import python_cases
 from raylab.codebook import Codebook
 from raylab.config.annotation import CasesConfig
 from raylab.config.base import AS_PUBLISHED
-from raylab.errors import ConfigError, DataError
+from raylab.errors import ConfigError
 from raylab.files import Place
 
 
@@ -66,22 +62,6 @@ def input_files(config: CasesConfig, generations: Sequence[int | str]) -> list[P
     """
     own = [] if config.path is None else [config.path]
     return [Place.at(location) for location in (*own, *generation_files(generations).values())]
-
-
-def input_hash(files: Sequence[Place]) -> str:
-    """Returns the SHA-256 of the contents of files, in their order.
-
-    Raises:
-        DataError: A file cannot be read.
-    """
-    digests: list[str] = []
-    for place in files:
-        with place.opened() as file:
-            try:
-                digests.append(hashlib.file_digest(cast(Any, file), "sha256").hexdigest())
-            except (OSError, ArrowException) as error:
-                raise DataError(f"cases {place} cannot be read: {error}") from error
-    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
 
 def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:

@@ -1,13 +1,19 @@
-"""The input of a run against what the run has archived: new, changed and vanished cases."""
+"""The input of a run against what the run has archived: new, changed and vanished cases.
 
+The input is read twice: to its end before anything is paid, so that a bad row costs nothing, and
+again as the cases are handed out, because memory holds none of them. Only where cases were added
+or changed it is read once more, to compare those that are archived.
+"""
+
+import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from raylab.annotation.input.cases import Case
+from raylab.annotation.input.cases import Case, CaseIds
 from raylab.annotation.input.python_objects import is_source
-from raylab.annotation.input.sources import input_files, input_hash, select_cases
+from raylab.annotation.input.sources import input_files, select_cases
 from raylab.annotation.outcome import read_outcome
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
@@ -25,7 +31,7 @@ class InputState:
     """The input of a run, read to its end.
 
     Attributes:
-        hash: Hash of its files.
+        hash: Hash of its cases.
         new: Number of cases that the run does not have.
         archived: Number of cases that it has.
         vanished: Number of those that the input lacks.
@@ -45,7 +51,7 @@ class InputState:
 
 
 def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
-    """Opens every input file and reads the first cases, so that mistakes are told before a run.
+    """Opens every input file and reads the first cases: most mistakes show before there is a run.
 
     Raises:
         DataError: A file cannot be read, or a row cannot be used.
@@ -56,22 +62,30 @@ def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
     next(_batches(config, codebook), None)
 
 
-def needs_work(config: AnnotateConfig, run: Run) -> bool:
+def needs_work(config: AnnotateConfig, codebook: Codebook, run: Run) -> bool:
     """Returns False if a run is finished and its input is as it was then.
 
+    What is packaged or installed is not compared: its names are part of the configuration.
+
     Raises:
-        DataError: An input file cannot be read.
+        DataError: An input file cannot be read, or a row cannot be used.
     """
     if not run.finished:
         return True
-    unchanged = _is_unchanged(config, run.record.input)
-    if unchanged is None:
+    files = input_files(config.cases, config.generations)
+    if not all(file.exists() for file in files):
         log_line(
             f"warning: the input of run {run.name} is gone: what follows is of the cases in the "
             "archive",
             logging.WARNING,
         )
-    return unchanged is False
+        return False
+    if not files:
+        return False
+    digest = hashlib.sha256()
+    for cases in _batches(config, codebook):
+        digest.update(_contents(cases))
+    return digest.hexdigest() != run.record.input
 
 
 def take_input(
@@ -104,19 +118,8 @@ def take_input(
     return state
 
 
-def _is_unchanged(config: AnnotateConfig, known: str | None) -> bool | None:
-    """Returns whether a finished run covers its input files; None if one is gone.
-
-    What is packaged or installed is not compared: its names are part of the configuration.
-    """
-    files = input_files(config.cases, config.generations)
-    if not all(file.exists() for file in files):
-        return None
-    return not files or known == input_hash(files)
-
-
 def compare_input(
-    config: AnnotateConfig, codebook: Codebook, run: RunArchive, known: str | None
+    config: AnnotateConfig, codebook: Codebook, run: RunArchive, before: str | None
 ) -> InputState:
     """Reads the whole input and compares it with the archived cases.
 
@@ -124,22 +127,27 @@ def compare_input(
         config: Configuration of the run.
         codebook: Codebook of the run.
         run: The run in its archive.
-        known: Hash of the input that the run was last compared with; None if there is none.
+        before: Hash of the input that the run was last compared with; None if there is none.
 
     Raises:
         DataError: The input cannot be read, a row cannot be used, or a case is not as archived.
         ArchiveError: The archive cannot be read.
     """
-    found = input_hash(input_files(config.cases, config.generations))
-    archived = sum(run.counts().values())
+    digest, ids = hashlib.sha256(), CaseIds()
     new = there = 0
     for cases in _batches(config, codebook):
-        before = _refuse_changed(cases, run, codebook, thorough=found != known)
-        there += before
-        new += len(cases) - before
-    vanished = archived - there
-    first = _first_vanished(config, codebook, run) if vanished else ()
-    return InputState(found, new, archived, vanished, first)
+        digest.update(_contents(cases))
+        for case in cases:
+            ids.add(case.id)
+        archived = len(_archived_cases(cases, run))
+        there += archived
+        new += len(cases) - archived
+    if there and digest.hexdigest() != before:
+        for cases in _batches(config, codebook):
+            _refuse_changed(_archived_cases(cases, run), run, codebook)
+    vanished = sum(run.counts().values()) - there
+    lost = (case for case in run.ids() if case not in ids) if vanished else iter(())
+    return InputState(digest.hexdigest(), new, there + vanished, vanished, (*islice(lost, SHOWN),))
 
 
 def refuse_other_description(case: Case, archived: str, run: str) -> None:
@@ -172,33 +180,32 @@ def _refuse_without_candidate(cases: Sequence[Case]) -> None:
             )
 
 
-def _refuse_changed(
-    cases: Sequence[Case], run: RunArchive, codebook: Codebook, thorough: bool
-) -> int:
-    """Returns the number of cases that are archived, after checking that these did not change."""
+def _contents(cases: Sequence[Case]) -> bytes:
+    return b"\n".join(case.content for case in cases)
+
+
+def _archived_cases(cases: Sequence[Case], run: RunArchive) -> dict[str, Case]:
+    """Returns the cases that are archived by id, after checking that none is described anew."""
     hashes = run.description_hashes([case.id for case in cases])
     there = {case.id: case for case in cases if case.id in hashes}
     for case in there.values():
         refuse_other_description(case, hashes[case.id], run.name)
-    if there and thorough:
-        for current in run.cases_at(list(run.sequences(list(there)).values())):
-            outcome, case = read_outcome(current.case.body, codebook), there[current.case.case]
-            # The version of an installed package says nothing of its source.
-            same_meta = is_source(case.meta) or outcome.meta == case.meta
-            changed = {
-                "meta": not same_meta,
-                "gold": outcome.gold_label != case.gold_label,
-                "candidate": outcome.candidate != case.candidate,
-            }
-            if what := next((name for name, differs in changed.items() if differs), None):
-                raise DataError(
-                    f"case {case.id} has another {what} than run {run.name} archived: restore "
-                    "it, give it another id, or choose another name=, which asks nothing again"
-                )
-    return len(there)
+    return there
 
 
-def _first_vanished(config: AnnotateConfig, codebook: Codebook, run: RunArchive) -> tuple[str, ...]:
-    """Returns the first archived cases that the input lacks; holds a hash of each of its ids."""
-    ids = {hash(case.id) for cases in _batches(config, codebook) for case in cases}
-    return tuple(islice((case for case in run.ids() if hash(case) not in ids), SHOWN))
+def _refuse_changed(cases: Mapping[str, Case], run: RunArchive, codebook: Codebook) -> None:
+    """Refuses archived cases with other gold, meta or candidate than archived."""
+    for current in run.cases_at(list(run.sequences(list(cases)).values())) if cases else ():
+        outcome, case = read_outcome(current.case.body, codebook), cases[current.case.case]
+        # The version of an installed package says nothing of its source.
+        same_meta = is_source(case.meta) or outcome.meta == case.meta
+        changed = {
+            "meta": not same_meta,
+            "gold": outcome.gold_label != case.gold_label,
+            "candidate": outcome.candidate != case.candidate,
+        }
+        if what := next((name for name, differs in changed.items() if differs), None):
+            raise DataError(
+                f"case {case.id} has another {what} than run {run.name} archived: restore "
+                "it, give it another id, or choose another name=, which asks nothing again"
+            )

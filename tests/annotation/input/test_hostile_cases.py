@@ -21,7 +21,7 @@ from raylab.errors import DataError, LimitError
 from tests.annotation.human.test_review_file import FILLED, OUTCOMES, decisions_of, row_of
 from tests.annotation.outcomes import CODEBOOK
 from tests.fuzzing import limits, try_altered
-from tests.memory import MIB
+from tests.memory import MIB, memory
 
 ROW = {"id": "pid", "description": "A valve follows an error.", "gold": "Ctl", "meta": {"n": 1}}
 
@@ -78,7 +78,7 @@ def test_hostile_file_is_refused(tmp_path: Path, name: str) -> None:
 
 HIDDEN_IDS = [
     *("a\nb", "a\tb", "\x1b[31mred", "\x7f", "\x85", "a\u2028b", "\u202egnp.exe", "\u200b", "\0"),
-    *(" a", "a ", "\u00a0a", "x" * (LONGEST_ID + 1)),
+    *(" a", "a ", "\u00a0a", "x" * (LONGEST_ID + 1), "é" * 128),
 ]
 
 
@@ -131,7 +131,7 @@ def test_id_is_measured_with_its_generation(tmp_path: Path) -> None:
     published, drawn = tmp_path / "p.jsonl", tmp_path / "g.jsonl"
     published.write_bytes(line())
     drawn.write_bytes(line(id="x" * (LONGEST_ID - 1)))
-    with pytest.raises(DataError, match=rf"line 1: id is 'g/x+.*at most {LONGEST_ID} characters"):
+    with pytest.raises(DataError, match=rf"line 1: id is 'g/x+.*at most {LONGEST_ID} bytes"):
         selected(published, drawn)
 
 
@@ -196,6 +196,27 @@ def test_parquet_that_stands_for_far_more_is_refused(
         pytest.raises(LimitError, match=r"c\.parquet: more than .* bytes in a row"),
     ):
         read(path)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("column", ["description", "meta", "candidate"])
+def test_rows_that_repeat_a_long_text_are_read_within_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    # 2,000 times one text of a megabyte are a few kB of dictionary.
+    monkeypatch.setattr(cases, "ROW_BYTES", 30 * MIB)
+    count, path = 2000, tmp_path / "c.parquet"
+    once = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["x" * MIB]))
+    columns = {"id": list(map(str, range(count))), "description": ["x"] * count}
+    columns[column] = {
+        "description": once,
+        "meta": pa.StructArray.from_arrays([once], ["note"]),
+        "candidate": pa.StructArray.from_arrays([once, once], ["code", "rationale"]),
+    }[column]
+    pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < MIB
+    with memory(150 * MIB):
+        assert sum(1 for _ in read_cases(str(path), CODEBOOK)) == count
 
 
 # Altered files

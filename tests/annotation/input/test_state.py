@@ -1,13 +1,14 @@
 """The input of a run that goes on: unchanged, longer, changed, broken, shorter or gone."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raylab.annotation.input.cases import read_cases
+from raylab.annotation.input.cases import Case, read_cases
 from raylab.annotation.input.sources import select_cases
 from raylab.annotation.input.state import InputState, needs_work, take_input
 from raylab.annotation.worker import case_row, failed_outcome
@@ -41,7 +42,7 @@ class Annotated:
         return take_input(self.config, CODEBOOK, self.run, self.archive.run("r"))
 
     def needs_work(self) -> bool:
-        return needs_work(self.config, self.run)
+        return needs_work(self.config, CODEBOOK, self.run)
 
     def finish(self) -> None:
         """Archives all cases that are not there, as failed."""
@@ -77,11 +78,29 @@ def annotated(tmp_path: Path) -> Annotated:
     return found
 
 
-def test_an_unchanged_input_is_not_read_again(
-    annotated: Annotated, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are read, each as often as it is read."""
+    read: list[str] = []
+
+    def read_noted(location: str, *more: Any) -> Iterator[Case]:
+        read.append(location)
+        return read_cases(location, *more)
+
+    monkeypatch.setattr("raylab.annotation.input.sources.read_cases", read_noted)
+    return read
+
+
+def test_the_input_is_read_once_and_again_to_compare_changed_content(
+    annotated: Annotated, readings: list[str]
 ):
-    monkeypatch.setattr("raylab.annotation.input.sources.read_cases", None)
-    assert not annotated.needs_work()
+    assert not annotated.needs_work() and len(readings) == 1
+    annotated.take()
+    assert len(readings) == 2
+    annotated.write(*ROWS[:2])
+    # Also the vanished case is found by the one reading, and the others are compared.
+    assert annotated.take().first_vanished == ("c",)
+    assert len(readings) == 4
 
 
 def test_new_cases_reopen_a_finished_run(annotated: Annotated):
@@ -124,9 +143,9 @@ def test_a_changed_case_is_refused_and_nothing_is_changed(annotated: Annotated, 
 def test_a_broken_row_is_named_and_nothing_is_changed(annotated: Annotated):
     before = annotated.run.record
     annotated.file.write_text(annotated.file.read_text() + '{"id": "d"}\n')
-    assert annotated.needs_work()
-    with pytest.raises(DataError, match=r"cases\.jsonl, line 4: description is missing"):
-        annotated.take()
+    for read in (annotated.needs_work, annotated.take):
+        with pytest.raises(DataError, match=r"cases\.jsonl, line 4: description is missing"):
+            read()
     assert annotated.run.record == before
 
 
