@@ -14,7 +14,7 @@ from raylab.annotation.statistics.drift import Drift
 from raylab.archive.records import CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReportConfig
-from raylab.report.annotation_run import conclude
+from raylab.report.annotation_run import conclude, review_command
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
 from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome, report
@@ -117,6 +117,20 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
     assert "smoke test" in page.text
     assert "the only run of the archive" in page.text
     assert found.score_tree.scores == ()
+
+
+def test_the_command_for_review_names_the_storage_and_counts_rightly(
+    storage: Storage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    run = storage.annotate("run", [differing("a", "Sym", "Sch")])
+    storage.conclude(run)
+    command = f"python jobs/review.py name=run storage={storage.path}"
+    assert f"1 case waits for a person: {command}\n" in capsys.readouterr().out
+    assert review_command(storage.config("run"), run) == command
+    # The default storage is left out.
+    monkeypatch.chdir(storage.path)
+    config = AnnotateConfig.model_validate({"name": "run", "llm": LLM})
+    assert review_command(config, run) == "python jobs/review.py name=run"
 
 
 def test_scores_of_the_tree_are_in_the_report(storage: Storage):
