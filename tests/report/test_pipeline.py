@@ -7,7 +7,7 @@ import pytest
 
 from raylab.arc.records import Example, GroupMetrics, PredictedGrid, TrainingMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig
-from raylab.quality.record import FileCounts, SkippedFile
+from raylab.quality.record import FileCounts
 from raylab.report.pipeline import (
     SHOWN_MODELS,
     PipelineReport,
@@ -15,7 +15,6 @@ from raylab.report.pipeline import (
     render_pipeline,
     summary,
 )
-from raylab.runs.run_record import Checkout
 from tests.arc.measured import epoch, held_out, training_metrics
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
@@ -284,40 +283,6 @@ def test_files_left_out_are_a_caveat(skipped: int, text: str):
     tree = quality(files=FileCounts(read=9, skipped=skipped))
     found = list(caveats(report(quality={"ours": tree})))
     assert f"{text} ours could not be used; the list is below." in found
-
-
-def test_names_and_messages_are_escaped():
-    evil = "<script>alert('x')</script>&\"$y$"
-    grid = [[1]]
-    content = PipelineReport(
-        uri=evil,
-        record=run_record(
-            name=evil,
-            config={"name": evil},
-            argv=(evil,),
-            git=Checkout(commit=evil, dirty=False),
-            host=evil,
-        ),
-        config=FULL,
-        models={evil: metrics()},
-        quality={
-            evil: quality(
-                figures={"novelty": figure(None, reason=evil)},
-                warnings=(evil,),
-                skipped=(SkippedFile(path=evil, reason=evil),),
-                models={evil: 0.5},
-                generations={evil: {evil: 0.5}},
-                priors={evil: {evil: 0.5}},
-            )
-        },
-        examples=[example(evil, grid, grid, {evil: answer(grid, True)})],
-    )
-    html = render_pipeline(content)
-    assert "<script" not in html
-    page = Page(html)
-    assert "script" not in page.tags
-    assert page.open == []
-    assert page.rows[0][1] == evil
 
 
 def test_fifty_models_fit_in_three_megabytes():
