@@ -123,7 +123,7 @@ def as_svg(figure: Figure, title: str) -> Markup:
     metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     figure.savefig(buffer, format="svg", transparent=True, metadata=metadata)
     drawn = UNTHEMED.sub("", buffer.getvalue())
-    drawn = re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda of: THEMED.get(of[0], of[0]), drawn)
+    drawn = re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda colour: THEMED.get(colour[0], colour[0]), drawn)
     drawn = re.sub(r"(style=\"[^\"]*)font-family: [^;\"]*;? ?", r"\1", drawn)
     body = drawn[drawn.index(">", drawn.index("<svg")) + 1 :]
     width, height = (72 * inches for inches in figure.get_size_inches())
@@ -176,7 +176,8 @@ def votes_curves(curves: Mapping[str, Sequence[VotesScore]], prefix: str) -> Mar
             colour = SERIES[index] if index < len(SERIES) else MUTED
             mark, views = MARKERS[index % len(MARKERS)], [score.views for score in scores]
             two, first = (
-                [getattr(score, of) for score in scores] for of in ("two_attempts", "first_attempt")
+                [getattr(score, key) for score in scores]
+                for key in ("two_attempts", "first_attempt")
             )
             axes.plot(views, two, color=colour, marker=mark, markersize=4, label=_name(name))
             axes.plot(views, first, color=colour, linestyle="--", linewidth=1)
@@ -240,7 +241,7 @@ def _curves_figure(histories: Mapping[str, History], metric: str, height: float 
     axes = figure.add_subplot()
     points = {name: _points(rows, metric) for name, rows in histories.items()}
     choose = min if _is_loss(metric) else max
-    tops = {name: choose(of, key=lambda point: point[1]) for name, of in points.items() if of}
+    tops = {name: choose(line, key=lambda point: point[1]) for name, line in points.items() if line}
     lead = choose(tops, key=lambda name: tops[name][1], default=None)
     crowded = len(histories) > len(SERIES)
     ends: list[tuple[float, float, str, str]] = []

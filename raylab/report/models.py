@@ -1,6 +1,6 @@
 """Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from raylab.arc.records import Epoch, GroupMetrics, HeldOut, TrainingMetrics
 from raylab.grid_metrics import (
@@ -55,23 +55,23 @@ def rule_label(rule: str) -> str:
 
 def rules_of(models: Models) -> RuleMetrics:
     """Returns the rules that models of one split stand beside; empty if none has them."""
-    return next((of.reported.rules for of in models.values() if of.reported.rules), {})
+    return next((model.reported.rules for model in models.values() if model.reported.rules), {})
 
 
 def side_of(models: Models) -> str:
     """Names what the figures of models are on, and says where that also chose."""
-    return " or ".join(sorted({of.reported.name for of in models.values()}))
+    return " or ".join(sorted({model.reported.name for model in models.values()}))
 
 
 def free_names(models: Models) -> list[str]:
     """Names the models that write all cells at once, so that no figure is teacher-forced."""
-    return [name for name, of in models.items() if not of.teacher_forced]
+    return [name for name, model in models.items() if not model.teacher_forced]
 
 
 def accuracy_phrase(metric: str, *, teacher_forced: bool = True) -> str:
     """Names a metric and the way its predictions were made, by a model that may never be told."""
-    known = GRID_METRICS.get(metric)
-    free = not teacher_forced or (known and known.free_running)
+    definition = GRID_METRICS.get(metric)
+    free = not teacher_forced or (definition and definition.free_running)
     way = "free-running" if free else "teacher-forced"
     label = label_of(metric)
     return label if way in label else f"{label}, {way}"
@@ -86,10 +86,14 @@ def comparison_table(models: Models) -> Table:
     columns += [Column(f"{name} {MARK}", aside=True) for name in theirs]
     columns += [Column(rule_label(rule), aside=True) for rule in rules]
     rows = [
-        [label, *_model_cells(models, rules, metric), *(percent(of.get(metric)) for of in beside)]
-        for metric, known in GRID_METRICS.items()
-        if known.compared
-        for label in [accuracy_phrase(metric) if known.free_running else known.label]
+        [
+            label,
+            *_model_cells(models, rules, metric),
+            *(percent(values.get(metric)) for values in beside),
+        ]
+        for metric, definition in GRID_METRICS.items()
+        if definition.compared
+        for label in [accuracy_phrase(metric) if definition.free_running else definition.label]
     ]
     rows += [[label, *cells, *["-"] * len(beside)] for label, cells in _facts(models).items()]
     marked = f"; {MARK} by the published definitions" if theirs else ""
@@ -110,28 +114,13 @@ def group_table(models: Models, *, with_rules: bool = True) -> Table:
         models: Trained models; groups are those of any.
         with_rules: Give each rule that learns nothing a row.
     """
-    rules = next((of.reported.group_rules for of in models.values() if of.reported.group_rules), {})
-    groups = dict.fromkeys(group for of in models.values() for group in of.reported.groups)
+    rules = next(
+        (model.reported.group_rules for model in models.values() if model.reported.group_rules), {}
+    )
+    groups = dict.fromkeys(group for model in models.values() for group in model.reported.groups)
     rows: list[Row] = []
     for group in groups:
-        found = {
-            name: of.reported.groups[group]
-            for name, of in models.items()
-            if group in of.reported.groups
-        }
-        beside = rules.get(group, {})
-        named = [(name, of, beside) for name, of in found.items()]
-        if with_rules:
-            grids = next(iter(found.values())).grids
-            named += [
-                (rule_label(rule), GroupMetrics(grids=grids, metrics=metrics), {})
-                for rule, metrics in beside.items()
-            ]
-        rows += [
-            ["" if place else group, name, *_group_cells(of, rules)]
-            for place, (name, of, rules) in enumerate(named)
-        ]
-        rows.append(RULE)
+        rows += [*_group_rows(group, models, rules.get(group, {}), with_rules), RULE]
     skills = "; in brackets the skill over the best rule" if rules else ""
     side = f"at the best epoch, on the {side_of(models)}"
     free = ", ".join(free_names(models))
@@ -160,7 +149,10 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table | None:
         [
             task,
             str(now.pairs),
-            *(f"{percent(getattr(had, of))} → {percent(getattr(now, of))}" for of in FINE_TUNING),
+            *(
+                f"{percent(getattr(had, key))} → {percent(getattr(now, key))}"
+                for key in FINE_TUNING
+            ),
         ]
         for task, had, now in pairs
     ]
@@ -191,7 +183,7 @@ def epoch_line(epoch: Epoch, epochs: int) -> str:
 
 
 def _model_cells(models: Models, rules: RuleMetrics, metric: str) -> list[Cell]:
-    values = [of.reported.metrics.get(metric) for of in models.values()]
+    values = [model.reported.metrics.get(metric) for model in models.values()]
     present = {value for value in values if value is not None}
     comparable = len(present) > 1 and GRID_METRICS[metric].higher_is_better
     best = max(present) if comparable else None
@@ -208,15 +200,31 @@ def _facts(models: Models) -> dict[str, Sequence[str]]:
     """Returns the rows that are about our models alone."""
     trained = models.values()
     return {
-        "best epoch": [str(of.best.epoch) for of in trained],
-        "loss": [number(of.reported.metrics.get(LOSS)) for of in trained],
-        "train loss": [number(of.best.train_loss) for of in trained],
-        "samples/s in training": [f"{of.last.samples_per_second:.1f}" for of in trained],
-        "parameters": [f"{of.parameters:,}" for of in trained],
+        "best epoch": [str(model.best.epoch) for model in trained],
+        "loss": [number(model.reported.metrics.get(LOSS)) for model in trained],
+        "train loss": [number(model.best.train_loss) for model in trained],
+        "samples/s in training": [f"{model.last.samples_per_second:.1f}" for model in trained],
+        "parameters": [f"{model.parameters:,}" for model in trained],
     }
 
 
-def _group_cells(group: GroupMetrics, rules: Mapping[str, Mapping[str, float]]) -> Row:
+def _group_rows(group: str, models: Models, rules: RuleMetrics, with_rules: bool) -> Iterator[Row]:
+    """Yields a row for each model, then for each rule; the first one names the group."""
+    present = {
+        name: model.reported.groups[group]
+        for name, model in models.items()
+        if group in model.reported.groups
+    }
+    label = group
+    for name, figures in present.items():
+        yield [label, name, *_group_cells(figures, rules)]
+        label = ""
+    grids = next(iter(present.values())).grids
+    for rule, metrics in rules.items() if with_rules else ():
+        yield ["", rule_label(rule), *_group_cells(GroupMetrics(grids=grids, metrics=metrics), {})]
+
+
+def _group_cells(group: GroupMetrics, rules: RuleMetrics) -> Row:
     cells = [
         Cell(
             _with_skill(group.metrics.get(key), rules, key),
@@ -235,8 +243,8 @@ def _with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
 
 def _by_published(models: Models) -> dict[str, Mapping[str, float]]:
     """Returns metrics by the published definitions, by model; models without any are left out."""
-    found = {name: _published_values(of.reported.metrics) for name, of in models.items()}
-    return {name: values for name, values in found.items() if values}
+    present = {name: _published_values(model.reported.metrics) for name, model in models.items()}
+    return {name: values for name, values in present.items() if values}
 
 
 def _published_values(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -126,14 +126,14 @@ def caveats(report: PipelineReport) -> Iterator[str]:
 
 
 def _models_summary(models: Mapping[str, TrainingMetrics]) -> Iterator[str]:
-    epochs = sorted({len(of.history) for of in models.values()})
+    epochs = sorted({len(model.history) for model in models.values()})
     span = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
     yield (
         f"{counted(len(models), 'model')} trained for {span} "
         f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {listed(list(models))}."
     )
     rules = rules_of(models)
-    side = " or ".join(sorted({of.reported.side for of in models.values()}))
+    side = " or ".join(sorted({model.reported.side for model in models.values()}))
     if leader := _leading(models, "solve_rate"):
         yield (
             f"On its own (free-running), {leader[0]} solves {percent(leader[1])} of the "
@@ -141,7 +141,7 @@ def _models_summary(models: Mapping[str, TrainingMetrics]) -> Iterator[str]:
         )
     else:
         yield "No solve rate was measured, so nothing here says what the models solve."
-    forced = {name: of for name, of in models.items() if of.teacher_forced}
+    forced = {name: model for name, model in models.items() if model.teacher_forced}
     if leader := _leading(forced, "grid_accuracy"):
         yield (
             f"Given the right cells so far (teacher-forced), {leader[0]} gets every cell right "
@@ -169,7 +169,7 @@ def _training_caveats(report: PipelineReport) -> Iterator[str]:
             f"The published runs are on {PUBLISHED_SOURCE}, this run is on {data.source}: "
             "they give the order of magnitude, not a comparison."
         )
-    if any(of.reported.chosen_on for of in report.models.values()):
+    if any(model.reported.chosen_on for model in report.models.values()):
         yield (
             f"Figures are on the {side_of(report.models)}: they are the best of as many epochs "
             "there, and too good for others."
@@ -192,14 +192,14 @@ def _tiles(report: PipelineReport) -> Iterator[Tile]:
 
 def _sections(report: PipelineReport) -> Iterator[Section]:
     if report.models:
-        histories = {name: of.rows for name, of in report.models.items()}
+        histories = {name: model.rows for name, model in report.models.items()}
         yield _metrics_section(report.models)
         drawn = curves(histories, report.config.training.monitor)
         yield Section("curves", "Learning curves", [drawn])
-    if any(of.reported.groups for of in report.models.values()):
+    if any(model.reported.groups for model in report.models.values()):
         blocks = [COMPOSITIONAL_GAP, group_table(report.models)]
         yield Section("groups", "By category of task", blocks, "Categories")
-    tuned = [fine_tuning_table(name, of) for name, of in report.models.items()]
+    tuned = [fine_tuning_table(name, model) for name, model in report.models.items()]
     if any(tuned):
         lead = "The checkpoint that the training started from, and its best one: before → after."
         blocks = [lead, *filter(None, tuned)]
@@ -218,8 +218,8 @@ def _sections(report: PipelineReport) -> Iterator[Section]:
             "Tasks",
         )
     rules = {
-        tree: {rule_label(rule): value for rule, value in of.items()}
-        for tree, of in report.rules.items()
+        tree: {rule_label(rule): value for rule, value in values.items()}
+        for tree, values in report.rules.items()
     }
     for place, (name, quality) in enumerate(report.quality.items(), 1):
         first = place == 1 and report.models
@@ -257,7 +257,7 @@ def _metrics_section(models: Mapping[str, TrainingMetrics]) -> Section:
 
 def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
     """Returns the best model on a metric, with its value; None if none has it."""
-    values = {name: of.reported.metrics.get(metric) for name, of in models.items()}
+    values = {name: model.reported.metrics.get(metric) for name, model in models.items()}
     present = {name: value for name, value in values.items() if value is not None}
     return max(present.items(), key=lambda item: item[1]) if present else None
 

@@ -16,29 +16,32 @@ from raylab.runs.run import Run
 
 def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     """Returns mean accuracies, in [0, 1]; every model and rule has the same generations."""
-    rules = {rule_label(rule): of for rule, of in metrics.rules.items()}
+    rules = {rule_label(rule): scores for rule, scores in metrics.rules.items()}
     return Table(
         f"Mean {scoring.metric} of a {scoring.unit}{_new_pairs(metrics)}",
         ["model", *next(iter(metrics.models.values()), {})],
-        [[name, *map(percent, of.values())] for name, of in {**metrics.models, **rules}.items()],
+        [
+            [name, *map(percent, scores.values())]
+            for name, scores in {**metrics.models, **rules}.items()
+        ],
     )
 
 
 def prize_table(metrics: EvaluationMetrics) -> Table:
     """Returns the scores as ARC Prize counts them, with what training on the tasks changed."""
-    trained = any(score.trained for of in metrics.prize.values() for score in of.values())
+    trained = any(score.trained for scores in metrics.prize.values() for score in scores.values())
     columns: list[Column | str] = ["model", Column("generation", text=True), "tasks"]
     columns += ["test outputs", "attempt 1", "two attempts"]
     if trained:
         columns += ["before, attempt 1", "before, two", "steps a task", "training, s a task"]
-    rules = {rule_label(rule): of for rule, of in metrics.prize_rules.items()}
+    rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
     return Table(
         f"Mean share of a task's test outputs that is solved{_new_pairs(metrics)}",
         [*columns, "answers, s a task"],
         [
             [name, generation, *_cells(score, trained)]
-            for name, of in {**metrics.prize, **rules}.items()
-            for generation, score in of.items()
+            for name, scores in {**metrics.prize, **rules}.items()
+            for generation, score in scores.items()
         ],
         "Mean over tasks of the share of a task's test outputs that is solved, ± its standard "
         "error over the tasks. Demonstrations are the context, and no test output is read before "
@@ -101,7 +104,11 @@ def _summary(metrics: EvaluationMetrics) -> Iterator[str]:
     if best.trained is not None:
         before = percent(best.trained.before.two_attempts)
         yield f"Before training on the demonstrations it was {before}."
-    rules = {rule: of[generation] for rule, of in metrics.prize_rules.items() if generation in of}
+    rules = {
+        rule: scores[generation]
+        for rule, scores in metrics.prize_rules.items()
+        if generation in scores
+    }
     if rules:
         rule = max(rules, key=lambda name: rules[name].two_attempts)
         yield (
@@ -118,4 +125,4 @@ def _best(metrics: EvaluationMetrics) -> tuple[str, str, PrizeScore]:
         for name, by_generation in metrics.prize.items()
         for generation, score in by_generation.items()
     ]
-    return max(scores, key=lambda found: found[2].two_attempts)
+    return max(scores, key=lambda entry: entry[2].two_attempts)

@@ -30,7 +30,7 @@ class AnnotationFigures:
         open: cases that were tried and stay open.
         calls_per_second: calls that an endpoint answered.
         tokens: tokens of these calls, in requests and replies.
-        known: calls that the archive answered.
+        answered: calls that the archive answered.
         failures: attempts that failed.
         cost: cost of the calls that have a price.
         concurrency: calls that may be in flight now; 0 before the first answer.
@@ -43,7 +43,7 @@ class AnnotationFigures:
     open: int
     calls_per_second: float
     tokens: int
-    known: int
+    answered: int
     failures: int
     cost: float
     concurrency: int
@@ -61,8 +61,8 @@ class AnnotationFigures:
             parts.append(f"up to {self.concurrency} at once")
         if self.open:
             parts.append(f"{self.open} left open")
-        if self.known:
-            parts.append(f"{self.known} answers known")
+        if self.answered:
+            parts.append(f"{self.answered} answers known")
         if self.failures:
             parts.append(f"{self.failures} attempts failed")
         if self.cost:
@@ -117,7 +117,7 @@ class AnnotationProgress:
             open=0 if tally.open_cases is None else tally.open_cases.count,
             calls_per_second=tally.sent / seconds,
             tokens=tally.tokens,
-            known=tally.known,
+            answered=tally.known,
             failures=tally.failures.total(),
             cost=tally.cost,
             concurrency=sum(tally.concurrency.values()),

@@ -110,7 +110,7 @@ def known_figures(quality: TreeQuality) -> dict[str, QualityFigure]:
 
 def _figure_cells(figure: QualityFigure) -> Row:
     value, corrected = (
-        "-" if of is None else f"{of:.4f}" for of in (figure.value, figure.corrected)
+        "-" if value is None else f"{value:.4f}" for value in (figure.value, figure.corrected)
     )
     between = Cell("-")
     if figure.interval is not None:
@@ -125,15 +125,17 @@ def _figure_cells(figure: QualityFigure) -> Row:
 
 
 def _words(metric: str) -> Row:
-    known = METRICS.get(metric)
-    return ["", ""] if known is None else [known.meaning, known.computation]
+    definition = METRICS.get(metric)
+    return ["", ""] if definition is None else [definition.meaning, definition.computation]
 
 
 def _accuracy_table(
     name: str, quality: TreeQuality, rules: Mapping[str, Mapping[str, float]]
 ) -> Table:
     """Returns accuracies by model, generation and prior, shaded over the generations."""
-    generations = list(dict.fromkeys(key for of in quality.generations.values() for key in of))
+    generations = list(
+        dict.fromkeys(key for values in quality.generations.values() for key in values)
+    )
     depths = iter(
         shades(
             quality.generations.get(model, {}).get(key)
@@ -143,8 +145,8 @@ def _accuracy_table(
     )
     rows: list[Row] = []
     for model, accuracy in quality.models.items():
-        found = quality.generations.get(model, {})
-        cells = [Cell(percent(found.get(key)), shade=next(depths)) for key in generations]
+        accuracies = quality.generations.get(model, {})
+        cells = [Cell(percent(accuracies.get(key)), shade=next(depths)) for key in generations]
         priors = [percent(prior.get(model)) for prior in quality.priors.values()]
         rows.append([model, percent(accuracy), *cells, *priors])
     rows.append(RULE)

@@ -77,9 +77,7 @@ def sweep_table(sweep: SweepMetrics, monitor: str, most: int | None = None) -> T
         most: Most trials; None for all.
     """
     notes = f"{label_of(monitor)} of each trial at its best epoch, in [0, 1]."
-    rows = [
-        _trial_row(rank, sweep, monitor) for rank in range(len(sweep.trials[:most]))
-    ]  # by place
+    rows = [_trial_row(place, sweep, monitor) for place in range(len(sweep.trials[:most]))]
     if best := best_rule(sweep.rules, monitor):
         notes += " In the column skill, 0 is no better than the best rule that learns nothing."
         solved = best_rule(sweep.rules, "solve_rate")

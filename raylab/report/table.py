@@ -110,7 +110,7 @@ class Table:
     @property
     def head(self) -> list[Column]:
         """The columns."""
-        return [Column(of) if isinstance(of, str) else of for of in self.columns]
+        return [Column(column) if isinstance(column, str) else column for column in self.columns]
 
     @property
     def bodies(self) -> list[list[list[Cell]]]:
@@ -118,7 +118,7 @@ class Table:
         groups: list[list[list[Cell]]] = [[]]
         for row in self.rows:
             if row:
-                groups[-1].append([Cell(of) if isinstance(of, str) else of for of in row])
+                groups[-1].append([Cell(cell) if isinstance(cell, str) else cell for cell in row])
             else:
                 groups.append([])
         return [group for group in groups if group]

@@ -144,7 +144,10 @@ def provenance_table(report: ComparisonReport) -> Table:
     facts = report.provenance
     return _arranged(
         "Provenance",
-        {key: f"{key} *" if len(set(of.values())) > 1 else key for key, of in facts.items()},
+        {
+            key: f"{key} *" if len(set(values.values())) > 1 else key
+            for key, values in facts.items()
+        },
         list(report.runs),
         lambda key, label: Cell(_json(facts[key].get(label), LONGEST_FACT)),
         "The origin of each run; * marks facts that differ.",

@@ -123,7 +123,9 @@ class _Reading:
     def configs(self) -> dict[str, dict[str, Any]]:
         """By run, the values of its configuration by their dotted keys, as JSON has them."""
         return {
-            label: flat({key: of for key, of in record.config.items() if key not in SHELL_KEYS})
+            label: flat(
+                {key: value for key, value in record.config.items() if key not in SHELL_KEYS}
+            )
             for label, record in self.records.items()
         }
 
@@ -201,15 +203,15 @@ def _figures(reading: _Reading) -> dict[str, dict[str, Row]]:
     """Returns the figures by kind in the order shown, without measures that no run has."""
     reading.figures[MODELS] |= _rule_rows(reading.rules)
     scores = [kind for kind in reading.figures if kind.startswith(SCORES)]
-    found: dict[str, dict[str, Row]] = {}
+    figures: dict[str, dict[str, Row]] = {}
     for kind in (MODELS, *scores, BENCHMARKS, ANNOTATIONS):
         if rows := reading.figures[kind]:
             measures = measures_of_kind(kind, rows)
-            found[kind] = {
-                label: {key: of for key, of in row.items() if key in measures}
+            figures[kind] = {
+                label: {key: value for key, value in row.items() if key in measures}
                 for label, row in rows.items()
             }
-    return found
+    return figures
 
 
 def _find(text: str, storage: str) -> Run:
@@ -275,7 +277,7 @@ def _read_evaluation(reading: _Reading, label: str, run: Run) -> None:
 def _read_quality(reading: _Reading, label: str, run: Run) -> Quality:
     quality = _read(run, Quality, f"it has no {Quality.file} yet")
     figures = known_figures(quality)
-    reading.figures[BENCHMARKS][label] = {name: _value(of) for name, of in figures.items()}
+    reading.figures[BENCHMARKS][label] = {name: _value(figure) for name, figure in figures.items()}
     return quality
 
 
@@ -310,8 +312,8 @@ def _add_model(reading: _Reading, label: str, metrics: TrainingMetrics) -> None:
     for prefix, (values, beside) in sides.items():
         row |= {f"{prefix}{name}": value for name, value in values.items()}
         row[f"{prefix}{SKILL}"] = skill(values.get("solve_rate"), beside, "solve_rate")
-        for rule, of in beside.items():
-            named = {f"{prefix}{name}": value for name, value in of.items()}
+        for rule, figures in beside.items():
+            named = {f"{prefix}{name}": value for name, value in figures.items()}
             rules[rule] = rules.get(rule, {}) | named
     reading.rules[label] = rules
     reading.figures[MODELS][label] = {key: _value(row.get(key)) for key in MEASURES[MODELS]}
@@ -325,9 +327,9 @@ def _add_scores(
     models: Mapping[str, Mapping[str, float]],
     rules: RuleMetrics,
 ) -> None:
-    named = {rule_label(rule): of for rule, of in rules.items()}
+    named = {rule_label(rule): metrics for rule, metrics in rules.items()}
     for model, accuracies in {**models, **named}.items():
-        row = {name: _value(of) for name, of in accuracies.items()}
+        row = {name: _value(metrics) for name, metrics in accuracies.items()}
         reading.figures[f"{SCORES}{metric}"][f"{label}/{model}"] = row
 
 
@@ -340,9 +342,9 @@ def _value(figure: Measured | float | None) -> ComparedValue:
 def _rule_rows(rules: Mapping[str, RuleMetrics]) -> dict[str, Row]:
     """Returns the rows of rules; models that were validated on the same tasks share theirs."""
     distinct: dict[str, RuleMetrics] = {}
-    for label, of in rules.items():
-        if of and of not in distinct.values():
-            distinct[label] = of
+    for label, metrics in rules.items():
+        if metrics and metrics not in distinct.values():
+            distinct[label] = metrics
     return {
         f"{rule_label(rule)}{f' ({label})' if len(distinct) > 1 else ''}": {
             name: _value(value) for name, value in values.items() if name in MEASURES[MODELS]
@@ -370,7 +372,7 @@ def _differences(reading: _Reading) -> dict[str, Values]:
     configs: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
     for label, config in reading.configs.items():
         configs[reading.records[label].job][label] = config
-    return {job: _differing(of) for job, of in configs.items() if len(of) > 1}
+    return {job: _differing(row) for job, row in configs.items() if len(row) > 1}
 
 
 def _caveats(reading: _Reading) -> Iterator[str]:
@@ -395,18 +397,19 @@ def _differing(values: Mapping[str, Mapping[str, Any]]) -> Values:
     """Returns the values, by key and label, of the keys that differ."""
     by_key = {key: _by_run(values, key) for key in _keys(values)}
     return {
-        key: of
-        for key, of in by_key.items()
-        if len(of) < len(values) or any(value != next(iter(of.values())) for value in of.values())
+        key: row
+        for key, row in by_key.items()
+        if len(row) < len(values)
+        or any(value != next(iter(row.values())) for value in row.values())
     }
 
 
 def _keys(values: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(key for of in values.values() for key in of))
+    return list(dict.fromkeys(key for row in values.values() for key in row))
 
 
 def _by_run(values: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, Any]:
-    return {label: of[key] for label, of in values.items() if key in of}
+    return {label: row[key] for label, row in values.items() if key in row}
 
 
 def _model_measures() -> dict[str, Measure]:
