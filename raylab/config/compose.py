@@ -252,7 +252,11 @@ def _compose(
                 OmegaConf.update(composed, key, value, merge=True, force_add=True)
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except UNUSABLE as error:
-        reason = str(error).strip()[:LONGEST_REASON].replace("\n", "\n    ")
+        reason = str(error).strip()
+        for _, equals, value in (text.partition("=") for text in overrides):
+            # Hydra repeats overrides, whose values may be secrets.
+            reason = reason.replace(f"{equals}{value}", "=...") if value else reason
+        reason = reason[:LONGEST_REASON].replace("\n", "\n    ")
         raise _Invalid([ConfigProblem("", reason)]) from error
     return cast(dict[str, Any], values)
 

@@ -80,7 +80,13 @@ def test_of_many_unknown_keys_few_are_compared_and_listed(
 
 
 @pytest.mark.parametrize(
-    "override", ["llm.x=hunter2(b", "llm.x=[hunter2", "hunter2", "sk hunter2=1", "llm.x='hunter2"]
+    "override",
+    [
+        *("llm.x=hunter2(b", "llm.x=[hunter2", "hunter2", "sk hunter2=1", "llm.x='hunter2"),
+        "~model=hunter2",
+    ],
 )
-def test_an_override_that_cannot_be_parsed_does_not_repeat_its_value(override: str) -> None:
+def test_an_override_that_cannot_be_used_does_not_repeat_its_value(
+    override: str,
+) -> None:
     assert "hunter2" not in refusal(override)
