@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from raylab.annotation.export import export_run
+from raylab.annotation.frame import export_run
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
@@ -99,7 +99,7 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
 def cases(run: str) -> pd.DataFrame:
     """Returns the cases of an annotation run with people's decisions, a row each.
 
-    Columns: those of `raylab.annotation.export.COLUMNS`.
+    Columns: those of `raylab.annotation.frame.COLUMNS`.
 
     Raises:
         RunError: There is no annotation run in this place.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from raylab import frames
-from raylab.annotation.export import COLUMNS
+from raylab.annotation.frame import COLUMNS
 from raylab.annotation.run import archive_location, open_archive
 from raylab.arc.sweep import SweepMetrics, Trained, Trial
 from raylab.config.jobs import TuneConfig

@@ -1,23 +1,70 @@
 """The report of an annotation run, `report.json`, and the figures for comparing runs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from raylab.annotation.accuracy.verdicts import JudgeCounts, JudgeReport
-from raylab.annotation.outcome import Status
-from raylab.annotation.roles import SIDES
+from raylab.annotation.accuracy.audit import AuditReport, audit_report
+from raylab.annotation.accuracy.gold import (
+    CODES,
+    GIVERS,
+    NAMES,
+    GoldReport,
+    JudgeReport,
+    confusion_report,
+    gold_reports,
+    judge_report,
+)
+from raylab.annotation.frame import Tables, tally
+from raylab.annotation.outcome import HumanDecision, Status
+from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.scores import ScoreTreeReport
-from raylab.annotation.statistics.batch_quality import GIVERS, NAMES, REVIEWED, BatchReport
+from raylab.annotation.statistics.agreement import (
+    AgreementReport,
+    PairAgreement,
+    measure_agreement,
+    measure_pairs,
+)
+from raylab.annotation.statistics.confusion import Confusion
 from raylab.annotation.statistics.disagreements import DisagreementReport
-from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.pairs import AgreementReport
-from raylab.annotation.statistics.usage import CallUsage, Seconds
+from raylab.annotation.statistics.drift import DriftChange
+from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.figures import (
+    AdjudicationReport,
+    AnnotatorReport,
+    CaseReport,
+    TrapReport,
+    adjudication_report,
+    annotator_report,
+    case_report,
+    status_shares,
+    trap_report,
+)
+from raylab.annotation.statistics.usage import (
+    CallUsage,
+    DecisionReport,
+    Seconds,
+    UsageReport,
+    decision_report,
+    standing_decisions,
+    usage_report,
+)
+from raylab.codebook import Label
+from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.runs.measures import Measure, measures_of
 from raylab.runs.records import Part, Record
 
+PROPOSED = (
+    "{proposed} of {gold} gold codes are one person's proposals that nobody reviewed "
+    "(meta.reviewed is false): accuracy against them is provisional."
+)
+OPEN_BOOK = (
+    "{cases} gold codes are of systems that the prompts name (meta.open_book): no accuracy counts "
+    "them. cases.packaged=systems has gold that no prompt names."
+)
 STATUSES = {
     Status.ACCEPTED: "accepted",
     Status.ADJUDICATED: "adjudicated",
@@ -27,9 +74,145 @@ STATUSES = {
 """The statuses in words."""
 COMPARED_AGREEMENT = ("exact", "same_roots", "weighted", "kappa", "alpha")
 COMPARED_USAGE = ("cost", "sent", "prompt_tokens", "completion_tokens")
-NEW_IN_VERSION_2 = {"judge", "audit"}
-RENAMED = {"served": "response_model", "journalled": "cached"}
-"""Renamed keys of reports without a schema version."""
+
+
+class GenerationReport(Part):
+    """One generation of the cases."""
+
+    cases: int
+    status: dict[Status, Estimate]
+    agreement: PairAgreement
+    gold: dict[str, GoldReport]
+
+
+class FinalCode(Part):
+    """A code in force, without its fields."""
+
+    code: str
+    """Its composition."""
+    share: Estimate
+    """Share of the cases with a code."""
+
+
+class BatchReport(Part):
+    """The quality of a batch of outcomes."""
+
+    smoke: bool
+    """True if the embedded model answered, so that the figures mean nothing."""
+    notices: tuple[str, ...]
+    """Sentences that belong beside the figures."""
+    distance: str
+    """Version of the distance between sets of roots."""
+    cases: CaseReport
+    codes: tuple[FinalCode, ...]
+    """The codes in force, people's decisions included, the most frequent first."""
+    roots: dict[str, Estimate]
+    """Share of the cases with a code that name each root; one may name several."""
+    annotators: dict[Side, AnnotatorReport]
+    agreement: AgreementReport
+    gold: dict[str, GoldReport]
+    """Accuracy of each annotator, the `final` code and, if people decided, the `reviewed` code."""
+    confusion: Confusion
+    judge: dict[Side, JudgeReport]
+    """The evaluator's verdicts on each annotator's codes, against held-out gold."""
+    audit: AuditReport | None
+    """The audit of the decided cases; None if none was drawn."""
+    sensitivity: dict[str, TrapReport]
+    """Results on traps of each annotator and of the `final` code."""
+    adjudication: AdjudicationReport
+    decisions: DecisionReport
+    usage: UsageReport
+    generations: dict[str, GenerationReport]
+    """Generations by name, if there are several."""
+
+
+def batch_report(
+    tables: Tables,
+    decisions: Sequence[HumanDecision] = (),
+    audited: Mapping[str, Label | None] | None = None,
+    *,
+    smoke: bool = False,
+    warnings: Sequence[str] = (),
+    seed: int = 307,
+) -> BatchReport:
+    """Returns the quality of a batch of outcomes.
+
+    Args:
+        tables: The outcomes.
+        decisions: People's decisions, in the order in which they were archived.
+        audited: Each case drawn for the audit with the code that a person gave it, None while it
+            has none; None without an audit.
+        smoke: True if the embedded model answered, so that the figures mean nothing.
+        warnings: Further weaknesses of the results, as in `Settings.warnings`.
+        seed: Seed of the draws for intervals.
+    """
+    cases, any_reviewed = case_report(tables), bool(standing_decisions(decisions))
+    final = _final_labels(tables)
+    return BatchReport(
+        smoke=smoke,
+        notices=(*([SMOKE_NOTICE] if smoke else []), *_notices(cases), *warnings),
+        distance=tables.codebook.distance.version,
+        cases=cases,
+        codes=tuple(_final_codes(final)),
+        roots=_final_roots(final, tables.codebook.categories),
+        annotators={side: annotator_report(tables, side) for side in SIDES},
+        agreement=measure_agreement(tables, seed),
+        gold=gold_reports(tables, any_reviewed),
+        confusion=confusion_report(tables),
+        judge={side: judge_report(tables, side) for side in SIDES},
+        audit=None if audited is None else audit_report(tables, audited),
+        sensitivity={name: trap_report(tables, CODES[name]) for name in GIVERS},
+        adjudication=adjudication_report(tables),
+        decisions=decision_report(tables, decisions),
+        usage=usage_report(tables),
+        generations=dict(_generations(tables, seed, any_reviewed)),
+    )
+
+
+def _notices(cases: CaseReport) -> Iterator[str]:
+    if cases.proposed_gold:
+        yield PROPOSED.format(proposed=cases.proposed_gold, gold=cases.with_gold)
+    if cases.open_book:
+        yield OPEN_BOOK.format(cases=cases.open_book)
+
+
+def _final_labels(tables: Tables) -> Counter[Label]:
+    """Returns the cases by the label in force."""
+    labels = {tables.label(line): n for line, n in tally(tables.cases, "code").items()}
+    return Counter({label: n for label, n in labels.items() if label is not None})
+
+
+def _final_codes(labels: Counter[Label]) -> Iterator[FinalCode]:
+    counts = Counter[str]()
+    for label, count in labels.items():
+        counts[label.composition] += count
+    for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        yield FinalCode(code=code, share=proportion(count, counts.total()))
+
+
+def _final_roots(labels: Counter[Label], categories: Iterable[str]) -> dict[str, Estimate]:
+    named = dict.fromkeys(categories, 0)
+    for label, count in labels.items():
+        for root in label.categories:
+            named[root] += count
+    return {root: proportion(count, labels.total()) for root, count in named.items()}
+
+
+def _generations(
+    tables: Tables, seed: int, any_reviewed: bool
+) -> Iterator[tuple[str, GenerationReport]]:
+    names = sorted(tally(tables.cases, "generation"))
+    for name in names if len(names) > 1 else ():
+        group = tables.only(tables.cases.generation.eq(name))
+        yield (
+            name,
+            GenerationReport(
+                cases=len(group.cases),
+                status=status_shares(group.cases),
+                agreement=measure_pairs(group, seed),
+                gold=gold_reports(group, any_reviewed),
+            ),
+        )
 
 
 class ArchiveHead(Part):
@@ -48,14 +231,15 @@ class AnnotationReport(BatchReport, Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     run: str
     run_id: str | None
-    """None for runs made before ids existed."""
     archive: ArchiveHead
     score_tree: ScoreTreeReport
     disagreements: DisagreementReport
+    changes: tuple[DriftChange, ...]
+    """The run against earlier runs of the archive, on the cases that they share."""
 
     @model_validator(mode="after")
     def _check_givers(self) -> Self:
@@ -68,43 +252,6 @@ class AnnotationReport(BatchReport, Record):
         if lacking:
             raise ValueError(f"it lacks the figures of {', '.join(sorted(lacking))}")
         return self
-
-    @classmethod
-    def migrated(cls, content: dict[str, Any], version: int) -> dict[str, Any] | None:
-        """Migrates reports of version 1, and those without a version, which have other key names.
-
-        The earliest of these lack whole sections and cannot be read. What no report had before
-        version 2 is empty: the judge against gold, and the audit.
-        """
-        if version > 1 or not content.keys() >= cls.model_fields.keys() - NEW_IN_VERSION_2:
-            return None
-        found = content
-        if version == 0:
-            found = cast("dict[str, Any]", _renamed(content))
-            for case in found.get("disagreements", {}).get("shown", ()):
-                case.update(candidates={side: case.pop(side.lower(), None) for side in SIDES})
-        nothing = JudgeCounts().summary().model_dump(mode="json")
-        return {
-            **found,
-            "cases": {**found["cases"], "open_book": 0},
-            "score_tree": {**found["score_tree"], "notes": []},
-            "judge": dict.fromkeys(SIDES, nothing),
-            "audit": None,
-        }
-
-
-def _renamed(value: object) -> object:
-    """Returns a value with its keys renamed, without an empty `reviewed`."""
-    if isinstance(value, list):
-        return [_renamed(one) for one in cast("list[object]", value)]
-    if isinstance(value, dict):
-        items = cast("dict[str, object]", value).items()
-        return {
-            RENAMED.get(key, key): _renamed(one)
-            for key, one in items
-            if key != REVIEWED or one is not None
-        }
-    return value
 
 
 @dataclass(frozen=True)

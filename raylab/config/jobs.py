@@ -221,8 +221,8 @@ class AnnotateConfig(JobConfig):
     dry_run: bool = False
     """Print how many calls and tokens the run would need and what they would cost, and stop:
     nothing is sent, and no run is made."""
-    export: Literal["parquet", "jsonl"] | None = None
-    """Also write the archived cases of the run to `<run>/cases.parquet` or `.jsonl`."""
+    export: Literal["parquet", "jsonl", "csv"] | None = None
+    """Also write the archived cases of the run to `<run>/cases.parquet`, `.jsonl` or `.csv`."""
     cluster: ClusterConfig = ClusterConfig()
 
     @classmethod

@@ -3,19 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from raylab.annotation.accuracy.audit import AuditReport
-from raylab.annotation.accuracy.verdicts import BAND, JudgeReport, ScoreBand
+from raylab.annotation.accuracy.gold import BAND, NAMES, GoldReport, JudgeReport, ScoreBand
 from raylab.annotation.report import STATUSES, AnnotationReport
 from raylab.annotation.roles import SIDES, STAGES, Side
 from raylab.annotation.scores import RootAccuracy
-from raylab.annotation.statistics.adjudication import AdjudicationReport
-from raylab.annotation.statistics.annotators import FormatReport, JudgementReport, SourceReport
-from raylab.annotation.statistics.batch_quality import NAMES
-from raylab.annotation.statistics.canaries import DriftRun
+from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.confusion import NONE, ConfusionPanel
-from raylab.annotation.statistics.drift import CanaryChange, Drift
+from raylab.annotation.statistics.drift import Drift, DriftChange, DriftRun
 from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.pairs import AgreementReport, GoldReport
-from raylab.annotation.statistics.traps import TrapReport
+from raylab.annotation.statistics.figures import (
+    AdjudicationReport,
+    FormatReport,
+    JudgementReport,
+    SourceReport,
+    TrapReport,
+)
 from raylab.annotation.statistics.usage import CallUsage, SourceUsage
 from raylab.report.table import (
     RULE,
@@ -341,11 +343,11 @@ def runs_table(runs: Sequence[DriftRun]) -> Table:
     )
 
 
-def drift_table(changes: Sequence[CanaryChange], level: float) -> Table:
+def drift_table(changes: Sequence[DriftChange], level: float) -> Table:
     """Returns a row for each measure of a run against the earlier run of the same models."""
     labels = ["right before", "right after", "lost", "gained", "p", "p paired"]
     return Table(
-        f"Change on the canary cases; * is flagged at {level:g} (Holm)",
+        f"Change on shared cases; * is flagged at {level:g} (Holm)",
         [
             "measure",
             Column("before", text=True),
@@ -432,7 +434,7 @@ def _figure_cell(measure: Measure, value: Estimate | float | None) -> Cell:
     return Cell(f"{value:,.1f}" if measure.form == "number" else f"{value:,}")
 
 
-def _change_cells(change: CanaryChange) -> Row:
+def _change_cells(change: DriftChange) -> Row:
     if (result := change.result) is None:
         return [*["-"] * 6, change.reason or ""]
     return [

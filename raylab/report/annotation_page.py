@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raylab.annotation.accuracy.audit import AuditReport
+from raylab.annotation.accuracy.gold import FINAL
 from raylab.annotation.outcome import Status
 from raylab.annotation.report import STATUSES, AnnotationReport
 from raylab.annotation.roles import ADJUDICATE, SIDES, classify_stage, evaluate_stage
-from raylab.annotation.statistics.adjudication import AdjudicationReport
-from raylab.annotation.statistics.batch_quality import FINAL
-from raylab.annotation.statistics.drift import CanaryChange
-from raylab.annotation.statistics.pairs import AgreementReport
+from raylab.annotation.statistics.agreement import AgreementReport
+from raylab.annotation.statistics.drift import DriftChange
+from raylab.annotation.statistics.figures import AdjudicationReport
 from raylab.report.annotation import (
     agreement_table,
     annotator_table,
@@ -88,14 +88,14 @@ class OverTime:
         level: Chance of a false flag for a run in which nothing changed.
         runs: The runs, earliest first.
         earlier: Number of earlier runs that are left out.
-        comparisons: Comparisons of each run with an earlier one, on the canaries.
+        comparisons: Comparisons of each run with an earlier one, on the cases that they share.
         alarms: A sentence for each measure that is flagged.
     """
 
     level: float
     runs: Sequence[TimedRun] = ()
     earlier: int = 0
-    comparisons: Sequence[CanaryChange] = ()
+    comparisons: Sequence[DriftChange] = ()
     alarms: Sequence[str] = ()
 
 

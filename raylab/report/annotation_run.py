@@ -1,23 +1,34 @@
 """The end of an annotation: report, score tree and page."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
-from raylab.annotation.accuracy.audit import Audits
-from raylab.annotation.accuracy.held_out import held_out
-from raylab.annotation.export import export_run
+from raylab.annotation.frame import (
+    Tables,
+    Tabulator,
+    export_run,
+    is_open_book,
+    read_run,
+    tabulate,
+)
 from raylab.annotation.human.audit_sample import adopt_audit, audited_codes
-from raylab.annotation.outcome import HumanDecision, Outcome, Status, read_decision, read_outcome
-from raylab.annotation.report import AnnotationReport, ArchiveHead
+from raylab.annotation.outcome import Outcome, Status, read_decision, read_outcome
+from raylab.annotation.report import AnnotationReport, ArchiveHead, batch_report
+from raylab.annotation.roles import Side
 from raylab.annotation.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
-from raylab.annotation.settings import protocol_settings
-from raylab.annotation.statistics.batch_quality import BatchQuality
-from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
-from raylab.annotation.statistics.disagreements import Disagreements
-from raylab.annotation.statistics.drift import compare_runs
+from raylab.annotation.settings import Settings, protocol_settings
+from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
+from raylab.annotation.statistics.drift import (
+    LEVEL,
+    ArchivedRun,
+    DriftChange,
+    alarms,
+    compare_latest,
+)
 from raylab.annotation.worker import OpenCases
 from raylab.archive.records import RunRow
+from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.base import JobConfig, absolute_location
@@ -60,7 +71,7 @@ def conclude(
     report = _report(config, codebook, run, archive, left)
     run.write_record(report)
     _export(config, codebook, run, archive)
-    over_time = _over_time(config, codebook, archive, report)
+    over_time = _over_time(archive, report, config.storage)
     write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
     counts = archive.run(run.name).counts(now=True)
@@ -99,47 +110,44 @@ def _report(
 ) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
     settings = protocol_settings(config, run.name, codebook)
-    decisions = (read_decision(row.body, codebook) for row in archive.run(run.name).decisions())
-    codes = audited_codes(archive.run(run.name).audit().entries(), codebook)
-    quality = BatchQuality(decisions, codebook, Audits(codes) if codes else None)
-    disagreements = Disagreements(codebook.distance)
-    head = archive.run(run.name).row()
+    archived = archive.run(run.name)
+    head = archived.row()
+    tabulator = Tabulator(codebook, open_book=settings.prompts.open_book)
     scores = score_files(
-        _counted(
-            held_out(outcomes_of(archive, run.name, codebook), settings.prompts),
-            quality,
-            disagreements,
-        ),
+        _tabulated(archived, tabulator, settings),
         config.generations,
         CANDIDATES if settings.stages == "evaluate" else annotator_names(config.llm.roles),
         codebook,
         (head.finished or head.started).isoformat(),
     )
     _write_scores(run, scores)
+    tables = tabulator.tables()
     warnings = settings.warnings if left is None else (*settings.warnings, f"{left}.")
-    batch = quality.report(
-        smoke=uses_embedded(config.llm), warnings=warnings, seed=config.protocol.seed
+    batch = batch_report(
+        tables,
+        [read_decision(row.body, codebook) for row in archived.decisions()],
+        audited_codes(archived.audit().entries(), codebook) or None,
+        smoke=uses_embedded(config.llm),
+        warnings=warnings,
+        seed=config.protocol.seed,
     )
     return AnnotationReport(
         run=run.name,
         run_id=run.id,
         archive=ArchiveHead(place=archive.place, records=head.records),
         score_tree=scores.summary,
-        disagreements=disagreements.summary(
-            partial(_description_and_decision, archive, run, codebook)
-        ),
+        disagreements=disagreement_report(tables, partial(_full_case, archived, codebook)),
+        changes=tuple(_changes(config, codebook, archive, head, tables)),
         **dict(batch),
     )
 
 
-def _counted(
-    outcomes: Iterator[Outcome], *counts: BatchQuality | Disagreements
-) -> Iterator[Outcome]:
-    """Yields the outcomes for the score tree, and counts each for the report."""
-    for outcome in outcomes:
-        for count in counts:
-            count.add(outcome)
-        yield outcome
+def _tabulated(archived: RunArchive, tabulator: Tabulator, settings: Settings) -> Iterator[Outcome]:
+    """Yields the outcomes for the score tree, without gold that the prompts give away."""
+    for outcome, label in read_run(archived, settings.codebook):
+        tabulator.add(outcome, label)
+        hidden = is_open_book(outcome, settings.prompts.open_book)
+        yield outcome.model_copy(update={"gold_label": None}) if hidden else outcome
 
 
 def _write_scores(run: Run, scores: ScoreFiles) -> None:
@@ -147,21 +155,26 @@ def _write_scores(run: Run, scores: ScoreFiles) -> None:
         run.write_record(file.log.model_copy(update={"run_id": run.id}), f"{SCORES}/{file.path}")
 
 
-def _description_and_decision(
-    archive: Archive, run: Run, codebook: Codebook, case: str
-) -> tuple[str, HumanDecision | None]:
-    """Returns the description of a case of the run and the latest decision on it."""
-    stored = archive.run(run.name).case(case)
-    decisions = list(archive.run(run.name).decisions(case))
+def _full_case(archived: RunArchive, codebook: Codebook, case: str) -> FullCase:
+    """Returns a case of the run with its texts and the latest decision on it."""
+    stored = archived.case(case)
+    decisions = list(archived.decisions(case))
     assert stored is not None
     latest = read_decision(decisions[-1].body, codebook) if decisions else None
-    return stored.description, latest
+    return FullCase(read_outcome(stored.body, codebook), stored.description, latest)
 
 
 def _export(config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive) -> None:
     if config.export is not None:
         path = str(run / f"cases.{config.export}")
-        written = export_run(archive.run(run.name), path, codebook, config.export)
+        settings = protocol_settings(config, run.name, codebook)
+        written = export_run(
+            archive.run(run.name),
+            path,
+            codebook,
+            config.export,
+            open_book=settings.prompts.open_book,
+        )
         log_line(f"{counted(written, 'case')} -> {path}", cases=written, uri=path)
 
 
@@ -178,46 +191,63 @@ def _print(run: Run, report: AnnotationReport) -> None:
     log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
 
 
-def _over_time(
-    config: AnnotateConfig, codebook: Codebook, archive: Archive, report: AnnotationReport
-) -> OverTime:
-    """Returns the latest runs of the archive beside this one.
+def _changes(
+    config: AnnotateConfig, codebook: Codebook, archive: Archive, head: RunRow, tables: Tables
+) -> list[DriftChange]:
+    """Returns the changes since the latest earlier runs that this one can be compared with.
 
-    Only their canary cases are read, because the archive may hold many more. All other figures of
-    another run are from its own report.
+    The outcomes of another run are read only if its models are the same, as far as its report says.
     """
-    canary = packaged_canary(codebook)
-    runs = [row for row in archive.runs() if row.records]
-    latest = runs[-SHOWN_RUNS:]
-    shown = [row for row in runs if row in latest or row.name == report.run]
-    drift = compare_runs(
-        count_archived(row, _canary_outcomes(archive, row.name, canary, codebook), canary, codebook)
-        for row in shown
-    )
-    reports = {row.name: _report_of(config.storage, row) for row in shown} | {report.run: report}
+    rows = [row for row in archive.runs() if row.records]
+    earlier = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
+    runs = [
+        archived_run(archive, row, codebook, _models(_report_of(config.storage, row)))
+        for row in earlier[-SHOWN_RUNS:]
+    ]
+    this = ArchivedRun(head.name, head.started, head.versions.get("taxonomy"), lambda: tables)
+    return compare_latest(this, runs)
+
+
+def _models(report: AnnotationReport | None) -> dict[Side, str] | None:
+    """Returns the models of the annotators as requested; None if one alone cannot be told."""
+    if report is None:
+        return None
+    models: dict[Side, set[str]] = {
+        side: {row.model for row in annotator.sources if row.model}
+        for side, annotator in report.annotators.items()
+    }
+    if any(len(names) > 1 for names in models.values()):
+        return None
+    return {side: names.pop() for side, names in models.items() if names}
+
+
+def _over_time(archive: Archive, report: AnnotationReport, storage: str) -> OverTime:
+    """Returns the latest runs of the archive beside this one, each by its own report."""
+    rows = [row for row in archive.runs() if row.records]
+    latest = rows[-SHOWN_RUNS:]
+    shown = [row for row in rows if row in latest or row.name == report.run]
+    reports = {row.name: _report_of(storage, row) for row in shown} | {report.run: report}
+    changes = [change for one in reports.values() if one is not None for change in one.changes]
     return OverTime(
-        level=drift.level,
+        level=LEVEL,
         runs=[TimedRun(row.name, row.started.isoformat(), reports[row.name]) for row in shown],
-        earlier=len(runs) - len(shown),
-        comparisons=drift.comparisons,
-        alarms=drift.alarms,
+        earlier=len(rows) - len(shown),
+        comparisons=changes,
+        alarms=list(alarms(changes)),
     )
 
 
-def count_archived(
-    row: RunRow, outcomes: Iterator[Outcome], canary: Canary, codebook: Codebook
-) -> RunCounts:
-    """Counts some outcomes of an archived run for the comparison of runs."""
-    taxonomy = row.versions.get("taxonomy")
-    return count_run(row.name, row.started, outcomes, canary, codebook, taxonomy)
-
-
-def _canary_outcomes(
-    archive: Archive, run: str, canary: Canary, codebook: Codebook
-) -> Iterator[Outcome]:
-    for case, _ in canary:
-        if (stored := archive.run(run).case(case)) is not None:
-            yield read_outcome(stored.body, codebook)
+def archived_run(
+    archive: Archive, row: RunRow, codebook: Codebook, models: Mapping[Side, str] | None = None
+) -> ArchivedRun:
+    """Returns a run of an archive for the comparison of runs; for `models` see `ArchivedRun`."""
+    return ArchivedRun(
+        row.name,
+        row.started,
+        row.versions.get("taxonomy"),
+        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
+        models,
+    )
 
 
 def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
@@ -230,8 +260,3 @@ def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
     if report is None or (report.run_id, report.archive.records) != (row.uid, row.records):
         return None
     return report
-
-
-def outcomes_of(archive: Archive, run: str, codebook: Codebook) -> Iterator[Outcome]:
-    """Yields the outcomes of a run, streamed."""
-    return (read_outcome(row.body, codebook) for row in archive.run(run).cases())

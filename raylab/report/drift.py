@@ -3,34 +3,29 @@
 import logging
 
 from raylab.annotation.run import archive_location
-from raylab.annotation.statistics.canaries import packaged_canary
 from raylab.annotation.statistics.drift import Drift, compare_runs
 from raylab.archive.store import Archive
 from raylab.config.annotation import ProtocolConfig
 from raylab.config.jobs import ReportConfig
 from raylab.log import log_line
 from raylab.report.annotation import drift_tables
-from raylab.report.annotation_run import count_archived, outcomes_of
+from raylab.report.annotation_run import archived_run
 from raylab.report.table import print_tables
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
 
 def report_drift(config: ReportConfig) -> None:
-    """Compares all runs of an archive over time, on the packaged gold cases.
+    """Compares all runs of an archive over time, on the cases that they share.
 
     Raises:
         ArchiveError: The archive cannot be read, or was changed.
         ConfigError: Runs are in remote storage and no archive is named.
     """
     codebook = choose_codebook(ProtocolConfig())
-    canary = packaged_canary(codebook)
     location = archive_location(config)
     with Archive.open(location, create=False) as archive:
-        drift = compare_runs(
-            count_archived(row, outcomes_of(archive, row.name, codebook), canary, codebook)
-            for row in archive.runs()
-        )
+        drift = compare_runs(archived_run(archive, row, codebook) for row in archive.runs())
     storage = Run.at(config.storage)
     storage.write_record(drift)
     _print(drift)
@@ -39,5 +34,7 @@ def report_drift(config: ReportConfig) -> None:
 
 def _print(drift: Drift) -> None:
     print_tables(*drift_tables(drift), **drift.model_dump(mode="json", include={"comparisons"}))
+    for note in drift.notes:
+        log_line(f"note: {note}")
     for alarm in drift.alarms:
         log_line(f"alarm: {alarm}", logging.WARNING)

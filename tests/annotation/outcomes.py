@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
+from raylab.annotation.frame import Tables, tabulate
 from raylab.annotation.outcome import (
     Adjudication,
     Answer,
@@ -18,7 +19,8 @@ from raylab.annotation.outcome import (
     Verdict,
 )
 from raylab.annotation.roles import SIDES, Side
-from raylab.codebook import compare
+from raylab.annotation.statistics.drift import ArchivedRun
+from raylab.codebook import Codebook, Label, compare
 from raylab.llm.chat import Reply
 from raylab.opt.code import parse
 from raylab.opt.codebook import opt_codebook
@@ -152,6 +154,29 @@ def decision(
         "decided": NOON,
     }
     return HumanDecision(case=case, **(given | changes))
+
+
+def tables(
+    cases: Iterable[Outcome], *decisions: HumanDecision, codebook: Codebook = CODEBOOK
+) -> Tables:
+    """The tables of a run with these cases and decisions."""
+    latest = {one.case: one for one in decisions}
+
+    def label(case: Outcome) -> Label | None:
+        last = latest.get(case.case)
+        if last is None:
+            return case.label
+        accepted = last.insisted or (last.confirmation and last.confirmation.acceptable)
+        return last.classification.label if accepted and last.classification else None
+
+    return tabulate(((case, label(case)) for case in cases), codebook)
+
+
+def archived(
+    name: str, cases: Iterable[Outcome], day: int = 0, taxonomy: str = "opt-1.0"
+) -> ArchivedRun:
+    """A run of an archive, for the comparison of runs."""
+    return ArchivedRun(name, NOON + timedelta(days=day), taxonomy, lambda: tables(cases))
 
 
 def _classifications() -> st.SearchStrategy[Classification | None]:

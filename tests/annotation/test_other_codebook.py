@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from raylab.annotation.frame import tabulate
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status, read_outcome
 from raylab.annotation.protocol.course import annotate
+from raylab.annotation.report import BatchReport, batch_report
 from raylab.annotation.settings import Settings
-from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel
 from tests.annotation.chats import Script, ScriptedChat
@@ -63,10 +64,7 @@ def annotated(script: Script, case: Case = CASE) -> tuple[Outcome, ScriptedChat]
 
 
 def quality_of(outcomes: Sequence[Outcome]) -> BatchReport:
-    quality = BatchQuality((), FRUITS)
-    for outcome in outcomes:
-        quality.add(outcome)
-    return quality.report()
+    return batch_report(tabulate(((one, one.label) for one in outcomes), FRUITS))
 
 
 def test_equal_words_are_accepted() -> None:

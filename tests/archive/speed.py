@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from raylab.annotation.export import export_run
+from raylab.annotation.frame import export_run
 from raylab.annotation.human.review_file import human_decision
 from raylab.annotation.outcome import Status
 from raylab.annotation.roles import SIDES

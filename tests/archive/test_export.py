@@ -1,3 +1,4 @@
+import csv
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,7 +7,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from raylab.annotation.export import export_run
+from raylab.annotation.frame import export_run
 from raylab.annotation.human.review_file import human_decision
 from raylab.annotation.outcome import Status
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
@@ -34,7 +35,7 @@ WHOLE = outcome(
         levenshtein_normalised=0.5,
         weighted=0.2,
         composition=0.0,
-        distance="test",
+        distance=CODEBOOK.distance.version,
     ),
     adjudication=adjudication(("A", "B"), "B", "Evo", report("FAIL", 40)),
     prompt_tokens=100,
@@ -68,7 +69,7 @@ FLAT = {
     "code_b": "OPT=Evo",
     "format_a": "strict",
     "format_b": "repaired",
-    "model_a": "m-1",
+    "model_a": "old",
     "model_b": "m-2",
     "verdict_a": "PASS",
     "verdict_b": "WEAK_PASS",
@@ -83,9 +84,9 @@ FLAT = {
     "weighted": 0.2,
     "composition": 0.0,
     "choice": "B",
-    "adjudicated_code": "OPT=Evo",
-    "confirmation_verdict": "FAIL",
-    "confirmation_score": 40,
+    "code_adjudicated": "OPT=Evo",
+    "verdict_adjudicated": "FAIL",
+    "score_adjudicated": 40,
     "prompt_tokens": 100,
     "completion_tokens": 20,
     "cost": 0.125,
@@ -161,6 +162,21 @@ def test_a_row_can_be_checked_from_its_export(archive: Archive, tmp_path: Path, 
         assert row["sha256"] == sha256(canonical(record))
 
 
+def test_a_spreadsheet_computes_no_cell_of_an_export(archive: Archive, tmp_path: Path):
+    formulas = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+    archive.run("r").add_cases([row_of(f"{text} {n}", text) for n, text in enumerate(formulas)])
+    archive.run("r").add_cases([row_of("plain", 'a "quoted", long\ntext', meta={"é": "\ud800"})])
+    assert export_run(archive.run("r"), tmp_path / "cases.csv", CODEBOOK, "csv") == 7
+    with (tmp_path / "cases.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["description"] for row in rows[:6]] == [f"'{text}" for text in formulas]
+    assert [row["case"] for row in rows[:6]] == [f"'{t} {n}" for n, t in enumerate(formulas)]
+    plain = rows[6]
+    assert (plain["case"], plain["description"]) == ("plain", 'a "quoted", long\ntext')
+    assert (plain["code"], plain["score_a"], plain["gold"]) == ("OPT=Lrn", "90", "")
+    assert json.loads(plain["meta"]) == {"é": "\ud800"}
+
+
 def test_strange_texts_survive_an_export(archive: Archive, tmp_path: Path):
     description = "nul \0 lone \ud800 pair \U0001f600 é"
     archive.run("r").add_cases([row_of("a", description=description, meta={"é": "\0"})])
@@ -219,7 +235,7 @@ def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Pat
 def test_large_cases_are_exported_in_groups(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("raylab.annotation.export.ROW_GROUP_BYTES", 165_000)
+    monkeypatch.setattr("raylab.annotation.frame.ROW_GROUP_BYTES", 165_000)
     archive.run("r").add_cases(
         [row_of(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
     )

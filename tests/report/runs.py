@@ -7,10 +7,9 @@ from typing import Any
 import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.report import AnnotationReport, ArchiveHead
+from raylab.annotation.report import AnnotationReport, ArchiveHead, batch_report
 from raylab.annotation.scores import RootAccuracy, ScoreTreeReport
-from raylab.annotation.statistics.batch_quality import BatchQuality
-from raylab.annotation.statistics.disagreements import Disagreements
+from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
 from raylab.annotation.statistics.estimates import proportion
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics, Trial
@@ -27,7 +26,7 @@ from raylab.config.jobs import (
 from raylab.quality.record import Quality
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run
-from tests.annotation.outcomes import CODEBOOK, DISTANCE, adjudication, answer, outcome
+from tests.annotation.outcomes import adjudication, answer, outcome, tables
 from tests.annotation.outcomes import report as judgement
 from tests.arc.measured import epoch, training_metrics
 from tests.quality.qualities import figure, quality
@@ -66,18 +65,19 @@ def content(
     smoke: bool = False,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
-    quality, disagreements = BatchQuality(decisions, CODEBOOK), Disagreements(DISTANCE)
-    for case in cases:
-        quality.add(case)
-        disagreements.add(case)
+    run = tables(cases, *decisions)
+    outcomes = {one.case: one for one in cases}
     latest = {one.case: one for one in decisions}
     return AnnotationReport(
         run="systems",
         run_id="id",
         archive=ArchiveHead(place="/runs/archive.db", records=4),
         score_tree=score_tree,
-        disagreements=disagreements.summary(lambda case: (description, latest.get(case))),
-        **dict(quality.report(smoke=smoke)),
+        disagreements=disagreement_report(
+            run, lambda case: FullCase(outcomes[case], description, latest.get(case))
+        ),
+        changes=(),
+        **dict(batch_report(run, decisions, smoke=smoke)),
     )
 
 

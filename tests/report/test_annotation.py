@@ -4,10 +4,8 @@ from rich.table import Table
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport
-from raylab.annotation.statistics.canaries import RunCounts, count_run
 from raylab.annotation.statistics.confusion import ConfusionPanel
-from raylab.annotation.statistics.drift import compare_runs
-from raylab.opt.code import parse
+from raylab.annotation.statistics.drift import ArchivedRun, compare_runs
 from raylab.report.annotation import (
     annotation_tables,
     confusion_table,
@@ -15,10 +13,9 @@ from raylab.report.annotation import (
     drift_tables,
 )
 from tests.annotation.outcomes import (
-    CODEBOOK,
-    NOON,
     adjudication,
     answer,
+    archived,
     call,
     decision,
     outcome,
@@ -104,10 +101,10 @@ def test_reviews_have_a_column_once_there_are_any():
 
 
 def test_the_tables_of_drift():
-    def of(name: str, right: int) -> RunCounts:
-        cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-        canary = {(case.case, case.description_hash): parse("Lrn") for case in cases}
-        return count_run(name, NOON, cases, canary, CODEBOOK)
+    def of(name: str, right: int) -> ArchivedRun:
+        codes = ["Lrn"] * right + ["Sch"] * (10 - right)
+        cases = [outcome(f"c{n}", code, "Lrn", gold="Lrn") for n, code in enumerate(codes)]
+        return archived(name, cases)
 
     drift = compare_runs([of("1", 10), of("2", 1)])
     runs, changes = map(rows_of, drift_tables(drift))
@@ -117,8 +114,8 @@ def test_the_tables_of_drift():
     assert ours[:6] == ["1", "2", "10 of 10", "1 of 10", "9", "0"]
     assert ours[6].endswith("*") and ours[7] == "0.00391*" and ours[8] == "-"
     assert by_measure["passed, B"][6:] == ["1", "1", "-"]
-    nothing = drift.comparisons[0].model_copy(update={"result": None, "reason": "no canary"})
-    assert rows_of(drift_table([nothing], drift.level))[1][-1] == "no canary"
+    nothing = drift.comparisons[0].model_copy(update={"result": None, "reason": "no case"})
+    assert rows_of(drift_table([nothing], drift.level))[1][-1] == "no case"
 
 
 def test_confusion_is_shaded_by_the_share_of_the_row():

@@ -4,16 +4,13 @@ from typing import Any, cast
 
 import pytest
 
+from raylab.annotation.frame import LISTED
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport
 from raylab.annotation.scores import ScoreTreeReport
-from raylab.annotation.statistics.canaries import CanaryKey, RunCounts, count_run
-from raylab.annotation.statistics.drift import compare_runs
+from raylab.annotation.statistics.drift import ArchivedRun, compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.annotation.statistics.texts import LISTED
-from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.opt.code import parse
 from raylab.report.annotation_page import (
     AnnotationPage,
     OverTime,
@@ -24,10 +21,10 @@ from raylab.report.annotation_page import (
 from raylab.runs.records import Part
 from raylab.runs.run_record import RunRecord
 from tests.annotation.outcomes import (
-    CODEBOOK,
     NOON,
     adjudication,
     answer,
+    archived,
     call,
     decision,
     outcome,
@@ -211,12 +208,10 @@ def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
 # Over time
 
 
-def counted(name: str, right: int) -> RunCounts:
-    cases = [outcome(f"c{n}", "Lrn" if n < right else "Sch", "Lrn") for n in range(10)]
-    canary: dict[CanaryKey, Label | None] = {
-        (case.case, case.description_hash): parse("Lrn") for case in cases
-    }
-    return count_run(name, NOON, cases, canary, CODEBOOK)
+def counted(name: str, right: int) -> ArchivedRun:
+    codes = ["Lrn"] * right + ["Sch"] * (10 - right)
+    cases = [outcome(f"c{n}", code, "Lrn", gold="Lrn") for n, code in enumerate(codes)]
+    return archived(name, cases)
 
 
 def over_time(*runs: tuple[str, int], without: str = "") -> OverTime:
@@ -241,7 +236,7 @@ def test_one_run_shows_how_to_see_drift():
 def test_runs_stand_beside_each_other_with_their_alarms():
     html = html_of(content(), over_time=over_time(("january", 10), ("systems", 1)))
     page = Page(html)
-    assert "right roots, A (m): 10 of 10 canaries in january, 1 in systems" in page.text
+    assert "right roots, A (m): 10 of 10 shared cases in january, 1 in systems" in page.text
     assert "less 3 earlier ones" in page.text
     rate, alpha = share(proportion(2, 3)), content().agreement.alpha
     row = next(row for row in page.rows if row[0] == "systems (this run)")

@@ -169,7 +169,7 @@ def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):
     assert rows["january"][4].startswith("100.0 %")
     value = found.agreement.alpha.value
     assert rows["march (this run)"][5].startswith(f"{value:.3f}")
-    assert "right roots, A (m): 10 of 10 canaries in january, 0 in march" in page.text
+    assert "right roots, A (m): 10 of 10 shared cases in january, 0 in march" in page.text
     # A report that is not of what the archive holds now is not shown.
     storage.archive.run("january").add_decision(
         DecisionRow(CANARIES[0].id, "undo", "R", "human", {})

@@ -1,13 +1,10 @@
-"""The most instructive disagreements of a run: the cases to read first.
+"""The most instructive disagreements of a run: the cases to read first."""
 
-Cases arrive as a stream, and only the highest ranked are kept.
-"""
-
-from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from raylab.annotation.frame import Frame, Tables
 from raylab.annotation.outcome import (
     Classification,
     Evaluation,
@@ -17,9 +14,7 @@ from raylab.annotation.outcome import (
     Verdict,
 )
 from raylab.annotation.roles import OTHER, SIDES, Side
-from raylab.annotation.statistics.annotators import source_of
-from raylab.annotation.statistics.pairs import agreement_of
-from raylab.codebook import Categories, Label, SetDistance
+from raylab.codebook import Categories, Label
 from raylab.llm.prompts import shortened
 from raylab.runs.records import Part
 
@@ -30,8 +25,20 @@ SHOWN_NAME = 120
 NOTHING: Categories = frozenset()
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
-LookUp = Callable[[str], tuple[str, HumanDecision | None]]
-"""A function from the id of a case to its description and the latest human decision."""
+
+@dataclass(frozen=True)
+class FullCase:
+    """A case with the texts that a person reads.
+
+    Attributes:
+        outcome: Its outcome.
+        description: Its description.
+        decision: The latest human decision; None if there is none.
+    """
+
+    outcome: Outcome
+    description: str
+    decision: HumanDecision | None
 
 
 class ShownRoot(Part):
@@ -116,72 +123,51 @@ class DisagreementReport(Part):
     """The most instructive, by rank."""
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """A case in which the annotators' codes differ.
+def disagreement_report(
+    tables: Tables, look_up: Callable[[str], FullCase], kept: int = KEPT
+) -> DisagreementReport:
+    """Returns the cases in which the annotators' codes differ, the most instructive first.
 
-    Attributes:
-        outcome: Outcome of the case.
-        distance: Distance of the two sets of roots: 1 minus the weighted agreement, in [0, 1].
-        conviction: Lower of the evaluator's two scores, divided by 100.
+    A case is most instructive if the answers lie far apart and the evaluator still found both
+    convincing: then the description or the taxonomy is ambiguous, while a refused answer only shows
+    a mistake. So the product of distance and conviction decides. Cases that were adjudicated or
+    wait for a person come before failed ones; ties are in the order of ids.
+
+    Args:
+        tables: The run.
+        look_up: Returns the case of an id.
+        kept: Most cases to show.
     """
-
-    outcome: Outcome
-    distance: float
-    conviction: float
-
-    @property
-    def rank(self) -> tuple[bool, float, str]:
-        """The sort key of disagreements, the most instructive first.
-
-        A case is most instructive if the answers lie far apart and the evaluator still found both
-        convincing: then the description or the taxonomy is ambiguous, while a refused answer only
-        shows a mistake. So the product of distance and conviction decides. Cases that were
-        adjudicated or wait for a person come before failed ones; ties are in the order of ids.
-        """
-        settled = self.outcome.status in SETTLED
-        return not settled, -self.distance * self.conviction, self.outcome.case
+    differing = _ranked(tables.cases[tables.cases.exact.eq(False)])
+    return DisagreementReport(
+        total=len(differing),
+        shown=tuple(
+            _shown(look_up(case), distance, conviction)
+            for case, distance, conviction in zip(
+                differing.case[:kept],
+                differing.distance[:kept],
+                differing.conviction[:kept],
+                strict=True,
+            )
+        ),
+    )
 
 
-def find_disagreement(outcome: Outcome, distance: SetDistance) -> Disagreement | None:
-    """Returns the disagreement on a case; None unless both gave a code and these differ."""
-    agreement = agreement_of(outcome, distance)
-    if agreement is None or agreement.exact:
-        return None
-    reports = [outcome.evaluation(side) for side in SIDES]
-    scores = [0 if report is None else report.score for report in reports]
-    return Disagreement(outcome, 1.0 - agreement.weighted, min(scores) / 100)
+def _ranked(cases: Frame) -> Frame:
+    scores = cases[[f"score_{side.lower()}" for side in SIDES]].fillna(0)
+    ranked = cases[["case"]].assign(
+        distance=1.0 - cases.weighted,
+        conviction=scores.min(axis=1) / 100,
+        unsettled=~cases.run_status.isin(SETTLED),
+    )
+    ranked["instructive"] = ranked.distance * ranked.conviction
+    ranked["case"] = ranked.case.astype(str)
+    order = ["unsettled", "instructive", "case"]
+    return ranked.sort_values(order, ascending=[True, False, True])
 
 
-class Disagreements:
-    """The number of disagreements of a run, and the most instructive ones."""
-
-    def __init__(self, distance: SetDistance, kept: int = KEPT) -> None:
-        """Starts without outcomes; at most `kept` disagreements are kept."""
-        self._distance, self._kept = distance, kept
-        self._best: list[Disagreement] = []
-        self._total = 0
-
-    def add(self, outcome: Outcome) -> None:
-        """Counts a case."""
-        found = find_disagreement(outcome, self._distance)
-        if found is not None:
-            self._total += 1
-            insort(self._best, found, key=lambda one: one.rank)
-            del self._best[self._kept :]
-
-    def summary(self, look_up: LookUp) -> DisagreementReport:
-        """Returns the report as shown to people."""
-        return DisagreementReport(
-            total=self._total,
-            shown=tuple(_shown(found, *look_up(found.outcome.case)) for found in self._best),
-        )
-
-
-def _shown(
-    found: Disagreement, description: str, decision: HumanDecision | None
-) -> ShownDisagreement:
-    outcome = found.outcome
+def _shown(full: FullCase, distance: float, conviction: float) -> ShownDisagreement:
+    outcome = full.outcome
     roots = {side: _roots(outcome.label_of(side)) for side in SIDES}
     settled = outcome.adjudication
     return ShownDisagreement(
@@ -189,9 +175,9 @@ def _shown(
         status=outcome.status,
         reason=outcome.reason and _excerpt(outcome.reason),
         gold=_code(outcome.gold_label) if outcome.gold_label else None,
-        distance=found.distance,
-        conviction=found.conviction,
-        description=_excerpt(description),
+        distance=distance,
+        conviction=conviction,
+        description=_excerpt(full.description),
         candidates={
             side: _candidate(
                 outcome.classification(side),
@@ -206,16 +192,16 @@ def _shown(
             **dict(_candidate(settled.classification, settled.confirmation)),
         ),
         code=_code(outcome.label) if outcome.label else None,
-        decision=decision and _decision(decision),
+        decision=full.decision and _decision(full.decision),
     )
 
 
 def _candidate(
     answer: Classification | None, report: Evaluation | None, alone: Categories = NOTHING
 ) -> Candidate:
-    source = answer and source_of(answer)
+    call = answer.calls[0] if answer and answer.calls else None
     return Candidate(
-        model=source and _name(source.response_model or source.model),
+        model=call and _name(call.reply.response_model or call.model),
         code=_code(answer.label, alone) if answer and answer.label else None,
         rationale=answer and _excerpt(answer.rationale),
         report=report

@@ -1,23 +1,25 @@
-"""The calls of a run: running sums of numbers, tokens, cost and seconds."""
+"""The calls of a run, and people's decisions."""
 
-import math
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
-from raylab.annotation.outcome import Call, Outcome
-from raylab.annotation.statistics.texts import LISTED, OTHERS
+import numpy as np
+
+from raylab.annotation.frame import Frame, Tables, by_source, tabulate_calls
+from raylab.annotation.outcome import Call, HumanDecision, Status
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
-BINS_PER_E_FOLD = 50
-"""Bins for a factor e of time, which make quantiles accurate to 1 %."""
-SHORTEST = 1e-6
-"""Seconds below which all times share a bin."""
+SOURCE = ["role", "model", "response_model", "prompt", "prompt_hash"]
+"""The columns of a call that tell sources apart."""
+TOKENS = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens", "reasoning_tokens")
+UNCLEAR = "unclear"
+"""The choice of a person who finds that no code is right."""
 
 
 class Seconds(Part):
-    """Times of calls or cases in seconds; quantiles are accurate to 1 %."""
+    """Times of calls or cases in seconds."""
 
     mean: float
     p50: Annotated[float, Measure("a call took, median", "seconds", "lower")]
@@ -34,9 +36,9 @@ class CallUsage(Part):
     """Calls paid earlier, by this run or another."""
     prompt_tokens: Annotated[int, Measure("tokens of requests", "count", "lower")]
     completion_tokens: Annotated[int, Measure("tokens of replies", "count", "lower")]
-    cached_prompt_tokens: int = 0
+    cached_prompt_tokens: int
     """Those of the requests that the server had cached."""
-    reasoning_tokens: int = 0
+    reasoning_tokens: int
     """Those of the replies that are reasoning."""
     cost: Annotated[float | None, Measure("cost", "number", "lower")]
     """None if a call has no price."""
@@ -74,122 +76,110 @@ class UsageReport(Part):
     by_source: tuple[SourceUsage, ...]
 
 
-class Durations:
-    """Quantiles of times from counts in bins of equal ratio."""
+class DecisionReport(Part):
+    """Counts of people's decisions; the latest on each case holds, and an undo removes it."""
 
-    def __init__(self) -> None:
-        self._bins: Counter[int] = Counter()
-        self._count, self._total, self._longest = 0, 0.0, 0.0
-
-    def add(self, seconds: float) -> None:
-        """Counts a time, at least 0."""
-        self._bins[math.floor(math.log(max(seconds, SHORTEST)) * BINS_PER_E_FOLD)] += 1
-        self._count += 1
-        self._total += seconds
-        self._longest = max(self._longest, seconds)
-
-    def summary(self) -> Seconds | None:
-        """Returns the mean, the quantiles and the longest; None without a time."""
-        if not self._count:
-            return None
-        return Seconds(
-            mean=self._total / self._count,
-            p50=self._quantile(0.5),
-            p90=self._quantile(0.9),
-            p99=self._quantile(0.99),
-            max=self._longest,
-        )
-
-    def _quantile(self, share: float) -> float:
-        rank, seen = share * self._count, 0
-        for place, count in sorted(self._bins.items()):
-            seen += count
-            if seen >= rank:
-                return min(math.exp((place + 0.5) / BINS_PER_E_FOLD), self._longest)
-        return self._longest
+    actions: dict[str, int]
+    """All decisions and undos, including those that no longer hold."""
+    cases: int
+    """Cases with a decision that holds."""
+    choices: dict[str, int]
+    """Cases by choice: A, B, an own code, or unclear: none of these."""
+    insisted: int
+    """Codes on which a person insisted, over the evaluator."""
+    unclear: int
+    """Cases for which a person found no code."""
+    confirmed: int
+    """Codes that the evaluator confirmed."""
+    refused: int
+    """Codes that the evaluator refused."""
+    unconfirmed: int
+    """Codes that wait for the evaluator."""
+    waiting: int
+    """Cases that wait for a person now."""
+    reviewers: dict[str, int]
+    """Decisions by reviewer."""
+    usage: CallUsage
+    """The calls of the confirmations, which the usage of the run does not include."""
 
 
-@dataclass
-class Spending:
-    """Counts of calls of one kind."""
+def usage_report(tables: Tables) -> UsageReport:
+    """Returns the calls of a run, in total and by source."""
+    return UsageReport(
+        total=call_usage(tables.calls),
+        by_source=tuple(
+            SourceUsage(**dict(call_usage(rows)), **source)
+            for source, rows in by_source(tables.calls, SOURCE, "response_model")
+        ),
+    )
 
-    sent: int = 0
-    cached: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_prompt_tokens: int = 0
-    reasoning_tokens: int = 0
-    unpriced: int = 0
-    priced: float = 0.0
-    seconds: Durations = field(default_factory=Durations)
 
-    def add(self, call: Call) -> None:
-        """Counts a call."""
-        reply = call.reply
-        if reply.cached:
-            self.cached += 1
-            return
-        self.sent += 1
-        self.prompt_tokens += reply.prompt_tokens
-        self.completion_tokens += reply.completion_tokens
-        self.cached_prompt_tokens += reply.cached_prompt_tokens
-        self.reasoning_tokens += reply.reasoning_tokens
-        self.seconds.add(reply.seconds)
-        if reply.cost is None:
-            self.unpriced += 1
+def call_usage(calls: Frame) -> CallUsage:
+    """Returns the numbers, tokens, cost and times of calls."""
+    sent = calls[~calls.cached]
+    priced, unpriced = float(sent.cost.sum()), int(sent.cost.isna().sum())
+    return CallUsage(
+        sent=len(sent),
+        cached=len(calls) - len(sent),
+        **{name: int(sent[name].sum()) for name in TOKENS},
+        cost=None if unpriced else priced,
+        priced=priced,
+        unpriced=unpriced,
+        seconds=times(sent.seconds),
+    )
+
+
+def times(seconds: Any) -> Seconds | None:
+    """Returns the mean, the quantiles and the longest of times; None without a time."""
+    values = np.asarray(seconds, float)
+    if not len(values):
+        return None
+    p50, p90, p99 = np.quantile(values, (0.5, 0.9, 0.99), method="inverted_cdf").tolist()
+    return Seconds(mean=float(values.mean()), p50=p50, p90=p90, p99=p99, max=float(values.max()))
+
+
+def standing_decisions(decisions: Iterable[HumanDecision]) -> dict[str, HumanDecision]:
+    """Returns the decision that stands for each case: the latest, which an undo removes."""
+    standing: dict[str, HumanDecision] = {}
+    for decision in decisions:
+        if decision.action == "undo":
+            standing.pop(decision.case, None)
         else:
-            self.priced += reply.cost
-
-    def summary(self) -> CallUsage:
-        """Returns the report of the counts."""
-        return CallUsage(
-            sent=self.sent,
-            cached=self.cached,
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            cached_prompt_tokens=self.cached_prompt_tokens,
-            reasoning_tokens=self.reasoning_tokens,
-            cost=None if self.unpriced else self.priced,
-            priced=self.priced,
-            unpriced=self.unpriced,
-            seconds=self.seconds.summary(),
-        )
+            standing[decision.case] = decision
+    return standing
 
 
-class CallSource(NamedTuple):
-    """A served model in a stage of the protocol, with a prompt."""
+def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> DecisionReport:
+    """Returns the counts of people's decisions, in the order in which they were archived."""
+    standing = standing_decisions(decisions)
+    actions = Counter(one.action for one in decisions)
+    choices = Counter(one.choice or "own" for one in standing.values())
+    insisted = sum(one.insisted for one in standing.values())
+    verdicts = Counter(
+        one.confirmation and one.confirmation.acceptable
+        for one in standing.values()
+        if not one.insisted and one.choice != UNCLEAR
+    )
+    settled = {
+        case for case, one in standing.items() if one.choice == UNCLEAR or one.confirmation is None
+    }
+    left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
+    return DecisionReport(
+        actions={name: actions[name] for name in ("decide", "undo")},
+        cases=len(standing),
+        choices={name: choices[name] for name in ("A", "B", "own", UNCLEAR)},
+        insisted=insisted,
+        unclear=choices[UNCLEAR],
+        confirmed=verdicts[True],
+        refused=verdicts[False],
+        unconfirmed=verdicts[None],
+        waiting=int((~left.case.isin(settled)).sum()),
+        reviewers=dict(Counter(one.reviewer for one in decisions).most_common()),
+        usage=call_usage(tabulate_calls(_calls(decisions))),
+    )
 
-    role: str
-    model: str
-    response_model: str
-    prompt: str
-    prompt_hash: str
 
-
-class Usage:
-    """Counts of the calls of a run, in total and by source."""
-
-    def __init__(self) -> None:
-        self._all = Spending()
-        self._by_source: dict[CallSource, Spending] = {}
-
-    def add(self, outcome: Outcome) -> None:
-        """Counts the calls of a case."""
-        for call in outcome.calls:
-            source = CallSource(
-                call.stage, call.model, call.reply.response_model, call.prompt, call.prompt_hash
-            )
-            if source not in self._by_source and len(self._by_source) >= LISTED:
-                source = source._replace(response_model=OTHERS)
-            self._all.add(call)
-            self._by_source.setdefault(source, Spending()).add(call)
-
-    def summary(self) -> UsageReport:
-        """Returns the total and a row for each source, in the order of their names."""
-        return UsageReport(
-            total=self._all.summary(),
-            by_source=tuple(
-                SourceUsage(**dict(spending.summary()), **source._asdict())
-                for source, spending in sorted(self._by_source.items())
-            ),
-        )
+def _calls(decisions: Iterable[HumanDecision]) -> Iterable[Call]:
+    for decision in decisions:
+        for part in (decision.classification, decision.confirmation):
+            yield from part.calls if part is not None else ()

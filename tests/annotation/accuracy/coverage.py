@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from raylab.annotation.accuracy.inference import Z, predicted_share
+from raylab.annotation.accuracy.audit import Z, predicted_share
 from raylab.annotation.statistics.estimates import proportion
 from raylab.log import log_line
 

@@ -1,15 +1,18 @@
-from typing import Any
-
 import numpy as np
 import pytest
 
-from raylab.annotation.accuracy.audit import Audits, is_drawn
-from raylab.annotation.accuracy.inference import predicted_share, wilson_interval
+from raylab.annotation.accuracy.audit import (
+    AuditReport,
+    audit_report,
+    is_drawn,
+    predicted_share,
+    wilson_interval,
+)
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.statistics.estimates import proportion
 from raylab.opt.code import parse
 from tests.annotation.accuracy.coverage import simulate
-from tests.annotation.outcomes import adjudication, outcome, report
+from tests.annotation.outcomes import adjudication, outcome, report, tables
 
 
 def test_estimate_by_hand() -> None:
@@ -52,12 +55,10 @@ def test_interval_covers_the_share(share: float, gap: float, audited: int) -> No
     assert found.width < (1.01 if gap == 0 else 0.97)
 
 
-def counted(codes: dict[str, str | None], outcomes: list[Outcome]) -> Any:
+def counted(codes: dict[str, str | None], outcomes: list[Outcome]) -> AuditReport:
     """The report of an audit of drawn cases, with the code of each, None if it has none."""
-    audits = Audits({case: None if code is None else parse(code) for case, code in codes.items()})
-    for one in outcomes:
-        audits.add(one)
-    return audits.summary()
+    labels = {case: None if code is None else parse(code) for case, code in codes.items()}
+    return audit_report(tables(outcomes), labels)
 
 
 def test_decided_cases_are_counted_with_the_report_on_their_code() -> None:

@@ -9,11 +9,11 @@ from raylab.annotation.statistics.disagreements import (
     EXCERPT,
     KEPT,
     DisagreementReport,
-    Disagreements,
+    FullCase,
     ShownRoot,
+    disagreement_report,
 )
 from tests.annotation.outcomes import (
-    DISTANCE,
     adjudication,
     answer,
     call,
@@ -21,6 +21,7 @@ from tests.annotation.outcomes import (
     outcome,
     outcomes,
     report,
+    tables,
 )
 
 
@@ -34,10 +35,10 @@ def differing(case: str, a: str, b: str, scores: tuple[int, int], **changes: Any
 def summary(
     cases: Iterable[Outcome], description: str = "It does.", decided: HumanDecision | None = None
 ) -> DisagreementReport:
-    found = Disagreements(DISTANCE)
-    for one in cases:
-        found.add(one)
-    shown = found.summary(lambda case: (description, decided))
+    outcomes = {one.case: one for one in cases}
+    shown = disagreement_report(
+        tables(outcomes.values()), lambda case: FullCase(outcomes[case], description, decided)
+    )
     assert DisagreementReport.model_validate_json(shown.model_dump_json()) == shown
     return shown
 

@@ -1,7 +1,6 @@
 import json
 import math
 from collections.abc import Iterable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,13 +9,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.statistics.canaries import Canary, RunCounts, count_run, packaged_canary
-from raylab.annotation.statistics.drift import CanaryChange, CanaryResult, Drift, compare_runs
-from raylab.opt.code import parse
+from raylab.annotation.statistics.drift import (
+    ArchivedRun,
+    Drift,
+    DriftChange,
+    DriftResult,
+    compare_latest,
+    compare_runs,
+)
 from tests.annotation.outcomes import (
-    CODEBOOK,
     NOON,
     answer,
+    archived,
     call,
     outcome,
     outcomes,
@@ -24,15 +28,14 @@ from tests.annotation.outcomes import (
 )
 
 CASES = 10
-CANARY: Canary = {(f"c{n}", f"subject of c{n}"): parse("Lrn") for n in range(CASES)}
 
 
-def run(name: str, day: int, cases: Iterable[Outcome], canary: Canary = CANARY) -> RunCounts:
-    return count_run(name, NOON + timedelta(days=day), cases, canary, CODEBOOK, "opt-1.0")
+def run(name: str, day: int, cases: Iterable[Outcome]) -> ArchivedRun:
+    return archived(name, cases, day)
 
 
 def answered(right: int, **changes: Any) -> list[Outcome]:
-    """Both annotators have the first canaries right, and take the others for search."""
+    """Both annotators have the first cases right, and take the others for search."""
     return [
         outcome(
             f"c{n}",
@@ -44,12 +47,12 @@ def answered(right: int, **changes: Any) -> list[Outcome]:
     ]
 
 
-def compared(drift: Drift, measure: str = "roots", side: str = "A") -> CanaryChange:
+def compared(drift: Drift, measure: str = "roots", side: str = "A") -> DriftChange:
     (row,) = [r for r in drift.comparisons if (r.measure, r.side) == (measure, side)]
     return row
 
 
-def result_of(change: CanaryChange) -> CanaryResult:
+def result_of(change: DriftChange) -> DriftResult:
     assert change.result is not None
     return change.result
 
@@ -95,8 +98,8 @@ def test_flags_are_corrected_over_the_measures_of_a_run():
     assert tests.mcnemar.holm == pytest.approx(5 / 256)
     assert tests.mcnemar.flagged and tests.two_proportion.flagged
     assert list(drift.alarms) == [
-        "right roots, A (m): 10 of 10 canaries in early, 1 in late (two_proportion, mcnemar)",
-        "right roots, B (n): 10 of 10 canaries in early, 1 in late (two_proportion, mcnemar)",
+        "right roots, A (m): 10 of 10 shared cases in early, 1 in late (two_proportion, mcnemar)",
+        "right roots, B (n): 10 of 10 shared cases in early, 1 in late (two_proportion, mcnemar)",
     ]
 
 
@@ -130,8 +133,9 @@ def test_what_else_changed_is_named():
     assert compared(drift).changed == ours
     assert compared(drift, "exact", "A and B").changed == ours
     assert compared(drift, "roots", "B").changed == ()
-    assert compared(drift, "pass_rate", "B").changed == ("response_model of evaluator",)
-    other = count_run("2", NOON + timedelta(1), answered(9), CANARY, CODEBOOK, "opt-2")
+    assert compared(drift, "pass_rate").changed == (*ours, "response_model of evaluator")
+    assert compared(drift, "pass_rate", "B").changed == ()
+    other = archived("2", answered(9), 1, "opt-2")
     assert compared(compare_runs([before, other]), "roots", "B").changed == ("taxonomy",)
 
 
@@ -156,51 +160,82 @@ def test_what_the_journal_answered_is_no_look_at_drift():
     assert rows[0].reason == "the journal answered for 2: annotate with fresh=true to ask anew"
     # The third is compared with the last run that was asked.
     assert (rows[1].before, result_of(rows[1]).lost) == ("1", 5)
-    second = drift.runs[1].canary
-    of_a = next(c for c in second if (c.measure, c.side) == ("roots", "A"))
-    assert (of_a.value, of_a.count, of_a.cached) == (None, 0, 10)
     # A code from the journal that an evaluator judged anew is a look at the evaluator.
     passed = next(r for r in drift.comparisons if (r.measure, r.side) == ("pass_rate", "A"))
     assert passed.cases == 10
 
 
-def test_canaries_are_matched_by_id_and_description():
+def test_cases_are_shared_by_id_and_description():
     reworded = [
         one.model_copy(update={"description_hash": "another"}) if one.case == "c0" else one
         for one in answered(9)
     ]
-    others = [outcome("x", "Lrn", "Lrn", gold="Lrn")]
+    others = [outcome("x", "Lrn", answer("Lrn", [call(model="n")]), gold="Lrn")]
     drift = compare_runs([run("1", 1, answered(9)), run("2", 2, [*reworded, *others])])
-    assert (drift.runs[1].cases, drift.runs[1].canaries) == (11, 9)
-    assert (compared(drift).cases, result_of(compared(drift)).right_before) == (9, 8)
-    drift = compare_runs([run("1", 1, answered(9)), run("2", 2, others)])
-    assert drift.comparisons == ()
-
-
-def test_runs_without_common_canaries_say_so():
-    drift = compare_runs([run("1", 1, answered(9)[:5]), run("2", 2, answered(9)[5:])])
     row = compared(drift)
-    assert (row.cases, row.result) == (0, None)
-    assert row.reason == "no canary was answered in both"
+    assert (drift.runs[1].cases, row.shared) == (11, 9)
+    assert (row.cases, result_of(row).right_before) == (9, 8)
+    row = compared(compare_runs([run("1", 1, answered(9)), run("2", 2, others)]))
+    assert (row.shared, row.result) == (0, None)
+    assert row.reason == "the runs share no case, equal in id and description"
 
 
-def test_a_canary_that_could_not_be_read_is_wrong_and_one_that_failed_is_left_out():
-    lost = [
-        outcome("c0", answer(None), answer("Lrn", [call(model="n")]), status=Status.HUMAN),
-        outcome("c1", None, answer("Lrn", [call(model="n")]), status=Status.FAILED),
+def own(code: str, cases: int = 40) -> list[Outcome]:
+    """Cases of one's own without gold, of which A gives the first two this code."""
+    return [
+        outcome(f"own-{n}", answer(code if n < 2 else "Lrn"), answer("Lrn", [call(model="n")]))
+        for n in range(cases)
     ]
+
+
+def test_own_cases_without_gold_are_compared():
+    drift = compare_runs([run("1", 1, own("Lrn")), run("2", 2, own("Evo"))])
+    roots, passed = compared(drift), compared(drift, "pass_rate")
+    assert (roots.shared, roots.cases) == (40, 0)
+    assert roots.reason == "none of the 40 shared cases has gold"
+    assert (passed.cases, passed.recoded, compared(drift, "pass_rate", "B").recoded) == (40, 2, 0)
+    # A and B had the same code in all cases, and have it in 38.
+    same = result_of(compared(drift, "exact", "A and B"))
+    assert (same.right_before, same.right_after, same.lost) == (40, 38, 2)
+
+
+def test_a_run_with_which_none_can_be_compared_is_named():
+    other = [outcome("c0", answer("Lrn", [call(model="x")]), answer("Lrn", [call(model="y")]))]
+    drift = compare_runs([run("1", 1, answered(9)), run("2", 2, other)])
+    assert drift.comparisons == ()
+    assert drift.notes == ("2 is compared with no run: none before it asked the same models",)
+
+
+def test_the_latest_run_that_shares_answered_cases_is_compared():
+    runs = [run("1", 1, answered(9)), run("2", 2, own("Lrn")), run("3", 3, answered(4))]
+    rows = [row for row in compare_runs(runs).comparisons if row.after == "3"]
+    assert {row.before for row in rows} == {"1"}
+    # A run that asked other models is not read.
+    unread = ArchivedRun("0", NOON, None, lambda: pytest.fail("was read"), {"A": "x", "B": "y"})
+    latest = compare_latest(runs[2], [unread, *runs[:2]])
+    assert latest == rows
+
+
+def test_a_case_that_could_not_be_read_is_wrong_and_one_that_failed_is_left_out():
+    lost = [
+        outcome("c0", answer(None), answer("Lrn", [call(model="n")]), gold="Lrn",
+                status=Status.HUMAN),
+        outcome("c1", None, answer("Lrn", [call(model="n")]), gold="Lrn", status=Status.FAILED),
+    ]  # fmt: skip
     drift = compare_runs([run("1", 1, answered(10)), run("2", 2, lost)])
     assert (compared(drift).cases, result_of(compared(drift)).lost) == (1, 1)
-    assert compared(drift, "exact", "A and B").reason == "2 has no result on a canary"
+    reason = compared(drift, "exact", "A and B").reason
+    assert reason == "none of the 2 shared cases was answered in both"
 
 
-def test_the_gold_of_the_canary_counts_and_not_that_of_the_run():
-    canary: Canary = {("c0", "subject of c0"): parse("Sch"), ("c1", "subject of c1"): None}
-    drift = compare_runs([run("1", 1, answered(9), canary), run("2", 2, answered(0), canary)])
+def test_the_gold_of_the_later_run_counts_in_both():
+    def with_gold(gold: str, right: int) -> list[Outcome]:
+        label = answer(gold).label
+        return [one.model_copy(update={"gold_label": label}) for one in answered(right)]
+
+    drift = compare_runs([run("1", 1, with_gold("Lrn", 9)), run("2", 2, with_gold("Sch", 0))])
     result = result_of(compared(drift))
-    assert (result.right_before, result.right_after, result.gained) == (0, 1, 1)
-    assert compared(drift).cases == 1
-    assert compared(drift, "pass_rate").cases == 2
+    assert (result.right_before, result.right_after, result.gained) == (1, 10, 9)
 
 
 def test_what_could_have_been_found_is_told():
@@ -216,22 +251,13 @@ def test_what_could_have_been_found_is_told():
 def test_no_runs_and_one_run():
     assert compare_runs([]).comparisons == ()
     drift = compare_runs([run("1", 1, [])])
-    assert (drift.runs[0].cases, drift.alarms) == (0, ())
-    assert drift.runs[0].agreement.exact.reason == "no cases"
-
-
-def test_the_packaged_canary_is_the_gold_with_published_codes():
-    canary = packaged_canary(CODEBOOK)
-    assert len(canary) > 40
-    assert all(gold is not None for gold in canary.values())
-    assert ("pid", parse("Ctl")) in {(case, gold) for (case, _), gold in canary.items()}
+    assert (drift.runs[0].cases, drift.alarms, drift.notes) == (0, (), ())
 
 
 @settings(max_examples=15)
 @given(outcomes(), outcomes(), st.floats(0.01, 0.5))
 def test_anything_can_be_compared(first: list[Outcome], second: list[Outcome], level: float):
-    canary: Canary = {(one.case, one.description_hash): one.gold_label for one in (*first, *second)}
-    drift = compare_runs([run("1", 1, first, canary), run("2", 2, second, canary)], level=level)
+    drift = compare_runs([run("1", 1, first), run("2", 2, second)], level=level)
     json.dumps(drift.content(), allow_nan=False)
     for row in drift.comparisons:
         if row.result is None:

@@ -3,29 +3,25 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raylab.annotation.accuracy.held_out import held_out, is_open_book
-from raylab.annotation.accuracy.verdicts import JudgeCounts, area_under_curve
-from raylab.annotation.outcome import Answer, Verdict
-from raylab.opt.code import parse
-from raylab.opt.prompts import prompt_set
-from tests.annotation.outcomes import answer, outcome, report, unread
+from raylab.annotation.accuracy.gold import area_under_curve, gold_report, judge_report
+from raylab.annotation.frame import tabulate
+from raylab.annotation.outcome import Outcome, Verdict
+from tests.annotation.outcomes import CODEBOOK, answer, outcome, report, tables, unread
 
 
-def judged(code: str, verdict: str, score: int) -> Answer:
-    return Answer(classification=answer(code), evaluation=report(verdict, score))
+def judged(number: int, code: str, verdict: str, score: int) -> Outcome:
+    return outcome(f"{number}", code, "Lrn", gold="Lrn", evaluation_a=report(verdict, score))
 
 
 def test_verdicts_and_scores_against_gold_by_hand() -> None:
-    counts = JudgeCounts()
-    for code, verdict, score in (
-        ("Lrn", "PASS", 95),
-        ("Lrn", "PASS", 85),
-        ("Evo", "PASS", 85),
-        ("Lrn", "WEAK_PASS", 75),
-        ("Evo", "FAIL", 40),
-    ):
-        counts.add(judged(code, verdict, score), parse("Lrn"))
-    found = counts.summary()
+    cases = [
+        judged(1, "Lrn", "PASS", 95),
+        judged(2, "Lrn", "PASS", 85),
+        judged(3, "Evo", "PASS", 85),
+        judged(4, "Lrn", "WEAK_PASS", 75),
+        judged(5, "Evo", "FAIL", 40),
+    ]
+    found = judge_report(tables(cases), "A")
     assert (found.codes, found.right.value) == (5, pytest.approx(3 / 5))
     given = {verdict: of.value for verdict, of in found.right_by_verdict.items()}
     assert given == {
@@ -40,12 +36,13 @@ def test_verdicts_and_scores_against_gold_by_hand() -> None:
 
 
 def test_what_no_evaluator_judged_is_passed_over() -> None:
-    counts = JudgeCounts()
-    counts.add(None, parse("Lrn"))
-    counts.add(judged("Lrn", "PASS", 90), None)
-    counts.add(Answer(classification=answer("Lrn")), parse("Lrn"))
-    counts.add(Answer(classification=answer(None), evaluation=unread()), parse("Lrn"))
-    found = counts.summary()
+    cases = [
+        outcome("unanswered", None, "Lrn", gold="Lrn"),
+        outcome("without gold", "Lrn", "Lrn"),
+        outcome("unjudged", "Lrn", "Lrn", gold="Lrn", evaluation_a=None),
+        outcome("unread", answer(None), "Lrn", gold="Lrn", evaluation_a=unread()),
+    ]
+    found = judge_report(tables(cases), "A")
     assert (found.codes, found.auc.value, found.auc.reason) == (0, None, "no cases")
 
 
@@ -82,8 +79,8 @@ def test_interval_of_the_area_covers_it(shift: float) -> None:
 def test_gold_that_the_prompts_name_measures_nothing() -> None:
     named = outcome("named", "Lrn", "Lrn", gold="Lrn", meta={"open_book": True})
     other = outcome("other", "Lrn", "Lrn", gold="Lrn")
-    found = list(held_out([named, other], prompt_set("maximal")))
-    assert [one.gold_label for one in found] == [None, parse("Lrn")]
-    assert [is_open_book(one) for one in found] == [True, False]
-    assert found[0].gold == "Lrn"
-    assert list(held_out([named], prompt_set("word"))) == [named]
+    pairs = [(one, one.label) for one in (named, other)]
+    for open_book, counted in ((True, 1), (False, 2)):
+        found = tabulate(pairs, CODEBOOK, open_book=open_book)
+        assert gold_report(found, "A").cases == judge_report(found, "A").codes == counted
+        assert found.cases.gold_code.tolist() == ["OPT=Lrn", "OPT=Lrn"]

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raylab.annotation.frame import LISTED, OTHERS, counted, repair_kind
 from raylab.annotation.outcome import Classification, HumanDecision, Outcome, Status, Verdict
+from raylab.annotation.report import BatchReport, batch_report
 from raylab.annotation.roles import SIDES, Side
-from raylab.annotation.statistics.batch_quality import BatchQuality, BatchReport, Ending
 from raylab.annotation.statistics.confusion import (
     ConfusionPanel,
     by_root,
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate
-from raylab.annotation.statistics.texts import LISTED, OTHERS, Texts, repair_kind
-from raylab.annotation.statistics.usage import Durations
+from raylab.annotation.statistics.figures import Ending
+from raylab.annotation.statistics.usage import times
 from raylab.codebook import Categories, Codebook, Label
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import Root
@@ -36,6 +37,7 @@ from tests.annotation.outcomes import (
     outcome,
     outcomes,
     report,
+    tables,
     unread,
 )
 
@@ -51,10 +53,8 @@ def quality(
     codebook: Codebook = CODEBOOK,
     **changes: Any,
 ) -> BatchReport:
-    counts = BatchQuality(decisions, codebook)
-    for case in cases:
-        counts.add(case)
-    found = counts.report(**changes)
+    run = tables(cases, *decisions, codebook=codebook)
+    found = batch_report(run, decisions, **changes)
     written = json.dumps(found.model_dump(mode="json"), allow_nan=False)
     assert BatchReport.model_validate(json.loads(written)) == found
     return found
@@ -264,10 +264,10 @@ def test_people_decide_and_the_latest_decision_holds():
     )
     people = found.decisions
     assert people.actions == {"decide": 5, "undo": 1}
-    assert (people.cases, people.choices) == (3, {"A": 1, "B": 0, "own": 2})
+    assert (people.cases, people.choices) == (3, {"A": 1, "B": 0, "own": 2, "unclear": 0})
     assert (people.confirmed, people.refused, people.unconfirmed) == (1, 1, 1)
-    # 6 is decided; 7 was undone, 8 refused, 9 not confirmed, 10 never decided.
-    assert people.waiting == 4
+    # 6 is decided, 9 waits for the evaluator; 7 was undone, 8 refused, 10 never decided.
+    assert people.waiting == 3
     assert people.reviewers == {"R": 5, "S": 1}
     assert people.usage.sent == 4
     assert (found.gold["final"].cases, found.gold["reviewed"].cases) == (5, 6)
@@ -350,19 +350,6 @@ def _estimates(value: object) -> Iterator[Estimate]:
             yield from _estimates(one)
 
 
-def test_a_run_that_failed_throughout_has_no_rates():
-    failed = [
-        outcome(str(n), None, None, gold="Lrn", status=Status.FAILED, path=("failed:classify-a",))
-        for n in range(3)
-    ]
-    found = quality(failed)
-    assert share(found.cases.status[Status.FAILED]) == (3, 3)
-    assert found.annotators["A"].format.missing == 3
-    assert found.annotators["A"].evaluation.pass_rate.value is None
-    assert (found.gold["A"].cases, found.gold["A"].left_out) == (0, 3)
-    assert matrix(found.confusion.panels["a_b"]) == {("none", "none"): 3}
-
-
 def test_an_annotator_that_is_never_read_is_wrong_and_agreement_is_undefined():
     cases = [
         outcome(str(n), answer(None), "Lrn", gold="Lrn", status=Status.HUMAN, evaluation_a=unread())
@@ -376,13 +363,6 @@ def test_an_annotator_that_is_never_read_is_wrong_and_agreement_is_undefined():
     assert agreement.kappa.reason == "no case with both answers"
     assert agreement.levenshtein.reason == "no cases"
     assert matrix(found.confusion.panels["a_b"]) == {("none", "Lrn"): 3}
-
-
-def test_agreement_on_one_root_alone_is_undefined_beyond_chance():
-    agreement = quality([outcome(str(n), "Lrn", "Lrn") for n in range(4)]).agreement
-    assert agreement.exact.value == 1.0
-    assert agreement.kappa.value is agreement.alpha.value is None
-    assert "no disagreement is expected" in str(agreement.kappa.reason)
 
 
 def test_the_embedded_model_is_announced():
@@ -416,7 +396,7 @@ def test_measures_of_other_distances_are_computed_again():
 
 @settings(max_examples=25)
 @given(outcomes())
-def test_streaming_is_what_plain_loops_find(cases: list[Outcome]):
+def test_figures_are_what_plain_loops_find(cases: list[Outcome]):
     found = quality(iter(cases))
     for side in SIDES:
         _check_annotator(found, cases, side)
@@ -530,42 +510,52 @@ def test_roots_without_cases_have_no_recall():
     assert (found["Evo"].precision.value, found["Sch"].answered) == (0.0, 2)
 
 
-def test_durations_are_right_to_one_percent():
-    draw = random.Random(1)
-    times = [draw.lognormvariate(0, 2) for _ in range(2000)]
-    durations = Durations()
-    for seconds in times:
-        durations.add(seconds)
-    found = durations.summary()
+def test_repairs_of_one_kind_are_counted_together():
+    assert repair_kind("asked again: the reply is 'x'") == "asked again"
+    assert repair_kind("the last of 3 JSON objects taken") == "the last of n JSON objects taken"
+    assert repair_kind("word 'lrn' read as Lrn") == "word … read as Lrn"
+
+
+def test_times_have_the_quantiles_that_sorting_finds():
+    times_ = [random.Random(1).lognormvariate(0, 2) for _ in range(2000)]
+    found = times(times_)
     assert found is not None
-    times.sort()
+    ordered = sorted(times_)
     for name, share_ in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
-        assert getattr(found, name) == pytest.approx(
-            times[math.ceil(share_ * 2000) - 1], rel=0.0101
-        )
-    assert (found.max, found.mean) == (times[-1], pytest.approx(statistics.fmean(times)))
-    durations.add(0.0)
-    assert Durations().summary() is None
+        assert getattr(found, name) == ordered[math.ceil(share_ * 2000) - 1]
+    assert (found.max, found.mean) == (ordered[-1], pytest.approx(statistics.fmean(times_)))
+    assert times([]) is None
 
 
-def test_texts_and_sources_are_bounded():
-    texts = Texts()
-    texts.add(f"text {n}" for n in range(LISTED + 50))
-    assert len(texts.summary()) == LISTED + 1
-    assert texts.summary()[OTHERS] == 50
+def test_rare_texts_and_served_names_are_counted_together():
     cases = [
         outcome(str(n), answer("Lrn", [call(response_model=f"m-{n}")]), "Lrn", path=(f"human:{n}",))
         for n in range(LISTED + 50)
     ]
     found = quality(cases)
     assert len(found.annotators["A"].sources) == LISTED + 1
-    assert len(found.usage.by_source) <= LISTED + 3
-    assert len(found.cases.paths) == LISTED + 1
-    assert len(found.cases.endings) == LISTED + 1
-    assert sum(of.cases for of in found.cases.endings.values()) == LISTED + 50
+    assert sum(row.answers for row in found.annotators["A"].sources) == LISTED + 50
+    assert (len(found.cases.paths), found.cases.paths[OTHERS]) == (LISTED + 1, 50)
+    texts = tables(cases).cases.path
+    assert next(iter(counted(texts.where(texts != "human:7", "human:9")))) == "human:9"
 
 
-def test_repairs_of_one_kind_are_counted_together():
-    assert repair_kind("asked again: the reply is 'x'") == "asked again"
-    assert repair_kind("the last of 3 JSON objects taken") == "the last of n JSON objects taken"
-    assert repair_kind("word 'lrn' read as Lrn") == "word … read as Lrn"
+def test_what_people_insist_on_or_find_unclear_is_counted_apart():
+    unclear = decision("7", None, None, choice="unclear", justification="two systems in one")
+    found = quality(DOZEN, decision("6", "Lrn", None, insisted=True), unclear)
+    people = found.decisions
+    assert (people.cases, people.insisted, people.unclear) == (2, 1, 1)
+    assert (people.confirmed, people.refused, people.unconfirmed) == (0, 0, 0)
+    # Of 6 to 10, 6 is decided, and 7 waits for nobody: 8, 9 and 10 do.
+    assert people.waiting == 3
+    assert share(found.gold["reviewed"].roots) == (5, 6)
+
+
+def test_final_codes_and_their_roots_include_peoples_decisions():
+    found = quality(DOZEN, decision("8", "Sym", confirmed=True))
+    # Lrn in 1, 2 and 12; 3; 4; 5; and the person's.
+    assert [(one.code, share(one.share)) for one in found.codes] == [
+        ("Lrn", (3, 7)), ("Evo", (1, 7)), ("Evo/Lrn", (1, 7)), ("Sch", (1, 7)), ("Sym", (1, 7))
+    ]  # fmt: skip
+    roots = {root: share(one)[0] for root, one in found.roots.items()}
+    assert roots == {"Lrn": 4, "Evo": 2, "Sym": 1, "Prb": 0, "Sch": 1, "Ctl": 0, "Swm": 0}

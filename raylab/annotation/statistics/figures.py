@@ -1,0 +1,333 @@
+"""The figures of a run: how its cases ended, what its annotators answered, how they were judged."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from scipy import stats
+
+from raylab.annotation.frame import (
+    ADJUDICATED,
+    SEPARATOR,
+    Frame,
+    Tables,
+    by_source,
+    counted,
+    counted_values,
+    tally,
+    view,
+)
+from raylab.annotation.outcome import Status, Verdict
+from raylab.annotation.roles import OTHER, Side
+from raylab.annotation.statistics.agreement import pair_codes
+from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.usage import Seconds, times
+from raylab.codebook import Codebook
+from raylab.runs.measures import Measure
+from raylab.runs.records import Part
+
+BAND = 10
+"""Scores in one bin; the last also holds 100."""
+EXAMPLES = 200
+"""Longest example of a reason, in characters."""
+
+
+class Ending(Part):
+    """Cases that ended with one step of the protocol."""
+
+    cases: int
+    example: str | None
+    """A case and its reason; None if there is no reason."""
+
+
+class CaseReport(Part):
+    """The cases of a run."""
+
+    total: int
+    with_gold: int
+    """Cases with held-out gold."""
+    open_book: int
+    """Cases whose gold measures no accuracy, because the prompts name the system."""
+    proposed_gold: int
+    """Cases whose gold nobody reviewed."""
+    traps: int
+    status: dict[Status, Estimate]
+    """The share of each status at the end of the protocol."""
+    endings: dict[str, Ending]
+    """Endings by the last step of the protocol."""
+    paths: dict[str, int]
+    """Cases by the steps taken, without scores."""
+    seconds: Seconds | None
+    """Time from the first call of a case to its end."""
+
+
+class FormatReport(Part):
+    """The form of one role's answers."""
+
+    answers: int
+    missing: int
+    """Cases without an answer."""
+    strict: Annotated[Estimate, Measure("answers as asked for")]
+    repaired: Annotated[Estimate, Measure("repaired answers", better="lower")]
+    unparsable: Annotated[Estimate, Measure("answers without a code", better="lower")]
+    repairs: dict[str, int]
+    """Cases by kind of repair."""
+
+
+class JudgementReport(Part):
+    """The evaluator's judgement of one role's codes.
+
+    Unreadable codes get FAIL without asking an evaluator.
+    """
+
+    evaluated: int
+    without_code: int
+    """Evaluated answers without a code, for which no evaluator was asked."""
+    pass_rate: Annotated[Estimate, Measure("pass rate")]
+    """PASS or WEAK_PASS, after the caps."""
+    acceptable: Annotated[Estimate, Measure("acceptable")]
+    """PASS or WEAK_PASS with a score that reaches the threshold."""
+    execution_issue: Annotated[Estimate, Measure("execution taken for a mechanism", better="lower")]
+    """Share of the codes for which an evaluator was asked."""
+    contradictory: Annotated[Estimate, Measure("contradictory reports", better="lower")]
+    """Share of the codes for which an evaluator was asked."""
+    repaired: Estimate
+    """Repaired reports, as a share of the codes for which an evaluator was asked."""
+    verdicts: dict[Verdict, int]
+    """The verdicts after the caps."""
+    raw_verdicts: dict[Verdict, int]
+    """The verdicts of the evaluator."""
+    issues: dict[str, int]
+    mean_score: float | None
+    """From 0 to 100; None without an evaluation."""
+    scores: dict[int, int]
+    """Evaluations by lowest score of the bin: 0, 10, ..., 90; the last also holds 100."""
+    caps: dict[str, int]
+    """Evaluations by the reason that lowered the score."""
+    repairs: dict[str, int]
+    """Evaluations by kind of repair."""
+
+
+class SourceReport(Part):
+    """The results of one served model with one prompt."""
+
+    model: str
+    """The model as requested; empty if the answers have no call."""
+    response_model: str
+    """The model as the server names it."""
+    prompt: str
+    """Name and version."""
+    prompt_hash: str
+    """SHA-256 of the prompt's text."""
+    answers: int
+    cached: int
+    """Answers from the journal."""
+    roots: Annotated[Estimate, Measure("right roots")]
+    """Share of the cases with gold that got the right set of roots."""
+    pass_rate: Annotated[Estimate, Measure("passed")]
+    exact: Annotated[Estimate, Measure("equal composition")]
+    """Share of answers with the composition of the other annotator."""
+
+
+class AnnotatorReport(Part):
+    """One annotator's answers."""
+
+    format: FormatReport
+    evaluation: JudgementReport
+    sources: tuple[SourceReport, ...]
+
+
+class TrapReport(Part):
+    """One side's codes on the traps with gold."""
+
+    answered: int
+    bait_named: int
+    """Traps whose `meta.bait` names their bait; the others use the bait of the codebook."""
+    wrong: Annotated[Estimate, Measure("wrong in any way", better="lower")]
+    """Share of codes with another set of roots than gold."""
+    taken: Annotated[Estimate, Measure("traps that were taken", better="lower")]
+    """Share of codes with a root that the trap suggests and gold lacks."""
+    taken_for: dict[str, int]
+    """Cases by that root."""
+
+
+class AdjudicationReport(Part):
+    """The adjudicator's choices and codes."""
+
+    cases: int
+    choices: dict[str, int]
+    """Cases by choice: A, B or synthesis."""
+    a_shown_first: int
+    """Cases in which the code of A came first."""
+    first_shown: Annotated[Estimate, Measure("adjudicator chose the first shown", better=None)]
+    """Share of the choices between A and B that took the first shown."""
+    first_shown_p_value: float | None
+    """p-value of the exact two-sided test that the order has no effect; None without a choice."""
+    chose_a: Estimate
+    """Share of the choices between A and B that took A."""
+    chose_a_p_value: float | None
+    """p-value of the exact two-sided test that both are equally likely; None without a choice."""
+    format: FormatReport
+    """Format of the adjudicator's answers."""
+    confirmation: JudgementReport
+    """The evaluator's judgement of its codes."""
+
+
+def case_report(tables: Tables) -> CaseReport:
+    """Returns the figures of the cases themselves."""
+    cases = tables.cases
+    gold = cases.gold_code.notna()
+    return CaseReport(
+        total=len(cases),
+        with_gold=int(cases.held_out.sum()),
+        open_book=int((gold & ~cases.held_out).sum()),
+        proposed_gold=int((cases.held_out & ~cases.gold_reviewed).sum()),
+        traps=int(cases.trap.sum()),
+        status=status_shares(cases),
+        endings=_endings(cases),
+        paths=counted(cases.path),
+        seconds=times((cases.finished - cases.started).dt.total_seconds()),
+    )
+
+
+def status_shares(cases: Frame) -> dict[Status, Estimate]:
+    """Returns the share of each status at the end of the protocol."""
+    counts = tally(cases, "run_status")
+    return {status: proportion(counts[status], len(cases)) for status in Status}
+
+
+def _endings(cases: Frame) -> dict[str, Ending]:
+    path = cases.path.astype(str)
+    last = path.str.split(" > ").str[-1].where(path != "", cases.run_status.astype(str))
+    reasons = cases.reason[cases.reason.notna()]
+    examples = {
+        ending: f"{case}: {reason}"[:EXAMPLES]
+        for ending, case, reason in zip(
+            last[reasons.index][::-1], cases.case[reasons.index][::-1], reasons[::-1], strict=True
+        )
+    }
+    return {
+        ending: Ending(cases=count, example=examples.get(ending))
+        for ending, count in counted(last).items()
+    }
+
+
+def annotator_report(tables: Tables, side: Side) -> AnnotatorReport:
+    """Returns the figures of one annotator's answers."""
+    answers = view(tables.cases, side.lower())
+    return AnnotatorReport(
+        format=format_report(answers),
+        evaluation=judgement_report(answers, tables.codebook),
+        sources=tuple(source_reports(tables, side)),
+    )
+
+
+def format_report(answers: Frame) -> FormatReport:
+    """Returns the form of answers, given as a `view` of all cases that could have one."""
+    forms = tally(answers, "format")
+    missing = forms.pop(None, 0)
+    answered = forms.total()
+    return FormatReport(
+        answers=answered,
+        missing=missing,
+        strict=proportion(forms["strict"], answered),
+        repaired=proportion(forms["repaired"], answered),
+        unparsable=proportion(forms["unparsable"], answered),
+        repairs=counted_values(answers.repairs),
+    )
+
+
+def judgement_report(answers: Frame, codebook: Codebook) -> JudgementReport:
+    """Returns the evaluator's judgement of answers, given as a `view` of the cases."""
+    judged = answers[answers.verdict.notna()]
+    verdicts, raw = tally(judged, "verdict"), tally(judged, "raw_verdict")
+    issues, evaluated = counted_values(judged.issues), len(judged)
+    asked = evaluated - raw[None]
+    bands = (judged.score.clip(upper=99) // BAND * BAND).value_counts()
+    return JudgementReport(
+        evaluated=evaluated,
+        without_code=raw[None],
+        pass_rate=proportion(evaluated - verdicts[Verdict.FAIL], evaluated),
+        acceptable=proportion(int(judged.acceptable.sum()), evaluated),
+        execution_issue=proportion(issues.get(codebook.execution_criterion, 0), asked),
+        contradictory=proportion(int(judged.contradictory.sum()), asked),
+        repaired=proportion(int(judged.report_repairs.ne("").sum()), asked),
+        verdicts={verdict: verdicts[verdict] for verdict in Verdict},
+        raw_verdicts={verdict: raw[verdict] for verdict in Verdict},
+        issues={one.name: issues.get(one.name, 0) for one in codebook.criteria},
+        mean_score=float(judged.score.mean()) if evaluated else None,
+        scores={lowest: int(bands.get(lowest, 0)) for lowest in range(0, 100, BAND)},
+        caps=counted_values(judged.caps),
+        repairs=counted_values(judged.report_repairs),
+    )
+
+
+def source_reports(tables: Tables, side: Side) -> Iterator[SourceReport]:
+    """Yields the results of one annotator by source; a server may change during a run."""
+    own, other = side.lower(), OTHER[side].lower()
+    answered = tables.cases[tables.cases[f"format_{own}"].notna()]
+    keys = [f"{name}_{own}" for name in ("requested", "model", "prompt", "prompt_hash")]
+    for values, rows in by_source(answered, keys, f"model_{own}"):
+        group = tables.only(rows.index)
+        gold = pair_codes(group.only(rows.held_out), f"code_{own}", "gold_code")
+        both = pair_codes(group, f"code_{own}", f"code_{other}")
+        judged = tally(rows, f"verdict_{own}")
+        evaluated = len(rows) - judged[None]
+        names = ("model", "response_model", "prompt", "prompt_hash")
+        yield SourceReport(
+            **dict(zip(names, values.values(), strict=True)),
+            answers=len(rows),
+            cached=int(rows[f"cached_{own}"].sum()),
+            roots=proportion(gold.same_roots, gold.cases),
+            pass_rate=proportion(evaluated - judged[Verdict.FAIL], evaluated),
+            exact=proportion(both.exact, both.both),
+        )
+
+
+def trap_report(tables: Tables, codes: str) -> TrapReport:
+    """Returns the results of one column of codes on the traps with held-out gold and a code."""
+    cases = tables.cases
+    answered = cases[cases.trap & cases.held_out & cases[codes].notna()]
+    wrong = baited = taken = 0
+    roots = dict.fromkeys(tables.codebook.categories, 0)
+    for (gold_line, line, bait), count in tally(answered, "gold_code", codes, "bait").items():
+        gold, label = tables.label(gold_line), tables.label(line)
+        assert gold is not None and label is not None
+        suggested = frozenset(bait.split(SEPARATOR)) if bait else tables.codebook.execution_bait
+        named = (label.categories - gold.categories) & suggested
+        wrong += count * (label.categories != gold.categories)
+        baited += count * bool(bait)
+        taken += count * bool(named)
+        for root in named:
+            roots[root] += count
+    return TrapReport(
+        answered=len(answered),
+        bait_named=baited,
+        wrong=proportion(wrong, len(answered)),
+        taken=proportion(taken, len(answered)),
+        taken_for={root: count for root, count in roots.items() if count},
+    )
+
+
+def adjudication_report(tables: Tables) -> AdjudicationReport:
+    """Returns the adjudicator's choices on the cases where the annotators differ."""
+    settled = tables.cases[tables.cases.choice.notna()]
+    answers = view(settled, ADJUDICATED)
+    choices = tally(settled, "choice")
+    chosen = choices["A"] + choices["B"]
+    first = int((settled.choice.astype(str) == settled.shown_first.astype(str)).sum())
+    return AdjudicationReport(
+        cases=len(settled),
+        choices={name: choices[name] for name in ("A", "B", "synthesis")},
+        a_shown_first=int(settled.shown_first.eq("A").sum()),
+        first_shown=proportion(first, chosen),
+        first_shown_p_value=_even_p_value(first, chosen),
+        chose_a=proportion(choices["A"], chosen),
+        chose_a_p_value=_even_p_value(choices["A"], chosen),
+        format=format_report(answers),
+        confirmation=judgement_report(answers, tables.codebook),
+    )
+
+
+def _even_p_value(successes: int, trials: int) -> float | None:
+    """Returns the p-value of the exact two-sided test of one half; None without a trial."""
+    return float(stats.binomtest(successes, trials).pvalue) if trials else None
