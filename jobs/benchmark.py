@@ -1,7 +1,5 @@
 """Measure the speed of training, decoding, score trees or annotation, of sweeps, or scaling.
 
-`part=coverage` measures how often the intervals of all figures hold the truth.
-
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
     python jobs/benchmark.py part=decode decoded_pairs=4 rounds=1
@@ -9,7 +7,6 @@ Examples:
     python jobs/benchmark.py part=quality
     python jobs/benchmark.py part=tune data.every=8
     python jobs/benchmark.py part=annotate
-    python jobs/benchmark.py part=coverage
     python jobs/benchmark.py part=scaling cases=500 concurrency=16 latency=0.2
 """
 

@@ -3,15 +3,14 @@
 Runs and score trees are given by directory or URI, as `runs/one`.
 """
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from raylab.annotation.frame import export_run
+from raylab.annotation.frame import export_frame
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
+from raylab.annotation.settings import protocol_settings
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
@@ -105,16 +104,15 @@ def cases(run: str) -> pd.DataFrame:
         RunError: There is no annotation run in this place.
         ArchiveError: Its archive cannot be opened or read.
     """
-    place = Run.at(run)
-    storage = str(Place.at(run)).rstrip("/").removesuffix(place.name)
-    opened, made = find_annotation_run(storage, place.name, None)
-    with (
-        open_archive(opened, archive_location(made)) as archive,
-        tempfile.TemporaryDirectory() as directory,
-    ):
-        path = Path(directory) / "cases.parquet"
-        export_run(archive.run(opened.name), path, choose_codebook(made.protocol))
-        return pd.read_parquet(path)
+    base, mark, query = Place.at(run).uri.partition("?")
+    storage = f"{base.rpartition('/')[0]}{mark}{query}"
+    opened, made = find_annotation_run(storage, Run.at(run).name, None)
+    codebook = choose_codebook(made.protocol)
+    settings = protocol_settings(made, opened.name, codebook)
+    with open_archive(opened, archive_location(made)) as archive:
+        return export_frame(
+            archive.run(opened.name), codebook, open_book=settings.prompts.open_book
+        )
 
 
 def _job_of(run: Run) -> str:

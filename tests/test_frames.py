@@ -82,6 +82,8 @@ def test_cases_of_an_annotation_run(tmp_path: Path):
     assert found["status"].tolist() == [CASES[0].status, CASES[1].status]
     assert found["gold"].tolist() == ["Lrn", "Evo"]
     assert set(found.columns) == set(COLUMNS)
+    same = frames.cases(f"file://{run.path}/?scheme=x")
+    assert same["case"].tolist() == ["1", "2"]
     train(tmp_path, "one", 0.25)
     with pytest.raises(RunError, match="no annotation run"):
         frames.cases(str(tmp_path / "one"))

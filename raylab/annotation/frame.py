@@ -8,7 +8,6 @@ import csv
 import io
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -51,7 +50,6 @@ VIEWS = (*(side.lower() for side in SIDES), ADJUDICATED)
 ANSWER_COLUMNS: dict[str, pa.DataType] = {
     "code": TEXT,
     "format": TEXT,
-    "repairs": TEXT,
     "requested": TEXT,
     "model": TEXT,
     "prompt": TEXT,
@@ -64,16 +62,13 @@ ANSWER_COLUMNS: dict[str, pa.DataType] = {
     "acceptable": TRUTH,
     "contradictory": TRUTH,
     "issues": TEXT,
-    "caps": TEXT,
-    "report_repairs": TEXT,
     "evaluator": TEXT,
     "evaluator_prompt_hash": TEXT,
     "evaluator_cached": TRUTH,
 }
 """The columns of each view: its answer, the first call for it, and the evaluator's report on it.
 
-`requested` and `model` are the model as requested and as the server names it; repairs, issues and
-caps are kinds, several of them separated.
+`requested` and `model` are the model as requested and as the server names it; issues are separated.
 """
 MEASURES = ("exact", "jaccard", "levenshtein", "levenshtein_normalised", "weighted", "composition")
 """The fields of an agreement that are columns."""
@@ -123,6 +118,7 @@ COLUMNS: dict[str, pa.DataType] = {
     "body": TEXT,
 }
 """The columns of an export in order; `status` and `code` include people's decisions."""
+EXPORT_SCHEMA = pa.schema(list(COLUMNS.items()))
 CALL_COLUMNS: dict[str, pa.DataType] = {
     "role": TEXT,
     "model": TEXT,
@@ -145,7 +141,6 @@ OTHERS = "others"
 JSON_COLUMNS = ("meta", "decisions", "body")
 ROW_GROUP_BYTES = 16 << 20
 ROWS_AT_ONCE = 10_000
-QUOTED = re.compile(r"(['\"]).*?\1")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """First characters of a cell that a spreadsheet computes."""
 
@@ -361,7 +356,6 @@ def _answer(view: str, answer: Classification | None, report: Evaluation | None)
     columns: Row = {
         "code": answer and _line(answer.label),
         "format": answer and answer.format,
-        "repairs": answer and _joined({repair_kind(one) for one in answer.repairs}),
         "requested": call and call.model,
         "model": call and call.reply.response_model,
         "prompt": call and call.prompt,
@@ -374,8 +368,6 @@ def _answer(view: str, answer: Classification | None, report: Evaluation | None)
         "acceptable": report and report.acceptable,
         "contradictory": report and report.contradictory,
         "issues": report and _joined(report.issues),
-        "caps": report and _joined({re.split("[,:]", cap)[0] for cap in report.caps}),
-        "report_repairs": report and _joined({repair_kind(one) for one in report.repairs}),
         "evaluator": asked and asked.reply.response_model,
         "evaluator_prompt_hash": asked and asked.prompt_hash,
         "evaluator_cached": report and _is_cached(report),
@@ -413,11 +405,6 @@ def agreement_of(outcome: Outcome, distance: SetDistance) -> Agreement | None:
         return record
     weighted = 1.0 - distance(a.categories, b.categories)
     return record.model_copy(update={"weighted": weighted, "distance": now})
-
-
-def repair_kind(repair: str) -> str:
-    """Returns a repair without its quotations, so that repairs of one kind count together."""
-    return re.sub(r"\d+", "n", QUOTED.sub("…", repair.partition(":")[0])).strip()
 
 
 def _first_call(part: Classification | Evaluation | None) -> Call | None:
@@ -466,11 +453,21 @@ def export_run(
         ConfigError: No filesystem opens the URI.
         ArchiveError: There is no such run, or it cannot be read.
     """
-    currents = run.current_cases(until=run.row().records)
-    rows = (_export_row(current, codebook, open_book) for current in currents)
+    rows = _export_rows(run, codebook, open_book)
     write = {"parquet": _write_parquet, "jsonl": _write_lines, "csv": _write_csv}[format]
     with Place.at(path).replaced() as file:
         return write(rows, file)
+
+
+def export_frame(run: RunArchive, codebook: Codebook, *, open_book: bool = False) -> pd.DataFrame:
+    """Returns the rows of `export_run` as a DataFrame, with the same arguments and errors."""
+    tables = list(_arrow_tables(_export_rows(run, codebook, open_book)))
+    return pa.concat_tables(tables or [EXPORT_SCHEMA.empty_table()]).to_pandas()
+
+
+def _export_rows(run: RunArchive, codebook: Codebook, open_book: bool) -> Iterator[Row]:
+    for current in run.current_cases(until=run.row().records):
+        yield _export_row(current, codebook, open_book)
 
 
 def _export_row(current: CurrentCase, codebook: Codebook, open_book: bool) -> Row:
@@ -527,27 +524,26 @@ def _text_of_time(value: Any) -> Any:
 
 
 def _write_parquet(rows: Iterable[Row], file: BinaryIO) -> int:
-    schema = pa.schema(list(COLUMNS.items()))
     count = 0
-    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for group in _groups(map(_flat_row, rows)):
-            writer.write_table(pa.Table.from_pylist(group, schema))
-            count += len(group)
+    with parquet.ParquetWriter(file, EXPORT_SCHEMA, compression="zstd") as writer:
+        for table in _arrow_tables(rows):
+            writer.write_table(table)
+            count += table.num_rows
     return count
 
 
-def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yields rows in groups of about `ROW_GROUP_BYTES` of text, to bound memory."""
+def _arrow_tables(rows: Iterable[Row]) -> Iterator[Any]:
+    """Yields rows as Arrow tables of about `ROW_GROUP_BYTES` of text, to bound memory."""
     group: list[Row] = []
     size = 0
-    for row in rows:
+    for row in map(_flat_row, rows):
         group.append(row)
         size += len(row["body"]) + len(row["description"]) + len(row["decisions"])
         if size >= ROW_GROUP_BYTES:
-            yield group
+            yield pa.Table.from_pylist(group, EXPORT_SCHEMA)
             group, size = [], 0
     if group:
-        yield group
+        yield pa.Table.from_pylist(group, EXPORT_SCHEMA)
 
 
 def _flat_row(row: Row) -> Row:

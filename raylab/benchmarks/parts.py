@@ -49,7 +49,3 @@ def run_benchmark(config: BenchmarkConfig) -> None:
             from raylab.benchmarks.scaling import benchmark_scaling
 
             benchmark_scaling(config)
-        case "coverage":
-            from raylab.benchmarks.coverage import benchmark_coverage
-
-            benchmark_coverage(config)

@@ -327,9 +327,7 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal[
-        "train", "decode", "batches", "quality", "tune", "annotate", "scaling", "coverage"
-    ] = "train"
+    part: Literal["train", "decode", "batches", "quality", "tune", "annotate", "scaling"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -360,5 +358,3 @@ class BenchmarkConfig(JobConfig):
     """Time the bare loop as well."""
     decoded_pairs: PositiveInt = 8
     """Validation pairs that every way of part=decode writes per round."""
-    simulations: PositiveInt = 500
-    """Simulations of each setting for part=coverage."""

@@ -49,8 +49,6 @@ class GoldReport(Part):
     cases: int
     left_out: int
     """Cases with gold and no answer or decision."""
-    without_code: int
-    """Answers without a readable code."""
     roots: Annotated[Estimate, Measure("set of roots")]
     """The right set of roots."""
     exact: Annotated[Estimate, Measure("composition")]
@@ -106,7 +104,6 @@ def gold_report(tables: Tables, name: str) -> GoldReport:
     return GoldReport(
         cases=pairs.cases,
         left_out=len(with_gold.cases) - pairs.cases,
-        without_code=pairs.cases - pairs.both,
         roots=proportion(pairs.same_roots, pairs.cases),
         exact=proportion(pairs.exact, pairs.cases),
         primary=proportion(pairs.same_primary, pairs.cases),

@@ -1,19 +1,18 @@
 """Changes of annotators over time: the runs of one archive compared on the cases that they share.
 
 A run is compared with the latest earlier run that asked the same model in the same role and shares
-cases with it, equal in id and description, that both answered anew. The two-proportion test (see
-`compare_proportions`) treats the two runs as independent samples. Since the cases are the same,
+cases with it, equal in id and description, that both answered anew. Fisher's exact test of
+two proportions treats the two runs as independent samples. Since the cases are the same,
 McNemar's exact test, which uses only the cases that changed, is also given and finds smaller
 changes.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import pandas as pd
 from scipy import stats
@@ -21,13 +20,11 @@ from scipy import stats
 from raylab.annotation.frame import Frame, Tables
 from raylab.annotation.outcome import Verdict
 from raylab.annotation.roles import EVALUATOR, SIDES, Side
-from raylab.annotation.statistics.estimates import Difference, compare_proportions
 from raylab.annotation.statistics.figures import SourceReport, source_reports
 from raylab.runs.measures import measures_of
 from raylab.runs.records import Part, Record
 
 LEVEL = 0.05
-POWER = 0.8
 BOTH = " and ".join(SIDES)
 KEY = ["case", "description_hash"]
 """The columns by which runs share a case, so that a reworded case counts as another."""
@@ -109,18 +106,6 @@ class DriftTests(Part):
         return [name for name, test in named.items() if test.flagged]
 
 
-class Detectable(Part):
-    """The nearest shares that the two-proportion test would tell from the earlier share.
-
-    They are for the power of the comparison, at the strictest level of Holm's method.
-    """
-
-    drop: float | None
-    """None if no share is low enough."""
-    rise: float | None
-    """None if no share is high enough."""
-
-
 class DriftResult(Part):
     """A change on the cases that both runs answered anew."""
 
@@ -131,10 +116,7 @@ class DriftResult(Part):
     """Cases that were right only in the earlier run."""
     gained: int
     """Cases that were right only in the later run."""
-    difference: Difference
-    """Difference of the shares, later minus earlier."""
     tests: DriftTests
-    detectable: Detectable
 
 
 class DriftChange(Part):
@@ -175,8 +157,6 @@ class Drift(Record):
 
     level: float
     """Chance of a false flag for a run in which nothing changed."""
-    power: float
-    """Power at which a change counts as detectable."""
     runs: tuple[DriftRun, ...]
     """The earliest first."""
     comparisons: tuple[DriftChange, ...]
@@ -241,9 +221,7 @@ class ArchivedRun:
         )
 
 
-def compare_runs(
-    runs: Iterable[ArchivedRun], *, level: float = LEVEL, power: float = POWER
-) -> Drift:
+def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
     """Compares runs over time.
 
     Flags keep `level` for a run as a whole: the p-values of all measures of a run are corrected by
@@ -253,14 +231,12 @@ def compare_runs(
     Args:
         runs: In any order.
         level: Chance of a false flag for a run in which nothing changed, in (0, 1).
-        power: Power at which a change counts as detectable, in (0, 1).
     """
     ordered = sorted(runs, key=lambda run: (run.started, run.name))
     families = [list(_pairs(ordered, place)) for place in range(1, len(ordered))]
-    comparisons = [change for pairs in families for change in _changes(pairs, level, power)]
+    comparisons = [change for pairs in families for change in _changes(pairs, level)]
     return Drift(
         level=level,
-        power=power,
         runs=tuple(run.summary() for run in ordered),
         comparisons=tuple(comparisons),
         alarms=tuple(alarms(comparisons)),
@@ -273,10 +249,10 @@ def compare_runs(
 
 
 def compare_latest(
-    run: ArchivedRun, earlier: Sequence[ArchivedRun], level: float = LEVEL, power: float = POWER
+    run: ArchivedRun, earlier: Sequence[ArchivedRun], level: float = LEVEL
 ) -> list[DriftChange]:
     """Returns the changes of one run, as in `compare_runs` with all these runs."""
-    return list(_changes(list(_pairs([*earlier, run], len(earlier))), level, power))
+    return list(_changes(list(_pairs([*earlier, run], len(earlier))), level))
 
 
 class _Results(NamedTuple):
@@ -404,31 +380,16 @@ class _Common:
     gained: int
 
     @property
-    def difference(self) -> Difference:
-        return compare_proportions((self.after, self.cases), (self.before, self.cases))
-
-    @property
     def fisher(self) -> float:
         """The exact two-sided p-value of equal shares."""
-        p_value = self.difference.p_value
-        assert p_value is not None
-        return p_value
+        table = [[right, self.cases - right] for right in (self.after, self.before)]
+        return float(cast(Any, stats.fisher_exact(table)).pvalue)
 
     @property
     def mcnemar(self) -> float:
         """The exact two-sided p-value of equally many lost and gained; 1 if nothing changed."""
         changed = self.lost + self.gained
         return float(stats.binomtest(self.lost, changed).pvalue) if changed else 1.0
-
-    def detectable(self, level: float, power: float) -> Detectable:
-        """Returns the detectable shares by Cohen's effect size h (1988)."""
-        h = float(stats.norm.isf(level / 2) + stats.norm.ppf(power)) * math.sqrt(2 / self.cases)
-        angle = 2 * math.asin(math.sqrt(self.before / self.cases))
-        low, high = angle - h, angle + h
-        return Detectable(
-            drop=math.sin(low / 2) ** 2 if low >= 0 else None,
-            rise=math.sin(high / 2) ** 2 if high <= math.pi else None,
-        )
 
 
 def _pairs(ordered: Sequence[ArchivedRun], place: int) -> Iterator[_Pair]:
@@ -451,9 +412,9 @@ def _pairs(ordered: Sequence[ArchivedRun], place: int) -> Iterator[_Pair]:
                 yield latest
 
 
-def _changes(pairs: Sequence[_Pair], level: float, power: float) -> Iterator[DriftChange]:
+def _changes(pairs: Sequence[_Pair], level: float) -> Iterator[DriftChange]:
     """Yields the comparisons of one run, which form a family of tests."""
-    results = dict(_family([pair.common for pair in pairs], level, power))
+    results = dict(_family([pair.common for pair in pairs], level))
     for place, pair in enumerate(pairs):
         result = results.get(place)
         yield DriftChange(
@@ -471,9 +432,7 @@ def _changes(pairs: Sequence[_Pair], level: float, power: float) -> Iterator[Dri
         )
 
 
-def _family(
-    results: Sequence[_Common], level: float, power: float
-) -> Iterator[tuple[int, DriftResult]]:
+def _family(results: Sequence[_Common], level: float) -> Iterator[tuple[int, DriftResult]]:
     """Yields the results with cases by their place, tested as one family."""
     tested = {place: common for place, common in enumerate(results) if common.cases}
     fisher = _corrected({place: common.fisher for place, common in tested.items()}, level)
@@ -486,9 +445,7 @@ def _family(
                 right_after=common.after,
                 lost=common.lost,
                 gained=common.gained,
-                difference=common.difference,
                 tests=DriftTests(two_proportion=fisher[place], mcnemar=mcnemar[place]),
-                detectable=common.detectable(level / len(tested), power),
             ),
         )
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,17 +46,6 @@ class Estimate(Part):
         return round((self.value or 0.0) * self.count)
 
 
-class Difference(Part):
-    """The difference of two proportions."""
-
-    value: float | None
-    """First minus second, in [-1, 1]; None if one has no trials."""
-    interval: tuple[float, float] | None
-    """95 % interval; None if one has no trials."""
-    p_value: float | None
-    """p-value of the two-sided test that both are equal; None if one has no trials."""
-
-
 def proportion(successes: int, trials: int) -> Estimate:
     """Returns a proportion with its Wilson score interval (1927).
 
@@ -73,31 +61,6 @@ def proportion(successes: int, trials: int) -> Estimate:
     interval = stats.binomtest(successes, trials).proportion_ci(method="wilson")
     low, high = float(interval.low), float(interval.high)
     return Estimate(value=successes / trials, interval=(low, high), count=trials, reason=None)
-
-
-def compare_proportions(first: tuple[int, int], second: tuple[int, int]) -> Difference:
-    """Compares two proportions, such as pass rates of one canary set at two times.
-
-    The p-value is that of Fisher's exact test, which keeps its level at any size and is
-    conservative on small sets. The interval is Newcombe's (1998), built from both Wilson intervals.
-
-    Args:
-        first: Successes and trials.
-        second: Successes and trials.
-
-    Raises:
-        ValueError: The successes are negative or more than the trials.
-    """
-    a, b = proportion(*first), proportion(*second)
-    if not (a.interval and b.interval):
-        return Difference(value=None, interval=None, p_value=None)
-    p, q = first[0] / first[1], second[0] / second[1]
-    (low_p, high_p), (low_q, high_q) = a.interval, b.interval
-    low = p - q - math.hypot(p - low_p, high_q - q)
-    high = p - q + math.hypot(high_p - p, q - low_q)
-    table = [[first[0], first[1] - first[0]], [second[0], second[1] - second[0]]]
-    p_value = float(cast(Any, stats.fisher_exact(table)).pvalue)
-    return Difference(value=p - q, interval=(low, high), p_value=p_value)
 
 
 def share_mean(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Estimate:

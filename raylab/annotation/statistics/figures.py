@@ -54,8 +54,6 @@ class CaseReport(Part):
     """The share of each status at the end of the protocol."""
     endings: dict[str, Ending]
     """Endings by the last step of the protocol."""
-    paths: dict[str, int]
-    """Cases by the steps taken, without scores."""
     seconds: Seconds | None
     """Time from the first call of a case to its end."""
 
@@ -69,8 +67,6 @@ class FormatReport(Part):
     strict: Annotated[Estimate, Measure("answers as asked for")]
     repaired: Annotated[Estimate, Measure("repaired answers", better="lower")]
     unparsable: Annotated[Estimate, Measure("answers without a code", better="lower")]
-    repairs: dict[str, int]
-    """Cases by kind of repair."""
 
 
 class JudgementReport(Part):
@@ -80,8 +76,6 @@ class JudgementReport(Part):
     """
 
     evaluated: int
-    without_code: int
-    """Evaluated answers without a code, for which no evaluator was asked."""
     pass_rate: Annotated[Estimate, Measure("pass rate")]
     """PASS or WEAK_PASS, after the caps."""
     acceptable: Annotated[Estimate, Measure("acceptable")]
@@ -90,21 +84,13 @@ class JudgementReport(Part):
     """Share of the codes for which an evaluator was asked."""
     contradictory: Annotated[Estimate, Measure("contradictory reports", better="lower")]
     """Share of the codes for which an evaluator was asked."""
-    repaired: Estimate
-    """Repaired reports, as a share of the codes for which an evaluator was asked."""
     verdicts: dict[Verdict, int]
     """The verdicts after the caps."""
-    raw_verdicts: dict[Verdict, int]
-    """The verdicts of the evaluator."""
     issues: dict[str, int]
     mean_score: float | None
     """From 0 to 100; None without an evaluation."""
     scores: dict[int, int]
     """Evaluations by lowest score of the bin: 0, 10, ..., 90; the last also holds 100."""
-    caps: dict[str, int]
-    """Evaluations by the reason that lowered the score."""
-    repairs: dict[str, int]
-    """Evaluations by kind of repair."""
 
 
 class SourceReport(Part):
@@ -140,8 +126,6 @@ class TrapReport(Part):
     """One side's codes on the traps with gold."""
 
     answered: int
-    bait_named: int
-    """Traps whose `meta.bait` names their bait; the others use the bait of the codebook."""
     wrong: Annotated[Estimate, Measure("wrong in any way", better="lower")]
     """Share of codes with another set of roots than gold."""
     taken: Annotated[Estimate, Measure("traps that were taken", better="lower")]
@@ -156,16 +140,10 @@ class AdjudicationReport(Part):
     cases: int
     choices: dict[str, int]
     """Cases by choice: A, B or synthesis."""
-    a_shown_first: int
-    """Cases in which the code of A came first."""
     first_shown: Annotated[Estimate, Measure("adjudicator chose the first shown", better=None)]
     """Share of the choices between A and B that took the first shown."""
     first_shown_p_value: float | None
     """p-value of the exact two-sided test that the order has no effect; None without a choice."""
-    chose_a: Estimate
-    """Share of the choices between A and B that took A."""
-    chose_a_p_value: float | None
-    """p-value of the exact two-sided test that both are equally likely; None without a choice."""
     format: FormatReport
     """Format of the adjudicator's answers."""
     confirmation: JudgementReport
@@ -184,7 +162,6 @@ def case_report(tables: Tables) -> CaseReport:
         traps=int(cases.trap.sum()),
         status=status_shares(cases),
         endings=_endings(cases),
-        paths=counted(cases.path),
         seconds=times((cases.finished - cases.started).dt.total_seconds()),
     )
 
@@ -232,32 +209,26 @@ def format_report(answers: Frame) -> FormatReport:
         strict=proportion(forms["strict"], answered),
         repaired=proportion(forms["repaired"], answered),
         unparsable=proportion(forms["unparsable"], answered),
-        repairs=counted_values(answers.repairs),
     )
 
 
 def judgement_report(answers: Frame, codebook: Codebook) -> JudgementReport:
     """Returns the evaluator's judgement of answers, given as a `view` of the cases."""
     judged = answers[answers.verdict.notna()]
-    verdicts, raw = tally(judged, "verdict"), tally(judged, "raw_verdict")
+    verdicts = tally(judged, "verdict")
     issues, evaluated = counted_values(judged.issues), len(judged)
-    asked = evaluated - raw[None]
+    asked = int(judged.raw_verdict.notna().sum())
     bands = (judged.score.clip(upper=99) // BAND * BAND).value_counts()
     return JudgementReport(
         evaluated=evaluated,
-        without_code=raw[None],
         pass_rate=proportion(evaluated - verdicts[Verdict.FAIL], evaluated),
         acceptable=proportion(int(judged.acceptable.sum()), evaluated),
         execution_issue=proportion(issues.get(codebook.execution_criterion, 0), asked),
         contradictory=proportion(int(judged.contradictory.sum()), asked),
-        repaired=proportion(int(judged.report_repairs.ne("").sum()), asked),
         verdicts={verdict: verdicts[verdict] for verdict in Verdict},
-        raw_verdicts={verdict: raw[verdict] for verdict in Verdict},
         issues={one.name: issues.get(one.name, 0) for one in codebook.criteria},
         mean_score=float(judged.score.mean()) if evaluated else None,
         scores={lowest: int(bands.get(lowest, 0)) for lowest in range(0, 100, BAND)},
-        caps=counted_values(judged.caps),
-        repairs=counted_values(judged.report_repairs),
     )
 
 
@@ -287,7 +258,7 @@ def trap_report(tables: Tables, codes: str) -> TrapReport:
     """Returns the results of one column of codes on the traps with held-out gold and a code."""
     cases = tables.cases
     answered = cases[cases.trap & cases.held_out & cases[codes].notna()]
-    wrong = baited = taken = 0
+    wrong = taken = 0
     roots = dict.fromkeys(tables.codebook.categories, 0)
     for (gold_line, line, bait), count in tally(answered, "gold_code", codes, "bait").items():
         gold, label = tables.label(gold_line), tables.label(line)
@@ -295,13 +266,11 @@ def trap_report(tables: Tables, codes: str) -> TrapReport:
         suggested = frozenset(bait.split(SEPARATOR)) if bait else tables.codebook.execution_bait
         named = (label.categories - gold.categories) & suggested
         wrong += count * (label.categories != gold.categories)
-        baited += count * bool(bait)
         taken += count * bool(named)
         for root in named:
             roots[root] += count
     return TrapReport(
         answered=len(answered),
-        bait_named=baited,
         wrong=proportion(wrong, len(answered)),
         taken=proportion(taken, len(answered)),
         taken_for={root: count for root, count in roots.items() if count},
@@ -318,16 +287,8 @@ def adjudication_report(tables: Tables) -> AdjudicationReport:
     return AdjudicationReport(
         cases=len(settled),
         choices={name: choices[name] for name in ("A", "B", "synthesis")},
-        a_shown_first=int(settled.shown_first.eq("A").sum()),
         first_shown=proportion(first, chosen),
-        first_shown_p_value=_even_p_value(first, chosen),
-        chose_a=proportion(choices["A"], chosen),
-        chose_a_p_value=_even_p_value(choices["A"], chosen),
+        first_shown_p_value=float(stats.binomtest(first, chosen).pvalue) if chosen else None,
         format=format_report(answers),
         confirmation=judgement_report(answers, tables.codebook),
     )
-
-
-def _even_p_value(successes: int, trials: int) -> float | None:
-    """Returns the p-value of the exact two-sided test of one half; None without a trial."""
-    return float(stats.binomtest(successes, trials).pvalue) if trials else None

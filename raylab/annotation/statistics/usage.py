@@ -79,8 +79,6 @@ class UsageReport(Part):
 class DecisionReport(Part):
     """Counts of people's decisions; the latest on each case holds, and an undo removes it."""
 
-    actions: dict[str, int]
-    """All decisions and undos, including those that no longer hold."""
     cases: int
     """Cases with a decision that holds."""
     choices: dict[str, int]
@@ -152,7 +150,6 @@ def standing_decisions(decisions: Iterable[HumanDecision]) -> dict[str, HumanDec
 def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> DecisionReport:
     """Returns the counts of people's decisions, in the order in which they were archived."""
     standing = standing_decisions(decisions)
-    actions = Counter(one.action for one in decisions)
     choices = Counter(one.choice or "own" for one in standing.values())
     insisted = sum(one.insisted for one in standing.values())
     verdicts = Counter(
@@ -165,7 +162,6 @@ def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> Decis
     }
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
     return DecisionReport(
-        actions={name: actions[name] for name in ("decide", "undo")},
         cases=len(standing),
         choices={name: choices[name] for name in ("A", "B", "own", UNCLEAR)},
         insisted=insisted,

@@ -61,16 +61,12 @@ def test_a_run_is_compared_with_the_one_before_it():
     drift = compare_runs([run("late", 2, answered(3)), run("early", 1, answered(9))])
     assert Drift.of_content(json.loads(json.dumps(drift.content(), allow_nan=False))) == drift
     assert [of.run for of in drift.runs] == ["early", "late"]
-    assert (drift.level, drift.power) == (0.05, 0.8)
+    assert drift.level == 0.05
     row = compared(drift)
     assert (row.before, row.after, row.models) == ("early", "late", ("m",))
     result = result_of(row)
     assert (row.cases, result.right_before, result.right_after) == (10, 9, 3)
     assert (result.lost, result.gained, row.changed) == (6, 0, ())
-    assert result.difference.value == pytest.approx(-0.6)
-    assert result.difference.interval is not None
-    low, high = result.difference.interval
-    assert -1 <= low < -0.6 < high < 0
     # Fisher: tables with 12 right of 20 in all, no likelier than 3 and 9.
     ways = [math.comb(10, k) * math.comb(10, 12 - k) for k in range(2, 11)]
     p_value = sum(w for w in ways if w <= ways[3 - 2]) / sum(ways)
@@ -236,16 +232,6 @@ def test_the_gold_of_the_later_run_counts_in_both():
     drift = compare_runs([run("1", 1, with_gold("Lrn", 9)), run("2", 2, with_gold("Sch", 0))])
     result = result_of(compared(drift))
     assert (result.right_before, result.right_after, result.gained) == (1, 10, 9)
-
-
-def test_what_could_have_been_found_is_told():
-    drift = compare_runs([run("1", 1, answered(9)), run("2", 2, answered(9))], level=0.1)
-    found = result_of(compared(drift)).detectable
-    # Cohen's h = (z of 0.99 + z of 0.80) sqrt(2 / 10), at 0.1 / 5, from 2 asin sqrt 0.9.
-    h = (2.326348 + 0.841621) * math.sqrt(0.2)
-    assert found.drop == pytest.approx(math.sin(math.asin(math.sqrt(0.9)) - h / 2) ** 2, abs=1e-5)
-    assert found.rise is None
-    assert result_of(compared(drift, "exact", "A and B")).detectable.rise is None
 
 
 def test_no_runs_and_one_run():

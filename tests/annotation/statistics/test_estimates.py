@@ -5,10 +5,8 @@ import pytest
 from scipy import stats
 
 from raylab.annotation.statistics.estimates import (
-    Difference,
     Estimate,
     amount_mean,
-    compare_proportions,
     proportion,
     share_mean,
 )
@@ -32,34 +30,6 @@ def test_wilson_interval():
     for wrong in ((3, 2), (-1, 2), (1, 0)):
         with pytest.raises(ValueError):
             proportion(*wrong)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "interval"),
-    [
-        # Newcombe, Statistics in Medicine 17 (1998), table II, method 10
-        ((56, 70), (48, 80), (0.0524, 0.3339)),
-        ((9, 10), (3, 10), (0.1705, 0.8090)),
-        ((10, 10), (0, 10), (0.6075, 1.0)),
-    ],
-)
-def test_difference_of_proportions(
-    first: tuple[int, int], second: tuple[int, int], interval: tuple[float, float]
-):
-    found = compare_proportions(first, second)
-    assert found.value == about(first[0] / first[1] - second[0] / second[1])
-    assert found.interval == pytest.approx(interval, abs=5e-5)
-    assert compare_proportions(second, first).p_value == about(found.p_value or 0)
-
-
-def test_the_test_of_two_proportions_is_fishers():
-    # The lady who tastes tea: 2 * (C(4,3) * C(4,1) + 1) / C(8,4) = 34 / 70.
-    assert compare_proportions((3, 4), (1, 4)).p_value == about(34 / 70)
-    assert compare_proportions((5, 10), (5, 10)).p_value == about(1.0)
-    assert compare_proportions((900_000, 1_000_000), (700_000, 1_000_000)).p_value == about(0)
-    assert compare_proportions((0, 0), (1, 4)) == Difference(
-        value=None, interval=None, p_value=None
-    )
 
 
 def test_mean_of_zeros_and_ones_has_jeffreys_interval():

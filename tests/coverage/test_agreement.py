@@ -1,0 +1,127 @@
+"""Coverage of the intervals of agreement: kappa, alpha and the means of single cases."""
+
+import zlib
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
+from raylab.annotation.statistics.estimates import Estimate, amount_mean, share_mean
+from raylab.opt.code import Root
+from raylab.opt.distance import load_distance
+from tests.coverage.table import COVERAGE, Hits
+
+pytestmark = [pytest.mark.slow, pytest.mark.coverage]
+
+CASES = (20, 30, 50, 100)
+AGREEMENTS = (0.6, 0.8, 0.9, 0.95, 0.98, 1.0)
+SPREAD = (0.3, 0.2, 0.15, 0.15, 0.1, 0.05, 0.05)
+DOMINANT = (0.7, 0.85, 0.95)
+EQUAL = (0.5, 0.8, 0.9, 0.95, 0.98)
+SIMILARITIES = {0.0: 0.3, 1 / 3: 0.2, 0.5: 0.3, 0.8: 0.2}
+EDITS = {3.0: 0.3, 4.0: 0.25, 6.0: 0.2, 8.0: 0.15, 12.0: 0.07, 20.0: 0.03}
+"""Shares of the cases that are not equal, by value."""
+DRAWS = 500
+LEAST = 0.88
+"""Least coverage that a setting may show: 0.93 less four standard errors of 400 simulations."""
+
+Array = NDArray[np.float64]
+Record = Callable[[str, object], None]
+
+
+def shares_of_roots(dominant: float | None) -> Array:
+    """The (7,) shares of the roots, of which the first may dominate."""
+    if dominant is None:
+        return np.array(SPREAD)
+    rest = np.array(SPREAD[1:])
+    return np.append(dominant, (1 - dominant) * rest / rest.sum())
+
+
+def joint(agreement: float, roots: Array) -> Array:
+    """The (7, 7) shares of pairs of roots; annotators who differ do so by chance."""
+    different = np.outer(roots, roots) * (1 - np.eye(len(roots)))
+    return agreement * np.diag(roots) + (1 - agreement) * different / different.sum()
+
+
+def true_value(pairs: Array, differences: Array) -> float:
+    """1 less the observed over the expected difference; the margins are equal."""
+    margin = (pairs.sum(0) + pairs.sum(1)) / 2
+    return float(1 - (pairs * differences).sum() / (margin @ differences @ margin))
+
+
+def check(hits: dict[str, Hits], record_property: Record) -> None:
+    for name, hit in hits.items():
+        record_property(COVERAGE, hit.row(name))
+    held = {name: hit.held / hit.given for name, hit in hits.items() if hit.has_intervals}
+    assert all(share >= LEAST for share in held.values()), held
+
+
+@pytest.mark.parametrize(
+    ("dominant", "agreement", "cases"), list(product((None, *DOMINANT), AGREEMENTS, CASES))
+)
+def test_intervals_of_kappa_and_alpha_hold_the_truth(
+    dominant: float | None,
+    agreement: float,
+    cases: int,
+    simulations: int,
+    record_property: Record,
+) -> None:
+    roots = list(Root)
+    packaged = load_distance()
+    pairs = joint(agreement, shares_of_roots(dominant))
+    differences = np.array(
+        [[packaged(frozenset({a}), frozenset({b})) ** 2 for b in roots] for a in roots]
+    )
+    truths = {
+        "kappa": true_value(pairs, 1 - np.eye(len(roots))),
+        "alpha, weighted by distance": true_value(pairs, differences),
+    }
+    draw = np.random.default_rng(zlib.crc32(f"{dominant} {agreement} {cases}".encode()))
+    kind = "one root dominates" if dominant else "roots are spread"
+    hits = {f"{name}: {kind}": Hits() for name in truths}
+    for _ in range(simulations):
+        drawn = draw.multinomial(cases, pairs.ravel()).tolist()
+        counts = {pair: n for pair, n in zip(product(roots, roots), drawn, strict=True) if n}
+        sets = {(frozenset({a}), frozenset({b})): n for (a, b), n in counts.items()}
+        found = (
+            cohen_kappa(dict(counts), DRAWS),
+            krippendorff_alpha(sets, packaged, DRAWS),
+        )
+        for hit, estimate, truth in zip(hits.values(), found, truths.values(), strict=True):
+            hit.add(estimate.interval, truth)
+    check(hits, record_property)
+
+
+@pytest.mark.parametrize(("equal", "cases"), list(product(EQUAL, CASES)))
+@pytest.mark.parametrize(
+    ("name", "others", "same"),
+    [("mean similarity", SIMILARITIES, 1.0), ("mean edits", EDITS, 0.0)],
+)
+def test_intervals_of_means_hold_the_truth(
+    name: str,
+    others: dict[float, float],
+    same: float,
+    equal: float,
+    cases: int,
+    simulations: int,
+    record_property: Record,
+) -> None:
+    shares = {value: (1 - equal) * share for value, share in others.items()} | {same: equal}
+    truth = sum(value * share for value, share in shares.items())
+    draw = np.random.default_rng(zlib.crc32(f"{name} {equal} {cases}".encode()))
+    hit = Hits()
+    for seed in range(simulations):
+        drawn = draw.multinomial(cases, list(shares.values())).tolist()
+        counts = {value: n for value, n in zip(shares, drawn, strict=True) if n}
+        hit.add(mean_of(name, counts, seed).interval, truth)
+    record_property(COVERAGE, hit.row(name))
+    # Of a mean of edits few samples have an interval where most cases are equal.
+    if hit.given >= simulations / 2:
+        assert hit.held / hit.given >= LEAST
+
+
+def mean_of(name: str, counts: dict[float, int], seed: int) -> Estimate:
+    return share_mean(counts, seed) if name == "mean similarity" else amount_mean(counts)
