@@ -36,6 +36,7 @@ from raylab.report.table import (
 from raylab.runs.measures import Measure, meaning_of, measures_of
 from raylab.runs.records import Part
 
+SHOWN_CODES = 10
 AGREEMENT_ORDER = (
     "exact",
     "same_roots",
@@ -80,6 +81,7 @@ LONGEST_MODEL, LONGEST_PROMPT = 60, 40
 
 def annotation_tables(report: AnnotationReport) -> Iterator[Table]:
     """Yields the tables of a run for the terminal."""
+    yield code_table(report)
     yield summary_table(report)
     if report.audit is not None:
         yield audit_table(report.audit)
@@ -104,6 +106,23 @@ def summary_table(report: AnnotationReport) -> Table:
         ["", "cases", "share"],
         [*rows, waiting, RULE, *spent],
         "As the protocol left them, and what the calls took; an interval is of 95 %.",
+    )
+
+
+def code_table(report: AnnotationReport) -> Table:
+    """Returns the codes in force, the most frequent first, and how often each root is named."""
+    codes = [[one.code, f"{one.share.cases:,}", share_cell(one.share)] for one in report.codes]
+    roots = [
+        [root_cell(root), f"{share.cases:,}", share_cell(share)]
+        for root, share in report.roots.items()
+        if share.cases
+    ]
+    return Table(
+        "Final codes",
+        ["code", "cases", "share"],
+        [*codes[:SHOWN_CODES], RULE, *roots],
+        f"The codes in force, people's decisions included: the {SHOWN_CODES} most frequent of "
+        f"{len(report.codes):,}, and below them how many codes name each root.",
     )
 
 
@@ -353,11 +372,13 @@ def drift_table(changes: Sequence[DriftChange], level: float) -> Table:
             Column("before", text=True),
             Column("after", text=True),
             *labels,
+            "codes changed",
             Column("changed", text=True),
         ],
         [[change.label, change.before, change.after, *_change_cells(change)] for change in changes],
         "Cases that were right before and are not now (lost), and the other way (gained); p values "
-        "of Fisher's and McNemar's exact tests, * where flagged; and what else changed.",
+        "of Fisher's and McNemar's exact tests, * where flagged; of how many shared cases the "
+        "annotator changed its code; and what else changed.",
     )
 
 
@@ -436,7 +457,7 @@ def _figure_cell(measure: Measure, value: Estimate | float | None) -> Cell:
 
 def _change_cells(change: DriftChange) -> Row:
     if (result := change.result) is None:
-        return [*["-"] * 6, change.reason or ""]
+        return [*["-"] * 6, _recoded(change), change.reason or ""]
     return [
         f"{result.right_before} of {change.cases}",
         f"{result.right_after} of {change.cases}",
@@ -446,8 +467,13 @@ def _change_cells(change: DriftChange) -> Row:
             p_cell(of.p_value, of.flagged)
             for of in (result.tests.two_proportion, result.tests.mcnemar)
         ),
+        _recoded(change),
         ", ".join(change.changed) or "-",
     ]
+
+
+def _recoded(change: DriftChange) -> str:
+    return "-" if change.recoded is None else f"{change.recoded:,} of {change.shared:,}"
 
 
 def _share_of_count(estimate: Estimate) -> Cell:

@@ -16,6 +16,7 @@ from raylab.report.annotation import (
     annotator_table,
     audit_table,
     band_table,
+    code_table,
     confusion_table,
     drift_table,
     ending_table,
@@ -230,7 +231,7 @@ def _sections(page: AnnotationPage) -> Iterator[Section]:
 
 
 def _endings(report: AnnotationReport) -> Section:
-    decisions, blocks = report.decisions, list[Block]([summary_table(report)])
+    decisions, blocks = report.decisions, list[Block]([code_table(report), summary_table(report)])
     if report.cases.endings:
         blocks += [Heading("Why"), ending_table(report)]
     people = ""
@@ -238,7 +239,8 @@ def _endings(report: AnnotationReport) -> Section:
         people = (
             f"People decided {counted(decisions.cases, 'of these cases', 'of these cases')}; the "
             f"evaluator confirmed {decisions.confirmed:,} of their codes and refused "
-            f"{decisions.refused:,}. "
+            f"{decisions.refused:,}. They insisted on {decisions.insisted:,}, found no code for "
+            f"{decisions.unclear:,}, and {decisions.unconfirmed:,} wait for the evaluator. "
         )
     waiting = decisions.waiting
     wait = (
@@ -404,7 +406,7 @@ def _drift(page: AnnotationPage) -> Section:
     if len(over_time.runs) < 2:
         blocks.append(
             "This is the only run of the archive. To see whether the models change, annotate the "
-            "packaged cases now and again with `fresh=true`: from the second run on, pass rates "
+            "same cases now and again with `fresh=true`: from the second run on, pass rates "
             "and agreement stand here beside each other, and changes that are no chance raise an "
             "alarm."
         )
@@ -416,8 +418,8 @@ def _drift(page: AnnotationPage) -> Section:
     blocks += [
         _timed_table(page),
         Heading("On the same cases"),
-        "What can be laid to the models is measured on the packaged cases with published codes "
-        "that two runs of the same models both answered anew."
+        "What can be laid to the models is measured on the cases that two runs of the same models "
+        "share and both answered anew."
         f"{'' if over_time.alarms else quiet}",
         drift_table(over_time.comparisons, over_time.level)
         if over_time.comparisons

@@ -46,6 +46,7 @@ def all_rows(tables: Iterable[Table]) -> dict[str, list[str]]:
 def test_the_tables_of_a_run():
     tables = list(annotation_tables(quality()))
     assert [table.title.partition(",")[0] for table in tables] == [
+        "Final codes",
         "4 cases",
         "Annotators",
         "Agreement of A and B on 3 cases with both codes",
@@ -112,8 +113,8 @@ def test_the_tables_of_drift():
     by_measure = {row[0]: row[1:] for row in changes}
     ours = by_measure["right roots, A"]
     assert ours[:6] == ["1", "2", "10 of 10", "1 of 10", "9", "0"]
-    assert ours[6].endswith("*") and ours[7] == "0.00391*" and ours[8] == "-"
-    assert by_measure["passed, B"][6:] == ["1", "1", "-"]
+    assert ours[6].endswith("*") and ours[7] == "0.00391*" and ours[8:] == ["9 of 10", "-"]
+    assert by_measure["passed, B"][6:] == ["1", "1", "0 of 10", "-"]
     nothing = drift.comparisons[0].model_copy(update={"result": None, "reason": "no case"})
     assert rows_of(drift_table([nothing], drift.level))[1][-1] == "no case"
 
