@@ -4,14 +4,28 @@ A codebook defines the categories, reads answers as labels, compares labels and 
 `raylab.opt` implements one.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import Annotated, Any, Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
 
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+)
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from rapidfuzz.distance import Levenshtein
 
 from raylab.config.base import Strict
-from raylab.llm.prompts import PromptFile
+from raylab.errors import LabelError
+from raylab.llm.prompts import PromptFile, Schema
 
 Categories = frozenset[str]
 """The categories of a label; empty where there is no label."""
@@ -73,6 +87,9 @@ class Label(Protocol):
         ...
 
 
+L = TypeVar("L", bound=Label)
+
+
 class SetDistance(Protocol):
     """A distance between two sets of categories."""
 
@@ -130,8 +147,12 @@ def compare(a: Label, b: Label, distance: SetDistance) -> Agreement:
     )
 
 
-VERDICTS = ("PASS", "WEAK_PASS", "FAIL")
-"""The verdicts of an evaluator, the best first."""
+class Verdict(StrEnum):
+    """An evaluator's judgement, the best first."""
+
+    PASS = "PASS"
+    WEAK_PASS = "WEAK_PASS"
+    FAIL = "FAIL"
 
 
 @dataclass(frozen=True)
@@ -155,49 +176,210 @@ FORMAT = Criterion("format", asked=False)
 """The criterion met by labels that need no repair; every codebook includes it."""
 
 
-class AnswerForm(Protocol):
-    """The form in which models give a label, in one style of prompts."""
+# Replies
 
-    @property
-    def reason_key(self) -> str:
-        """The key of the reasons in a reply."""
-        ...
 
-    @property
-    def label_key(self) -> str:
-        """The key of the label in a reply."""
-        ...
+@dataclass(frozen=True)
+class ReplyReading:
+    """The context in which a reply is validated: what names an issue, and the repairs so far."""
 
-    @property
-    def expected(self) -> str | None:
-        """The text required at the label's key; None if other keys may hold the label instead."""
-        ...
+    criteria: tuple[Criterion, ...] = (FORMAT,)
+    repairs: list[str] = field(default_factory=list[str])
 
-    @property
-    def failed_criterion(self) -> str | None:
-        """The criterion that FAIL implies; None if the evaluator lists the unmet criteria."""
-        ...
+    @staticmethod
+    def at(info: ValidationInfo) -> "ReplyReading":
+        """Returns the reading that a validator takes part in."""
+        return info.context or ReplyReading()
 
-    @property
-    def names_choice(self) -> bool:
-        """True if an adjudicator names its choice; otherwise its label determines the choice."""
-        ...
 
-    def read(self, text: str, repairs: list[str]) -> Label:
-        """Reads the text at the label's key and adds its repairs to `repairs`.
+def clean(text: str) -> str:
+    """Returns the text with U+FFFD for NUL and lone surrogates, which no database stores."""
+    return LONE_OR_NUL.sub("\ufffd", text)
 
-        Raises:
-            LabelError: The text holds no label; the message completes "it cannot be used: ...".
-        """
-        ...
 
-    def read_prose(self, text: str, repairs: list[str]) -> Label:
-        """Reads a reply without a JSON object, with the same arguments and errors as `read`."""
-        ...
+def quoted(value: object) -> str:
+    """Returns a value in quotation marks, cut to 60 characters."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
-    def show(self, label: Label) -> str:
-        """Returns the label as it is shown to models."""
-        ...
+
+def _read_text(value: object, info: ValidationInfo) -> str:
+    if not isinstance(value, str):
+        ReplyReading.at(info).repairs.append(f"{info.field_name} is no text: left out")
+        return ""
+    return clean(value).strip()
+
+
+def _read_name(value: object, info: ValidationInfo) -> object:
+    """Reads a name of a short list in other letters, such as `weak pass`."""
+    if not isinstance(value, str):
+        return value
+    name = re.sub(r"[\s-]+", "_", value.strip())
+    name = name.upper() if info.field_name == "verdict" else name.lower()
+    if name != value:
+        ReplyReading.at(info).repairs.append(f"{info.field_name} {quoted(value)} read as {name}")
+    return name
+
+
+def _read_score(value: object, info: ValidationInfo) -> object:
+    """Reads a whole number in another form; not clamped, because 850 may mean 8.5 or 85."""
+    text = value.strip() if isinstance(value, str) else repr(value)
+    number = SCORE.fullmatch(text) if isinstance(value, str | float) else None
+    if number is None:
+        return value
+    ReplyReading.at(info).repairs.append(f"score {quoted(value)} read as {number[1]}")
+    return int(number[1])
+
+
+def read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
+    """Reads the criteria named, in the order of reports, without the computed ones."""
+    reading = ReplyReading.at(info)
+    if isinstance(value, str):
+        reading.repairs.append("issues given as text")
+        value = re.split(r"[,;|\n]", value)
+    if not isinstance(value, list):
+        reading.repairs.append("issues is no list: left out")
+        return ()
+    meant = {
+        name: criterion
+        for criterion in reading.criteria
+        for name in (criterion.name, *criterion.synonyms)
+    }
+    unmet: set[Criterion] = set()
+    for item in cast(list[object], value):
+        name = item.strip(" \t\"'*").lower() if isinstance(item, str) else ""
+        criterion = meant.get(name)
+        if criterion is None or not criterion.asked:
+            reading.repairs.append(f"issue {quoted(item)} is no criterion that is asked: ignored")
+            continue
+        unmet.add(criterion)
+        if item != criterion.name:
+            reading.repairs.append(f"issue {quoted(item)} read as {criterion.name}")
+    return tuple(criterion.name for criterion in reading.criteria if criterion in unmet)
+
+
+def label_reader(read: "Callable[[str, list[str]], L]") -> "Callable[[object, ValidationInfo], L]":
+    """Returns the validator of a label's field.
+
+    Args:
+        read: Takes the text and a list for its repairs; raises LabelError.
+    """
+
+    def validate(value: object, info: ValidationInfo) -> L:
+        if not isinstance(value, str):
+            raise ValueError("should be text")
+        try:
+            return read(value, ReplyReading.at(info).repairs)
+        except LabelError as error:
+            raise ValueError(str(error)) from None
+
+    return validate
+
+
+def names_schema(*names: str) -> WithJsonSchema:
+    """Returns the schema of a text that is one of some names."""
+    return WithJsonSchema({"type": "string", "enum": [*map(str, names)]})
+
+
+SHOWN = 60
+LONE_OR_NUL = re.compile("[\ud800-\udfff\0]")
+SCORE = re.compile(r"([0-9]{1,3})(?:\.0*+)?\s*+(?:/\s*+100|%)?")
+Text = Annotated[str, BeforeValidator(_read_text)]
+Choice = Literal["first", "second", "synthesis"]
+
+
+class ReplyModel(BaseModel):
+    """A reply: its JSON schema is asked for, and its validators read what comes, with repairs.
+
+    A codebook gives the keys of its replies as aliases, and the schemas of its labels.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def schema_asked(cls) -> Schema:
+        """Returns the JSON schema that the endpoint is asked for: every key, in this order."""
+        generated = cls.model_json_schema(schema_generator=_Untitled)
+        properties: dict[str, Schema] = {
+            key: {name: value for name, value in schema.items() if name != "default"}
+            for key, schema in generated["properties"].items()
+        }
+        return {
+            "title": generated["title"],
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    @cache
+    def keys_asked(cls) -> tuple[str, ...]:
+        """Returns the keys of the reply, in order."""
+        return tuple(cls.schema_asked()["properties"])
+
+    @classmethod
+    def key_of(cls, name: str) -> str:
+        """Returns the key of a field in the reply."""
+        return cls.model_fields[name].alias or name
+
+
+class _Untitled(GenerateJsonSchema):
+    """Schemas without titles of their properties, in the order in which they are declared."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+        return value
+
+
+class LabelReply(ReplyModel):
+    """An annotator's answer."""
+
+    rationale: Text = ""
+    label: Any
+
+
+class ReportReply(ReplyModel):
+    """An evaluator's answer: reasons, unmet criteria, score from 0 to 100, verdict."""
+
+    summary: Text = ""
+    issues: Annotated[tuple[str, ...], BeforeValidator(read_issues)] = ()
+    score: Annotated[int, Field(ge=0, le=100, strict=True), BeforeValidator(_read_score)]
+    verdict: Annotated[Verdict, BeforeValidator(_read_name), names_schema(*Verdict)]
+
+
+class ChoiceReply(ReplyModel):
+    """An adjudicator's answer: one of the two labels shown, or a label of its own."""
+
+    rationale: Text = ""
+    choice: Annotated[
+        Choice | None, BeforeValidator(_read_name), names_schema(*get_args(Choice))
+    ] = None
+    label: Any = None
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """The form in which models answer, in one style of prompts.
+
+    Attributes:
+        label: An annotator's answer.
+        report: An evaluator's answer.
+        choice: An adjudicator's answer.
+        read: Reads a label in a text, and adds its repairs to a list; raises LabelError.
+        show: Returns a label as it is shown to models.
+        failed_criterion: The criterion that FAIL implies; None if the evaluator lists the unmet
+            criteria.
+    """
+
+    label: type[LabelReply]
+    report: type[ReportReply]
+    choice: type[ChoiceReply]
+    read: Callable[[str, list[str]], Label]
+    show: Callable[[Label], str] = str
+    failed_criterion: str | None = None
 
 
 @dataclass(frozen=True)
@@ -209,7 +391,7 @@ class PromptSet:
         evaluate: Prompt of the evaluator, also used to confirm adjudicated and human labels.
         adjudicate: Prompt of the adjudicator.
         repair: Second turn after a reply that cannot be read.
-        form: Form in which labels are given.
+        form: Form in which models answer.
         open_book: True if the prompts name the systems of the cases with `meta.open_book`, whose
             gold then measures no accuracy.
         warning: Limits on what such answers show; None if there are none.
@@ -224,87 +406,42 @@ class PromptSet:
     warning: str | None = None
 
 
-class Codebook(Protocol):
-    """A taxonomy with its notation."""
+@dataclass(frozen=True, eq=False)
+class Codebook:
+    """A taxonomy with its notation.
 
-    @property
-    def name(self) -> str:
-        """The name in data sets, such as `opt-code`."""
-        ...
+    Attributes:
+        name: Name in data sets, such as `opt-code`.
+        version: Version of the set of categories.
+        label_name: Noun for a label in messages, with its article, such as `an OPT-Code`.
+        case_sets: Locations of the packaged cases, by name; `gold` is one of them.
+        categories: Readable name of each category, in the order of the taxonomy.
+        criteria: Criteria in the order of reports; `FORMAT` is one of them.
+        execution_criterion: Name of the criterion that fails when execution is mistaken for a
+            mechanism.
+        execution_bait: Categories that execution details suggest: the bait of a trap that names
+            none.
+        styles: Prompt styles that a configuration may choose.
+        prompts: Returns the prompts of a style, one of `styles`.
+        prompt_catalogue: Returns every prompt by its hash.
+        distance: Distance between sets of categories.
+        parse: Reads the label in a text, with repairs where necessary; raises LabelError.
+        read: Reads a canonical line, as written by `str(label)`; raises LabelError.
+        parse_own: Reads a label that a person wrote, without repairs; raises LabelError.
+    """
 
-    @property
-    def version(self) -> str:
-        """The version of the set of categories."""
-        ...
-
-    @property
-    def label_name(self) -> str:
-        """The noun for a label in messages, with its article, such as `an OPT-Code`."""
-        ...
-
-    @property
-    def case_sets(self) -> Mapping[str, str]:
-        """The locations of the packaged cases, by name; `gold` is one of them."""
-        ...
-
-    @property
-    def categories(self) -> Mapping[str, str]:
-        """The readable name of each category, in the order of the taxonomy."""
-        ...
-
-    @property
-    def criteria(self) -> tuple[Criterion, ...]:
-        """The criteria in the order of reports; `FORMAT` is one of them."""
-        ...
-
-    @property
-    def execution_criterion(self) -> str:
-        """The name of the criterion that fails when execution is mistaken for a mechanism."""
-        ...
-
-    @property
-    def execution_bait(self) -> Categories:
-        """The categories that execution details suggest: the bait of a trap that names none."""
-        ...
-
-    @property
-    def styles(self) -> tuple[str, ...]:
-        """The prompt styles that a configuration may choose."""
-        ...
-
-    def prompts(self, style: str) -> PromptSet:
-        """Returns the prompts of a style, one of `styles`."""
-        ...
-
-    def prompt_catalogue(self) -> Mapping[str, PromptFile]:
-        """Returns every prompt of the codebook by its hash."""
-        ...
-
-    @property
-    def distance(self) -> SetDistance:
-        """The distance between sets of categories."""
-        ...
-
-    def parse(self, text: str) -> Label:
-        """Reads the label in a text, with repairs where necessary.
-
-        Raises:
-            LabelError: The text holds no label.
-        """
-        ...
-
-    def read(self, line: str) -> Label:
-        """Reads a canonical line, as written by `str(label)`.
-
-        Raises:
-            LabelError: The text is no canonical line.
-        """
-        ...
-
-    def parse_own(self, text: str) -> Label:
-        """Reads a label that a person wrote, without repairs.
-
-        Raises:
-            LabelError: The text is no label.
-        """
-        ...
+    name: str
+    version: str
+    label_name: str
+    case_sets: Mapping[str, str]
+    categories: Mapping[str, str]
+    criteria: tuple[Criterion, ...]
+    execution_criterion: str
+    execution_bait: Categories
+    styles: tuple[str, ...]
+    prompts: Callable[[str], PromptSet]
+    prompt_catalogue: Callable[[], Mapping[str, PromptFile]]
+    distance: SetDistance
+    parse: Callable[[str], Label]
+    read: Callable[[str], Label]
+    parse_own: Callable[[str], Label]

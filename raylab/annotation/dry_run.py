@@ -124,7 +124,7 @@ def _questions(settings: Settings) -> Iterator[_Question]:
     judged = {"code": code, "rationale": reason}
     judge = _Question(EVALUATOR, settings.evaluator, prompts.evaluate, judged)
     yield from [judge] * max(len(settings.annotators), 1)
-    if settings.adjudicator is None or settings.human_adjudicator:
+    if settings.adjudicator is None or settings.rules.adjudicator == "human":
         return
     said = "x" * prompts.adjudicate.shown
     issues = [criterion.name for criterion in settings.codebook.criteria]

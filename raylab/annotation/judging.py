@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from raylab.annotation.outcome import Call, Evaluation, Verdict
-from raylab.annotation.replies import ReportReply
-from raylab.codebook import FORMAT, Criterion
+from raylab.annotation.outcome import Evaluation
+from raylab.codebook import FORMAT, Criterion, ReportReply, Verdict
 
 PASS_FROM = 85
 WEAK_PASS_FROM = 70
-SEVERITY = (Verdict.PASS, Verdict.WEAK_PASS, Verdict.FAIL)
+SEVERITY = list(Verdict)
 TOP = {Verdict.PASS: 100, Verdict.WEAK_PASS: PASS_FROM - 1, Verdict.FAIL: WEAK_PASS_FROM - 1}
 """The highest score of the band that a verdict names."""
 
@@ -21,7 +20,6 @@ def judge(
     form: Format,
     threshold: int,
     criteria: Sequence[Criterion],
-    calls: tuple[Call, ...] = (),
     capped: bool = True,
 ) -> Evaluation:
     """Returns the evaluation that follows from a report.
@@ -35,7 +33,6 @@ def judge(
         form: The format of the answer; the criterion `format` is unmet unless it is strict.
         threshold: Lowest score of an acceptable label, 0 to 100.
         criteria: The criteria of the codebook, in the order of reports.
-        calls: The calls that led to the report.
         capped: False lowers nothing: verdict and score are those of the report.
     """
     score, verdict, caps = report.score, report.verdict, list[str]()
@@ -51,13 +48,11 @@ def judge(
         raw_verdict=report.verdict,
         score=score,
         raw_score=report.score,
-        issues=tuple(one.name for one in criteria if one.name in unmet),
+        issues=tuple(criterion.name for criterion in criteria if criterion.name in unmet),
         summary=report.summary,
         contradictory=_contradicts_itself(report, unmet, criteria),
         caps=tuple(caps),
-        repairs=report.repairs,
         acceptable=verdict is not Verdict.FAIL and score >= threshold,
-        calls=calls,
     )
 
 
@@ -87,7 +82,8 @@ def _contradicts_itself(
 ) -> bool:
     """Returns True if the verdict contradicts the band of the score, or the issues."""
     passed = report.verdict is not Verdict.FAIL
-    excluded = any(one.cap is not None and one.name in report.issues for one in criteria)
+    capping = {criterion.name for criterion in criteria if criterion.cap is not None}
+    excluded = not capping.isdisjoint(report.issues)
     unfounded = not passed and not unmet
     return (
         report.verdict is not _band(report.score, WEAK_PASS_FROM)
@@ -102,5 +98,5 @@ def _band(score: int, weak_pass_from: int) -> Verdict:
     return Verdict.WEAK_PASS if score >= weak_pass_from else Verdict.FAIL
 
 
-def _worse(one: Verdict, other: Verdict) -> Verdict:
-    return max(one, other, key=SEVERITY.index)
+def _worse(a: Verdict, b: Verdict) -> Verdict:
+    return max(a, b, key=SEVERITY.index)

@@ -14,7 +14,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, Va
 from raylab.annotation.input.cases import CandidateCode
 from raylab.annotation.roles import Side
 from raylab.archive.records import HUMAN, UNCLEAR, UNCONFIRMED, CurrentCase
-from raylab.codebook import Agreement, Codebook, Label
+from raylab.codebook import Agreement, Codebook, Label, Verdict
 from raylab.config.base import Strict
 from raylab.errors import ArchiveError
 from raylab.llm.chat import Reply
@@ -47,14 +47,6 @@ class Status(StrEnum):
     ADJUDICATED = "adjudicated"
     HUMAN = "human"
     FAILED = "failed"
-
-
-class Verdict(StrEnum):
-    """An evaluator's judgement."""
-
-    PASS = "PASS"
-    WEAK_PASS = "WEAK_PASS"
-    FAIL = "FAIL"
 
 
 class Call(Strict):

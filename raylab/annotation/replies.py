@@ -1,351 +1,272 @@
-"""The reading of replies: strict where possible, with a record of every repair.
+"""The reading of replies: the JSON object in one, validated, with a record of every repair.
 
-A reply is JSON, JSON within prose or code fences, or prose. Nothing is guessed: a score out of
-range, an unknown verdict or two contradictory labels make a reply unreadable, and the protocol asks
-once more.
+Nothing is guessed: a score out of range, an unknown verdict or two contradictory labels make a
+reply unreadable, and the protocol asks once more.
 """
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NoReturn, TypeVar, cast, get_args
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
-from raylab.annotation.outcome import Verdict
-from raylab.codebook import AnswerForm, Criterion, Label
-from raylab.errors import LabelError
-from raylab.llm.json_replies import (
-    JsonObject,
-    UnreadableError,
+from pydantic import ValidationError
+
+from raylab.codebook import (
+    Choice,
+    ChoiceReply,
+    Criterion,
+    Label,
+    ReplyModel,
+    ReplyReading,
     clean,
-    dump,
-    find_object,
     quoted,
 )
 
-Choice = Literal["first", "second", "synthesis"]
-Candidates = Mapping[Choice, Label]
+JsonObject = dict[str, Any]
+R = TypeVar("R", bound=ReplyModel)
 
 LONGEST_REPLY = 200_000
 """Longest reply that is read, in characters; a longer one is a runaway."""
-CUT_OFF = "it was cut off at max_tokens"
-VERDICT = r"(WEAK[ _-]?PASS|PASS|FAIL)\b"
-ONE_OF_SEVERAL = r"(?!\W{0,5}(?:or\W{1,5})?(?:WEAK|PASS|FAIL))"
-LABELLED_VERDICT = re.compile(r"\bverdict\b\W{0,12}" + VERDICT + ONE_OF_SEVERAL, re.IGNORECASE)
-BARE_VERDICT = re.compile(r"\b" + VERDICT)
-LABELLED_SCORE = re.compile(r"\bscore\b[^\w.\-]{0,12}(?:is |of )?(-?\d[\d.]*)", re.IGNORECASE)
-LISTED_ISSUES = re.compile(
-    r"\bissues?\b[\"'*\s]{0,8}:[*\s]{0,8}\[?([^\].;\n]{0,200})", re.IGNORECASE
-)
-SCORE = re.compile(r"([0-9]{1,3})(?:\.0*+)?\s*+(?:/\s*+100|%)?")
-SCORE_OF_100 = re.compile(r"(-?(?<!\d)\d[\d.]{0,20})\s{0,8}/\s{0,8}100\b")
+OBJECTS_TRIED = 200
+"""Places in a text that are tried as the start of a JSON object."""
+PASSES = 4
+"""How often a text is read in all these tries together; most of them end after a few characters."""
+DEEPEST = 64
+"""Deepest nesting of a JSON object that is read."""
+ASIDE = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning|(?P<fence>\w+ id=[0-9a-f]{8}))>")
+"""Start or end of text that is no part of an answer: thoughts, or a copy of fenced material."""
+JSON_OBJECT = re.compile(r'\{\s*"')
+CUT_OFF = {
+    "length": "it was cut off at max_tokens",
+    "content_filter": "the server withheld it (content_filter)",
+}
+"""Why a reply without a whole object has none, by the server's reason to stop."""
+
+
+class UnreadableError(Exception):
+    """A reply that cannot be read; the message completes "it cannot be used: ..."."""
 
 
 @dataclass(frozen=True)
-class LabelReply:
-    """An annotator's answer.
-
-    Attributes:
-        label: The label.
-        rationale: The reasons for it.
-        repairs: Repairs that were needed to read it; empty if none were.
-    """
-
-    label: Label
-    rationale: str
-    repairs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ReportReply:
-    """An evaluator's answer: verdict, score from 0 to 100, unmet criteria, reasons, repairs."""
-
-    verdict: Verdict
-    score: int
-    issues: tuple[str, ...]
-    summary: str
-    repairs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ChoiceReply:
-    """An adjudicator's answer: one of the two labels shown, or a label of its own.
+class Settled:
+    """An adjudicator's decision.
 
     Attributes:
         choice: first or second, as shown, or synthesis.
         label: The final label.
         rationale: The reasons for it; never empty.
-        repairs: Repairs that were needed to read it.
     """
 
     choice: Choice
     label: Label
     rationale: str
-    repairs: tuple[str, ...] = ()
 
 
-R = TypeVar("R", LabelReply, ReportReply, ChoiceReply)
+def read_reply(
+    model: type[R], text: str, finish_reason: str = "stop", criteria: Iterable[Criterion] = ()
+) -> tuple[R, list[str]]:
+    """Reads a reply and returns it with the repairs that were needed.
 
+    A reply without a JSON object is read as the bare text of its label, if it has one.
 
-@dataclass(frozen=True)
-class ReplyReader:
-    """A reader of the replies to one style of prompts.
+    Args:
+        model: The form of the reply.
+        text: The reply.
+        finish_reason: The reason why the server stopped.
+        criteria: The criteria that issues may name, in the order of reports.
 
-    Attributes:
-        form: Form in which labels are given.
-        criteria: The criteria of the codebook, in the order of reports.
+    Raises:
+        UnreadableError: The reply is empty, cut off, or not of this form.
     """
-
-    form: AnswerForm
-    criteria: Sequence[Criterion]
-
-    def read_label(self, text: str, finish_reason: str = "stop") -> LabelReply:
-        """Reads the label and rationale of an annotator's reply.
-
-        Raises:
-            UnreadableError: No label can be read, or the reply is cut off.
-        """
-        keys = (self.form.reason_key, self.form.label_key)
-        return _read(text, finish_reason, keys, self._label_of, self._label_in_prose)
-
-    def read_report(self, text: str, finish_reason: str = "stop") -> ReportReply:
-        """Reads the report of an evaluator's reply.
-
-        Computed criteria are left out. If the form has no list of criteria, FAIL implies one.
-
-        Raises:
-            UnreadableError: Verdict or score is missing, unknown, out of range or ambiguous.
-        """
-        criterion = self.form.failed_criterion
-        if criterion is None:
-            keys = ("summary", "issues", "score", "verdict")
-            return _read(text, finish_reason, keys, self._report_of, self._report_in_prose)
-        keys = ("summary", "score", "verdict")
-        report = _read(text, finish_reason, keys, _grade_of, self._report_in_prose)
-        return replace(report, issues=(criterion,) if report.verdict is Verdict.FAIL else ())
-
-    def read_choice(self, text: str, shown: Candidates, finish_reason: str = "stop") -> ChoiceReply:
-        """Reads the choice in an adjudicator's reply: one of two labels, or a third.
-
-        The final label decides: a choice that names a candidate and gives a third label is a
-        synthesis. A chosen candidate keeps its own line.
-
-        Args:
-            text: The reply.
-            shown: The labels of `first` and `second`, as they were shown.
-            finish_reason: The reason why the server stopped.
-
-        Raises:
-            UnreadableError: No choice or no reason can be read, or choice and label contradict.
-        """
-        if not self.form.names_choice:
-            return _choice_by_label(self.read_label(text, finish_reason), shown)
-        return _read(
-            text,
-            finish_reason,
-            (self.form.reason_key, "choice", self.form.label_key),
-            lambda found: self._choice_of(found, shown),
-            lambda prose: _choice_by_label(self._label_in_prose(prose), shown),
-        )
-
-    def _label_of(self, found: JsonObject) -> LabelReply:
-        repairs: list[str] = []
-        rationale = _text_of(found, self.form.reason_key, repairs)
-        return LabelReply(self._label_at_key(found, repairs), rationale, tuple(repairs))
-
-    def _label_at_key(self, found: JsonObject, repairs: list[str]) -> Label:
-        """Reads the label at its key or, if the form allows it, anywhere except in the reasons."""
-        key = self.form.label_key
-        text = found.get(key)
-        if isinstance(text, str):
-            return _read_label(self.form.read, text, repairs)
-        if self.form.expected is not None:
-            _refuse(key, text, self.form.expected)
-        rest = {name: value for name, value in found.items() if name != self.form.reason_key}
-        label = _read_label(self.form.read, dump(rest), repairs)
-        repairs.append(f"no text at the key {key}: code read from the other keys")
-        return label
-
-    def _label_in_prose(self, text: str) -> LabelReply:
-        repairs: list[str] = []
-        label = _read_label(self.form.read_prose, text, repairs)
-        return LabelReply(label, text.strip(), tuple(repairs))
-
-    def _choice_of(self, found: JsonObject, shown: Candidates) -> ChoiceReply:
-        repairs: list[str] = []
-        rationale = _text_of(found, self.form.reason_key, repairs)
-        named = _choice_named(found.get("choice"), repairs)
-        chosen = None if named is None else shown.get(named)
-        if named and chosen and found.get(self.form.label_key) is None:
-            repairs.append("no final line: that of the chosen candidate taken")
-            return _justified(ChoiceReply(named, chosen, rationale, tuple(repairs)))
-        reply = LabelReply(self._label_at_key(found, repairs), rationale, tuple(repairs))
-        if named and chosen and chosen.composition == reply.label.composition:
-            return _justified(ChoiceReply(named, chosen, rationale, tuple(repairs)))
-        choice = _choice_by_label(reply, shown)
-        if chosen and choice.choice in shown:
-            raise UnreadableError(
-                f"choice is {named} and {self.form.label_key} is the line of the other candidate"
-            )
-        if named in (None, choice.choice):
-            return choice
-        note = f"choice {named}, but its line makes it {choice.choice}"
-        return replace(choice, repairs=(*choice.repairs, note))
-
-    def _report_of(self, found: JsonObject) -> ReportReply:
-        report, repairs = _grade_of(found), list[str]()
-        issues = self._issues_of(found.get("issues"), repairs)
-        return replace(report, issues=issues, repairs=(*report.repairs, *repairs))
-
-    def _report_in_prose(self, text: str) -> ReportReply:
-        verdicts = LABELLED_VERDICT.findall(text) or BARE_VERDICT.findall(text)
-        scores = LABELLED_SCORE.findall(text) or SCORE_OF_100.findall(text)
-        repairs: list[str] = []
-        verdict = _only("verdict", [re.sub(r"[ -]", "_", verdict.upper()) for verdict in verdicts])
-        score = _score_of(_only("score", [score.rstrip(".") for score in scores]), repairs)
-        listed = LISTED_ISSUES.search(text)
-        issues = self._issues_of(listed[1], repairs) if listed else ()
-        return ReportReply(Verdict(verdict), score, issues, text.strip(), tuple(repairs))
-
-    def _issues_of(self, value: object, repairs: list[str]) -> tuple[str, ...]:
-        """Returns the criteria named, in the order of reports, without the computed ones."""
-        if isinstance(value, str):
-            repairs.append("issues given as text")
-            value = re.split(r"[,;|\n]", value)
-        if not isinstance(value, list):
-            repairs.append("no list at the key issues")
-            return ()
-        meant = {name: one for one in self.criteria for name in (one.name, *one.synonyms)}
-        found: set[Criterion] = set()
-        for item in cast(list[object], value):
-            name = item.strip(" \t\"'*").lower() if isinstance(item, str) else ""
-            if name not in meant:
-                repairs.append(f"issue {quoted(item)} is no criterion: ignored")
-                continue
-            found.add(meant[name])
-            if name != meant[name].name:
-                repairs.append(f"issue {quoted(item)} read as {meant[name].name}")
-        for criterion in self.criteria:
-            if criterion in found and not criterion.asked:
-                repairs.append(f"issue {criterion.name} ignored: it is computed")
-        return tuple(one.name for one in self.criteria if one in found and one.asked)
-
-
-def _read(
-    text: str,
-    finish_reason: str,
-    keys: tuple[str, ...],
-    of_object: Callable[[JsonObject], R],
-    in_prose: Callable[[str], R],
-) -> R:
-    """Reads the JSON object of a reply or, if it holds none, its prose."""
     text = clean(text)
     if len(text) > LONGEST_REPLY:
         raise UnreadableError(f"it has {len(text):,} characters")
     if not text.strip():
-        cut = finish_reason == "length"
-        raise UnreadableError(f"it is empty{', ' + CUT_OFF if cut else ''}")
-    repairs: list[str] = []
-    answer, found = find_object(text, keys, repairs)
-    if found is None and finish_reason == "length":
-        raise UnreadableError(CUT_OFF)
-    if found is None and finish_reason == "content_filter":
-        raise UnreadableError("the server withheld it (content_filter)")
-    if found is None:
-        repairs.append("no JSON object: read as prose")
-        reply = in_prose(answer)
+        cut = CUT_OFF["length"] if finish_reason == "length" else ""
+        raise UnreadableError(", ".join(filter(None, ("it is empty", cut))))
+    reading = ReplyReading(tuple(criteria))
+    keys = model.keys_asked()
+    answer, values = _find_object(text, keys, reading.repairs)
+    if values is None and finish_reason in CUT_OFF:
+        raise UnreadableError(CUT_OFF[finish_reason])
+    if values is None and "label" not in model.model_fields:
+        raise UnreadableError("it holds no JSON object")
+    if values is None:
+        reading.repairs.append("no JSON object: read as prose")
+        values = {model.key_of("rationale"): answer, model.key_of("label"): answer}
     else:
-        reply = of_object(found)
-        if extra := sorted(found.keys() - set(keys)):
-            repairs.append(f"unknown keys ignored: {quoted(', '.join(extra))}")
-        order = [key for key in found if key in keys]
-        if order != [key for key in keys if key in found]:
-            repairs.append(f"keys in another order: {', '.join(order)}")
-    return replace(reply, repairs=(*repairs, *reply.repairs))
+        values = _with_keys_in_order(values, keys, reading)
+    return _validated(model, values, reading), reading.repairs
 
 
-def _grade_of(found: JsonObject) -> ReportReply:
-    repairs: list[str] = []
-    verdict = _verdict_of(found.get("verdict"), repairs)
-    score = _score_of(found.get("score"), repairs)
-    return ReportReply(verdict, score, (), _text_of(found, "summary", repairs), tuple(repairs))
+def settle(
+    reply: ChoiceReply, repairs: list[str], shown: Mapping[Choice, Label]
+) -> tuple[Settled, list[str]]:
+    """Returns an adjudicator's decision between two labels, with the repairs.
 
+    The final label decides: with other roots or attributes than those of the candidate that the
+    reply names, it is a synthesis. A candidate whose label is only given in part keeps its own.
 
-def _choice_named(value: object, repairs: list[str]) -> Choice | None:
-    """Returns the choice that a reply names; None if it names none and its code decides."""
-    if value is None:
-        repairs.append("no choice named: its code decides")
-        return None
-    name = value.strip().lower() if isinstance(value, str) else value
-    for choice in get_args(Choice):
-        if name == choice:
-            if value != name:
-                repairs.append(f"choice {quoted(value)} read as {choice}")
-            return choice
-    _refuse("choice", value, "first, second or synthesis")
+    Args:
+        reply: The adjudicator's reply.
+        repairs: The repairs so far.
+        shown: The labels of `first` and `second`, as they were shown.
 
-
-def _choice_by_label(reply: LabelReply, shown: Candidates) -> ChoiceReply:
-    """Returns the candidate of the same composition, with its own line, or else a synthesis."""
-    for choice, candidate in shown.items():
-        if reply.label.composition == candidate.composition:
-            return _justified(ChoiceReply(choice, candidate, reply.rationale, reply.repairs))
-    return _justified(ChoiceReply("synthesis", reply.label, reply.rationale, reply.repairs))
-
-
-def _justified(reply: ChoiceReply) -> ChoiceReply:
+    Raises:
+        UnreadableError: There is no choice or no reason, or choice and label contradict.
+    """
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
-    return reply
+    named, label = reply.choice, reply.label
+    chosen = None if named is None else shown.get(named)
+    if named is not None and chosen is not None and (label is None or _restates(label, chosen)):
+        note = ["no final line: that of the chosen candidate taken"] if label is None else []
+        return Settled(named, chosen, reply.rationale), [*repairs, *note]
+    if label is None:
+        raise UnreadableError(f"{type(reply).key_of('label')} is missing")
+    compositions = {candidate.composition for candidate in shown.values()}
+    if chosen is not None and label.composition in compositions - {chosen.composition}:
+        raise UnreadableError(f"choice is {named}, and its line is that of the other candidate")
+    choice = _choice_by_label(label, shown, partly=named is None)
+    if "choice" in type(reply).keys_asked() and named != choice:
+        named_so = f"choice {named}" if named else "no choice named"
+        repairs = [*repairs, f"{named_so}: its line makes it {choice}"]
+    return Settled(choice, shown.get(choice, label), reply.rationale), repairs
 
 
-def _text_of(found: JsonObject, key: str, repairs: list[str]) -> str:
-    """Returns the text at a key; empty if it is missing or no text."""
-    value = found.get(key)
-    if isinstance(value, str):
-        return clean(value).strip()
-    repairs.append(f"no text at the key {key}")
-    return ""
+def _choice_by_label(label: Label, shown: Mapping[Choice, Label], partly: bool) -> Choice:
+    for choice, candidate in shown.items():
+        if label == candidate or (partly and _restates(label, candidate)):
+            return choice
+    return "synthesis"
 
 
-def _verdict_of(value: object, repairs: list[str]) -> Verdict:
-    name = re.sub(r"[\s-]+", "_", value.strip().upper()) if isinstance(value, str) else None
-    for verdict in Verdict:
-        if name == verdict:
-            if value != name:
-                repairs.append(f"verdict {quoted(value)} read as {name}")
-            return verdict
-    _refuse("verdict", value, f"one of {', '.join(Verdict)}")
+def _restates(label: Label, candidate: Label) -> bool:
+    """Returns True if a label has the roots of a candidate, and no attribute that it lacks."""
+    same = label.composition == candidate.composition
+    return same and label.fields.items() <= candidate.fields.items()
 
 
-def _score_of(value: object, repairs: list[str]) -> int:
-    """Returns an integer from 0 to 100; not clamped, because 850 may mean 8.5 or 85."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    elif found := SCORE.fullmatch(value.strip() if isinstance(value, str) else dump(value)):
-        number = int(found[1])
-        repairs.append(f"score {quoted(value)} read as {number}")
-    else:
-        number = -1
-    if not 0 <= number <= 100:
-        _refuse("score", value, "an integer from 0 to 100")
-    return number
+def _with_keys_in_order(
+    values: JsonObject, keys: tuple[str, ...], reading: ReplyReading
+) -> JsonObject:
+    """Returns the values at the keys that are asked for, and notes all that is not as asked."""
+    if extra := sorted(values.keys() - set(keys)):
+        reading.repairs.append(f"unknown keys ignored: {quoted(', '.join(extra))}")
+    order = [key for key in values if key in keys]
+    if order != [key for key in keys if key in values]:
+        reading.repairs.append(f"keys in another order: {quoted(', '.join(order))}")
+    if missing := [key for key in keys if values.get(key) is None]:
+        reading.repairs.append(f"keys not given: {', '.join(missing)}")
+    return {key: values[key] for key in order if values[key] is not None}
 
 
-def _only(what: str, found: list[str]) -> str:
-    distinct = dict.fromkeys(found)
-    if len(distinct) != 1:
-        stated = f"{len(distinct)} of them: {quoted(', '.join(distinct))}" if distinct else "none"
-        raise UnreadableError(f"it should state one {what} and states {stated}")
-    return found[0]
-
-
-def _read_label(read: Callable[[str, list[str]], Label], text: str, repairs: list[str]) -> Label:
+def _validated(model: type[R], values: JsonObject, reading: ReplyReading) -> R:
     try:
-        return read(text, repairs)
-    except LabelError as error:
-        raise UnreadableError(str(error)) from None
+        return model.model_validate(values, context=reading)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = first["loc"][0]
+        if first["type"] == "missing":
+            raise UnreadableError(f"{key} is missing") from None
+        cause = first.get("ctx", {}).get("error", first["msg"])
+        raise UnreadableError(f"{key} is {quoted(first['input'])}: {cause}") from None
 
 
-def _refuse(key: str, value: object, expected: str) -> NoReturn:
-    given = "missing" if value is None else quoted(value)
-    raise UnreadableError(f"{key} is {given}, it should be {expected}")
+# The object in a reply
+
+
+def _find_object(
+    text: str, keys: Iterable[str], repairs: list[str]
+) -> tuple[str, JsonObject | None]:
+    """Returns the answer in a reply, without its asides, and the JSON object in it, if any.
+
+    Raises:
+        UnreadableError: The reply holds several different objects, one of which may be quoted.
+    """
+    twice: set[str] = set()
+
+    def without_doubles(pairs: list[tuple[str, Any]]) -> JsonObject:
+        counts = Counter(name for name, _ in pairs)
+        twice.update(name for name, count in counts.items() if count > 1)
+        return dict(pairs)
+
+    decoder = json.JSONDecoder(strict=False, object_pairs_hook=without_doubles)
+    answer, whole = text, _decode(decoder, text)
+    if whole is None:
+        answer = _drop_asides(text).strip()
+        if answer != text.strip():
+            repairs.append("thoughts or quoted material ignored")
+        every = json_objects(answer, decoder)
+        objects = [values for values in every if set(keys) & values.keys()]
+        if any(values != objects[0] for values in objects):
+            raise UnreadableError(f"it holds {len(objects)} JSON objects that differ")
+        if objects:
+            repairs.append("text around the JSON object ignored")
+            whole = objects[0]
+    if twice:
+        repairs.append(f"keys given twice, the last taken: {quoted(', '.join(sorted(twice)))}")
+    return answer, whole
+
+
+def _decode(decoder: json.JSONDecoder, text: str) -> JsonObject | None:
+    """Returns the text as a JSON object; None if it is anything else."""
+    try:
+        whole = decoder.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return cast(JsonObject, whole) if isinstance(whole, dict) and not _is_deep(whole) else None
+
+
+def json_objects(text: str, decoder: json.JSONDecoder) -> Iterator[JsonObject]:
+    """Yields the JSON objects in a text, in time linear in its length.
+
+    Objects that nest deeper than `DEEPEST` are left out.
+    """
+    left, tries, end = PASSES * len(text), OBJECTS_TRIED, 0
+    for opening in JSON_OBJECT.finditer(text):
+        start = opening.start()
+        if start < end:
+            continue
+        if left <= 0 or tries == 0:
+            return
+        tries -= 1
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except RecursionError:
+            return
+        except ValueError as error:
+            left -= getattr(error, "pos", len(text)) - start
+            continue
+        if not _is_deep(value):
+            yield cast(JsonObject, value)
+
+
+def _is_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inner(outer)]
+    return bool(level)
+
+
+def _inner(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast(JsonObject, value).values()
+    return cast(list[object], value) if isinstance(value, list) else ()
+
+
+def _drop_asides(text: str) -> str:
+    """Returns the text without thoughts, finished or not, and copies of fenced material."""
+    tags = list(ASIDE.finditer(text))
+    closed = {tag["name"]: tag.start() for tag in tags if tag["end"]}
+    kept, place, inside = list[str](), 0, None
+    for tag in tags:
+        if tag["end"]:
+            if tag["name"] == inside:
+                place, inside = tag.end(), None
+        elif inside is None and (not tag["fence"] or closed.get(tag["name"], -1) > tag.start()):
+            kept.append(text[place : tag.start()])
+            inside = tag["name"]
+    return "".join(kept if inside else [*kept, text[place:]])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, CANDIDATE_SIDE, EVALUATOR, Side
 from raylab.codebook import Codebook, PromptSet
@@ -62,13 +62,7 @@ class Settings:
         adjudicator: Model that settles differences; None where nobody asks it.
         prompts: Prompts of all roles.
         codebook: Codebook of the classification.
-        policy: As in `ProtocolConfig`.
-        stages: As in `ProtocolConfig`.
-        human_adjudicator: True if a person settles differences instead of the adjudicator.
-        accept_operator_differences: As in `ProtocolConfig`.
-        score_caps: As in `ProtocolConfig`.
-        threshold: Lowest score of an acceptable code.
-        seed: Seed of the order in which candidates are shown.
+        rules: The rules of the protocol.
         salt: Distinguishes the calls from equal ones in the journal.
         warnings: Weaknesses of the chosen models and prompts.
     """
@@ -78,13 +72,7 @@ class Settings:
     adjudicator: RoleModel | None
     prompts: PromptSet
     codebook: Codebook
-    policy: Literal["strict", "lenient", "published"] = "strict"
-    stages: Literal["all", "evaluate"] = "all"
-    human_adjudicator: bool = False
-    accept_operator_differences: bool = False
-    score_caps: bool = True
-    threshold: int = 70
-    seed: int = 307
+    rules: ProtocolConfig
     salt: str = ""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
@@ -108,13 +96,7 @@ class Settings:
             adjudicator=models.get(ADJUDICATOR),
             prompts=prompts,
             codebook=codebook,
-            policy=protocol.policy,
-            stages=protocol.stages,
-            human_adjudicator=protocol.adjudicator == "human",
-            score_caps=protocol.score_caps,
-            accept_operator_differences=protocol.accept_operator_differences,
-            threshold=protocol.threshold,
-            seed=protocol.seed,
+            rules=protocol,
             salt=salt,
             warnings=tuple(_warnings(models, prompts, protocol)),
         )

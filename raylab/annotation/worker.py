@@ -18,7 +18,7 @@ from raylab.annotation.input.cases import Case
 from raylab.annotation.input.sources import select_cases
 from raylab.annotation.input.state import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.protocol.course import annotate
+from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.attempts import CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow

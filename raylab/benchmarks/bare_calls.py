@@ -8,7 +8,7 @@ from typing import Any
 from openai import AsyncOpenAI
 
 from raylab.annotation.input.cases import Case
-from raylab.annotation.protocol.course import annotate
+from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.benchmarks.chat_server import answer_of
 from raylab.config.jobs import AnnotateConfig

@@ -25,10 +25,10 @@ from raylab.opt.notation import (
     Repair,
     Root,
     escaped,
-    find_line,
     means_other,
     read_line,
 )
+from raylab.opt.search import find_line
 
 __all__ = [
     "FIELDS",
@@ -215,13 +215,13 @@ def _steps(expression: Expression) -> list[Step]:
             return _join("/", map(_steps, expression.parts))
 
 
-def _join(operator: str, parts: Iterable[list[Step]]) -> list[Step]:
-    first, *others = parts
-    return [*first, *chain.from_iterable(_lead_with(operator, part) for part in others)]
+def _join(operator: str, operands: Iterable[list[Step]]) -> list[Step]:
+    first, *others = operands
+    return [*first, *chain.from_iterable(_lead_with(operator, steps) for steps in others)]
 
 
-def _lead_with(operator: str, part: list[Step]) -> list[Step]:
-    return [(operator, part[0][1]), *part[1:]]
+def _lead_with(operator: str, steps: list[Step]) -> list[Step]:
+    return [(operator, steps[0][1]), *steps[1:]]
 
 
 def _rank(operand: Expression) -> int:

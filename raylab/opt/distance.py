@@ -99,8 +99,8 @@ def _distance_of(name: str, content: bytes) -> Distance:
         problem = _first_problem(error)
         raise DataError(f"distances {name}: {problem}") from error
     if sorted(file.roots) != sorted(Root):
-        given = ", ".join(file.roots)
-        raise DataError(f"distances {name}: roots are {given}, should be each of {', '.join(Root)}")
+        roots = ", ".join(file.roots)
+        raise DataError(f"distances {name}: roots are {roots}, should be each of {', '.join(Root)}")
     if len(file.table) != len(Root) or any(len(row) != len(Root) for row in file.table):
         raise DataError(f"distances {name}: table should have {len(Root)} rows of {len(Root)}")
     order = [file.roots.index(root) for root in Root]

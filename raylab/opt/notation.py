@@ -2,17 +2,15 @@
 
 The formal grammar (2026-02) joins roots by `+` and `/`, with equal precedence, from left to right.
 The ensembles `A{B,C}` and pipelines `[A→B]` of v1.0 (2025-11) are also read. A text that needs no
-`Repair` is in a published notation. Every step takes time linear in the length of the text, or is
-tried a fixed number of times.
+`Repair` is in a published notation.
 """
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 from raylab.errors import OptCodeError
 
@@ -23,12 +21,8 @@ ORDERS = (FIELDS, ("Rep", "Locus", "Obj", "Data", "Time", "Human"))
 KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 VALUE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9+_.,-]*[A-Za-z0-9+_-])?")
 """A value: a compromise between the differing rules of both notations."""
-LONGEST_TEXT = 200_000
-"""Longest text that is searched, in characters."""
 LONGEST_LINE = 4096
 """Longest line in characters."""
-BARE_TRIES = 64
-"""Lines without `OPT=` that are read as codes."""
 DEEPEST = 16
 """Deepest nesting of brackets and braces."""
 SHOWN = 60
@@ -222,7 +216,7 @@ def read_line(text: str, marked: bool = True) -> Line:
     start = re.match(r"OPT[ \t]*=" if marked else "", text)
     if start is None:
         raise syntax_error(text, 1, f"expected 'OPT=', found '{escaped(text)}'")
-    return _Reader(text, start.end(), strict=True).line()
+    return Reader(text, start.end(), strict=True).line()
 
 
 class _Token(NamedTuple):
@@ -243,7 +237,7 @@ Part = tuple[str, Expression]
 """The operator before a part, and the part."""
 
 
-class _Reader:
+class Reader:
     """A reader of one code, from its expression to its last field.
 
     Attributes:
@@ -363,7 +357,7 @@ class _Reader:
             return None
         if "\n" in self._text[self._position : token.start]:
             return None
-        if word in (",", "and") and not _begins_operand(self._text, token.end):
+        if word in (",", "and") and not begins_operand(self._text, token.end):
             return None
         self._take(token)
         if word in ("+", "/"):
@@ -409,8 +403,8 @@ class _Reader:
             pattern, expected = next(parts)
         while self._text[place : place + 1] in (" ", "\t"):
             place += 1
-        found = self._text[place : place + 1]
-        return self._unexpected(_Token("sign", found, place, place + 1), expected)
+        sign = self._text[place : place + 1]
+        return self._unexpected(_Token("sign", sign, place, place + 1), expected)
 
     def _note_irregular(self, pairs: list[tuple[str, str, int]]) -> None:
         """Notes unknown, repeated and unordered keys."""
@@ -473,13 +467,14 @@ def leftovers(text: str) -> set[Repair]:
 
 def _folded(parts: list[Part]) -> Expression:
     (_, whole), *others = parts
-    for operator, part in others:
-        joined = whole.parts if isinstance(whole, Composed) and whole.operator == operator else None
-        whole = Composed("+" if operator == "+" else "/", (*(joined or (whole,)), part))
+    for operator, operand in others:
+        same = isinstance(whole, Composed) and whole.operator == operator
+        left = whole.parts if isinstance(whole, Composed) and same else (whole,)
+        whole = Composed("+" if operator == "+" else "/", (*left, operand))
     return whole
 
 
-def _begins_operand(text: str, position: int = 0) -> bool:
+def begins_operand(text: str, position: int = 0) -> bool:
     token = TOKEN.match(text, position)
     word, sign = (token["word"], token["sign"]) if token else (None, None)
     return sign in CLOSERS or (word or "").casefold() in CODES | NAMES | ENGLISH
@@ -490,220 +485,3 @@ def _is_field(body: str, key: re.Match[str]) -> bool:
     if key[1].casefold() in KEYS:
         return key[2] == "=" or before in (";", ",", "|", "\n")
     return key[2] == "=" and before in (";", "\n")
-
-
-# The search for a code in a text
-
-CODE_KEYS = (
-    *("opt-code", "optcode", "final-opt-code", "opt-line", "opt", "line", "code"),
-    *("composition", "expression", "roots", "root"),
-)
-"""Keys under which a JSON object may hold a code, the most specific first."""
-THINKING = ("think", "thinking", "reasoning")
-"""Tags around the thoughts of a model."""
-QUOTING = (
-    *("description", "system_description", "system", "input", "case", "document", "source"),
-    *("candidate", "example", "examples", "prompt"),
-)
-"""Tags around the material that a model was given."""
-ROOT_NAMES = "|".join([*CODES, *NAMES])
-MARKER = re.compile(
-    rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{MARK}]{{0,8}}(?P<sign>[=:])", re.IGNORECASE
-)
-EXACT_MARKER = re.compile(r"OPT[ \t]*=")
-LONGEST_LABEL = 100
-BULLET = re.compile(rf"[\s>•‣{MARK}-]*(?:\(?\d{{1,3}}[.):])?[\s>•{MARK}{{(\[,-]*")
-LABEL = re.compile(rf"[^.!?;:=]{{1,60}}[:=][ \t{MARK}]*")
-FENCE = re.compile(r"^[ \t]*(?:```|~~~)\w*[ \t]*$", re.MULTILINE)
-LEAD = re.compile(
-    rf"[\s>•{MARK}-]*(?:(?!(?:{ROOT_NAMES})\b)[^.!?;:=]{{1,60}}:[ \t{MARK}]+)?", re.IGNORECASE
-)
-BARE = re.compile(rf"[\s>•{MARK}\[({{-]*(?:{ROOT_NAMES})(?![\w-])(?!\s*:)", re.IGNORECASE)
-
-
-def find_line(text: str) -> Line:
-    """Finds and reads the code in a text: the last one if several have `OPT=`.
-
-    Thoughts and given material (in tags such as <think> or <description>) are skipped. Quotations
-    (in triple quotes or after `>`) are searched only if the rest holds no code.
-
-    Raises:
-        OptCodeError: The text holds no code, or several different ones without `OPT=`.
-    """
-    if len(text) > LONGEST_TEXT:
-        raise OptCodeError(
-            f"a text of {len(text):,} characters is too long to search for an OPT-Code: at most "
-            f"{LONGEST_TEXT:,} are read"
-        )
-    plain = text.replace("\r\n", "\n").translate(PLAIN)
-    own = _without_tagged(_with_object_as_line(plain))
-    unquoted = _without_quotations(own)
-    line, repairs = _search(unquoted), {Repair.AROUND} if unquoted != plain else set[Repair]()
-    if line is None and own != unquoted:
-        line, repairs = _search(own), {Repair.SEVERAL}
-    if line is None:
-        raise OptCodeError(
-            "no OPT-Code: expected a line such as 'OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; "
-            f"Data=sim; Time=gen; Human=low', found '{escaped(text.strip())}'"
-        )
-    return _with(line, repairs | ({Repair.CHARACTERS} if plain != text else set()))
-
-
-def _with(line: Line, repairs: set[Repair]) -> Line:
-    return Line(line.expression, line.fields, in_order({*line.repairs, *repairs}))
-
-
-def _with_object_as_line(text: str) -> str:
-    """Returns the text with its JSON object, if that holds a code, as a line."""
-    start, end = text.find("{"), text.rfind("}") + 1
-    try:
-        document: object = json.loads(text[start:end], strict=False)
-    except (ValueError, RecursionError):
-        return text
-    content = _content(document)
-    if content is None:
-        return text
-    return f"{text[:start]}\nOPT={' '.join(content.split())}\n{text[end:]}"
-
-
-def _content(document: object, depth: int = 0) -> str | None:
-    """Returns a JSON object as the text after `OPT=`; None if it holds no code."""
-    if not isinstance(document, dict) or depth > DEEPEST:
-        return None
-    pairs = cast(Mapping[str, object], document).items()
-    values = {re.sub("[_ ]", "-", key.casefold()): value for key, value in pairs}
-    for value in filter(None, map(values.get, CODE_KEYS)):
-        if isinstance(value, list):
-            return "+".join(map(str, cast(list[object], value))) + _fields_in(values)
-        if isinstance(value, str):
-            return MARKER.split(value)[-1] + _fields_in(values)
-    contents = (_content(value, depth + 1) for value in values.values())
-    return next((content for content in contents if content is not None), None)
-
-
-def _fields_in(values: Mapping[str, object]) -> str:
-    groups = (values, values.get("fields"), values.get("attributes"))
-    return "".join(
-        f"; {KEYS[key.casefold()]}={value}"
-        for group in groups
-        if isinstance(group, dict)
-        for key, value in cast(Mapping[str, object], group).items()
-        if key.casefold() in KEYS and isinstance(value, str | int | float)
-    )
-
-
-def _without_tagged(text: str) -> str:
-    for tag in (*QUOTING, *THINKING):
-        text = _without(text, f"<{tag}>", f"</{tag}>")
-    for tag in THINKING:
-        # A template may open the tag for the model; a reply may end before it is closed.
-        text = text.rpartition(f"</{tag}>")[2].partition(f"<{tag}>")[0]
-    return text
-
-
-def _without_quotations(text: str) -> str:
-    lines = _without(text, '"""', '"""').splitlines(keepends=True)
-    return "".join(line for line in lines if not line.lstrip().startswith(">"))
-
-
-def _without(text: str, opening: str, closing: str) -> str:
-    kept, position = "", 0
-    while (start := text.find(opening, position)) >= 0:
-        end = text.find(closing, start + len(opening))
-        if end < 0:
-            break
-        kept += f"{text[position:start]}\n"
-        position = end + len(closing)
-    return kept + text[position:]
-
-
-def _search(text: str) -> Line | None:
-    """Returns the last code at the start of a line, or else in it, or else without `OPT=`."""
-    text = FENCE.sub("```", text)
-    every = list(MARKER.finditer(text))
-    markers = [marker for marker in every if _may_begin_code(text, marker)]
-    chosen = [marker for marker in markers if _leads(text, marker)] or markers
-    genuine = [marker for marker in chosen if not _is_placeholder(text, marker.end())]
-    if not chosen:
-        return _search_bare(text)
-    if not genuine:
-        shown = escaped(text[chosen[-1].end() :].strip())
-        raise OptCodeError(f"expected roots behind OPT=, found only the placeholder '{shown}'")
-    marker = genuine[-1]
-    end = next((other.start() for other in every if other.start() > marker.start()), len(text))
-    line = _read_from(text, marker.end(), end)
-    return _with(line, _repairs_at(text, marker, several=len(markers) > 1))
-
-
-def _read_from(text: str, start: int, end: int) -> Line:
-    """Reads the code that begins at a place of a text and ends before another one."""
-    reader = _Reader(f"OPT={text[start : min(end, start + LONGEST_LINE)]}", 4)
-    line = reader.line()
-    return _with(line, leftovers(reader.rest) | leftovers(text[end:]))
-
-
-def _repairs_at(text: str, marker: re.Match[str], several: bool) -> set[Repair]:
-    begin = text.rfind("\n", 0, marker.start()) + 1
-    label = text[begin : marker.start()]
-    repairs = leftovers(text[:begin])
-    if label.strip(" \t"):
-        repairs.add(Repair.MARKUP if _leads(text, marker) else Repair.AROUND)
-    if not EXACT_MARKER.fullmatch(marker[0]):
-        repairs.add(Repair.MARKER)
-    return repairs | ({Repair.SEVERAL} if several else set())
-
-
-def _search_bare(text: str) -> Line | None:
-    """Returns the line that is an expression, with or without fields, and nothing else.
-
-    Raises:
-        OptCodeError: Several such lines differ.
-    """
-    distinct: dict[str, Line] = {}
-    tries, place = 0, 0
-    for raw in text.splitlines(keepends=True):
-        lead = LEAD.match(raw)
-        start = lead.end() if lead else 0
-        if BARE.match(raw, start):
-            tries += 1
-            line = _bare_line(text, place + start) if tries <= BARE_TRIES else None
-            if line is not None:
-                distinct.setdefault(str(line.expression), line)
-        place += len(raw)
-    if len(distinct) > 1 or tries > BARE_TRIES:
-        shown = ", ".join([*distinct][:3])
-        raise OptCodeError(f"expected one OPT= line, found several codes without it: {shown}")
-    return next(iter(distinct.values()), None)
-
-
-def _bare_line(text: str, start: int) -> Line | None:
-    """Returns the code at a place of a text, unless other text stands on its line."""
-    reader = _Reader(f"OPT={text[start : start + LONGEST_LINE]}", 4, english=False)
-    try:
-        line = reader.line()
-    except OptCodeError:
-        return None
-    around = leftovers(text[:start]) | leftovers(reader.rest) | {Repair.MARKER}
-    return None if Repair.AROUND in line.repairs else _with(line, around)
-
-
-def _may_begin_code(text: str, marker: re.Match[str]) -> bool:
-    end = marker.end()
-    return marker["sign"] == "=" or _begins_operand(text, end) or _is_placeholder(text, end)
-
-
-def _leads(text: str, marker: re.Match[str]) -> bool:
-    """Returns True if nothing but a label precedes a marker on its line."""
-    start = text.rfind("\n", max(0, marker.start() - LONGEST_LABEL - 1), marker.start()) + 1
-    if marker.start() - start > LONGEST_LABEL:
-        return False
-    label = BULLET.sub("", HTML_TAG.sub("", text[start : marker.start()]), count=1)
-    titled = marker["code"] is not None and len(label.split()) <= 4
-    return not label or titled or LABEL.fullmatch(label) is not None
-
-
-def _is_placeholder(text: str, position: int) -> bool:
-    """Returns True if a placeholder such as `<roots>` stands at a position."""
-    match = PLACEHOLDER.match(text, position)
-    words = re.findall("[A-Za-z]+", match[0]) if match else ()
-    return match is not None and not any(w.casefold() in CODES | NAMES | ENGLISH for w in words)

@@ -4,11 +4,9 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-from raylab.codebook import VERDICTS, PromptSet
+from raylab.codebook import PromptSet
 from raylab.llm.prompts import PromptFile, Schema, read_prompt
-from raylab.opt.answers import CODE_ANSWERS, SHORT_WARNING, WORD_ANSWERS, WORDS
-from raylab.opt.code import Root
-from raylab.opt.criteria import CRITERIA
+from raylab.opt.answers import CODE_ANSWERS, SHORT_WARNING, WORD_ANSWERS
 
 FOLDER: Traversable = resources.files("raylab.opt") / "prompts"
 LONGEST = 100_000
@@ -19,8 +17,6 @@ SHOWN = 4_000
 """Characters of a rationale or report shown to another model; the rest is cut, with a note."""
 SHOWN_FOR_WORDS = 200
 """The same for models that answer in words."""
-SHORT_TEXT = "^[A-Za-z0-9 ,.'-]{1,32}$"
-VALUE = "[A-Za-z][A-Za-z0-9_+-]{0,31}"
 STYLES = ("minimal", "maximal", "word")
 """The styles that a configuration may choose; `word` asks for one plain word from a list, for
 models too small for codes."""
@@ -74,46 +70,13 @@ def _names() -> list[str]:
 
 
 def _schema(name: str) -> Schema:
-    code = {"type": "string", "pattern": code_pattern()}
-    score = {"type": "integer", "minimum": 0, "maximum": 100}
-    verdict = {"type": "string", "enum": list(VERDICTS)}
-    word = {"type": "string", "enum": list(WORDS)}
-    text, short = {"type": "string"}, {"type": "string", "pattern": SHORT_TEXT}
-    match name:
-        case "classify_minimal" | "classify_maximal":
-            return _object("opt_classification", rationale=text, opt=code)
-        case "classify_word":
-            return _object("opt_classification", reason=short, word=word)
+    form = WORD_ANSWERS if name.endswith("_word") else CODE_ANSWERS
+    match name.partition("_")[0]:
+        case "classify":
+            return form.label.schema_asked()
         case "evaluate":
-            issues = [criterion.name for criterion in CRITERIA if criterion.asked]
-            listed = {"type": "array", "items": {"type": "string", "enum": issues}}
-            bounded = {**listed, "maxItems": len(issues)}
-            return _object(
-                "opt_evaluation", summary=text, issues=bounded, score=score, verdict=verdict
-            )
-        case "evaluate_word":
-            return _object("opt_evaluation", summary=short, score=score, verdict=verdict)
+            return form.report.schema_asked()
         case "adjudicate":
-            choice = {"type": "string", "enum": ["first", "second", "synthesis"]}
-            return _object("opt_adjudication", rationale=text, choice=choice, opt=code)
-        case "adjudicate_word":
-            return _object("opt_adjudication", reason=short, word=word)
+            return form.choice.schema_asked()
         case _:
             return {}
-
-
-def _object(title: str, **properties: Schema) -> Schema:
-    return {
-        "title": title,
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def code_pattern() -> str:
-    """Returns the pattern of a full canonical line; it also admits unordered or repeated roots."""
-    roots = f"({'|'.join(root.value for root in Root)})"
-    fields = "".join(f"; {key}={VALUE}" for key in ("Rep", "Obj", "Data", "Time"))
-    return f"^OPT={roots}([+/]{roots}){{0,6}}{fields}; Human=(none|low|med|high)$"

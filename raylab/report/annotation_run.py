@@ -116,7 +116,7 @@ def _report(
     scores = score_files(
         _tabulated(archived, tabulator, settings),
         config.generations,
-        CANDIDATES if settings.stages == "evaluate" else annotator_names(config.llm.roles),
+        CANDIDATES if settings.rules.stages == "evaluate" else annotator_names(config.llm.roles),
         codebook,
         (head.finished or head.started).isoformat(),
     )

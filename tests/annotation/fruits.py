@@ -2,8 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from raylab.codebook import FORMAT, Categories, Codebook, Criterion, PromptSet
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from raylab.codebook import (
+    FORMAT,
+    AnswerForm,
+    Categories,
+    ChoiceReply,
+    Codebook,
+    Criterion,
+    LabelReply,
+    PromptSet,
+    ReplyModel,
+    ReportReply,
+    Text,
+    label_reader,
+)
 from raylab.errors import LabelError
 from raylab.llm.prompts import PromptFile
 
@@ -68,77 +84,74 @@ class EqualOrNot:
         return float(a != b)
 
 
-@dataclass(frozen=True)
-class FruitAnswers:
-    reason_key: str = "why"
-    label_key: str = "fruit"
-    expected: str | None = "a fruit"
-    failed_criterion: str | None = None
-    names_choice: bool = True
-
-    def read(self, text: str, repairs: list[str]) -> Fruit:
-        if text != text.lower():
-            repairs.append("capitals")
-        return read_fruit(text.lower())
-
-    def read_prose(self, text: str, repairs: list[str]) -> Fruit:
-        return self.read(text.split()[-1], repairs)
-
-    def show(self, label: object) -> str:
-        return f"the fruit {label}"
+def read_answer(text: str, repairs: list[str]) -> Fruit:
+    word = text.split()[-1]
+    if word != word.lower():
+        repairs.append("capitals")
+    return read_fruit(word.lower())
 
 
-def prompt(name: str, user: str, *keys: str) -> PromptFile:
-    schema = {"type": "object", "properties": {key: {"type": "string"} for key in keys}}
+READER = label_reader(read_answer)
+ANY = WithJsonSchema({"type": "string"})
+
+
+class FruitReply(LabelReply):
+    rationale: Text = Field("", alias="why")
+    label: Annotated[Fruit, PlainValidator(READER), ANY] = Field(alias="fruit")
+
+
+class FruitChoice(ChoiceReply):
+    rationale: Text = Field("", alias="why")
+    label: Annotated[Fruit | None, PlainValidator(READER), ANY] = Field(None, alias="fruit")
+
+
+def prompt(name: str, user: str, reply: type[ReplyModel] | None = None) -> PromptFile:
+    schema = reply.schema_asked() if reply else {}
     source = f"{{#- version 1 -#}}\n{{% block user %}}{user}{{% endblock %}}"
-    return PromptFile(name, "1", ((name, source),), schema if keys else {}, 1000, 100)
+    return PromptFile(name, "1", ((name, source),), schema, 1000, 100)
 
 
 PROMPTS = PromptSet(
-    classify=prompt("fruit_classify", "Which fruit? {{ description }}", "why", "fruit"),
+    classify=prompt("fruit_classify", "Which fruit? {{ description }}", FruitReply),
     evaluate=prompt(
         "fruit_evaluate",
         "Is {{ description }} {{ code }}? {{ rationale }}",
-        *("summary", "issues", "score", "verdict"),
+        ReportReply,
     ),
     adjudicate=prompt(
         "fruit_adjudicate",
         "{{ description }}{% for one in candidates %} or {{ one.code }}{% endfor %}?",
-        *("why", "choice", "fruit"),
+        FruitChoice,
     ),
     repair=prompt("fruit_repair", "{{ problem }}: answer with {{ keys | join(', ') }}"),
-    form=FruitAnswers(),
+    form=AnswerForm(FruitReply, ReportReply, FruitChoice, read_answer, "the fruit {}".format),
 )
 
 
-class Fruits:
-    """The codebook."""
-
-    name, version, label_name = "fruits", "1", "a fruit"
-    case_sets: Mapping[str, str] = {}
-    categories: Mapping[str, str] = NAMES
-    criteria = (FORMAT, SIZE)
-    execution_criterion = "size"
-    execution_bait: Categories = frozenset({"nut"})
-    styles = ("maximal",)
-    distance = EqualOrNot()
-
-    def prompts(self, style: str) -> PromptSet:
-        assert style == "maximal"
-        return PROMPTS
-
-    def prompt_catalogue(self) -> Mapping[str, PromptFile]:
-        parts = (PROMPTS.classify, PROMPTS.evaluate, PROMPTS.adjudicate, PROMPTS.repair)
-        return {part.hash: part for part in parts}
-
-    def parse(self, text: str) -> Fruit:
-        return read_fruit(text.strip().lower())
-
-    def read(self, line: str) -> Fruit:
-        return read_fruit(line)
-
-    def parse_own(self, text: str) -> Fruit:
-        return read_fruit(text)
+def prompts(style: str) -> PromptSet:
+    assert style == "maximal"
+    return PROMPTS
 
 
-FRUITS: Codebook = Fruits()
+def prompt_catalogue() -> Mapping[str, PromptFile]:
+    asked = (PROMPTS.classify, PROMPTS.evaluate, PROMPTS.adjudicate, PROMPTS.repair)
+    return {prompt.hash: prompt for prompt in asked}
+
+
+FRUITS = Codebook(
+    name="fruits",
+    version="1",
+    label_name="a fruit",
+    case_sets={},
+    categories=NAMES,
+    criteria=(FORMAT, SIZE),
+    execution_criterion="size",
+    execution_bait=frozenset({"nut"}),
+    styles=("maximal",),
+    prompts=prompts,
+    prompt_catalogue=prompt_catalogue,
+    distance=EqualOrNot(),
+    parse=lambda text: read_fruit(text.strip().lower()),
+    read=read_fruit,
+    parse_own=read_fruit,
+)

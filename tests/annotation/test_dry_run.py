@@ -9,7 +9,7 @@ import pytest
 
 from raylab.annotation.dry_run import RoleForecast, forecast
 from raylab.annotation.input.sources import select_cases
-from raylab.annotation.protocol.course import annotate
+from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.cluster.annotate import run_annotate
 from raylab.config.compose import load_config

@@ -4,6 +4,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -25,7 +26,6 @@ from raylab.annotation.statistics.usage import times
 from raylab.codebook import Categories, Codebook, Label
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import Root
-from raylab.opt.codebook import OptCodebook
 from raylab.opt.distance import Distance
 from raylab.runs.records import Part
 from tests.annotation.outcomes import (
@@ -379,7 +379,7 @@ def test_gold_that_nobody_reviewed_is_announced():
 def test_measures_of_other_distances_are_computed_again():
     table = tuple(tuple(float(a != b) for b in Root) for a in Root)
     other = Distance("discrete", table)
-    found = quality([outcome("1", "Lrn", "Sch")], codebook=OptCodebook(other))
+    found = quality([outcome("1", "Lrn", "Sch")], codebook=replace(CODEBOOK, distance=other))
     assert (found.agreement.weighted.value, found.distance) == (0.0, "discrete")
     # Without a record, as where an evaluation failed, they are computed as well.
     found = quality([outcome("1", "Lrn", "Sch", agreement=None)])

@@ -10,26 +10,32 @@ from collections.abc import Callable
 
 import pytest
 
-from raylab.annotation.replies import LONGEST_REPLY, ReplyReader
+from raylab.annotation.replies import (
+    DEEPEST,
+    LONGEST_REPLY,
+    PASSES,
+    UnreadableError,
+    json_objects,
+    read_reply,
+    settle,
+)
+from raylab.codebook import Choice, Label
 from raylab.errors import OptCodeError, RaylabError
-from raylab.llm.json_replies import DEEPEST, PASSES, UnreadableError, json_objects
-from raylab.opt.answers import CODE_ANSWERS, WORD_ANSWERS
+from raylab.opt.answers import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
 from raylab.opt.code import parse
-from raylab.opt.criteria import CRITERIA
 from tests.annotation.chats import coded, graded
 from tests.fuzzing import try_all
 from tests.memory import memory
 
 SIZE = LONGEST_REPLY - 1000
 
-CODES, WORDS = ReplyReader(CODE_ANSWERS, CRITERIA), ReplyReader(WORD_ANSWERS, CRITERIA)
-SHOWN = {"first": parse("OPT=Ctl"), "second": parse("OPT=Lrn")}
+SHOWN: dict[Choice, Label] = {"first": parse("OPT=Ctl"), "second": parse("OPT=Lrn")}
 READERS: dict[str, Callable[[str], object]] = {
-    "code": CODES.read_label,
-    "report": CODES.read_report,
-    "choice": lambda text: CODES.read_choice(text, SHOWN),
-    "word": WORDS.read_label,
-    "grade": WORDS.read_report,
+    "code": lambda text: read_reply(CODE_ANSWERS.label, text),
+    "report": lambda text: read_reply(CODE_ANSWERS.report, text, criteria=CRITERIA),
+    "choice": lambda text: settle(*read_reply(CODE_ANSWERS.choice, text), SHOWN),
+    "word": lambda text: read_reply(WORD_ANSWERS.label, text),
+    "grade": lambda text: read_reply(WORD_ANSWERS.report, text),
     "line": parse,
 }
 
@@ -134,32 +140,12 @@ def test_objects_are_found_in_a_few_passes(text: str) -> None:
 
 def test_an_object_is_found_behind_braces_that_begin_none() -> None:
     found = list(json_objects('{"a": 1 {"b"} {"c": 3} {', json.JSONDecoder()))
-    assert found == [(14, 22, {"c": 3})]
+    assert found == [{"c": 3}]
 
 
 @pytest.mark.parametrize(("depth", "count"), [(DEEPEST - 1, 1), (DEEPEST, 0)])
 def test_depth_of_objects_is_limited(depth: int, count: int) -> None:
     assert len(list(json_objects(f"see {objects(depth)}", json.JSONDecoder()))) == count
-
-
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("PASS, 91/100", 91),
-        ("PASS, 91 / 100", 91),
-        ("FAIL 8/100, not 80", 8),
-        ("PASS, 0091.000/100", None),
-        ("PASS, from 80-91/100", None),
-        ("PASS, 1234567890123456789012345691/100", None),
-        ("PASS, 1.91/100", None),
-    ],
-)
-def test_score_in_prose_is_a_whole_number(text: str, score: int | None) -> None:
-    if score is None:
-        with pytest.raises(UnreadableError):
-            CODES.read_report(text)
-    else:
-        assert CODES.read_report(text).score == score
 
 
 GENUINE = (

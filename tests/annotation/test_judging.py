@@ -1,9 +1,14 @@
 import pytest
 
 from raylab.annotation.judging import Format, judge, judge_unparsable
-from raylab.annotation.outcome import Verdict
-from raylab.annotation.replies import ReportReply
-from raylab.opt.criteria import CRITERIA
+from raylab.codebook import ReportReply, Verdict
+from raylab.opt.answers import CRITERIA
+
+
+def report_of(verdict: Verdict, score: int, issues: tuple[str, ...]) -> ReportReply:
+    """A report as it is when it has been read."""
+    return ReportReply.model_construct(summary="so", issues=issues, score=score, verdict=verdict)
+
 
 NAMES = {"mechanism": "mechanism", "execution": "parallelism/pipelines", "fields": "attributes"}
 
@@ -42,7 +47,7 @@ REPORTS = """
 def test_worse_half_of_a_report_counts(line: list[str]) -> None:
     said, raw, issues, verdict, score, acceptable, contradictory = line
     listed = tuple(NAMES[name] for name in issues.split(",") if name != "-")
-    evaluation = judge(ReportReply(Verdict(said), int(raw), listed, "so"), "strict", 70, CRITERIA)
+    evaluation = judge(report_of(Verdict(said), int(raw), listed), "strict", 70, CRITERIA)
     assert (evaluation.verdict, evaluation.score) == (verdict, int(score))
     assert (evaluation.raw_verdict, evaluation.raw_score) == (said, int(raw))
     assert evaluation.acceptable is (acceptable == "yes")
@@ -66,21 +71,21 @@ def test_worse_half_of_a_report_counts(line: list[str]) -> None:
 def test_threshold_moves_what_is_acceptable(
     said: Verdict, raw: int, threshold: int, acceptable: bool
 ) -> None:
-    report = ReportReply(said, raw, ("attributes",), "")
+    report = report_of(said, raw, ("attributes",))
     assert judge(report, "strict", threshold, CRITERIA).acceptable is acceptable
 
 
 @pytest.mark.parametrize(("form", "unmet"), [("strict", False), ("repaired", True)])
 def test_format_is_computed(form: Format, unmet: bool) -> None:
-    evaluation = judge(ReportReply(Verdict.PASS, 90, (), ""), form, 70, CRITERIA)
+    evaluation = judge(report_of(Verdict.PASS, 90, ()), form, 70, CRITERIA)
     assert ("format" in evaluation.issues) is unmet
     assert evaluation.acceptable and not evaluation.contradictory
 
 
 def test_caps_say_why() -> None:
-    report = ReportReply(Verdict.PASS, 95, ("mechanism", "parallelism/pipelines"), "")
+    report = report_of(Verdict.PASS, 95, ("mechanism", "parallelism/pipelines"))
     assert judge(report, "strict", 70, CRITERIA).caps == ("issue mechanism: at most 50",)
-    report = ReportReply(Verdict.WEAK_PASS, 95, ("parallelism/pipelines",), "")
+    report = report_of(Verdict.WEAK_PASS, 95, ("parallelism/pipelines",))
     assert judge(report, "strict", 70, CRITERIA).caps == (
         "issue parallelism/pipelines: at most 60",
     )

@@ -10,7 +10,7 @@ import pytest
 from raylab.annotation.frame import tabulate
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status, read_outcome
-from raylab.annotation.protocol.course import annotate
+from raylab.annotation.protocol import annotate
 from raylab.annotation.report import BatchReport, batch_report
 from raylab.annotation.settings import Settings
 from raylab.config.annotation import LlmConfig, ProtocolConfig
@@ -103,7 +103,9 @@ def test_a_criterion_of_its_own_caps_the_score() -> None:
 def test_a_word_of_another_codebook_is_asked_for_again() -> None:
     outcome, chat = annotated({**AGREED, "classify-a": fruit("OPT=Lrn"), "classify-a-repair": GOOD})
     assert outcome.path[-1] == "human:unparsable"
-    assert chat.shown("classify-a-repair") == "opt=lrn is no fruit: answer with why, fruit"
+    assert chat.shown("classify-a-repair") == (
+        "fruit is 'OPT=Lrn': opt=lrn is no fruit: answer with why, fruit"
+    )
 
 
 @pytest.mark.parametrize("script", [AGREED, DISPUTED, REFUSED])

@@ -19,7 +19,7 @@ import pytest
 
 from raylab.annotation.input.cases import Case, read_cases
 from raylab.annotation.outcome import Verdict
-from raylab.annotation.protocol.course import annotate
+from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import Settings
 from raylab.archive.records import CallRow
 from raylab.archive.store import Archive

@@ -7,6 +7,7 @@ import re
 import shutil
 import string
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,27 @@ from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import Case, packaged_cases
 from raylab.annotation.outcome import Status
-from raylab.annotation.protocol.course import annotate
-from raylab.annotation.replies import ReplyReader
+from raylab.annotation.protocol import annotate
+from raylab.annotation.replies import UnreadableError, read_reply
+from raylab.codebook import LabelReply, ReportReply
 from raylab.errors import DataError
-from raylab.llm.json_replies import UnreadableError
 from raylab.llm.prompts import PromptFile, fenced, neutral, shortened
 from raylab.opt import prompts
-from raylab.opt.answers import CODE_ANSWERS, WORDS
+from raylab.opt.answers import CODE_ANSWERS, CRITERIA, WORDS, code_pattern
 from raylab.opt.code import Root, parse
-from raylab.opt.criteria import CRITERIA
 from raylab.opt.prompts import STYLES, load_prompt, prompt_catalogue, prompt_set
 from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
 from tests.annotation.outcomes import CODEBOOK
 
-READER = ReplyReader(CODE_ANSWERS, CRITERIA)
-read_code, read_report = READER.read_label, READER.read_report
+
+def read_code(text: str) -> LabelReply:
+    return read_reply(CODE_ANSWERS.label, text)[0]
+
+
+def read_report(text: str) -> ReportReply:
+    return read_reply(CODE_ANSWERS.report, text, criteria=CRITERIA)[0]
+
+
 PACKAGE = Path(prompts.__file__).parent
 INJECTIONS = list(packaged_cases("injections", CODEBOOK))
 
@@ -42,8 +49,8 @@ VERSIONS = {
     "classify_maximal": ("2", "8d604b7f24fa8080"),
     "classify_minimal": ("1", "58c3645459b106ca"),
     "classify_word": ("1", "014e2d424ca26ce6"),
-    "evaluate": ("2", "db055441997ebc76"),
-    "evaluate_word": ("1", "aea86ac9c94d53d4"),
+    "evaluate": ("2", "1bd9d99ddaf09c1b"),
+    "evaluate_word": ("1", "124afb7cec1d87b0"),
     "repair": ("1", "169ce555cf27592e"),
 }
 ALL = [load_prompt(name) for name in VERSIONS]
@@ -117,13 +124,9 @@ def test_hash_covers_the_file_and_what_it_includes(
     assert {name for name in VERSIONS if before[name] != after[name]} == changed
 
 
-def test_hash_covers_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = load_prompt("classify_word").hash
-    load_prompt.cache_clear()
-    monkeypatch.setitem(WORDS, "magic", Root.SYM)
-    after = load_prompt("classify_word").hash
-    load_prompt.cache_clear()
-    assert before != after
+def test_hash_covers_the_schema() -> None:
+    prompt = load_prompt("classify_word")
+    assert replace(prompt, schema={**prompt.schema, "title": "other"}).hash != prompt.hash
 
 
 def test_prompt_without_a_version_is_refused(copied: Path) -> None:
@@ -316,7 +319,7 @@ def test_schema_admits_full_lines_and_nothing_around_them() -> None:
     assert not schema.is_valid({"opt": f"OPT=Evo{FIELDS}"})
 
 
-@given(text=st.from_regex(prompts.code_pattern(), fullmatch=True))
+@given(text=st.from_regex(code_pattern(), fullmatch=True))
 def test_what_the_schema_admits_can_be_read(text: str) -> None:
     code = read_code(json.dumps({"rationale": "r", "opt": text})).label
     assert code.missing == () and code.categories <= set(Root)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from raylab.annotation.calls import client_of_run
 from raylab.annotation.input.cases import Case
-from raylab.annotation.protocol.course import annotate
+from raylab.annotation.protocol import annotate
 from raylab.annotation.run import archive_location
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import CaseRow

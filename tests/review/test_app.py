@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from raylab.annotation.outcome import HumanDecision, current_label, read_decision
-from raylab.annotation.protocol.decision_table import draw_order
+from raylab.annotation.stages import draw_order
 from raylab.archive.records import HUMAN
 from raylab.config.jobs import AnnotateConfig
 from tests.annotation.outcomes import CODEBOOK

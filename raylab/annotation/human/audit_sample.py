@@ -33,9 +33,8 @@ from raylab.archive.records import (
     StoredCase,
 )
 from raylab.archive.run import RunArchive
-from raylab.codebook import Codebook, Label
+from raylab.codebook import Codebook, Label, clean
 from raylab.errors import DataError, LabelError, LeaseError
-from raylab.llm.json_replies import clean
 from raylab.runs.run import Run
 
 LISTED = 100

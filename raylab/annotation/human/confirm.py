@@ -4,7 +4,7 @@ import secrets
 
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import HumanDecision, Status
-from raylab.annotation.protocol.course import confirm
+from raylab.annotation.protocol import confirm
 from raylab.annotation.settings import Settings
 from raylab.archive.records import DecisionRow
 from raylab.archive.review.pending import PendingDecision

@@ -7,9 +7,8 @@ from datetime import datetime
 from raylab.annotation.human.review_file import UNDO, Choice, chosen_label
 from raylab.annotation.outcome import HumanDecision, Outcome, read_decision, read_outcome
 from raylab.archive.records import HUMAN, CurrentCase, Lease, StoredDecision
-from raylab.codebook import Codebook, Label
+from raylab.codebook import Codebook, Label, clean
 from raylab.errors import DataError, LabelError
-from raylab.llm.json_replies import clean
 
 LONGEST_JUSTIFICATION = 10_000
 """Characters."""

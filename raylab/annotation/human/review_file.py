@@ -23,8 +23,8 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
-from raylab.annotation.protocol.decision_table import draw_order
 from raylab.annotation.roles import SIDES, Side
+from raylab.annotation.stages import draw_order
 from raylab.bounded import lines, parse_json
 from raylab.codebook import Codebook, Label
 from raylab.config.base import Strict

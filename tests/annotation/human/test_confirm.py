@@ -7,7 +7,7 @@ import pytest
 from raylab.annotation.human.confirm import confirmed, decision_row, status_after
 from raylab.annotation.human.review_file import human_decision
 from raylab.annotation.outcome import HumanDecision, Status, read_decision
-from raylab.annotation.protocol.course import annotate
+from raylab.annotation.protocol import annotate
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.errors import CallError

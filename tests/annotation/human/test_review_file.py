@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from raylab.annotation.human.review_file import KEYS, read_decisions, review_rows
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import HumanDecision, Outcome, Status, read_decision
-from raylab.annotation.protocol.course import annotate
-from raylab.annotation.protocol.decision_table import draw_order
+from raylab.annotation.protocol import annotate
+from raylab.annotation.stages import draw_order
 from raylab.errors import DataError
 from raylab.opt.code import parse
 from tests.annotation.chats import (
