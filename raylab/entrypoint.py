@@ -139,11 +139,11 @@ def _run(
     run(config)
 
 
-def _local_file(given: str | None) -> Path | None:
+def _local_file(location: str | None) -> Path | None:
     """Returns the path of --config, which is read before the packages that open URIs load."""
-    if given is not None and "://" in given:
+    if location is not None and "://" in location:
         raise ConfigError("--config takes a local file, no URI: copy it to this machine first")
-    return None if given is None else Path(given)
+    return None if location is None else Path(location)
 
 
 def _reader_is_gone() -> bool:
@@ -168,8 +168,8 @@ def _key_lines(keys: Sequence[ConfigKey], values: dict[str, Any]) -> Iterator[st
 
 def _value_at(values: dict[str, Any], key: ConfigKey) -> object:
     *parents, name = key.path.split(".")
-    for part in parents:
-        values = values.get(part, {})
+    for section in parents:
+        values = values.get(section, {})
     return values.get(name, key.default)
 
 

@@ -267,8 +267,8 @@ class Place:
         selector = fs.FileSelector(
             self.path, allow_not_found=True, recursive=pattern.startswith("**/")
         )
-        found = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
-        return [path for path in found if PurePosixPath(path).match(pattern.removeprefix("**/"))]
+        paths = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
+        return [path for path in paths if PurePosixPath(path).match(pattern.removeprefix("**/"))]
 
     @contextmanager
     def _errors_as(self, verb: str, kind: type[DataError] | type[RunError]) -> Generator[None]:
@@ -288,10 +288,10 @@ def places_of(text: str, storage: str) -> list[Place]:
     Raises:
         ConfigError: No filesystem opens the URI, or the storage.
     """
-    given = Place.at(text)
+    place = Place.at(text)
     if "://" in text or os.path.isabs(os.path.expanduser(text)):
-        return [given]
-    return [Place.at(storage) / text.rstrip("/"), given]
+        return [place]
+    return [Place.at(storage) / text.rstrip("/"), place]
 
 
 @lru_cache(OPENED_URIS)

@@ -32,8 +32,8 @@ def secret_in(url: str) -> str | None:
         return "a password"
     if at and scheme.lower() in KEYED_SCHEMES:
         return "a key"
-    for part in re.split("[?&;#]", rest)[1:]:
-        name, _, value = part.partition("=")
+    for parameter in re.split("[?&;#]", rest)[1:]:
+        name, _, value = parameter.partition("=")
         name = name.strip().lower().replace("_", "-")
         if value and SECRET_NAME.search(name):
             return f"the parameter {name}"

@@ -69,12 +69,12 @@ def refuse_keys(directory: Path) -> None:
     """
     if not is_in_copy(directory):
         return
-    found = sorted(
+    keys = sorted(
         str(path.relative_to(directory)) for path in directory.rglob("*") if _is_key(path)
     )
-    if found:
+    if keys:
         raise ConfigError(
-            f"the working directory of this job was uploaded with {', '.join(found)}, which all "
+            f"the working directory of this job was uploaded with {', '.join(keys)}, which all "
             "who can use the cluster may have read: replace the keys in them, remove the files or "
             "list them in .rayignore, and submit again"
         )

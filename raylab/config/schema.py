@@ -100,14 +100,14 @@ class _Schema:
     def locate(self, location: Sequence[int | str]) -> _Location:
         path, node, variant = "", self._root, None
         siblings: tuple[str, ...] = ()
-        for part in location:
+        for key in location:
             if "discriminator" in node:
-                variant = f"{path}.{node['discriminator']['propertyName']}={part}"
-                node = self.resolve({"$ref": node["discriminator"]["mapping"][part]})
+                variant = f"{path}.{node['discriminator']['propertyName']}={key}"
+                node = self.resolve({"$ref": node["discriminator"]["mapping"][key]})
                 continue
             siblings = tuple(node.get("properties", ()))
-            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-            node = self.resolve(_child(node, part))
+            path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else key
+            node = self.resolve(_child(node, key))
         return _Location(path, node, siblings, variant)
 
     def resolve(self, node: JsonSchema) -> JsonSchema:
@@ -170,11 +170,11 @@ def _bounds(node: JsonSchema) -> str:
     return "".join(f" {symbol} {node[name]:g}" for name, symbol in symbols.items() if name in node)
 
 
-def _child(node: JsonSchema, part: int | str) -> JsonSchema:
-    if isinstance(part, str):
-        return node.get("properties", {}).get(part) or _additional(node)
+def _child(node: JsonSchema, key: int | str) -> JsonSchema:
+    if isinstance(key, str):
+        return node.get("properties", {}).get(key) or _additional(node)
     prefix = node.get("prefixItems", [])
-    return prefix[part] if part < len(prefix) else node.get("items", {})
+    return prefix[key] if key < len(prefix) else node.get("items", {})
 
 
 def _additional(node: JsonSchema) -> JsonSchema:
@@ -226,28 +226,28 @@ def _cut(text: str) -> str:
 
 def _unknown_key(schema: _Schema, place: _Location) -> str:
     parent, _, name = place.path.rpartition(".")
-    known = list(schema.keys())
-    elsewhere = [key.variant for key in known if key.path == place.path and key.variant]
+    keys = list(schema.keys())
+    elsewhere = [key.variant for key in keys if key.path == place.path and key.variant]
     listed = f"keys of {place.variant or parent or 'this job'}: {', '.join(place.siblings)}"
     if elsewhere:
         verb = "has" if len(elsewhere) == 1 else "have"
         return f"only {', '.join(elsewhere)} {verb} this key; {listed}"
     if close := difflib.get_close_matches(name, place.siblings, 1):
         return f"unknown key; did you mean {parent and parent + '.'}{close[0]}?"
-    names = difflib.get_close_matches(name, [key.name for key in known], 1)
-    paths = dict.fromkeys(key.path for key in known if key.name in names)
+    names = difflib.get_close_matches(name, [key.name for key in keys], 1)
+    paths = dict.fromkeys(key.path for key in keys if key.name in names)
     return f"unknown key; did you mean {' or '.join(paths)}?" if paths else f"unknown key; {listed}"
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns the values of a configuration by their dotted keys."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, dict):
-            found |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+            values |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            values[f"{prefix}{key}"] = value
+    return values
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
