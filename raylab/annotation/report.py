@@ -47,6 +47,7 @@ from raylab.annotation.statistics.usage import (
     CallUsage,
     DecisionReport,
     Seconds,
+    UncertainUsage,
     UsageReport,
     decision_report,
     standing_decisions,
@@ -72,6 +73,7 @@ STATUSES = {
     Status.FAILED: "failed",
 }
 """The statuses in words."""
+NOTHING_UNCERTAIN = UncertainUsage()
 COMPARED_AGREEMENT = ("exact", "same_roots", "weighted", "kappa", "alpha")
 COMPARED_USAGE = ("cost", "sent", "prompt_tokens", "completion_tokens")
 
@@ -131,6 +133,7 @@ def batch_report(
     decisions: Sequence[HumanDecision] = (),
     audited: Mapping[str, Label | None] | None = None,
     *,
+    uncertain: UncertainUsage = NOTHING_UNCERTAIN,
     smoke: bool = False,
     warnings: Sequence[str] = (),
     seed: int = 307,
@@ -142,6 +145,7 @@ def batch_report(
         decisions: People's decisions, in the order in which they were archived.
         audited: Each case drawn for the audit with the code that a person gave it, None while it
             has none; None without an audit.
+        uncertain: Attempts that may have been billed.
         smoke: True if the embedded model answered, so that the figures mean nothing.
         warnings: Further weaknesses of the results, as in `Settings.warnings`.
         seed: Seed of the draws for intervals.
@@ -164,7 +168,7 @@ def batch_report(
         sensitivity={name: trap_report(tables, CODES[name]) for name in GIVERS},
         adjudication=adjudication_report(tables),
         decisions=decision_report(tables, decisions),
-        usage=usage_report(tables),
+        usage=usage_report(tables, uncertain),
         generations=dict(_generations(tables, seed, any_reviewed)),
     )
 

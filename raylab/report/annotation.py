@@ -101,6 +101,9 @@ def summary_table(report: AnnotationReport) -> Table:
         rows.append([label, f"{estimate.cases:,}", share_cell(estimate)])
     waiting = ["waiting for a person now", f"{report.decisions.waiting:,}", ""]
     spent = [[label, value, ""] for label, value in _spending(report.usage.total)]
+    if (uncertain := report.usage.uncertain).attempts:
+        lost = f"{uncertain.cost:,.4f} for {counted(uncertain.attempts, 'call')}"
+        spent.append(["perhaps billed as well", lost, ""])
     return Table(
         f"{counted(report.cases.total, 'case')}, intervals of 95 %",
         ["", "cases", "share"],

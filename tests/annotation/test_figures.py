@@ -17,12 +17,11 @@ from raylab.annotation.report import BatchReport, batch_report
 from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.confusion import (
     ConfusionPanel,
-    by_root,
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import Ending
-from raylab.annotation.statistics.usage import times
+from raylab.annotation.statistics.usage import UncertainUsage, times
 from raylab.codebook import Categories, Codebook, Label
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.opt.code import Root
@@ -345,21 +344,6 @@ def _estimates(value: object) -> Iterator[Estimate]:
             yield from _estimates(one)
 
 
-def test_an_annotator_that_is_never_read_is_wrong_and_agreement_is_undefined():
-    cases = [
-        outcome(str(n), answer(None), "Lrn", gold="Lrn", status=Status.HUMAN, evaluation_a=unread())
-        for n in range(3)
-    ]
-    found = quality(cases)
-    assert share(found.annotators["A"].format.unparsable) == (3, 3)
-    assert share(found.gold["A"].roots) == (0, 3)
-    agreement = found.agreement
-    assert (agreement.both, agreement.exact.value) == (0, None)
-    assert agreement.kappa.reason == "no case with both answers"
-    assert agreement.levenshtein.reason == "no cases"
-    assert matrix(found.confusion.panels["a_b"]) == {("none", "Lrn"): 3}
-
-
 def test_the_embedded_model_is_announced():
     assert quality([]).notices == ()
     found = quality([], smoke=True, warnings=["both annotators are one"])
@@ -498,13 +482,6 @@ def test_sets_are_matched_as_random_matching_expects(a: Categories, b: Categorie
             assert found[r][c] == pytest.approx(expected.get((row, column), 0.0), abs=1e-9)
 
 
-def test_roots_without_cases_have_no_recall():
-    found = by_root(set_confusion({(L, E): 2, (L, L | S): 1, (NOTHING, S): 1}, ROOTS), ROOTS)
-    assert found["Lrn"].recall.value == pytest.approx(1 / 3)
-    assert found["Evo"].recall.value is None
-    assert (found["Evo"].precision.value, found["Sch"].answered) == (0.0, 2)
-
-
 def test_times_have_the_quantiles_that_sorting_finds():
     times_ = [random.Random(1).lognormvariate(0, 2) for _ in range(2000)]
     found = times(times_)
@@ -548,3 +525,11 @@ def test_final_codes_and_their_roots_include_peoples_decisions():
     ]  # fmt: skip
     roots = {root: share(one)[0] for root, one in found.roots.items()}
     assert roots == {"Lrn": 4, "Evo": 2, "Sym": 1, "Prb": 0, "Sch": 1, "Ctl": 0, "Swm": 0}
+
+
+def test_what_may_have_been_billed_stands_apart():
+    lost = UncertainUsage(attempts=2, prompt_tokens=300, completion_tokens=20, cost=0.5)
+    usage = quality([outcome("1", "Lrn", "Lrn")], uncertain=lost).usage
+    assert usage.uncertain == lost
+    # Four calls of 0.25 each.
+    assert (usage.total.sent, usage.total.cost) == (4, 1.0)

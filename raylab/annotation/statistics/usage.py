@@ -69,11 +69,25 @@ class SourceUsage(CallUsage):
         return self.response_model or self.model
 
 
+class UncertainUsage(Part):
+    """Attempts that may have been billed, at the most that they may have cost.
+
+    The server did not say, or its answer was lost; no other figure counts them.
+    """
+
+    attempts: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    """Of the attempts that have a price."""
+
+
 class UsageReport(Part):
     """The calls of a run."""
 
     total: CallUsage
     by_source: tuple[SourceUsage, ...]
+    uncertain: UncertainUsage
 
 
 class DecisionReport(Part):
@@ -101,9 +115,10 @@ class DecisionReport(Part):
     """The calls of the confirmations, which the usage of the run does not include."""
 
 
-def usage_report(tables: Tables) -> UsageReport:
-    """Returns the calls of a run, in total and by source."""
+def usage_report(tables: Tables, uncertain: UncertainUsage) -> UsageReport:
+    """Returns the calls of a run, in total and by source, and apart from them the uncertain."""
     return UsageReport(
+        uncertain=uncertain,
         total=call_usage(tables.calls),
         by_source=tuple(
             SourceUsage(**dict(call_usage(rows)), **source)
