@@ -82,9 +82,9 @@ LONGEST_MODEL, LONGEST_PROMPT = 60, 40
 def annotation_tables(report: AnnotationReport) -> Iterator[Table]:
     """Yields the tables of a run for the terminal."""
     yield code_table(report)
-    yield summary_table(report)
     if report.audit is not None:
         yield audit_table(report.audit)
+    yield summary_table(report)
     yield annotator_table(report)
     yield agreement_table(report.agreement)
     if report.cases.with_gold:
@@ -95,10 +95,8 @@ def annotation_tables(report: AnnotationReport) -> Iterator[Table]:
 
 def summary_table(report: AnnotationReport) -> Table:
     """Returns the endings of the cases, and time and cost."""
-    rows: list[Row] = []
-    for status, label in STATUSES.items():
-        estimate = report.cases.status[status]
-        rows.append([label, f"{estimate.cases:,}", share_cell(estimate)])
+    statuses = report.cases.status
+    rows = [[label, *_count_cells(statuses[status])] for status, label in STATUSES.items()]
     waiting = ["waiting for a person now", f"{report.decisions.waiting:,}", ""]
     spent = [[label, value, ""] for label, value in _spending(report.usage.total)]
     if (uncertain := report.usage.uncertain).attempts:
@@ -114,9 +112,9 @@ def summary_table(report: AnnotationReport) -> Table:
 
 def code_table(report: AnnotationReport) -> Table:
     """Returns the codes in force, the most frequent first, and how often each root is named."""
-    codes = [[one.code, f"{one.share.cases:,}", share_cell(one.share)] for one in report.codes]
+    codes = [[final.code, *_count_cells(final.share)] for final in report.codes]
     roots = [
-        [root_cell(root), f"{share.cases:,}", share_cell(share)]
+        [root_cell(root), *_count_cells(share)]
         for root, share in report.roots.items()
         if share.cases
     ]
@@ -477,6 +475,10 @@ def _change_cells(change: DriftChange) -> Row:
 
 def _recoded(change: DriftChange) -> str:
     return "-" if change.recoded is None else f"{change.recoded:,} of {change.shared:,}"
+
+
+def _count_cells(estimate: Estimate) -> Row:
+    return [f"{estimate.cases:,}", share_cell(estimate)]
 
 
 def _share_of_count(estimate: Estimate) -> Cell:

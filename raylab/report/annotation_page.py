@@ -144,11 +144,18 @@ def summary(report: AnnotationReport) -> Iterator[str]:
         f"judged by {_served(report, evaluate_stage(SIDES[0]))}"
         f"{settled if report.adjudication.cases else ''}."
     )
-    ended = [f"{of.cases:,} {STATUSES[status]}" for status, of in cases.status.items() if of.cases]
-    if ended:
-        yield f"How they ended: {listed(ended)}."
+    if report.codes:
+        codes = [f"{final.share.cases:,} {final.code}" for final in report.codes]
+        yield f"Final codes: {listed(codes)}."
     if report.audit is not None:
         yield audit_sentence(report.audit)
+    ended = [
+        f"{share.cases:,} {STATUSES[status]}"
+        for status, share in cases.status.items()
+        if share.cases
+    ]
+    if ended:
+        yield f"How they ended: {listed(ended)}."
     if agreement.exact.value is not None:
         yield (
             "Where both annotators gave a code, they gave the same one in "
@@ -164,7 +171,11 @@ def audit_sentence(audit: AuditReport) -> str:
     if not audit.audited or audit.right.value is None:
         return f"An audit of {counted(audit.drawn, 'decided case')} was drawn and is not answered."
     right = round(audit.right.value * audit.audited)
-    return f"People audited {audit.audited:,} of the decided codes: {right:,} are right."
+    corrected = share_cell(audit.corrected)
+    return (
+        f"People audited {counted(audit.audited, 'decided code')}: {right:,} "
+        f"{'is' if right == 1 else 'are'} right, and so {corrected.text} of all of them."
+    )
 
 
 def _reliability(alpha: float) -> str:
@@ -182,7 +193,7 @@ def _served(report: AnnotationReport, stage: str) -> str:
 
 def _tiles(report: AnnotationReport) -> Iterator[Tile]:
     cases, usage, audit = report.cases, report.usage.total, report.audit
-    decided = sum(cases.status[of].cases for of in (Status.ACCEPTED, Status.ADJUDICATED))
+    decided = sum(cases.status[status].cases for status in (Status.ACCEPTED, Status.ADJUDICATED))
     if cases.total:
         note = f"{decided:,} of {counted(cases.total, 'case')}"
         yield Tile(f"{100 * decided / cases.total:.1f} %", "decided by the protocol", note)
@@ -208,12 +219,13 @@ def _tiles(report: AnnotationReport) -> Iterator[Tile]:
 
 def _sections(page: AnnotationPage) -> Iterator[Section]:
     report = page.report
+    yield _codes(report)
     yield _endings(report)
     yield _agreement(report)
     yield _annotators(report)
     if report.cases.with_gold:
         yield _gold(report)
-    if report.audit is not None or any(judge.codes for judge in report.judge.values()):
+    if any(judge.codes for judge in report.judge.values()):
         yield _judge(report)
     yield _confusion(report)
     if report.score_tree.scores:
@@ -230,23 +242,30 @@ def _sections(page: AnnotationPage) -> Iterator[Section]:
     yield provenance(page.uri, page.record, facts)
 
 
+def _codes(report: AnnotationReport) -> Section:
+    audit = [] if report.audit is None else [Heading("Audit"), *_audit_blocks(report.audit)]
+    return Section("codes", "Final codes", [code_table(report), *audit])
+
+
 def _endings(report: AnnotationReport) -> Section:
-    decisions, blocks = report.decisions, list[Block]([code_table(report), summary_table(report)])
+    decisions, blocks = report.decisions, list[Block]([summary_table(report)])
     if report.cases.endings:
         blocks += [Heading("Why"), ending_table(report)]
     people = ""
     if decisions.cases:
         people = (
-            f"People decided {counted(decisions.cases, 'of these cases', 'of these cases')}; the "
-            f"evaluator confirmed {decisions.confirmed:,} of their codes and refused "
-            f"{decisions.refused:,}. They insisted on {decisions.insisted:,}, found no code for "
-            f"{decisions.unclear:,}, and {decisions.unconfirmed:,} wait for the evaluator. "
+            f"People decided {decisions.cases:,} of these cases; the evaluator confirmed "
+            f"{decisions.confirmed:,} of their codes and refused {decisions.refused:,}. They "
+            f"insisted on {decisions.insisted:,}, found no code for {decisions.unclear:,}, and "
+            f"{_waiting(decisions.unconfirmed)} for the evaluator. "
         )
-    waiting = decisions.waiting
-    wait = (
-        f"{waiting:,} still {'waits' if waiting == 1 else 'wait'}" if waiting else "No case waits"
-    )
-    return Section("endings", "How the cases ended", [*blocks, f"{people}{wait} for a person."])
+    waiting = _waiting(decisions.waiting)
+    text = f"{people}{waiting[0].upper()}{waiting[1:]} for a person."
+    return Section("endings", "How the cases ended", [*blocks, text])
+
+
+def _waiting(cases: int) -> str:
+    return counted(cases, "case waits", "cases wait") if cases else "no case waits"
 
 
 def _agreement(report: AnnotationReport) -> Section:
@@ -308,27 +327,24 @@ def _gold(report: AnnotationReport) -> Section:
 
 
 def _judge(report: AnnotationReport) -> Section:
-    blocks: list[Block] = []
-    if any(judge.codes for judge in report.judge.values()):
-        blocks += [
-            "The evaluator's verdicts against held-out gold: a code is right if it has the right "
-            "set of roots. A judge is of use where right codes are more frequent under PASS than "
-            "among all codes, and where its score ranks right codes above wrong ones: an area of "
-            "0.5 is no skill, 1 is perfect.",
-            judge_table(report.judge),
-            band_table(report.judge),
-        ]
-    blocks += [Heading("Audit"), *_audit_blocks(report.audit)]
-    return Section("judge", "Whether the judge is any good", blocks)
-
-
-def _audit_blocks(audit: AuditReport | None) -> Sequence[Block]:
-    if audit is None:
-        return [
+    blocks: list[Block] = [
+        "The evaluator's verdicts against held-out gold: a code is right if it has the right set "
+        "of roots. A judge is of use where right codes are more frequent under PASS than among "
+        "all codes, and where its score ranks right codes above wrong ones: an area of 0.5 is no "
+        "skill, 1 is perfect.",
+        judge_table(report.judge),
+        band_table(report.judge),
+    ]
+    if report.audit is None:
+        blocks.append(
             "Gold may not be like the other cases. `jobs/review.py audit=0.05 export=FILE` draws a "
             "random sample of the decided cases for people, whose codes correct the estimate of "
             "the batch's accuracy."
-        ]
+        )
+    return Section("judge", "Whether the judge is any good", blocks)
+
+
+def _audit_blocks(audit: AuditReport) -> Sequence[Block]:
     text = (
         f"People classified {audit.audited:,} of {counted(audit.drawn, 'case')} drawn at random "
         f"from the {audit.decided:,} that the protocol decided, by the description alone. "

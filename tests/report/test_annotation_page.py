@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 
+from raylab.annotation.accuracy.audit import AuditReport
 from raylab.annotation.frame import LISTED
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.report import AnnotationReport
@@ -176,6 +177,29 @@ def test_what_people_and_models_wrote_is_inert_and_bounded():
     assert not {"script", "img"} & set(page.tags)
     assert "<script>alert" in page.text
     assert len(html.encode()) < 3_000_000
+
+
+def test_final_codes_and_the_audit_stand_before_agreement():
+    audit = AuditReport(
+        decided=20,
+        drawn=4,
+        audited=3,
+        judged=0.9,
+        right=proportion(0, 3),
+        corrected=Estimate(value=0.125, interval=(0.0, 0.5), count=20, reason=None),
+        weight=0.5,
+    )
+    report = content().model_copy(update={"audit": audit})
+    page = Page(html_of(report))
+    assert page.sections[:3] == ["codes", "endings", "agreement"]
+    order = ("Final codes: ", "People audited 3 decided codes: 0 are right", "alpha is")
+    places = [page.text.index(text) for text in order]
+    assert places == sorted(places)
+    rows = {row[0]: row[1:] for row in page.rows}
+    assert ["Evo", "1", share(proportion(1, 2))] in page.rows
+    assert rows["of the audited cases"] == [share(proportion(0, 3))]
+    assert rows["of all, scores corrected by the audit"] == ["12.5 % 0.0 to 50.0"]
+    assert "audit=0.05" not in page.text
 
 
 def test_a_smoke_test_says_so():
