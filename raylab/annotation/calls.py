@@ -8,36 +8,105 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from raylab.archive.attempts import AnswerRow, CallOperation, CallResults, ClaimRow, EndRow
-from raylab.archive.records import CallRow
-from raylab.archive.run import RunArchive
+from raylab.archive.ledger import (
+    AnswerRow,
+    CallOperation,
+    CallResults,
+    ClaimRow,
+    EndRow,
+    Overspent,
+)
+from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
-from raylab.errors import OwnerError
+from raylab.config.llm import Budget
+from raylab.errors import BudgetError, OwnerError
 from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
 from raylab.llm.client import Client
 from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import LocalRateLimiter, RateLimiter, Spend
+from raylab.llm.rate_limits import LocalRateLimiter, RateLimiter
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class CallArchive(Protocol):
-    """Access to the calls of a run in the archive, as its owner."""
+class ArchiveClient(Protocol):
+    """Access to the one writer of a run's archive. What is written twice is stored once."""
 
     async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        """Claims, stores and ends calls; see `raylab.archive.attempts.RunCalls.write`."""
+        """Claims, stores and ends calls; see `raylab.archive.ledger.Ledger.write`."""
         ...
 
     async def void_claims(self) -> None:
-        """Voids what an earlier process had claimed under the same name."""
+        """Ends what an earlier process had claimed under the same name."""
         ...
 
     async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """Returns all archived calls about these descriptions."""
+        """Returns all answered calls about these descriptions."""
         ...
+
+    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        """Archives ended cases."""
+        ...
+
+
+class ArchiveWriter:
+    """The one writer of the archive of a run; clients reach it through an `ArchiveClient` each."""
+
+    def __init__(self, archive: Archive, run: str, owner: str, budget: Budget) -> None:
+        """Writes the cases and calls of `run` within a budget, as the owner of this token.
+
+        Raises:
+            ArchiveError: The archive has no such run, or fails.
+        """
+        self._archive = archive
+        self._run = archive.run(run)
+        self._ledger = self._run.ledger(owner, budget)
+
+    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
+        """See `ArchiveClient`; `claimant` is the name of the client."""
+        return self._ledger.write(operations, claimant)
+
+    def void_claims(self, claimant: str) -> None:
+        """See `ArchiveClient`."""
+        self._ledger.void(claimant)
+
+    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        """See `ArchiveClient`."""
+        return self._archive.calls_of(description_hashes)
+
+    def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        """See `ArchiveClient`."""
+        self._run.add_cases(rows)
+
+    def known(self, cases: Sequence[str]) -> dict[str, str]:
+        """Returns the status of each of these cases that is archived."""
+        return self._run.statuses(cases)
+
+
+class LocalArchive:
+    """The client of a writer in the same process; see `ArchiveClient`."""
+
+    def __init__(self, writer: ArchiveWriter, claimant: str = "") -> None:
+        """Writes with `writer`; `claimant` names this client among those of the run."""
+        self._writer, self._claimant = writer, claimant
+
+    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
+        """See `ArchiveClient`."""
+        return self._writer.write_calls(operations, self._claimant)
+
+    async def void_claims(self) -> None:
+        """See `ArchiveClient`."""
+        self._writer.void_claims(self._claimant)
+
+    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
+        """See `ArchiveClient`."""
+        return self._writer.calls_of(description_hashes)
+
+    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+        """See `ArchiveClient`."""
+        self._writer.add_cases(rows)
 
 
 class GroupedWriter(Generic[T, R]):
@@ -77,56 +146,20 @@ class GroupedWriter(Generic[T, R]):
                         written.set_result(result)
 
 
-class CallWriter:
-    """The writing half of a journal: claims calls, stores their answers, and ends them."""
+class CallJournal:
+    """The journal of a run's calls in its archive; see `raylab.llm.chat.Journal`.
 
-    def __init__(self, archive: CallArchive, run: str) -> None:
-        """Writes the calls of `run`."""
+    It keeps the answered calls about the descriptions that are loaded, and looks up the others.
+    """
+
+    def __init__(self, archive: ArchiveClient, run: str, budget: Budget) -> None:
+        """Looks up and writes calls of `run` in `archive`; `budget` is named in errors."""
+        self._archive = archive
         self._run = run
+        self._budget = budget
         self._operations = GroupedWriter[CallOperation, CallResults](archive.write_calls)
         self._name = secrets.token_hex(16)
         self._numbers = count(1)
-
-    async def claim(
-        self, key: str, request: ChatRequest, description_hash: str, most: Reservation
-    ) -> Claim | Reply | None:
-        """See `raylab.llm.chat.Journal`."""
-        claim = Claim(f"{self._name}-{next(self._numbers)}")
-        row = ClaimRow(claim.id, key, request.base_url, request.model, **vars(most))
-        try:
-            results = await self._operations.add(row)
-        except asyncio.CancelledError:
-            self._operations.leave(EndRow(claim.id, paid=False))
-            raise
-        if results.lost:
-            raise OwnerError(
-                f"run {self._run} was taken over by another process, because this one gave no sign "
-                "of life in time: no further call is sent; resume=true goes on when the other ends"
-            )
-        if claim.id not in results.refused:
-            return claim
-        known = results.refused[claim.id]
-        return None if known is None else reply_of(known)
-
-    def put(
-        self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> asyncio.Future[CallResults]:
-        """See `raylab.llm.chat.Journal`."""
-        row = call_row(self._run, request, reply, description_hash, role)
-        return self._operations.add(AnswerRow(row, claim.id))
-
-    async def end(self, claim: Claim, paid: bool) -> None:
-        """See `raylab.llm.chat.Journal`."""
-        await self._operations.add(EndRow(claim.id, paid))
-
-
-class CallCache(CallWriter):
-    """A journal with a cache of the archived calls about the current cases."""
-
-    def __init__(self, archive: CallArchive, run: str) -> None:
-        """Looks up calls in `archive` and archives new ones as those of `run`."""
-        super().__init__(archive, run)
-        self._archive = archive
         self._begun = asyncio.Lock()
         self._voided = False
         self._found = 0
@@ -134,7 +167,7 @@ class CallCache(CallWriter):
         self._users: Counter[str] = Counter()
 
     async def load(self, description_hashes: Sequence[str]) -> None:
-        """Loads all archived calls about these descriptions."""
+        """Loads all answered calls about these descriptions."""
         async with self._begun:
             if not self._voided:
                 await self._archive.void_claims()
@@ -158,7 +191,11 @@ class CallCache(CallWriter):
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         """See `raylab.llm.chat.Journal`."""
-        reply = self._replies.get(description_hash, {}).get(key)
+        if description_hash in self._users:
+            reply = self._replies.get(description_hash, {}).get(key)
+        else:
+            rows = await self._archive.calls_of([description_hash])
+            reply = next((reply_of(row) for row in rows if row.key == key), None)
         self._found += reply is not None
         return reply
 
@@ -166,80 +203,67 @@ class CallCache(CallWriter):
         self, key: str, request: ChatRequest, description_hash: str, most: Reservation
     ) -> Claim | Reply | None:
         """See `raylab.llm.chat.Journal`."""
-        claim = await super().claim(key, request, description_hash, most)
-        if isinstance(claim, Reply):
-            self._found += 1
-            self._remember(description_hash, claim)
-        return claim
+        claim = Claim(f"{self._name}-{next(self._numbers)}", key)
+        row = ClaimRow(key, claim.id, most.prompt_tokens, most.completion_tokens, most.cost)
+        try:
+            results = await self._operations.add(row)
+        except asyncio.CancelledError:
+            self._operations.leave(EndRow(key, claim.id, paid=False))
+            raise
+        self._require(claim, results)
+        if claim.id not in results.refused:
+            return claim
+        reason = results.refused[claim.id]
+        if isinstance(reason, Overspent):
+            raise self._overspent(reason, row)
+        if reason is None:
+            return None
+        self._found += 1
+        reply = reply_of(reason)
+        self._remember(description_hash, reply)
+        return reply
 
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> asyncio.Future[CallResults]:
+    ) -> Awaitable[None]:
         """See `raylab.llm.chat.Journal`."""
+        row = call_row(request, reply, description_hash, role)
+        # Queued at once, so that a claim that is asked for later is granted later.
+        return self._stored(self._operations.add(AnswerRow(row, claim.id)), row, claim)
 
-        def remember(stored: asyncio.Future[CallResults]) -> None:
-            if not stored.cancelled() and stored.exception() is None:
-                self._remember(description_hash, reply)
+    async def end(self, claim: Claim, paid: bool) -> None:
+        """See `raylab.llm.chat.Journal`."""
+        await self._operations.add(EndRow(claim.key, claim.id, paid))
 
-        stored = super().put(request, reply, description_hash, role, claim)
-        stored.add_done_callback(remember)
-        return stored
+    async def _stored(
+        self, written: asyncio.Future[CallResults], row: CallRow, claim: Claim
+    ) -> None:
+        self._require(claim, await written)
+        self._remember(row.description_hash, reply_of(row))
+
+    def _require(self, claim: Claim, results: CallResults) -> None:
+        if claim.id in results.lost:
+            raise OwnerError(
+                f"run {self._run} was taken over by another process: no further call is sent; "
+                "resume=true goes on when the other ends"
+            )
 
     def _remember(self, description_hash: str, reply: Reply) -> None:
         if description_hash in self._users:
             self._replies.setdefault(description_hash, {})[reply.key] = reply
 
-
-class ArchiveJournal(CallWriter):
-    """A journal in an archive that this process has open."""
-
-    def __init__(self, archive: Archive, run: str, owner: str) -> None:
-        """Looks up calls of any run in `archive` and stores new ones as those of `run`.
-
-        Args:
-            archive: The archive.
-            run: Name of the run.
-            owner: Token of the run's ownership by this process.
-        """
-        super().__init__(LocalCalls(archive, run, owner), run)
-        self._opened = archive
-
-    async def get(self, key: str, description_hash: str) -> Reply | None:
-        """See `raylab.llm.chat.Journal`."""
-        row = self._opened.call(key)
-        return None if row is None else reply_of(row)
-
-
-class LocalCalls:
-    """The calls of a run in an archive that this process has open; see `CallArchive`."""
-
-    def __init__(self, archive: Archive, run: str, owner: str, claimant: str = "") -> None:
-        """Writes as the owner of a token; `claimant` names this process among those of the owner.
-
-        Raises:
-            ArchiveError: The archive has no such run, or fails.
-        """
-        self._archive = archive
-        self._calls = archive.run(run).calls(owner)
-        self._claimant = claimant
-
-    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        """See `CallArchive`."""
-        return self._calls.write(operations, self._claimant)
-
-    async def void_claims(self) -> None:
-        """See `CallArchive`."""
-        self._calls.void(self._claimant)
-
-    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """See `CallArchive`."""
-        return self._archive.calls_of(description_hashes)
-
-
-def spent_by(run: RunArchive) -> Spend:
-    """Returns what a run has paid, or may have paid, for the attempts that have ended."""
-    cost = run.cost(in_flight=False)
-    return Spend(cost.prompt_tokens + cost.completion_tokens, cost.cost)
+    def _overspent(self, reason: Overspent, claim: ClaimRow) -> BudgetError:
+        spent, most, budget = reason.spent, claim.most, self._budget
+        if budget.tokens is not None and spent.tokens + most.tokens > budget.tokens:
+            key, used = "tokens", f"{spent.tokens:,} of {budget.tokens:,} tokens"
+            more = f"{most.tokens:,}"
+        else:
+            key, used = "money", f"{spent.money:.6g} of {budget.money:.6g}"
+            more = f"{most.money:.6g}"
+        return BudgetError(
+            f"the budget is used up: {used} are spent and the next call may take {more}; give a "
+            f"larger llm.budget.{key} and resume=true to go on: all paid answers are kept"
+        )
 
 
 def client_of_run(
@@ -251,7 +275,7 @@ def client_of_run(
     timing: Timing | None = None,
     limiter: RateLimiter | None = None,
 ) -> Client:
-    """Returns a client of this process alone, which shares limits and budget with nobody.
+    """Returns a client of this process alone, which shares its limits with nobody.
 
     Args:
         llm: Endpoints, prices and budget of the run.
@@ -267,9 +291,9 @@ def client_of_run(
         ArchiveError: The archive fails, or has no such run.
     """
     if limiter is None:
-        limiter = RateLimiter(llm.limits, llm.budget, clock=(timing or Timing()).clock)
-    limiter.resume(spent_by(archive.run(run)))
-    journal = ArchiveJournal(archive, run, owner)
+        limiter = RateLimiter(llm.limits, clock=(timing or Timing()).clock)
+    writer = LocalArchive(ArchiveWriter(archive, run, owner, llm.budget))
+    journal = CallJournal(writer, run, llm.budget)
     return Client(llm, journal, LocalRateLimiter(limiter), embedded, timing=timing)
 
 
@@ -289,14 +313,11 @@ def reply_of(row: CallRow) -> Reply:
     )
 
 
-def call_row(
-    run: str, request: ChatRequest, reply: Reply, description_hash: str, role: str
-) -> CallRow:
-    """Returns the archived form of a call of `run` that was answered just now."""
+def call_row(request: ChatRequest, reply: Reply, description_hash: str, role: str) -> CallRow:
+    """Returns the archived form of a call that was answered just now."""
     return CallRow(
         key=reply.key,
         description_hash=description_hash,
-        run=run,
         role=role,
         endpoint=request.base_url,
         model=request.model,
@@ -307,6 +328,9 @@ def call_row(
         finish_reason=reply.finish_reason,
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
+        cached_prompt_tokens=0,
+        reasoning_tokens=0,
+        lane="",
         cost=reply.cost,
         seconds=reply.seconds,
         attempts=reply.attempts,

@@ -13,15 +13,14 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Protocol
 
-from raylab.annotation.calls import CallArchive, CallCache, GroupedWriter
+from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
 from raylab.annotation.input.cases import Case
 from raylab.annotation.input.sources import select_cases
 from raylab.annotation.input.state import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
-from raylab.archive.attempts import CallOperation, CallResults
-from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
@@ -136,44 +135,6 @@ class Tally:
         self.cost += event.cost or 0.0
 
 
-class ArchiveClient(CallArchive, Protocol):
-    """Access to the one writer of the archive. A row that is added twice is stored once."""
-
-    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        """Archives ended cases."""
-        ...
-
-
-class ArchiveWriter:
-    """The one writer of the archive of a run; clients reach it through an `ArchiveClient` each."""
-
-    def __init__(self, archive: Archive, run: str, owner: str) -> None:
-        """Writes the cases and calls of `run`, as the owner of this token."""
-        self._archive = archive
-        self._run = archive.run(run)
-        self._calls = self._run.calls(owner)
-
-    def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
-        """See `ArchiveClient`; `claimant` is the name of the client."""
-        return self._calls.write(operations, claimant)
-
-    def void_claims(self, claimant: str) -> None:
-        """See `ArchiveClient`."""
-        self._calls.void(claimant)
-
-    def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """See `ArchiveClient`."""
-        return self._archive.calls_of(description_hashes)
-
-    def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        """See `ArchiveClient`."""
-        self._run.add_cases(rows)
-
-    def known(self, cases: Sequence[str]) -> dict[str, str]:
-        """Returns the status of each of these cases that is archived."""
-        return self._run.statuses(cases)
-
-
 class Meter(Protocol):
     """A receiver of the events of a worker."""
 
@@ -224,24 +185,24 @@ class Worker:
         self._settings = protocol_settings(config, run, codebook)
         self._meter = meter
         self._tally = Tally()
-        self._cache = CallCache(archive, run)
+        self._journal = CallJournal(archive, run, config.llm.budget)
         self._rows = GroupedWriter[CaseRow, None](archive.add_cases)
         self._share = share or Share()
         self._client = Client(
-            config.llm, self._cache, limiter, embedded, self._count, timing, self._share
+            config.llm, self._journal, limiter, embedded, self._count, timing, self._share
         )
 
     async def annotate(self, chunk: Chunk) -> Tally:
-        """Annotates cases concurrently; returns the counts since the last call."""
+        """Annotates cases concurrently; returns the counts since the last call when all ended."""
         hashes = [case.description_hash for _, case in chunk]
         ends: list[Status | OpenCases | RaylabError]
         try:
-            await self._cache.load(hashes)
+            await self._journal.load(hashes)
             ends = await asyncio.gather(*(self._end(*item) for item in chunk))
         except RaylabError as error:
             ends = [error]
         finally:
-            self._cache.drop(hashes)
+            self._journal.drop(hashes)
         return self._take_tally(ends)
 
     def stop(self) -> None:
@@ -264,7 +225,12 @@ class Worker:
             LOGGER.exception("case %s", case.id)
             reason = f"a fault of raylab: {type(error).__name__}: {error}"
             outcome = failed_outcome(case, generation, reason)
-        await self._rows.add(case_row(case, outcome))
+        try:
+            await self._rows.add(case_row(case, outcome))
+        except RaylabError as error:
+            # What other cases still pay for could not be archived either.
+            self.stop()
+            return error
         self._meter.ended(outcome.status)
         return outcome.status
 
@@ -274,7 +240,7 @@ class Worker:
 
     def _take_tally(self, ends: Sequence[Status | OpenCases | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()
-        tally.known = self._cache.take_found()
+        tally.known = self._journal.take_found()
         tally.concurrency[self._share.number] = self._client.concurrency
         self._meter.found(tally.known)
         for end in ends:

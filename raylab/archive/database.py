@@ -17,7 +17,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from raylab.archive.dialects import Options, dialect_of, first_line
+from raylab.archive.dialects import Lock, Options, dialect_of, first_line
 from raylab.archive.tables import ForeignContentError
 from raylab.errors import ArchiveError
 
@@ -121,6 +121,17 @@ class Database:
             ArchiveError: The database fails, or does not answer in time.
         """
         return self._persist(work, self.dialect.writing, None)
+
+    def try_lock(self, number: int) -> Lock | None:
+        """Takes a lock that the system releases when this process ends; None if it is taken.
+
+        Raises:
+            ArchiveError: The lock cannot be looked at.
+        """
+        try:
+            return self.dialect.try_lock(self._engine, number)
+        except DBAPIError as error:
+            raise self.dialect.failure(error, "") from error
 
     def _persist(
         self, work: Callable[[Connection], T], options: Options, patience: float | None

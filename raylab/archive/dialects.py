@@ -4,12 +4,16 @@ To add a database, add a class here and list it in `DIALECTS`; no other module d
 of database. Its columns of type `DateTime(timezone=True)` must keep the time zone.
 """
 
+import contextlib
+import fcntl
+import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, Self
 
 from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -24,11 +28,22 @@ OTHER_FILE = "give archive= a file in a directory that you may write"
 LOCKED = "is locked by another process: free it, and go on with resume=true"
 OTHER_REASON = "refuses this: check the rights of its user, and that only raylab changes its tables"
 
+LOOKS, LOOK_SECONDS = 5, 0.02
+"""Attempts to take a file's lock, and the time between them."""
+
 Options = Mapping[str, Any]
 
 
 class ContentError(ArchiveError):
     """Unreadable content in a database that itself answers."""
+
+
+class Lock(Protocol):
+    """A lock of this process."""
+
+    def release(self) -> None:
+        """Lets others take it."""
+        ...
 
 
 class DatabaseDialect(ABC):
@@ -123,6 +138,22 @@ class DatabaseDialect(ABC):
     def lock_schema(self, connection: Connection) -> None:
         """Locks the schema against other processes until the transaction ends."""
 
+    @abstractmethod
+    def try_lock(self, engine: Engine, number: int) -> Lock | None:
+        """Takes a lock that the system releases when this process ends; None if it is taken.
+
+        Args:
+            engine: Engine of the database.
+            number: Number of the lock, of at most 60 bits.
+
+        Raises:
+            ArchiveError: The lock cannot be made.
+        """
+
+    @abstractmethod
+    def is_locked(self, connection: Connection, number: int) -> bool:
+        """Returns whether a process that lives has a lock."""
+
     def unreadable(self, reason: str) -> ContentError:
         """Returns the error that reports an unreadable record."""
         return ContentError(
@@ -134,6 +165,69 @@ class DatabaseDialect(ABC):
         """Returns the text of a failure; `what` is the problem and, after a colon, the way out."""
         wrong, _, way_out = what.partition(": ")
         return f"archive {self.place} {wrong}{duration} ({reason}): {way_out}"
+
+
+class FileLock:
+    """A lock by flock on a file, which is removed with it."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        """Keeps an open file that is locked."""
+        self._path, self._descriptor = path, descriptor
+
+    @classmethod
+    def take(cls, path: str) -> Self | None:
+        """Makes and locks a file; returns None if another process has locked it.
+
+        Raises:
+            OSError: The file cannot be made or locked.
+        """
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                return None
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return cls(path, descriptor)
+            # The former owner has removed the file meanwhile.
+            os.close(descriptor)
+
+    @staticmethod
+    def is_taken(path: str) -> bool:
+        """Returns whether a process has locked a file."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def release(self) -> None:
+        """Removes the file and lets others lock it."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._path)
+        os.close(self._descriptor)
+
+
+class ConnectionLock:
+    """An advisory lock, held by a connection to the server."""
+
+    def __init__(self, connection: Connection) -> None:
+        """Keeps the connection."""
+        self._connection = connection
+
+    def release(self) -> None:
+        """Lets others take it; a connection that is lost has lost it."""
+        with contextlib.suppress(DBAPIError):
+            self._connection.execute(text("SELECT pg_advisory_unlock_all()"))
+        self._connection.close()
 
 
 class SqliteDialect(DatabaseDialect):
@@ -231,6 +325,28 @@ class SqliteDialect(DatabaseDialect):
     def lock_schema(self, connection: Connection) -> None:
         """Does nothing: only one transaction can write at a time."""
 
+    def try_lock(self, engine: Engine, number: int) -> Lock | None:
+        """Takes a file beside the database by flock; see `DatabaseDialect`."""
+        try:
+            for _ in range(LOOKS):
+                if (lock := FileLock.take(self._lock_file(number))) is not None:
+                    return lock
+                # Another process may only be looking whether it is taken.
+                time.sleep(LOOK_SECONDS)
+        except OSError as error:
+            raise ArchiveError(
+                f"{self._lock_file(number)} cannot be locked ({error.strerror}): give archive= a "
+                "file on a local disk, or a PostgreSQL URL"
+            ) from error
+        return None
+
+    def is_locked(self, connection: Connection, number: int) -> bool:
+        """See `DatabaseDialect`."""
+        return FileLock.is_taken(self._lock_file(number))
+
+    def _lock_file(self, number: int) -> str:
+        return f"{self.place}-{number:015x}.lock"
+
     @staticmethod
     def _code(error: DBAPIError) -> int:
         """Returns the primary result code; 0 if there is none."""
@@ -265,6 +381,11 @@ class PostgresDialect(DatabaseDialect):
         # A database may let a commit return before it is on disk; stronger settings stay.
         "SELECT set_config('synchronous_commit', 'on', false) "
         "WHERE current_setting('synchronous_commit') = 'off'",
+    )
+    HAS_LOCK = (
+        "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE datname = current_database() AND locktype = 'advisory' AND granted "
+        "AND objsubid = 1 AND classid::bigint = :high AND objid::bigint = :low"
     )
     LOCK_TIMEOUT = "55P03"
     TRANSIENT = frozenset({"25P03", "53300", LOCK_TIMEOUT, "57P01", "57P02", "57P03"})
@@ -344,6 +465,20 @@ class PostgresDialect(DatabaseDialect):
         """See `DatabaseDialect`."""
         connection.execute(text("SET LOCAL statement_timeout = 0"))
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": self.SCHEMA_LOCK})
+
+    def try_lock(self, engine: Engine, number: int) -> Lock | None:
+        """Takes an advisory lock on a connection of its own; see `DatabaseDialect`."""
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        taken = connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": number})
+        if taken:
+            return ConnectionLock(connection)
+        connection.close()
+        return None
+
+    def is_locked(self, connection: Connection, number: int) -> bool:
+        """See `DatabaseDialect`."""
+        halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
+        return connection.scalar(text(self.HAS_LOCK), halves) is not None
 
     @staticmethod
     def _state(error: DBAPIError) -> str | None:

@@ -19,15 +19,13 @@ from sqlalchemy import (
 from raylab.archive.records import (
     DECISION,
     HUMAN,
-    AttemptState,
     CurrentCase,
-    RunCost,
     StoredCase,
     StoredDecision,
     StoredRecord,
 )
 from raylab.archive.rows import AnyRow, seal, unseal
-from raylab.archive.tables import ATTEMPTS, CALLS, CASES, DECISIONS, RUNS
+from raylab.archive.tables import CASES, DECISIONS, RUNS
 from raylab.errors import ArchiveError
 
 LOOKED_UP = 500
@@ -181,32 +179,6 @@ def current_status(until: int | None = None) -> ColumnElement[str]:
         .scalar_subquery()
     )
     return func.coalesce(decided, CASES.c.status)
-
-
-def cost_of(connection: Connection, run: AnyRow, in_flight: bool) -> RunCost:
-    """Returns the cost of a run: of the calls it keeps, and of other attempts that may be paid."""
-    kept = connection.execute(_KEPT, {"run": run.name}).one()
-    left_out = "" if in_flight else AttemptState.SENT
-    *more, uncertain = connection.execute(_MORE, {"run": run.id, "left_out": left_out}).one()
-    prompt, completion, cost, unpriced = (a + b for a, b in zip(kept, more, strict=True))
-    return RunCost(int(prompt), int(completion), float(cost), unpriced, uncertain)
-
-
-def _sums(table: Table) -> Select[Any]:
-    """Returns the sums of tokens and cost of a table, and the number of rows without a price."""
-    sums = [
-        func.coalesce(func.sum(column), 0)
-        for column in (table.c.prompt_tokens, table.c.completion_tokens, table.c.cost)
-    ]
-    return select(*sums, func.count() - func.count(table.c.cost))
-
-
-_KEPT = _sums(CALLS).where(CALLS.c.run == bindparam("run"))
-_MORE = (
-    _sums(ATTEMPTS)
-    .add_columns(func.count().filter(ATTEMPTS.c.state != AttemptState.PAID))
-    .where(ATTEMPTS.c.run_id == bindparam("run"), ATTEMPTS.c.state != bindparam("left_out"))
-)
 
 
 def page_of(

@@ -1,7 +1,8 @@
 """The records of an archive, independent of how a database holds them."""
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -28,7 +29,6 @@ class CallRow:
     Attributes:
         key: SHA-256 of the request's content; unique in an archive.
         description_hash: SHA-256 of the text the call is about.
-        run: run that sent the call and paid for it.
         role: purpose of the call.
         endpoint: address of the server; empty for the embedded model.
         model: model as requested.
@@ -38,7 +38,10 @@ class CallRow:
         text: the reply as received.
         finish_reason: reason why the server stopped.
         prompt_tokens: tokens of the request.
-        completion_tokens: tokens of the reply.
+        completion_tokens: tokens of the reply, reasoning included.
+        cached_prompt_tokens: those of the request that the server had cached.
+        reasoning_tokens: those of the reply that are reasoning.
+        lane: in which the call was answered.
         cost: price in the configured currency; None without a price.
         seconds: duration of the successful attempt.
         attempts: attempts made.
@@ -47,7 +50,6 @@ class CallRow:
 
     key: str
     description_hash: str
-    run: str
     role: str
     endpoint: str
     model: str
@@ -58,21 +60,21 @@ class CallRow:
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
+    cached_prompt_tokens: int
+    reasoning_tokens: int
+    lane: str
     cost: float | None
     seconds: float
     attempts: int
     created: datetime
 
 
-class AttemptState(StrEnum):
-    """The state of an attempt that the archive counts."""
+class CallState(StrEnum):
+    """The state of a call in the archive."""
 
     SENT = "sent"
     """In flight: no equal call may be sent."""
-    UNKNOWN = "unknown"
-    """Perhaps paid: nobody knows what the server counted, so the reservation is kept."""
-    PAID = "paid"
-    """Paid and answered, after an equal call had been answered."""
+    ANSWERED = "answered"
 
 
 @dataclass(frozen=True)
@@ -244,20 +246,51 @@ class CurrentCase:
 
 
 @dataclass(frozen=True)
-class RunCost:
-    """The tokens and the cost of all attempts that a run has paid or may have paid.
+class Cost:
+    """The cost of some attempts at calls.
 
     Attributes:
+        attempts: their number.
         prompt_tokens: tokens of the requests.
         completion_tokens: tokens of the replies.
-        cost: total price of the attempts that have one.
+        money: price of the attempts that have one.
         unpriced: attempts without a price.
-        uncertain: attempts that count as much as they may have cost, because the server did not
-            say, or its answer was lost.
     """
 
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float
-    unpriced: int
-    uncertain: int = 0
+    attempts: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    money: float = 0.0
+    unpriced: int = 0
+
+    @classmethod
+    def of_attempt(cls, prompt_tokens: int, completion_tokens: int, price: float | None) -> "Cost":
+        """Returns the cost of one attempt; a price of None is unknown."""
+        return cls(1, prompt_tokens, completion_tokens, price or 0.0, int(price is None))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of requests and replies."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(*map(operator.add, astuple(self), astuple(other)))
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        rest = Cost(*map(operator.sub, astuple(self), astuple(other)))
+        # What is left of sums of floating-point prices is no money.
+        return rest if rest.attempts else Cost()
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """What a run has paid, and what it may have paid.
+
+    Attributes:
+        billed: answered attempts, as billed.
+        uncertain: attempts that may have been billed, at the most that they may have cost: the
+            server did not say, its answer was lost, or they are in flight.
+    """
+
+    billed: Cost
+    uncertain: Cost

@@ -41,6 +41,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
+def lock_number(run: AnyRow) -> int:
+    """Returns the number of the lock that the owner of a run holds: 60 bits, not negative."""
+    return int(digest(f"{run.name}\n{run.uid}\n{utc_text(run.started)}")[:15], 16)
+
+
 def seal(record: object, **more: Any) -> dict[str, Any]:
     """Returns the columns of a record with their checksum.
 

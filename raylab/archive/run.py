@@ -6,8 +6,8 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
-from raylab.archive.attempts import RunCalls
 from raylab.archive.database import Database
+from raylab.archive.ledger import Ledger, Sums
 from raylab.archive.ownership import Ownership
 from raylab.archive.queries import (
     LOOKED_UP,
@@ -15,7 +15,6 @@ from raylab.archive.queries import (
     case_page,
     cases_named,
     chunks,
-    cost_of,
     current_status,
     decision_page,
     find_run,
@@ -41,6 +40,7 @@ from raylab.archive.review.pending import PendingDecisions, take_pending
 from raylab.archive.review.sessions import ReviewSessions
 from raylab.archive.rows import AnyRow, canonical, from_row, unseal
 from raylab.archive.tables import CASES, DECISIONS, PROMPTS, RUNS
+from raylab.config.llm import Budget
 from raylab.errors import ArchiveError, LeaseError
 
 BATCH = 100
@@ -330,11 +330,11 @@ class RunArchive:
             wait: Wait for another owner to end, instead of raising `OwnerError`.
             token: Name of the ownership; None draws one.
         """
-        return Ownership(self._database, self._found().id, self.name, wait, token)
+        return Ownership(self._database, self._found(), wait, token)
 
-    def calls(self, owner: str) -> RunCalls:
-        """Returns the calls of the run as the owner of this token makes them."""
-        return RunCalls(self._database, self._found().id, owner)
+    def ledger(self, owner: str, budget: Budget) -> Ledger:
+        """Returns the ledger of the run as the owner of this token writes it, within a budget."""
+        return Ledger(self._database, self._found().id, owner, budget)
 
     def leases(self) -> ReviewLeases:
         """Returns the leases and drafts of reviewers on the open cases of the run."""
@@ -352,17 +352,13 @@ class RunArchive:
         """Returns the sessions of the run's reviewers."""
         return ReviewSessions(self._database, self._found().id)
 
-    def cost(self, in_flight: bool = True) -> RunCost:
-        """Returns what the run has paid or may have paid, also for calls that it did not keep.
+    def cost(self) -> RunCost:
+        """Returns what the run has paid, and what it may have paid.
 
-        Calls answered from the journal were paid by the run that sent them.
-
-        Args:
-            in_flight: Include the attempts in flight, at the most that they may cost.
+        Calls answered from the archive were paid by the run that sent them.
         """
-        return self._database.read(
-            lambda connection: cost_of(connection, self._find(connection), in_flight)
-        )
+        sums = Sums.from_row(self._found())
+        return RunCost(sums.billed, sums.uncertain + sums.held)
 
     def _has_decision(self, connection: Connection, run: AnyRow, row: DecisionRow) -> bool:
         on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case == row.case)

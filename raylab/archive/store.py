@@ -14,12 +14,11 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, bindparam, insert, inspect, select
 
-from raylab.archive.attempts import add_calls
 from raylab.archive.database import Clock, Database
 from raylab.archive.dialects import DatabaseDialect
 from raylab.archive.queries import chunks, find_run
-from raylab.archive.records import CallRow, RunRow
-from raylab.archive.rows import canonical, from_row, seal, unseal
+from raylab.archive.records import CallRow, CallState, RunRow
+from raylab.archive.rows import canonical, from_row, unseal
 from raylab.archive.run import Prompts, RunArchive
 from raylab.archive.tables import ARCHIVE, CALLS, METADATA, PROMPTS, RUNS, VERSION, utc_text
 from raylab.config.schema import differences
@@ -167,18 +166,8 @@ class Archive:
 
         return self._database.read(work)
 
-    def add_calls(self, rows: Sequence[CallRow]) -> None:
-        """Stores completed calls; existing keys stay unchanged.
-
-        Raises:
-            ValueError: A time has no zone.
-        """
-        calls = [seal(row) for row in rows]
-        if calls:
-            self._database.write(lambda connection: add_calls(connection, self._database, calls))
-
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """Returns all stored calls about descriptions with these SHA-256 hashes."""
+        """Returns all answered calls about descriptions with these SHA-256 hashes."""
         unique = sorted(set(description_hashes))
 
         def work(connection: Connection) -> list[CallRow]:
@@ -199,8 +188,8 @@ class Archive:
         )
 
     def call(self, key: str) -> CallRow | None:
-        """Returns the call with a key; None if there is none."""
-        statement = select(CALLS).where(CALLS.c.key == key)
+        """Returns the answered call with a key; None if there is none."""
+        statement = select(CALLS).where(CALLS.c.key == key, CALLS.c.state == CallState.ANSWERED)
 
         def work(connection: Connection) -> CallRow | None:
             row = connection.execute(statement).first()

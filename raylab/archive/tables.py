@@ -161,6 +161,15 @@ def _case() -> list[Column[Any]]:
     ]
 
 
+SUMMED = ("attempts", "prompt_tokens", "completion_tokens", "money", "unpriced")
+"""The fields of a `raylab.archive.records.Cost`."""
+
+
+def _sum(part: str, name: str) -> Column[Any]:
+    kind = Double if name == "money" else BigInteger
+    return Column(f"{part}_{name}", kind, nullable=False, default=0)
+
+
 ARCHIVE = Table(
     "archive",
     METADATA,
@@ -178,29 +187,49 @@ RUNS = Table(
     Column("config", AnyText, nullable=False),
     Column("versions", AnyText, nullable=False),
     Column("uid", AnyText),
+    Column("owner", String(32)),
+    Column("holder", AnyText, nullable=False, default=""),
+    *(_sum(part, name) for part in ("billed", "uncertain", "held") for name in SUMMED),
 )
 CALLS = Table(
     "calls",
     METADATA,
     Column("key", DIGEST, primary_key=True),
-    Column("description_hash", DIGEST, nullable=False),
-    Column("run", AnyText, nullable=False),
-    Column("role", AnyText, nullable=False),
-    Column("endpoint", AnyText, nullable=False),
-    Column("model", AnyText, nullable=False),
-    Column("response_model", AnyText, nullable=False),
+    Column("state", String(8), nullable=False),
+    Column("run_id", Integer, ForeignKey("runs.id"), nullable=False),
+    Column("owner", String(32), nullable=False),
+    Column("claim", String(64), nullable=False),
+    Column("claimant", AnyText, nullable=False),
+    Column("held_prompt_tokens", BigInteger, nullable=False),
+    Column("held_completion_tokens", BigInteger, nullable=False),
+    Column("held_cost", Double),
+    # The others are null until the call is answered.
+    Column("description_hash", DIGEST),
+    Column("role", AnyText),
+    Column("endpoint", AnyText),
+    Column("model", AnyText),
+    Column("response_model", AnyText),
     Column("seed", BigInteger),
-    Column("finish_reason", AnyText, nullable=False),
-    Column("prompt_tokens", BigInteger, nullable=False),
-    Column("completion_tokens", BigInteger, nullable=False),
+    Column("finish_reason", AnyText),
+    Column("prompt_tokens", BigInteger),
+    Column("completion_tokens", BigInteger),
+    Column("cached_prompt_tokens", BigInteger),
+    Column("reasoning_tokens", BigInteger),
+    Column("lane", AnyText),
     Column("cost", Double),
-    Column("seconds", Double, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("created", UtcTime, nullable=False),
-    Column("sha256", DIGEST, nullable=False),
-    Column("parameters", AnyText, nullable=False),
-    Column("text", AnyText, nullable=False),
+    Column("seconds", Double),
+    Column("attempts", Integer),
+    Column("created", UtcTime),
+    Column("sha256", DIGEST),
+    Column("parameters", AnyText),
+    Column("text", AnyText),
     Index("calls_by_subject", "description_hash"),
+    Index(
+        "calls_in_flight",
+        "run_id",
+        sqlite_where=text("state = 'sent'"),
+        postgresql_where=text("state = 'sent'"),
+    ),
 )
 CASES = Table(
     "cases",
@@ -229,43 +258,6 @@ PROMPTS = Table(
     Column("name", AnyText, nullable=False),
     Column("version", AnyText, nullable=False),
     Column("text", AnyText, nullable=False),
-)
-OWNERS = Table(
-    "run_owners",
-    METADATA,
-    Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
-    Column("token", String(32), nullable=False),
-    Column("host", AnyText, nullable=False),
-    Column("machine", AnyText, nullable=False),
-    Column("pid", BigInteger, nullable=False),
-    Column("started", Double, nullable=False),
-    Column("command", AnyText, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    Column("expires", UtcTime, nullable=False),
-)
-ATTEMPTS = Table(
-    "attempts",
-    METADATA,
-    Column("id", String(64), primary_key=True),
-    Column("key", DIGEST, nullable=False),
-    Column("run_id", Integer, ForeignKey("runs.id"), nullable=False),
-    Column("owner", String(32), nullable=False),
-    Column("claimant", AnyText, nullable=False),
-    Column("endpoint", AnyText, nullable=False),
-    Column("model", AnyText, nullable=False),
-    Column("prompt_tokens", BigInteger, nullable=False),
-    Column("completion_tokens", BigInteger, nullable=False),
-    Column("cost", Double),
-    Column("started", UtcTime, nullable=False),
-    Column("expires", UtcTime, nullable=False),
-    Column("state", String(16), nullable=False),
-    Index(
-        "attempts_in_flight",
-        "key",
-        unique=True,
-        sqlite_where=text("state = 'sent'"),
-        postgresql_where=text("state = 'sent'"),
-    ),
 )
 LEASES = Table(
     "review_leases",

@@ -151,9 +151,15 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to send one attempt at a call, which nobody else has until it ends."""
+    """The right to send one attempt at a call, which nobody else has until it ends.
+
+    Attributes:
+        id: unique in a journal.
+        key: key of the request.
+    """
 
     id: str
+    key: str = ""
 
 
 class Journal(Protocol):
@@ -170,10 +176,12 @@ class Journal(Protocol):
 
         Returns:
             The claim; or the reply if the call was answered in the meantime; or None while an
-            equal call is in flight elsewhere, and the caller should ask again.
+            equal call is in flight elsewhere, or calls in flight hold the rest of the budget, and
+            the caller should ask again.
 
         Raises:
             OwnerError: Another process works on the run by now.
+            BudgetError: The rest of the budget is too small.
         """
         ...
 

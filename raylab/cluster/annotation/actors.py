@@ -5,15 +5,15 @@ from typing import Any
 
 import ray
 
-from raylab.annotation.calls import spent_by
+from raylab.annotation.calls import ArchiveWriter
 from raylab.annotation.outcome import Status
-from raylab.annotation.worker import ArchiveWriter, Chunk, Tally, Worker
-from raylab.archive.attempts import CallOperation, CallResults
+from raylab.annotation.worker import Chunk, Tally, Worker
+from raylab.archive.ledger import CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
 from raylab.cluster.session import awaited
-from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Budget
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
@@ -30,16 +30,12 @@ SERVER_SECONDS = 60.0
 class ArchiveWriterActor(ArchiveWriter):
     """The archive's writer in its own process."""
 
-    def __init__(self, location: str, run: str, owner: str) -> None:
-        super().__init__(Archive.open(location, wait=SERVER_SECONDS), run, owner)
+    def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
+        super().__init__(Archive.open(location, wait=SERVER_SECONDS), run, owner, budget)
 
 
 class RateLimiterActor(RateLimiter):
-    """The rate limiter of a run in its own process; after a restart it reads the sum spent."""
-
-    def __init__(self, llm: LlmConfig, run: str, location: str) -> None:
-        with Archive.open(location, wait=SERVER_SECONDS) as archive:
-            super().__init__(llm.limits, llm.budget, spent_by(archive.run(run)))
+    """The rate limiter of a run in its own process."""
 
 
 class Annotator:
@@ -62,7 +58,7 @@ class Annotator:
             run: name of the run.
             name: name of the actor in the run, which it keeps when it restarts.
             writer: name of the actor that writes the archive.
-            limiter: name of the actor that holds limits and budget; None without any.
+            limiter: name of the actor that holds the limits a minute; None without any.
             embedded: address of the embedded model, if it is used.
             share: the share of this actor in the calls in flight.
         """
@@ -91,7 +87,7 @@ class Annotator:
 
 
 class _RemoteArchive:
-    """Client of the archive's writer; see `raylab.annotation.worker.ArchiveClient`."""
+    """Client of the archive's writer; see `raylab.annotation.calls.ArchiveClient`."""
 
     def __init__(self, writer: Any, claimant: str) -> None:
         self._writer, self._claimant = writer, claimant
@@ -115,11 +111,11 @@ class _RemoteRateLimiter:
     def __init__(self, limiter: Any) -> None:
         self._limiter = limiter
 
-    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        return await awaited(self._limiter.reserve.remote(endpoint, tokens, cost))
+    async def reserve(self, endpoint: str, tokens: int) -> Permit:
+        return await awaited(self._limiter.reserve.remote(endpoint, tokens))
 
-    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        await awaited(self._limiter.settle.remote(number, tokens, cost))
+    async def settle(self, number: int, tokens: int) -> None:
+        await awaited(self._limiter.settle.remote(number, tokens))
 
     async def cancel(self, number: int) -> None:
         await awaited(self._limiter.cancel.remote(number))

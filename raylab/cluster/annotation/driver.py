@@ -181,12 +181,14 @@ class Pool:
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
-        self._writer = _restarting(ArchiveWriterActor, writer).remote(archive, self._run, owner)
+        self._writer = _restarting(ArchiveWriterActor, writer).remote(
+            archive, self._run, owner, config.llm.budget
+        )
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
             limiter = f"limiter-{uuid4().hex}"
             actor = _restarting(RateLimiterActor, limiter)
-            self._others.append(actor.remote(config.llm, self._run, archive))
+            self._others.append(actor.remote(config.llm.limits))
         annotator: Any = ray.remote(Annotator).options(
             num_cpus=CPUS_OF_AN_ACTOR,
             max_restarts=-1,
@@ -196,7 +198,7 @@ class Pool:
             annotator.remote(
                 config,
                 self._run,
-                f"annotator-{number}",
+                _name(number),
                 writer,
                 limiter,
                 embedded,
@@ -276,6 +278,8 @@ class Pool:
         fails.
         """
         if actor in self._reachable:
+            # Others may wait for the calls that it had in flight.
+            self._writer.void_claims.remote(_name(actor))
             back = self._actors[actor].__ray_ready__.options(max_task_retries=-1).remote()
             self._lost[back] = actor
 
@@ -300,6 +304,11 @@ class Pool:
         result_of(self._writer.add_cases.remote(rows))
         known = result_of(self._writer.known.remote([case.id for _, case in chunk]))
         return Tally(Counter(known.values()))
+
+
+def _name(actor: int) -> str:
+    """Returns the name of an actor, which it keeps when it restarts."""
+    return f"annotator-{actor}"
 
 
 def _cpus() -> int:
