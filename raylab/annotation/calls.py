@@ -19,7 +19,7 @@ from raylab.archive.ledger import (
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Budget
+from raylab.config.llm import Budget, Lane
 from raylab.errors import BudgetError, OwnerError
 from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
 from raylab.llm.client import Client
@@ -291,7 +291,7 @@ def client_of_run(
         ArchiveError: The archive fails, or has no such run.
     """
     if limiter is None:
-        limiter = RateLimiter(llm.limits, clock=(timing or Timing()).clock)
+        limiter = RateLimiter(llm.limits, (timing or Timing()).clock)
     writer = LocalArchive(ArchiveWriter(archive, run, owner, llm.budget))
     journal = CallJournal(writer, run, llm.budget)
     return Client(llm, journal, LocalRateLimiter(limiter), embedded, timing=timing)
@@ -310,6 +310,9 @@ def reply_of(row: CallRow) -> Reply:
         seconds=row.seconds,
         attempts=row.attempts,
         cached=True,
+        cached_prompt_tokens=row.cached_prompt_tokens,
+        reasoning_tokens=row.reasoning_tokens,
+        lane=Lane(row.lane),
     )
 
 
@@ -328,9 +331,9 @@ def call_row(request: ChatRequest, reply: Reply, description_hash: str, role: st
         finish_reason=reply.finish_reason,
         prompt_tokens=reply.prompt_tokens,
         completion_tokens=reply.completion_tokens,
-        cached_prompt_tokens=0,
-        reasoning_tokens=0,
-        lane="",
+        cached_prompt_tokens=reply.cached_prompt_tokens,
+        reasoning_tokens=reply.reasoning_tokens,
+        lane=reply.lane.value,
         cost=reply.cost,
         seconds=reply.seconds,
         attempts=reply.attempts,

@@ -135,13 +135,11 @@ class Reservation:
         prompt_tokens: tokens of the request.
         completion_tokens: tokens of the reply.
         cost: price of both; None for a model without a price.
-        seconds: time until the attempt has ended, whatever becomes of it.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cost: float | None
-    seconds: float
 
     @property
     def tokens(self) -> int:

@@ -37,8 +37,8 @@ LONGEST_BACKOFF = 60.0
 FIRST_LOOK = 0.05
 """Longest pause in seconds before the first new look at a call in flight elsewhere; doubles."""
 LONGEST_LOOK = 2.0
-CLAIM_MARGIN = 60.0
-"""Seconds after the timeout of an attempt at which its claim ends by itself."""
+SUSPENDED_SECONDS = 30.0
+"""Longest wait for a claim, after which it is asked for again."""
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
 """Loggers that log every call, some with its headers."""
 
@@ -77,7 +77,8 @@ class Client:
     HTTP 408, 409, 425, 429 or 5xx, and HTTP 200 without a completion.
 
     Args:
-        llm: Endpoints, prices and budget. The limiter enforces limits a minute and the budget.
+        llm: Endpoints and prices. The limiter enforces the limits a minute, the journal the
+            budget.
         journal: Log of answered calls.
         limiter: Client of the limiter that all processes share; None limits this process alone.
             It is asked about the endpoints in `limited_endpoints(llm)` only.
@@ -115,9 +116,7 @@ class Client:
         for connection in self._connections.values():
             connection.redactor = redactor
         self._limited = limited_endpoints(llm)
-        self._limiter = limiter or LocalRateLimiter(
-            RateLimiter(llm.limits, llm.budget, clock=self._timing.clock)
-        )
+        self._limiter = limiter or LocalRateLimiter(RateLimiter(llm.limits, self._timing.clock))
         self._journal = journal
         self._prices = Prices(llm)
         self._on_call = on_call
@@ -218,7 +217,7 @@ class Client:
             ) from None
         prompt, reply = most_tokens(content, request.parameters)
         cost = self._prices.most(request.endpoint, request.model, TokenCounts(prompt, reply))
-        most = Reservation(prompt, reply, cost, connection.timeout + CLAIM_MARGIN)
+        most = Reservation(prompt, reply, cost)
         return _Call(request, key, description_hash, role, content, most)
 
     def _pause_after(
@@ -249,7 +248,7 @@ class Client:
     async def _try(
         self, connection: Connection, call: "_Call"
     ) -> "Reply | _Answer | _Failed | None":
-        """Makes one attempt; returns None if an equal call is in flight elsewhere."""
+        """Makes one attempt; returns None if the journal grants it only later."""
         permit = await self._admit(connection, call.most)
         asked = self._timing.now()
         try:
@@ -267,8 +266,8 @@ class Client:
         except LlmError:
             await self._give_up(claim, permit)
             raise
-        if self._timing.now() - asked > CLAIM_MARGIN / 2:
-            # The process was suspended: by now others may have the call, or the run.
+        if self._timing.now() - asked > SUSPENDED_SECONDS:
+            # The process was suspended: by now others may have the run.
             await self._give_up(claim, permit)
             return None
         try:
@@ -300,7 +299,6 @@ class Client:
         if isinstance(result, Failure):
             result = await self._slow_down(connection, result, started)
             await self._journal.end(claim, paid=result.billed)
-            await self._settle(permit, call.most if result.billed else None)
             return _Failed(result, seconds)
         result = self._believe(connection, call, result)
         connection.succeeded()
@@ -308,8 +306,9 @@ class Client:
         self._tell(call.request, AttemptOutcome.OK, False, seconds, reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
         answer = _Answer(reply, self._finish(self._keep(stored)))
-        used = Reservation(reply.prompt_tokens, reply.completion_tokens, reply.cost, 0.0)
-        await self._settle(permit, used if used.tokens else call.most)
+        tokens = reply.prompt_tokens + reply.completion_tokens
+        if permit is not None and tokens:
+            await self._limiter.settle(permit.number, tokens)
         return answer
 
     async def _slow_down(self, connection: Connection, failure: Failure, started: float) -> Failure:
@@ -385,16 +384,10 @@ class Client:
         async with connection.turn:
             while True:
                 connection.check()
-                permit = await self._limiter.reserve(connection.name, most.tokens, most.cost or 0.0)
+                permit = await self._limiter.reserve(connection.name, most.tokens)
                 if permit.granted:
                     return permit
                 await connection.pause(permit.wait)
-
-    async def _settle(self, permit: Permit | None, used: Reservation | None) -> None:
-        """Tells the limiter what an attempt took; None if it was refused."""
-        if permit is not None:
-            tokens, cost = (None, None) if used is None else (used.tokens, used.cost)
-            await self._limiter.settle(permit.number, tokens, cost or 0.0)
 
     async def _cancel(self, permit: Permit | None) -> None:
         if permit is not None:

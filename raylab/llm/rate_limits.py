@@ -1,11 +1,11 @@
-"""Limits that all processes of a run share: calls and tokens a minute, and a budget.
+"""Limits that all processes of a run share: calls and tokens a minute.
 
 `RateLimiter` is synchronous; other processes reach it through a `RateLimiterClient`. A permit means
 "send now". Refused requests are not queued: the caller asks again after the wait. So a dead process
 holds no place in a queue, and a penalty applies to everyone.
 """
 
-import itertools
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -13,29 +13,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Budget, Limits
-from raylab.errors import BudgetError
+from raylab.config.llm import Limits
 
 MINUTE = 60.0
 BURST = 10
 """Burst = limit / BURST: the part of a minute's limit that may be used at once."""
-BUDGET_WAIT = 0.5
-"""Seconds between checks of a budget that calls in flight have reserved completely."""
-LONGEST = 900.0
-LEASE = 60.0
-"""Seconds after the timeout of a call at which an unsettled call counts as lost."""
 
 
 def limited_endpoints(llm: LlmConfig) -> set[str]:
-    """Returns the names of the endpoints in use whose calls need a permit.
-
-    With a budget these are all endpoints, otherwise those with limits a minute.
-    """
+    """Returns the names of the endpoints in use whose calls need a permit."""
     limits = {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
     return {
         name
         for name, limit in limits.items()
-        if llm.budget.is_set or limit.requests_per_minute or limit.tokens_per_minute
+        if limit.requests_per_minute or limit.tokens_per_minute
     }
 
 
@@ -44,7 +35,8 @@ class Permit:
     """Permission to send one attempt now, or the time to wait before asking again.
 
     Attributes:
-        number: identifies the permit when it is settled; 0 if none was granted.
+        number: identifies the permit when it is settled, also after a restart of the limiter; 0 if
+            none was granted.
         wait: seconds until the caller should ask again; 0 if granted.
     """
 
@@ -57,27 +49,15 @@ class Permit:
         return self.number != 0
 
 
-@dataclass(frozen=True)
-class Spend:
-    """Tokens, and money in the currency of `llm.prices`."""
-
-    tokens: int = 0
-    money: float = 0.0
-
-
 class RateLimiterClient(Protocol):
     """Access to the limiter of a run from any process."""
 
-    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        """Asks to send an attempt of at most this many tokens and this cost.
-
-        Raises:
-            BudgetError: The rest of the budget is too small.
-        """
+    async def reserve(self, endpoint: str, tokens: int) -> Permit:
+        """Asks to send an attempt of at most this many tokens."""
         ...
 
-    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        """Reports the tokens and the cost of an attempt; None for one that was refused."""
+    async def settle(self, number: int, tokens: int) -> None:
+        """Reports the tokens of an attempt that ended."""
         ...
 
     async def cancel(self, number: int) -> None:
@@ -161,7 +141,6 @@ class _EndpointLimits:
     """The limits of one endpoint and its use so far."""
 
     def __init__(self, limits: Limits) -> None:
-        self.lease = (limits.timeout or LONGEST) + LEASE
         self.not_before = float("-inf")
         calls, tokens = limits.requests_per_minute, limits.tokens_per_minute
         self.calls = None if calls is None else _Rate(calls)
@@ -197,140 +176,61 @@ class _Reservation:
     limits: _EndpointLimits
     call: _Use
     use: _Use
-    cost: float
-    expires: float
 
 
 class RateLimiter:
-    """A source of permits within the limits of the endpoints and the budget.
+    """A source of permits within the limits of the endpoints.
 
     In any 60 seconds an endpoint gets at most its calls and tokens a minute. A call counts with its
-    reserved tokens until it is settled. A call that exceeds a minute's tokens is sent alone. An
-    attempt that is never settled counts in the budget with its reservation.
+    reserved tokens until it is settled. A call that exceeds a minute's tokens is sent alone.
 
     Args:
         limits: Limits by endpoint.
-        budget: Budget of the run over all its sessions.
-        spent: Spending of earlier sessions.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self,
-        limits: Mapping[str, Limits],
-        budget: Budget,
-        spent: Spend | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, limits: Mapping[str, Limits], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._endpoints = {name: _EndpointLimits(limit) for name, limit in limits.items()}
-        self._budget = budget
-        self._spent = spent or Spend()
         self._clock = clock
-        self._numbers = itertools.count(1)
         self._reserved: dict[int, _Reservation] = {}
-        self._lost: dict[int, Spend] = {}
-        """Reservations that count as spent, because nobody settled them in time."""
-        self._tokens_in_flight = 0
-        self._money_in_flight = 0.0
 
-    @property
-    def spent(self) -> Spend:
-        """The spending so far, earlier sessions included."""
-        return self._spent
-
-    def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+    def reserve(self, endpoint: str, tokens: int) -> Permit:
         """Returns a permit; see `RateLimiterClient.reserve`."""
         now, limits = self._clock(), self._endpoints[endpoint]
-        self._forget_lost(now)
-        self._check_budget(tokens, cost)
+        self._forget_old(now)
         wait = limits.wait(now, tokens)
-        if wait <= 0 and not self._fits_beside_others(tokens, cost):
-            wait = BUDGET_WAIT
         if wait > 0:
             return Permit(0, wait)
-        number = next(self._numbers)
-        call, use = limits.take(now, tokens)
-        self._reserved[number] = _Reservation(limits, call, use, cost, now + limits.lease)
-        self._tokens_in_flight += tokens
-        self._money_in_flight += cost
+        number = secrets.randbits(62) + 1
+        self._reserved[number] = _Reservation(limits, *limits.take(now, tokens))
         return Permit(number, 0.0)
 
-    def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        """Counts the tokens and the cost of an attempt; see `RateLimiterClient.settle`.
-
-        A refused attempt still counts in the endpoint's minute, because the server may have counted
-        it, but not in the budget.
-        """
-        reservation = self._release(number)
-        if (lost := self._lost.pop(number, None)) is not None:
-            self._spent = Spend(self._spent.tokens - lost.tokens, self._spent.money - lost.money)
-        if tokens is None:
-            return
-        self._spent = Spend(self._spent.tokens + tokens, self._spent.money + cost)
+    def settle(self, number: int, tokens: int) -> None:
+        """Counts the tokens of an attempt; see `RateLimiterClient.settle`."""
+        reservation = self._reserved.pop(number, None)
         if reservation is not None and reservation.limits.tokens is not None:
             reservation.limits.tokens.settle(self._clock(), reservation.use, tokens)
 
     def cancel(self, number: int) -> None:
         """Gives back the permit of an attempt that was not sent."""
-        reservation = self._release(number)
+        reservation = self._reserved.pop(number, None)
         if reservation is not None:
             reservation.limits.give_back(self._clock(), reservation.call, reservation.use)
-
-    def resume(self, spent: Spend) -> None:
-        """Goes on with another spending, after a pause in which others may have sent calls.
-
-        The use of the last minute stays counted. No call may be in flight.
-        """
-        self._reserved.clear()
-        self._lost.clear()
-        self._tokens_in_flight, self._money_in_flight = 0, 0.0
-        self._spent = spent
 
     def penalise(self, endpoint: str, seconds: float) -> None:
         """Grants no permit for the endpoint for this many seconds."""
         limits = self._endpoints[endpoint]
         limits.not_before = max(limits.not_before, self._clock() + seconds)
 
-    def _check_budget(self, tokens: int, cost: float) -> None:
-        most, spent = self._budget, self._spent
-        if most.tokens is not None and spent.tokens + tokens > most.tokens:
-            key, used = "tokens", f"{spent.tokens:,} of {most.tokens:,} tokens"
-            more = f"{tokens:,}"
-        elif most.money is not None and spent.money + cost > most.money:
-            key, used, more = "money", f"{spent.money:.6g} of {most.money:.6g}", f"{cost:.6g}"
-        else:
-            return
-        raise BudgetError(
-            f"the budget is used up: {used} are spent and the next call may take {more}; give a "
-            f"larger llm.budget.{key} and resume=true to go on: all paid answers are kept"
-        )
-
-    def _fits_beside_others(self, tokens: int, cost: float) -> bool:
-        """Returns True if the budget covers this in addition to all reservations in flight."""
-        most, spent = self._budget, self._spent
-        tokens += spent.tokens + self._tokens_in_flight
-        cost += spent.money + self._money_in_flight
-        return (most.tokens is None or tokens <= most.tokens) and (
-            most.money is None or cost <= most.money
-        )
-
-    def _forget_lost(self, now: float) -> None:
-        """Counts the reservations of dead processes as spent, the oldest first."""
+    def _forget_old(self, now: float) -> None:
+        """Drops permits of more than a minute ago, whose settlement changes nothing."""
         while self._reserved:
             number, oldest = next(iter(self._reserved.items()))
-            if oldest.expires > now:
+            if oldest.call.at + MINUTE > now:
                 return
-            self.settle(number, oldest.use.amount, oldest.cost)
-            self._lost[number] = Spend(oldest.use.amount, oldest.cost)
-
-    def _release(self, number: int) -> _Reservation | None:
-        reservation = self._reserved.pop(number, None)
-        if reservation is not None:
-            self._tokens_in_flight -= reservation.use.amount
-            self._money_in_flight -= reservation.cost
-        if not self._reserved:
-            self._money_in_flight = 0.0
-        return reservation
+            del self._reserved[number]
 
 
 class LocalRateLimiter:
@@ -339,13 +239,13 @@ class LocalRateLimiter:
     def __init__(self, limiter: RateLimiter) -> None:
         self._limiter = limiter
 
-    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
+    async def reserve(self, endpoint: str, tokens: int) -> Permit:
         """See `RateLimiterClient.reserve`."""
-        return self._limiter.reserve(endpoint, tokens, cost)
+        return self._limiter.reserve(endpoint, tokens)
 
-    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
+    async def settle(self, number: int, tokens: int) -> None:
         """See `RateLimiterClient.settle`."""
-        self._limiter.settle(number, tokens, cost)
+        self._limiter.settle(number, tokens)
 
     async def cancel(self, number: int) -> None:
         """See `RateLimiterClient.cancel`."""

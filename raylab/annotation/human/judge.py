@@ -74,7 +74,7 @@ class Judge:
         self._lease = lease
         self._now = now
         self._embedded = embedded
-        self._limiter = RateLimiter(self._llm.limits, self._llm.budget)
+        self._limiter = RateLimiter(self._llm.limits)
         self._ending = False
         self._woken = threading.Event()
         self._lock = threading.Lock()

@@ -13,8 +13,8 @@ from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
 from raylab.cluster.session import awaited
-from raylab.config.llm import Budget
 from raylab.config.jobs import AnnotateConfig
+from raylab.config.llm import Budget
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.concurrency import Share
