@@ -229,7 +229,8 @@ class CallJournal:
         """See `raylab.llm.chat.Journal`."""
         row = call_row(request, reply, description_hash, role)
         # Queued at once, so that a claim that is asked for later is granted later.
-        return self._stored(self._operations.add(AnswerRow(row, claim.id)), row, claim)
+        written = self._operations.add(AnswerRow(row, claim.id))
+        return asyncio.create_task(self._stored(written, row, claim))
 
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""

@@ -13,10 +13,10 @@ from sqlalchemy import Connection, Engine
 from raylab.annotation import calls as calls_module
 from raylab.annotation import worker as worker_module
 from raylab.annotation.input.cases import Case
-from raylab.archive.attempts import CallOperation, CallResults, ClaimRow, RunCalls
+from raylab.archive import ownership as ownership_module
 from raylab.archive.database import Database
 from raylab.archive.dialects import Options, SqliteDialect
-from raylab.archive.ownership import ProcessName
+from raylab.archive.ledger import CallOperation, CallResults, ClaimRow, Ledger
 from raylab.config.base import AS_PUBLISHED
 from raylab.llm import connection as connection_module
 from raylab.llm.chat import ChatRequest, Reply
@@ -49,9 +49,11 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield Database, "_once", _once
     yield Database, "close", lambda database: None
     yield connection_module, "Transport", lambda *_, **__: World.current.server
-    yield RunCalls, "write", _claims_of(RunCalls.write)
+    yield SqliteDialect, "try_lock", lambda dialect, engine, number: World.current.try_lock(number)
+    yield SqliteDialect, "is_locked", lambda dialect, _, number: World.current.is_locked(number)
+    yield Ledger, "write", _claims_of(Ledger.write)
     yield Client, "complete", _watched(Client.complete)
-    yield ProcessName, "current", lambda: World.current.process_name()
+    yield ownership_module, "_this_process", lambda: PROCESS.get().name
     yield (
         calls_module,
         "secrets",
@@ -100,14 +102,15 @@ def _engine_of(real: Any) -> Callable[..., Engine]:
 
 
 def _claims_of(real: Any) -> Callable[..., Any]:
-    """Returns `RunCalls.write` that tells the world which claims were granted."""
+    """Returns `Ledger.write` that tells the world which claims were granted."""
 
     def write(
-        calls: RunCalls, operations: Sequence[CallOperation], claimant: str = ""
+        ledger: Ledger, operations: Sequence[CallOperation], claimant: str = ""
     ) -> CallResults:
-        results: CallResults = real(calls, operations, claimant)
-        claims = [one for one in operations if isinstance(one, ClaimRow) and not results.lost]
-        granted = [claim.key for claim in claims if claim.id not in results.refused]
+        results: CallResults = real(ledger, operations, claimant)
+        claims = [one for one in operations if isinstance(one, ClaimRow)]
+        refused = results.lost | results.refused.keys()
+        granted = [claim.key for claim in claims if claim.claim not in refused]
         World.current.note_claims(PROCESS.get().name.partition(".")[0], granted)
         return results
 

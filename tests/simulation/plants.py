@@ -2,23 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
-from sqlalchemy import Connection, delete, event
+from sqlalchemy import event
 
-from raylab.annotation.calls import CallCache, call_row
-from raylab.archive import attempts, ownership, queries, run
-from raylab.archive.attempts import AnswerRow, CallOperation, CallResults, EndRow, RunCalls
+from raylab.annotation.calls import CallJournal, call_row, reply_of
+from raylab.archive import ledger, run
+from raylab.archive.database import Database
 from raylab.archive.dialects import SqliteDialect
+from raylab.archive.ledger import AnswerRow, CallOperation, CallResults, EndRow, Ledger, Sums
 from raylab.archive.ownership import Ownership
-from raylab.archive.records import RunCost
-from raylab.archive.rows import AnyRow
-from raylab.archive.tables import CALLS, OWNERS
+from raylab.archive.records import Cost
 from raylab.llm import wire
 from raylab.llm.chat import ChatRequest, Claim, Reply
 from raylab.llm.client import Client
-from raylab.llm.rate_limits import Permit, RateLimiter
 from raylab.llm.wire import Completion, Failure
 
 Patches = Iterator[Any]
@@ -33,92 +33,125 @@ def _plant(make: Callable[[], Patches]) -> Callable[[], Patches]:
 
 @_plant
 def calls_are_sent_without_a_claim() -> Patches:
-    yield patch.object(RunCalls, "_claim", lambda *_: {})
+    yield patch.object(Ledger, "_claim", lambda _, connection, sums, *__: (sums, {}))
 
 
 @_plant
 def a_reply_is_used_before_it_is_archived() -> Patches:
     async def put(
-        cache: CallCache,
+        journal: CallJournal,
         request: ChatRequest,
         reply: Reply,
         description_hash: str,
         role: str,
         claim: Claim,
     ) -> None:
-        row = call_row(cache._run, request, reply, description_hash, role)
-        cache._operations.leave(AnswerRow(row, claim.id))
-        cache._remember(description_hash, reply)
+        row = call_row(request, reply, description_hash, role)
+        journal._operations.leave(AnswerRow(row, claim.id))
+        journal._remember(description_hash, reply_of(row))
 
-    yield patch.object(CallCache, "put", put)
+    yield patch.object(CallJournal, "put", put)
 
 
 @_plant
 def a_slot_is_free_before_its_reply_is_queued() -> Patches:
-    real = CallCache.put
+    real = CallJournal.put
 
     async def put(*arguments: Any) -> None:
         await asyncio.sleep(1.0)
         await real(*arguments)
 
-    yield patch.object(CallCache, "put", put)
+    yield patch.object(CallJournal, "put", put)
 
 
 @_plant
-def a_lease_is_ignored() -> Patches:
+def the_lock_of_a_run_is_ignored() -> Patches:
+    yield patch.object(Database, "try_lock", lambda *_: Mock())
+
+
+@_plant
+def the_lock_of_a_run_ends_too_early() -> Patches:
     real = Ownership.take
 
-    def take(owner: Ownership) -> object:
-        of_run = OWNERS.c.run_id == owner._run_id
-        owner._database.write(lambda connection: connection.execute(delete(OWNERS).where(of_run)))
-        return real(owner)
+    def take(ownership: Ownership) -> bool:
+        taken = real(ownership)
+        if ownership._lock is not None:
+            ownership._lock.release()
+        return taken
 
     yield patch.object(Ownership, "take", take)
 
 
-@_plant
-def the_heartbeat_stops() -> Patches:
-    yield patch.object(Ownership, "renew", lambda owner: None)
+class _Any(str):
+    """A text that equals every other."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
 
 
 @_plant
 def a_former_owner_may_claim() -> Patches:
-    yield patch.object(RunCalls, "_is_owner", lambda *_: True)
+    real = Ledger.__init__
+
+    def make(one: Ledger, *arguments: Any) -> None:
+        real(one, *arguments)
+        one._owner = _Any(one._owner)
+
+    yield patch.object(Ledger, "__init__", make)
 
 
 @_plant
 def claims_of_the_dead_never_end() -> Patches:
-    yield patch.object(RunCalls, "void", lambda *_: None)
-    yield patch.object(attempts, "_void_dead", lambda *_: None)
-    yield patch.object(ownership, "void_claims", lambda *_: None)
-    yield patch.object(ownership, "void_other_claims", lambda *_: None)
+    def keep(connection: Any, row: Any, **owner: str | None) -> None:
+        ledger._set_sums(connection, row.id, Sums.from_row(row), **owner)
+
+    yield patch.object(Ledger, "void", lambda *_: None)
+    yield patch.object(ledger, "_drop_claims", keep)
 
 
 @_plant
-def a_reservation_is_released_too_early() -> Patches:
-    real = RateLimiter.reserve
+def claims_of_a_living_run_are_ended_by_another() -> Patches:
+    yield patch.object(ledger, "_is_owned", lambda *_: False)
 
-    def reserve(limiter: RateLimiter, endpoint: str, tokens: int, cost: float) -> Permit:
-        permit = real(limiter, endpoint, tokens, cost)
-        limiter._release(permit.number)
-        return permit
 
-    yield patch.object(RateLimiter, "reserve", reserve)
+@_plant
+def a_claim_holds_nothing() -> Patches:
+    yield patch.object(Sums, "hold", lambda sums, most: sums)
+
+
+@_plant
+def the_budget_is_not_looked_at() -> Patches:
+    yield patch.object(Ledger, "_covers", lambda *_: True)
 
 
 @_plant
 def a_claim_ends_before_its_reply_is_stored() -> Patches:
-    real = RunCalls.write
+    real = Ledger.write
 
-    def write(
-        calls: RunCalls, operations: Sequence[CallOperation], claimant: str = ""
-    ) -> CallResults:
-        ends = [EndRow(one.claim, False) for one in operations if isinstance(one, AnswerRow)]
+    def write(one: Ledger, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
+        answers = (row for row in operations if isinstance(row, AnswerRow))
+        ends = [EndRow(row.call.key, row.claim, False) for row in answers]
         if ends:
-            real(calls, ends, claimant)
-        return real(calls, operations, claimant)
+            real(one, ends, claimant)
+        return real(one, operations, claimant)
 
-    yield patch.object(RunCalls, "write", write)
+    yield patch.object(Ledger, "write", write)
+
+
+def _with_claims(claim: str, rows: dict[str, Any]) -> dict[str, Any]:
+    return {key: SimpleNamespace(**{**row._asdict(), "claim": claim}) for key, row in rows.items()}
+
+
+@_plant
+def a_repeated_claim_is_refused() -> Patches:
+    real = Ledger._look_up
+    yield patch.object(Ledger, "_look_up", lambda *given: _with_claims("", real(*given)))
 
 
 @_plant
@@ -127,12 +160,11 @@ def cases_are_not_deduplicated() -> Patches:
 
 
 @_plant
-def only_kept_calls_are_counted() -> Patches:
-    def cost_of(connection: Connection, row: AnyRow, in_flight: bool) -> RunCost:
-        kept = queries._sums(CALLS).where(CALLS.c.run == row.name)
-        return RunCost(*connection.execute(kept).one())
+def only_answers_are_counted() -> Patches:
+    def doubt(sums: Sums, held: Cost) -> Sums:
+        return replace(sums, held=sums.held - held)
 
-    yield patch.object(run, "cost_of", cost_of)
+    yield patch.object(Sums, "doubt", doubt)
 
 
 @_plant
@@ -151,8 +183,8 @@ def any_usage_is_believed() -> Patches:
 
 @_plant
 def archived_calls_are_not_looked_up() -> Patches:
-    yield patch.object(CallCache, "_remember", lambda *_: None)
-    yield patch.object(attempts, "_answered", lambda *_: {})
+    yield patch.object(CallJournal, "_remember", lambda *_: None)
+    yield patch.object(ledger, "_answers", lambda *_: {})
 
 
 @_plant

@@ -7,22 +7,20 @@ from pathlib import Path
 from random import Random
 
 from raylab.annotation.input.cases import Case
-from raylab.archive.ownership import LEASE
 from raylab.archive.records import RunCost
 from raylab.errors import (
     BudgetError,
-    DeadlineError,
-    EndpointError,
     LlmError,
     OwnerError,
-    StoppedError,
 )
 from tests.simulation.actors import ActorDied
 from tests.simulation.server import FAULTS, Weather
 from tests.simulation.session import Session
 from tests.simulation.world import RunPlan, Violation, World
 
-KINDS = ("machine", "machine", "driver", "actor", "actor", "freeze")
+KINDS = ("machine", "machine", "driver", "actor", "actor", "freeze", "clock", "lock")
+BUSY_SECONDS = 60.0
+"""Time after which a user tries again to start a run that is owned."""
 MOST_SESSIONS = 6
 """Sessions of a run after which all faults end."""
 MOST_STARTS = 60
@@ -133,14 +131,14 @@ async def _operate(world: World, plan: RunPlan) -> None:
         try:
             await Session(world, plan, name).run()
         except OwnerError:
-            await asyncio.sleep(LEASE.total_seconds())
+            await asyncio.sleep(BUSY_SECONDS)
             continue
         except BudgetError as error:
             world.note(f"session {name}: {error}")
             if plan.name in world.poor:
                 return
             world.poor.add(plan.name)
-        except (ActorDied, DeadlineError, EndpointError, StoppedError) as error:
+        except (ActorDied, LlmError) as error:
             world.note(f"session {name}: {type(error).__name__}: {error}")
         else:
             world.done.add(plan.name)
@@ -152,7 +150,7 @@ async def _operate(world: World, plan: RunPlan) -> None:
 
 def _check(world: World) -> None:
     archive = world.open_archive()
-    if lost := world.settled - {key for (key,) in world.rows("SELECT key FROM calls")}:
+    if lost := world.settled - world.answered():
         raise Violation(f"replies that were used are not archived: {lost}")
     rows = world.rows('SELECT name, "case" FROM cases JOIN runs ON runs.id = run_id')
     for plan in world.plans.values():
@@ -171,7 +169,9 @@ def _check_cases(world: World, plan: RunPlan, rows: list[str]) -> None:
 
 def _check_cost(world: World, plan: RunPlan, cost: RunCost) -> None:
     attempts = [attempt for attempt in world.server.attempts if attempt.run == plan.name]
-    counted, billed = cost.prompt_tokens + cost.completion_tokens, world.billed(plan.name)
+    counted, billed = (cost.billed + cost.uncertain).tokens, world.billed(plan.name)
+    if world.held(plan.name):
+        raise Violation(f"run {plan.name} has ended and holds {world.held(plan.name):,} tokens")
     if counted < billed:
         raise Violation(f"run {plan.name} counts {counted:,} of {billed:,} tokens paid")
     # A claim that was not ended at a crash counts, whether it was sent and answered or not.

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from raylab.annotation.calls import spent_by
-from raylab.annotation.worker import ArchiveWriter, Chunk, Tally, Worker, chunks_of, open_cases
-from raylab.archive.attempts import CallOperation, CallResults
-from raylab.archive.ownership import RENEWAL_SECONDS, Ownership
+from raylab.annotation.calls import ArchiveWriter
+from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
+from raylab.archive.ledger import CallOperation, CallResults
+from raylab.archive.ownership import Ownership
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
+from raylab.config.llm import Budget
 from raylab.errors import DeadlineError, OwnerError, RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.concurrency import Share
@@ -57,8 +58,8 @@ def config_of(
 class Writer(ArchiveWriter):
     """The writer of the archive, which tells the world what it has acknowledged."""
 
-    def __init__(self, world: World, run: str, owner: str) -> None:
-        super().__init__(world.open_archive(), run, owner)
+    def __init__(self, world: World, run: str, owner: str, budget: Budget) -> None:
+        super().__init__(world.open_archive(), run, owner, budget)
         self._world, self._name = world, run
 
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
@@ -91,11 +92,11 @@ class LimiterOf:
     def __init__(self, limiter: Actor) -> None:
         self._limiter = limiter
 
-    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        return await self._limiter.call("reserve", endpoint, tokens, cost)
+    async def reserve(self, endpoint: str, tokens: int) -> Permit:
+        return await self._limiter.call("reserve", endpoint, tokens)
 
-    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        await self._limiter.call("settle", number, tokens, cost)
+    async def settle(self, number: int, tokens: int) -> None:
+        await self._limiter.call("settle", number, tokens)
 
     async def cancel(self, number: int) -> None:
         await self._limiter.call("cancel", number)
@@ -146,15 +147,12 @@ class Session:
         archive.start_run(plan.name, {}, {})
         await world.pass_time()
         ownership = archive.run(plan.name).own(self._wait, self._token)
-        ownership._is_dead = world.is_dead
         await self._take(ownership)
-        heart = asyncio.create_task(self._beat(ownership))
         try:
             await self._annotate(archive)
             if self._halt is None and not self._left:
                 archive.run(plan.name).finish()
         finally:
-            heart.cancel()
             self._end()
             ownership.end()
             self._group.ended = True
@@ -165,20 +163,11 @@ class Session:
 
     async def _take(self, ownership: Ownership) -> None:
         """Takes the run; see `Ownership.__enter__`, which would block the simulation."""
-        while (holder := ownership.take()) is not None:
+        while not ownership.take():
             if not self._wait:
-                raise OwnerError(str(holder))
+                raise OwnerError(f"run {self._plan.name} is worked on")
             await asyncio.sleep(POLL_SECONDS)
         self._world.note_owner(self._plan.name, self._group)
-
-    async def _beat(self, ownership: Ownership) -> None:
-        """Renews the lease; see `Ownership._keep`, which is a thread."""
-        while True:
-            await asyncio.sleep(RENEWAL_SECONDS)
-            try:
-                ownership.renew()
-            except OwnerError:
-                return
 
     def _end(self) -> None:
         for actor in self._group.actors:
@@ -199,6 +188,7 @@ class Session:
                 tally: Tally = await run_in(self._world, process, annotating)
             except ActorDied:
                 self._chunks.append(chunk)
+                await self._writer.call("void_claims", _name(number))
                 continue
             self._left += tally.open_cases.count if tally.open_cases else 0
             if tally.halt is not None and self._halt is None:
@@ -215,7 +205,7 @@ class Session:
                 self._config,
                 FRUITS,
                 plan.name,
-                ArchiveOf(self._writer, f"annotator-{number}"),
+                ArchiveOf(self._writer, _name(number)),
                 Meter(),
                 LimiterOf(self._limiter) if limited else None,
                 timing=world.timing(),
@@ -225,9 +215,11 @@ class Session:
         return self._workers[number]
 
     def _make_writer(self) -> Writer:
-        return Writer(self._world, self._plan.name, self._token)
+        return Writer(self._world, self._plan.name, self._token, self._config.llm.budget)
 
     def _make_limiter(self) -> RateLimiter:
-        llm = self._config.llm
-        spent = spent_by(self._world.open_archive().run(self._plan.name))
-        return RateLimiter(llm.limits, llm.budget, spent, self._world.loop.time)
+        return RateLimiter(self._config.llm.limits, self._world.loop.time)
+
+
+def _name(worker: int) -> str:
+    return f"annotator-{worker}"

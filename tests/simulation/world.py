@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Engine
 
 from raylab.annotation.input.cases import Case
 from raylab.archive.database import Clock, Database
-from raylab.archive.ownership import LEASE, RENEWAL_SECONDS, ProcessName
 from raylab.archive.store import Archive
 from raylab.llm.connection import Timing
 from tests.simulation.disk import Disk
@@ -26,8 +25,8 @@ FULL = 2
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 LINGER = 3.0
 """Most seconds for which the actors of a dead driver live on."""
-ON_THE_WAY = 15.0
-"""Most seconds that a renewal takes."""
+LEAPS = (-7200.0, -3600.0, 3600.0, 7200.0)
+"""Seconds by which a clock is wrong."""
 UNDER_WAY = (Fate.IN_FLIGHT, Fate.ANSWERED)
 
 
@@ -62,10 +61,10 @@ class Group:
 
     driver: Process
     actors: list[Process] = field(default_factory=list[Process])
-    hangs_until: float = 0.0
-    """Time until which its lease may not be renewed, because it is frozen."""
-    stalls_until: float = 0.0
-    """Time until which its claims may run out, because one of its processes is frozen."""
+    unlocked: bool = False
+    """True once the connection that held its lock is lost, so that others may take its run."""
+    leap: float = 0.0
+    """Seconds by which its clocks are wrong."""
     ended: bool = False
     """True once it gave the run back."""
 
@@ -77,6 +76,13 @@ class Group:
     def works(self) -> bool:
         """True until it ends or dies."""
         return self.driver.alive and not self.ended
+
+
+@dataclass(frozen=True)
+class WorldLock:
+    """A lock that a process holds while it lives."""
+
+    release: Callable[[], object]
 
 
 class World:
@@ -101,8 +107,6 @@ class World:
         """True if a transaction is durable when it returns."""
         self.trace: list[tuple[float, str, str]] = []
         self.plans: dict[str, RunPlan] = {}
-        self.excused: dict[str, int] = {}
-        """Tokens of a run that were in flight when its limiter died, and its reservations."""
         self.archived: set[tuple[str, str]] = set()
         """Cases, with their run, whose row was acknowledged."""
         self.settled: set[str] = set()
@@ -116,12 +120,10 @@ class World:
         self.start_rival: Callable[[str], object] = lambda run: None
         """Starts a session of a run beside the one that hangs."""
         self._groups: list[Group] = []
-        self._drivers: list[Process] = []
+        self._locks: dict[int, Process] = {}
         self._owners: dict[str, Group] = {}
         self._lost_at_claim: dict[tuple[str, str], set[int]] = {}
         """Attempts that were lost when a session claimed their call."""
-        self._boots = 0
-        self._one_host = random.random() < 0.7
         self._kinds = faults
         self._spacing = spacing
         self._countdown = self._draw_countdown()
@@ -140,7 +142,10 @@ class World:
     # Time
 
     def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self.loop.time())
+        """Returns the time by the clock of the process that runs."""
+        process = PROCESS.get(self.loop.observer)
+        leap = next((one.leap for one in self._groups if process in one.processes), 0.0)
+        return EPOCH + timedelta(seconds=self.loop.time() + leap)
 
     def timing(self) -> Timing:
         """Returns the clocks of a client."""
@@ -178,6 +183,15 @@ class World:
         driver: Any = self._connection.connection.driver_connection
         return driver.execute(statement).fetchall()
 
+    def answered(self) -> set[str]:
+        """Returns the keys of the calls whose reply is archived."""
+        return {key for (key,) in self.rows("SELECT key FROM calls WHERE state = 'answered'")}
+
+    def held(self, run: str) -> int:
+        """Returns the tokens that the claims of a run hold."""
+        held = "SELECT held_prompt_tokens + held_completion_tokens, name FROM runs"
+        return next((int(tokens) for tokens, name in self.rows(held) if name == run), 0)
+
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -187,17 +201,21 @@ class World:
     def draw_token(self) -> str:
         return f"{self.random.getrandbits(128):032x}"
 
-    def process_name(self) -> ProcessName:
-        """Returns the name of the process that runs, for others to find it."""
-        process = PROCESS.get()
-        self._drivers.append(process)
-        machine = f"boot {self._boots}" if self._one_host else process.name
-        return ProcessName("host", machine, len(self._drivers) - 1, 0.0, process.name)
+    def try_lock(self, number: int) -> "WorldLock | None":
+        """Gives a lock to the process that runs; None if a process that lives has it."""
+        if self.is_locked(number):
+            return None
+        holder = self._locks[number] = PROCESS.get()
 
-    def is_dead(self, name: ProcessName) -> bool:
-        """Returns True if a process of this boot of the same machine is dead."""
-        there = f"boot {self._boots}" if self._one_host else PROCESS.get().name
-        return name.machine == there and not self._drivers[name.pid].alive
+        def release() -> None:
+            if self._locks.get(number) is holder:
+                del self._locks[number]
+
+        return WorldLock(release)
+
+    def is_locked(self, number: int) -> bool:
+        holder = self._locks.get(number)
+        return holder is not None and holder.alive
 
     def transact(self, writes: bool, work: Callable[[], bool]) -> None:
         """Does a transaction of the process that runs, which may die at it.
@@ -231,7 +249,7 @@ class World:
     # Faults
 
     def hang(self, group: Group, seconds: float) -> None:
-        """Lets the user of a session that hangs start another one."""
+        """Lets the user of a session start another one beside it."""
         run = group.driver.name.partition(".")[0]
         delay = seconds * self.random.random()
         self.loop.call_in(self.loop.observer, delay, lambda: self.start_rival(run))
@@ -280,19 +298,22 @@ class World:
                 for one in frozen:
                     self.loop.freeze(one, seconds)
                 if group.driver in frozen:
-                    group.hangs_until = self.loop.time() + seconds + RENEWAL_SECONDS + ON_THE_WAY
-                if seconds > LEASE.total_seconds() / 2:
-                    # The lease and the claims may run out in the meantime.
-                    if group.driver in frozen:
-                        self.hang(group, seconds)
-                    group.stalls_until = self.loop.time() + seconds + ON_THE_WAY
-                    self._lose_attempts(group)
+                    self.hang(group, seconds)
+            case "lock":
+                self._locks = {n: one for n, one in self._locks.items() if one is not group.driver}
+                group.unlocked = True
+                self.note(f"{group.driver} loses its lock")
+                self._lose_attempts(group)
+                self.hang(group, 10.0)
+            case "clock":
+                group.leap = self.random.choice(LEAPS)
+                self.note(f"clocks leap by {group.leap:g} s")
+                self.hang(group, 10.0)
             case _:
                 raise ValueError(kind)
 
     def crash_machine(self) -> None:
         """Kills every process and loses what was not synced."""
-        self._boots += 1
         for group in self._groups:
             for process in group.processes:
                 self.loop.kill(process)
@@ -346,9 +367,6 @@ class World:
         for attempt in self._under_way(group):
             if attempt.process is process:
                 attempt.fate = Fate.LOST
-            elif process.name.endswith("/limiter") and group.driver.alive:
-                # The next limiter of the session does not know what was reserved.
-                self.excused[attempt.run] = self.excused.get(attempt.run, 0) + attempt.estimate
 
     def _lose_attempts(self, group: Group) -> None:
         for attempt in self._under_way(group):
@@ -364,8 +382,11 @@ class World:
     def _check_purchase(self, attempt: Attempt) -> None:
         self.note(f"sends {attempt}")
         group = self._group_of(attempt.process)
-        if not group.driver.alive or self.loop.time() < group.stalls_until:
+        if not group.driver.alive or group.unlocked:
             attempt.fate = Fate.LOST
+        if group.unlocked:
+            # The claim may be from before another took the run.
+            return
         excused = self._lost_at_claim.get((group.driver.name, attempt.key), set())
         self._check_losable(group, self.plans[attempt.run])
         for earlier in self.server.attempts[:-1]:
@@ -377,24 +398,24 @@ class World:
                 self.blame(f"{attempt} buys what {earlier} bought")
         budget = self.plans[attempt.run].budget
         if budget is not None:
-            spent, most = self.billed(attempt.run), budget + self.excused.get(attempt.run, 0)
-            if spent > most:
-                self.blame(f"{attempt}: run {attempt.run} spent {spent:,} of {most:,} tokens")
+            spent = self.billed(attempt.run)
+            if spent > budget:
+                self.blame(f"{attempt}: run {attempt.run} spent {spent:,} of {budget:,} tokens")
 
     def _check_losable(self, group: Group, plan: RunPlan) -> None:
         """Blames a session of which a crash would lose more replies than it has slots."""
         losable = self._under_way(group)
         slots = max(plan.concurrency, plan.workers)
         if len(losable) > slots:
-            stored = {key for (key,) in self.rows("SELECT key FROM calls")}
+            stored = self.answered()
             losable = [attempt for attempt in losable if attempt.key not in stored]
             if len(losable) > slots:
                 self.blame(f"a crash loses {len(losable)} replies of {slots} slots")
 
     def note_owner(self, run: str, group: Group) -> None:
-        """Notes that a session took a run; its owner must be dead, ended, or have hung."""
+        """Notes that a session took a run; its former owner must be dead or ended, or unlocked."""
         before = self._owners.get(run)
-        if before is not None and before.works and self.loop.time() > before.hangs_until:
+        if before is not None and before.works and not before.unlocked:
             self.blame(f"{group.driver} takes the run that {before.driver} works on")
         self._owners[run] = group
         self.note("owns the run")
