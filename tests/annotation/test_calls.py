@@ -8,24 +8,28 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from raylab.annotation.calls import ArchiveJournal, CallCache, LocalCalls, client_of_run, spent_by
-from raylab.archive.attempts import ClaimRow
-from raylab.archive.database import Clock
-from raylab.archive.records import RunCost
+from raylab.annotation.calls import (
+    ArchiveWriter,
+    CallJournal,
+    LocalArchive,
+    call_row,
+    client_of_run,
+    reply_of,
+)
+from raylab.archive.ownership import Ownership
+from raylab.archive.records import Cost, RunCost
 from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Budget, ChatModel, Endpoint
+from raylab.config.llm import Budget, ChatModel, Endpoint, Lane
 from raylab.errors import BudgetError, DeadlineError, OwnerError
 from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import Client
-from raylab.llm.rate_limits import Spend
 from tests.annotation.chats import replied
-from tests.archive.rows import NOON
+from tests.archive.rows import execute
 from tests.llm.scripted_server import (
     Answer,
     Call,
@@ -35,7 +39,7 @@ from tests.llm.scripted_server import (
 )
 
 ROOT = Path(__file__).parents[2]
-MOST = Reservation(60, 40, 0.5, 90.0)
+MOST = Reservation(60, 40, 0.5)
 REQUEST = ChatRequest("main", "http://host/v1", "m", (Message("user", "a system"),), seed=3)
 SENDER = """
 import asyncio, sys
@@ -50,21 +54,22 @@ with Archive.open(location) as archive, archive.run(run).own() as owner:
 
 
 class World:
-    """An archive with two runs, and a clock that is moved by hand."""
+    """An archive with two runs."""
 
     def __init__(self, path: Path) -> None:
-        self.time = NOON
-        self.archive = Archive.open(path, clock=Clock(now=lambda: self.time))
+        self.archive = Archive.open(path)
+        self._owners: list[Ownership] = []
         for run in ("first", "second"):
             self.archive.start_run(run, {}, {})
 
     def own(self, run: str = "first") -> str:
         owner = self.archive.run(run).own()
-        assert owner.take() is None
+        assert owner.take()
+        self._owners.append(owner)
         return owner.token
 
-    def journal(self, owner: str, run: str = "first") -> ArchiveJournal:
-        return ArchiveJournal(self.archive, run, owner)
+    def leave(self) -> None:
+        self._owners.pop().end()
 
     def cost(self, run: str = "first") -> RunCost:
         return self.archive.run(run).cost()
@@ -77,124 +82,70 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield world
 
 
-def claimed(journal: ArchiveJournal | CallCache, request: ChatRequest = REQUEST):
+def journal_of(world: World, name: str = "") -> CallJournal:
+    writer = ArchiveWriter(world.archive, "first", world.own(), Budget())
+    return CallJournal(LocalArchive(writer, name), "first", Budget())
+
+
+def claimed(journal: CallJournal, request: ChatRequest = REQUEST) -> Claim | Reply | None:
     return asyncio.run(journal.claim(request.key, request, "hash", MOST))
 
 
-def granted(journal: ArchiveJournal | CallCache, request: ChatRequest = REQUEST) -> Claim:
-    claim = claimed(journal, request)
-    assert isinstance(claim, Claim)
-    return claim
-
-
-def stored(journal: ArchiveJournal, claim: Claim, **reply: object) -> None:
+def stored(journal: CallJournal, claim: Claim | Reply | None) -> None:
     async def put() -> None:
-        answer = replied("OPT=Lrn", key=REQUEST.key, **reply)
+        assert isinstance(claim, Claim)
+        answer = replied("OPT=Lrn", key=REQUEST.key)
         await journal.put(REQUEST, answer, "hash", "classify-a", claim)
 
     asyncio.run(put())
 
 
-def test_a_call_is_answered_to_all_runs_and_paid_by_the_one_that_sent_it(world: World) -> None:
-    first, second = world.journal(world.own()), world.journal(world.own("second"), "second")
-    stored(first, granted(first))
-    found = asyncio.run(second.get(REQUEST.key, "hash"))
-    assert found == replied("OPT=Lrn", key=REQUEST.key, cached=True)
-    assert claimed(second) == found
-    assert world.cost() == RunCost(100, 10, 0.25, 0)
-    assert world.cost("second") == RunCost(0, 0, 0.0, 0)
+def test_an_answer_is_known_to_the_claim_and_the_search_of_an_equal_call(world: World) -> None:
+    journal = journal_of(world)
+    stored(journal, claimed(journal))
+    found = asyncio.run(journal.get(REQUEST.key, "hash"))
+    assert found == replied("OPT=Lrn", key=REQUEST.key, cached=True) == claimed(journal)
     row = world.archive.call(REQUEST.key)
-    assert row is not None and (row.run, row.role, row.seed) == ("first", "classify-a", 3)
+    assert row is not None and (row.role, row.seed) == ("classify-a", 3)
 
 
-def test_a_call_in_flight_is_claimed_by_nobody_else(world: World) -> None:
-    token = world.own()
-    first, second = world.journal(token), world.journal(world.own("second"), "second")
-    claim = granted(first)
-    assert claimed(world.journal(token)) is None
-    assert claimed(second) is None
-    assert isinstance(claimed(second, replace(REQUEST, seed=4)), Claim)
-    asyncio.run(first.end(claim, paid=False))
-    granted(second)
-    assert world.cost() == RunCost(0, 0, 0.0, 0)
+def test_what_the_server_counts_comes_back_from_the_archive(world: World) -> None:
+    reply = replied(
+        "x", key=REQUEST.key, cached_prompt_tokens=7, reasoning_tokens=6, lane=Lane.FLEX
+    )
+    row = call_row(REQUEST, reply, "hash", "r")
+    assert reply_of(row) == replace(reply, cached=True)
+    assert (row.cached_prompt_tokens, row.reasoning_tokens, row.lane) == (7, 6, "flex")
 
 
-def test_a_claim_that_is_asked_for_again_is_granted_again(world: World) -> None:
-    calls = world.archive.run("first").calls(world.own())
-    row = ClaimRow("id", "key", "", "m", 1, 1, None, 9.0)
-    assert calls.write([row]).refused == calls.write([row]).refused == {}
-    assert calls.write([replace(row, id="other")]).refused == {"other": None}
-
-
-def test_an_attempt_counts_as_much_as_it_may_cost_until_more_is_known(world: World) -> None:
-    journal = world.journal(world.own())
-    claim = granted(journal)
-    assert world.cost() == RunCost(60, 40, 0.5, 0, uncertain=1)
-    assert spent_by(world.archive.run("first")) == Spend(0, 0.0)
-    asyncio.run(journal.end(claim, paid=True))
-    assert spent_by(world.archive.run("first")) == Spend(100, 0.5)
-    stored(journal, granted(journal))
-    assert world.cost() == RunCost(160, 50, 0.75, 0, uncertain=1)
-
-
-def test_an_answer_without_usage_keeps_its_reservation(world: World) -> None:
-    journal = world.journal(world.own())
-    stored(journal, granted(journal), prompt_tokens=0, completion_tokens=0, cost=0.0)
-    assert world.cost() == RunCost(60, 40, 0.5, 0, uncertain=1)
-
-
-def test_an_answer_that_comes_after_an_equal_one_is_paid_and_counted(world: World) -> None:
-    slept = world.journal(world.own())
-    late = granted(slept)
-    world.time += timedelta(seconds=90)
-    woken = world.journal(world.own("second"), "second")
-    stored(woken, granted(woken))
-    stored(slept, late, prompt_tokens=7, completion_tokens=8, cost=0.125)
-    stored(slept, late, prompt_tokens=7, completion_tokens=8, cost=0.125)
-    assert world.cost() == RunCost(7, 8, 0.125, 0)
-    assert world.cost("second") == RunCost(100, 10, 0.25, 0)
-
-
-def test_an_answer_that_comes_before_the_second_attempt_is_counted_once(world: World) -> None:
-    slept = world.journal(world.own())
-    late = granted(slept)
-    world.time += timedelta(seconds=90)
-    woken = world.journal(world.own("second"), "second")
-    claim = granted(woken)
-    stored(slept, late)
-    assert world.cost() == RunCost(100, 10, 0.25, 0)
-    stored(woken, claim)
-    assert world.cost("second") == RunCost(100, 10, 0.25, 0)
-
-
-def test_the_claims_of_a_process_that_started_again_are_void(world: World) -> None:
-    token = world.own()
-
-    def start(name: str) -> CallCache:
-        return CallCache(LocalCalls(world.archive, "first", token, name), "first")
-
-    died, other = start("annotator-0"), start("annotator-1")
-    asyncio.run(died.load([]))
-    granted(died)
-    asyncio.run(other.load([]))
-    assert claimed(other) is None
-    again = start("annotator-0")
-    asyncio.run(again.load([]))
-    granted(again)
-    assert world.cost() == RunCost(120, 80, 1.0, 0, uncertain=2)
-
-
-def test_an_owner_that_lost_its_run_claims_nothing_and_still_stores_what_it_was_sent(
-    world: World,
-) -> None:
-    slept = world.journal(world.own())
-    claim = granted(slept)
-    world.time += timedelta(seconds=60)
-    world.own()
+def test_claims_of_a_run_with_another_owner_are_refused(world: World) -> None:
+    journal = journal_of(world)
+    claim = claimed(journal)
+    execute(world.archive.place, "UPDATE runs SET owner = 'another'", "DELETE FROM calls")
     with pytest.raises(OwnerError, match="run first was taken over by another process"):
-        claimed(slept, replace(REQUEST, seed=4))
-    stored(slept, claim)
-    assert world.cost() == RunCost(100, 10, 0.25, 0)
+        claimed(journal, replace(REQUEST, seed=4))
+    # Nobody else sends the call, so its answer is kept.
+    stored(journal, claim)
+    assert world.archive.call(REQUEST.key) is not None
+
+
+def test_an_answer_to_a_call_that_another_sends_is_not_used(world: World) -> None:
+    journal = journal_of(world)
+    claim = claimed(journal)
+    execute(world.archive.place, "UPDATE calls SET claim = 'another'")
+    with pytest.raises(OwnerError):
+        stored(journal, claim)
+
+
+def test_a_claim_beyond_the_budget_says_what_is_spent_and_the_way_out(world: World) -> None:
+    for budget, said in (
+        (Budget(tokens=99), r"0 of 99 tokens are spent and the next call may take 100; .*\.tokens"),
+        (Budget(money=0.25), r"0 of 0\.25 are spent and the next call may take 0\.5; .*\.money"),
+    ):
+        writer = ArchiveWriter(world.archive, "first", world.own(), budget)
+        with pytest.raises(BudgetError, match=said):
+            claimed(CallJournal(LocalArchive(writer), "first", budget))
+        world.leave()
 
 
 # The client with an archive, against a server that counts
@@ -216,8 +167,10 @@ async def ask_all(archive: Archive, run: str, owner: str, base_url: str) -> None
     """Asks the same sixty times about twelve things, over two clients, as two actors would."""
     llm = models(base_url, concurrency=8)
 
+    writer = ArchiveWriter(archive, run, owner, llm.budget)
+
     def client(number: int) -> Client:
-        return Client(llm, CallCache(LocalCalls(archive, run, owner, str(number)), run))
+        return Client(llm, CallJournal(LocalArchive(writer, str(number)), run, llm.budget))
 
     async with client(0) as one, client(1) as other:
         await asyncio.gather(
@@ -266,7 +219,8 @@ def test_equal_calls_of_two_runs_in_two_processes_are_sent_once(
     lines = [line for line in read if line["event"] == "received"]
     assert len(lines) == len({line["hash"] for line in lines}) == 12
     sums = [world.cost(run) for run in ("first", "second")]
-    assert sum(cost.uncertain for cost in sums) == 0
+    assert all(cost.uncertain == Cost() for cost in sums)
+    assert sum(cost.billed.attempts for cost in sums) == 12
 
 
 def test_a_server_without_usage_does_not_get_the_budget_anew_in_each_session(world: World) -> None:
@@ -279,7 +233,7 @@ def test_a_server_without_usage_does_not_get_the_budget_anew_in_each_session(wor
                 for text in range(100):
                     request = asked(server.base_url, f"{number} {text}")
                     await client.complete(request, "hash", "r")
-        world.archive.run("first").own(token=token).end()
+        world.leave()
         return len(server.calls) - sent
 
     async def run() -> None:
@@ -287,8 +241,8 @@ def test_a_server_without_usage_does_not_get_the_budget_anew_in_each_session(wor
             sent = [await session(server, number) for number in range(3)]
         assert sent[0] > 0 and sent[1:] == [0, 0]
         cost = world.cost()
-        assert cost.prompt_tokens + cost.completion_tokens <= 1_000
-        assert cost.uncertain == sent[0]
+        assert cost.uncertain.tokens <= 1_000 and cost.billed == Cost()
+        assert cost.uncertain.attempts == sent[0]
 
     asyncio.run(run())
 
@@ -323,8 +277,9 @@ def test_an_absurd_usage_is_counted_as_what_was_reserved_and_its_answer_kept(
     replies = asyncio.run(run())
     assert [reply.text for reply in replies] == ["x", "x"]
     assert all(world.archive.call(reply.key) is not None for reply in replies)
-    cost = world.cost()
-    assert (cost.completion_tokens, cost.uncertain) == (200, 2) and cost.prompt_tokens > 0
+    uncertain = world.cost().uncertain
+    assert (uncertain.completion_tokens, uncertain.attempts) == (200, 2)
+    assert uncertain.prompt_tokens > 0
     assert len([record for record in caplog.records if "usage" in record.message]) == 1
 
 
@@ -337,7 +292,8 @@ def test_an_answer_after_the_timeout_is_counted(world: World) -> None:
                     await client.complete(asked(server.base_url, "x"), "hash", "r")
 
     asyncio.run(run())
-    assert (world.cost().completion_tokens, world.cost().uncertain) == (100, 1)
+    uncertain = world.cost().uncertain
+    assert (uncertain.completion_tokens, uncertain.attempts) == (100, 1)
 
 
 def test_a_refused_attempt_and_a_server_that_is_not_there_cost_nothing(world: World) -> None:
@@ -352,4 +308,4 @@ def test_a_refused_attempt_and_a_server_that_is_not_there_cost_nothing(world: Wo
                         await client.complete(asked(base_url, "x"), "hash", "r")
 
     asyncio.run(run())
-    assert world.cost() == RunCost(0, 0, 0.0, 0)
+    assert world.cost() == RunCost(Cost(), Cost())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.calls import CallCache, GroupedWriter, LocalCalls
+from raylab.annotation.calls import ArchiveWriter, CallJournal, GroupedWriter, LocalArchive
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.worker import (
@@ -22,13 +22,13 @@ from raylab.annotation.worker import (
     failed_outcome,
     open_cases,
 )
-from raylab.archive.attempts import AnswerRow, CallOperation, CallResults
+from raylab.archive.ledger import AnswerRow, CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import CasesConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
-from raylab.config.llm import Limits
+from raylab.config.llm import Budget, Limits
 from raylab.errors import ArchiveError, BudgetError, DataError, DeadlineError
 from raylab.llm.client import CallEvent
 from raylab.llm.connection import Timing
@@ -120,6 +120,31 @@ def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open
     assert failed.body["reason"] == "a fault of raylab: ZeroDivisionError: zero"
 
 
+def test_a_failed_write_leaves_no_case_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+
+    async def annotate(case: Case, *_: object) -> Outcome:
+        await asyncio.sleep(0.05 * (case.id == "slow"))
+        ended.append(case.id)
+        return failed_outcome(case, "published", "")
+
+    class Full(MemoryArchive):
+        async def add_cases(self, rows: Sequence[CaseRow]) -> None:
+            raise ArchiveError("no room")
+
+    monkeypatch.setattr("raylab.annotation.worker.annotate", annotate)
+
+    async def run() -> None:
+        worker = Worker(config(tmp_path), CODEBOOK, "run", Full(), ListMeter())
+        chunk = [("published", Case(name, f"about {name}")) for name in ("fast", "slow")]
+        tally = await worker.annotate(chunk)
+        assert ended == ["fast", "slow"] and str(tally.halt) == "no room"
+
+    asyncio.run(run())
+
+
 def test_rows_are_written_in_groups_and_an_error_reaches_its_own_group() -> None:
     groups: list[list[int]] = []
     may_write = asyncio.Event()
@@ -150,8 +175,8 @@ def test_archived_calls_are_found_while_their_cases_are_under_way() -> None:
     row = call_row("key", description_hash="d")
 
     async def run() -> None:
-        cache = CallCache(MemoryArchive(row), "run")
-        assert await cache.get(row.key, "d") is None
+        archive = MemoryArchive(row)
+        cache = CallJournal(archive, "run", Budget())
         await cache.load(["d"])
         await cache.load(["d"])
         reply = await cache.get(row.key, "d")
@@ -159,6 +184,7 @@ def test_archived_calls_are_found_while_their_cases_are_under_way() -> None:
         cache.drop(["d"])
         assert await cache.get(row.key, "d") is not None
         cache.drop(["d"])
+        archive.calls.clear()
         assert await cache.get(row.key, "d") is None
         assert (cache.take_found(), cache.take_found()) == (2, 0)
 
@@ -206,12 +232,8 @@ def annotated(archive: Archive, base_url: str, tmp_path: Path, **limits: float) 
     mark = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
     chunk = [("published", Case(f"c{n}", f"System {n}. {mark}")) for n in range(100)]
 
-    class Client(LocalCalls):
-        async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-            archive.run("run").add_cases(rows)
-
     async def run(owner: str) -> Tally:
-        client = Client(archive, "run", owner)
+        client = LocalArchive(ArchiveWriter(archive, "run", owner, llm.budget))
         worker = Worker(
             given.model_copy(update={"llm": llm}),
             CODEBOOK,
@@ -255,7 +277,7 @@ def test_a_server_that_refuses_every_other_attempt_fails_no_case(tmp_path: Path)
         served.result()
         assert tally.open_cases is None and tally.halt is None
         assert archive.run("run").counts() == {"accepted": 100}
-        assert archive.run("run").cost().uncertain == 0
+        assert archive.run("run").cost().uncertain.attempts == 0
 
 
 def test_cases_without_an_answer_stay_open_and_are_counted_with_the_first_reason() -> None:

@@ -2,12 +2,16 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import create_engine, text
 
+from raylab.archive.ledger import AnswerRow
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
+from raylab.archive.store import Archive
+from raylab.config.llm import Budget
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -24,7 +28,6 @@ def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
     values: dict[str, Any] = {
         "key": sha256(key),
         "description_hash": sha256(about),
-        "run": "r",
         "role": "classify-a",
         "endpoint": "https://host/v1",
         "model": "m",
@@ -35,12 +38,20 @@ def call_row(key: str, about: str = "a system", **changes: Any) -> CallRow:
         "finish_reason": "stop",
         "prompt_tokens": 11,
         "completion_tokens": 5,
+        "cached_prompt_tokens": 4,
+        "reasoning_tokens": 3,
+        "lane": "standard",
         "cost": 0.25,
         "seconds": 1.5,
         "attempts": 2,
         "created": NOON,
     }
     return CallRow(**{**values, **changes})
+
+
+def add_calls(archive: Archive, rows: Sequence[CallRow], run: str = "r") -> None:
+    """Stores answered calls; those that are there stay unchanged."""
+    archive.run(run).ledger("", Budget()).write([AnswerRow(row, "") for row in rows])
 
 
 def case_row(

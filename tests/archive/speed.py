@@ -22,7 +22,7 @@ from raylab.archive.store import Archive
 from raylab.opt.code import bare
 from tests.annotation.outcomes import CODEBOOK, answer, call, outcome, report
 from tests.archive.postgres import postgres_server
-from tests.archive.rows import NOON, call_row, sha256
+from tests.archive.rows import NOON, add_calls, call_row, sha256
 
 T = TypeVar("T")
 DRAW = random.Random(7)
@@ -88,7 +88,7 @@ def main(location: str, directory: Path) -> None:
     with Archive.open(location) as archive:
         archive.start_run("r", {}, {})
         for batch, count in ((1, 1000), (8, 4000), (64, 16_000)):
-            write_rate("add_calls", archive.add_calls, calls(count), batch)
+            write_rate("add_calls", partial(add_calls, archive), calls(count), batch)
         for batch, count in ((1, 1000), (8, 2000), (64, 8000)):
             rows = cases(count)
             write_rate("add_cases", lambda some: archive.run("r").add_cases(some), rows, batch)

@@ -16,6 +16,7 @@ from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.postgres import PostgresServer
 from tests.archive.rows import (
+    add_calls,
     call_row,
     case_row,
     decision_row,
@@ -116,7 +117,7 @@ def test_a_server_killed_and_started_again_is_waited_for(
 OPERATIONS: dict[str, Callable[[Archive], object]] = {
     "start_run": lambda archive: archive.start_run("r", {}, {}),
     "add_prompts": lambda archive: archive.run("r").add_prompts({"h": ("n", "v", "t")}),
-    "add_calls": lambda archive: archive.add_calls([call_row("k2")]),
+    "add_calls": lambda archive: add_calls(archive, [call_row("k2")]),
     "add_cases": lambda archive: archive.run("r").add_cases([case_row("d")]),
     "add_decision": lambda archive: archive.run("r").add_decision(decision_row("c")),
     "calls_of": lambda archive: archive.calls_of([sha256("a system")]),

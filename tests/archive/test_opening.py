@@ -14,6 +14,7 @@ from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.postgres import PostgresServer
 from tests.archive.rows import (
+    add_calls,
     call_row,
     case_row,
     execute,
@@ -270,7 +271,7 @@ def test_rows_are_readable_by_plain_sql(archive_url: str):
     with Archive.open(archive_url) as archive:
         archive.start_run("r", {}, {"taxonomy": "opt-1"})
         archive.run("r").add_cases([case_row("c", "human", "é {}", gold="OPT=Sym")])
-        archive.add_calls([call_row("k")])
+        add_calls(archive, [call_row("k")])
     extract = "body::json->>'gold'" if "://" in archive_url else "json_extract(body, '$.gold')"
     rows = execute(
         archive_url,

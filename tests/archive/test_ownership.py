@@ -1,18 +1,21 @@
 """Owners of runs, on each database."""
 
+import os
+import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from raylab.archive.database import Clock
-from raylab.archive.ownership import LEASE, Ownership, ProcessName
+from raylab.archive import ownership
+from raylab.archive.database import Clock, utc_now
+from raylab.archive.dialects import FileLock
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, OwnerError
-from tests.archive.rows import NOON, execute
+from tests.archive.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
 OWNER = """
@@ -24,32 +27,6 @@ with Archive.open(sys.argv[1]) as archive, archive.run("r").own():
 """
 
 
-class SteppedClock:
-    """A clock that moves when it is told to, and by its sleeps."""
-
-    def __init__(self) -> None:
-        self.time = NOON
-
-    def sleep(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-
-    @property
-    def clock(self) -> Clock:
-        return Clock(now=lambda: self.time, monotonic=lambda: 0.0, sleep=self.sleep)
-
-
-@pytest.fixture
-def stepped() -> SteppedClock:
-    return SteppedClock()
-
-
-@pytest.fixture
-def timed(archive: Archive, archive_url: str, stepped: SteppedClock) -> Iterator[Archive]:
-    """The archive, opened with a clock of its own."""
-    with Archive.open(archive_url, clock=stepped.clock) as timed:
-        yield timed
-
-
 def test_a_run_has_one_owner_until_it_ends(archive: Archive) -> None:
     with archive.run("r").own():
         with pytest.raises(OwnerError, match=r"run r of archive .* is worked on by .*process"):
@@ -57,53 +34,38 @@ def test_a_run_has_one_owner_until_it_ends(archive: Archive) -> None:
         archive.start_run("other", {}, {})
         with archive.run("other").own():
             pass
-    with archive.run("r").own() as owner:
-        owner.renew()
-        owner.check()
+    with archive.run("r").own():
+        pass
 
 
-def test_the_error_says_who_owns_the_run_since_when_and_until_when(
-    timed: Archive, stepped: SteppedClock
+def test_the_error_says_who_owns_the_run_and_the_way_out(archive: Archive) -> None:
+    with archive.run("r").own(), pytest.raises(OwnerError) as raised:
+        archive.run("r").own().__enter__()
+    assert f"(process {os.getpid()} on {platform.node()})" in str(raised.value)
+    assert Path(sys.argv[0]).name in str(raised.value) and "wait=true" in str(raised.value)
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_clock_that_leaps_takes_no_run(hours: int, archive: Archive, archive_url: str) -> None:
+    clock = Clock(now=lambda: utc_now() + timedelta(hours=hours))
+    with archive.run("r").own(), Archive.open(archive_url, clock=clock) as other:
+        with pytest.raises(OwnerError):
+            other.run("r").own().__enter__()
+
+
+def test_who_waits_goes_on_after_the_owner(
+    archive: Archive, archive_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = timed.run("r").own()
-    assert first.take() is None
-    stepped.sleep(5)
-    first.renew()
-    me = ProcessName.current()
-    with pytest.raises(OwnerError) as raised:
-        timed.run("r").own().__enter__()
-    said = str(raised.value)
-    assert f"process {me.pid} on {me.host}" in said and me.command in said
-    assert "since 2026-03-01 12:00:00 UTC, at least until 2026-03-01 12:01:05 UTC" in said
-    assert "wait=true" in said
+    monkeypatch.setattr(ownership, "POLL_SECONDS", 0.01)
+    first = archive.run("r").own()
+    assert first.take()
+    threading.Timer(0.2, first.end).start()
+    with archive.run("r").own(wait=True):
+        with pytest.raises(OwnerError):
+            archive.run("r").own().__enter__()
 
 
-def test_a_run_is_taken_over_when_its_lease_has_expired(
-    timed: Archive, stepped: SteppedClock
-) -> None:
-    slept, woken = timed.run("r").own(), timed.run("r").own()
-    assert slept.take() is None
-    stepped.sleep(LEASE.total_seconds() - 1)
-    assert woken.take() is not None
-    stepped.sleep(1)
-    assert woken.take() is None
-    with pytest.raises(OwnerError, match=r"run r of archive .* was taken over"):
-        slept.renew()
-    with pytest.raises(OwnerError):
-        slept.check()
-    slept.end()
-    woken.renew()
-
-
-def test_who_waits_goes_on_after_the_owner(timed: Archive, stepped: SteppedClock) -> None:
-    first = timed.run("r").own()
-    assert first.take() is None
-    with timed.run("r").own(wait=True) as second:
-        assert stepped.time == NOON + LEASE
-        second.renew()
-
-
-def test_a_dead_process_is_taken_over_at_once(archive: Archive, archive_url: str) -> None:
+def test_a_killed_process_owns_nothing(archive: Archive, archive_url: str) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", OWNER, archive_url],
         stdin=subprocess.PIPE,
@@ -116,17 +78,10 @@ def test_a_dead_process_is_taken_over_at_once(archive: Archive, archive_url: str
         with pytest.raises(OwnerError, match=f"process {child.pid} on"):
             archive.run("r").own().__enter__()
         child.kill()
-    with archive.run("r").own():
-        pass
-
-
-def test_only_a_process_of_this_machine_and_start_is_known_to_be_dead() -> None:
-    me = ProcessName.current()
-    vars_of = {name: getattr(me, name) for name in vars(me)}
-    assert not me.is_dead()
-    assert ProcessName(**{**vars_of, "started": me.started - 60}).is_dead()
-    assert not ProcessName(**{**vars_of, "machine": "another", "started": 0.0}).is_dead()
-    assert not ProcessName(**{**vars_of, "machine": "", "started": 0.0}).is_dead()
+        child.wait()
+        # A server notices a moment later that the connection is gone.
+        with archive.run("r").own(wait=True):
+            pass
 
 
 def test_a_run_that_is_not_there_has_no_owner(archive: Archive) -> None:
@@ -134,19 +89,29 @@ def test_a_run_that_is_not_there_has_no_owner(archive: Archive) -> None:
         archive.run("missing").own()
 
 
-def test_what_an_owner_had_in_flight_can_be_sent_again_by_the_next_and_stays_counted(
-    archive: Archive, archive_url: str
+def test_an_owner_whose_server_restarted_loses_its_run_to_the_next(
+    postgres: PostgresServer,
 ) -> None:
-    row = (
-        "INSERT INTO attempts VALUES ('{0}', '{0}', 1, '{1}', '', 'e', 'm', 7, 3, 0.5, "
-        "'2026-03-01T12:00:00.000000+00:00', '2026-03-01T12:02:00.000000+00:00', 'sent')"
-    )
-    gone, going = archive.run("r").own(token="gone"), archive.run("r").own(token="going")
-    execute(archive_url, row.format("a", "gone"))
-    assert isinstance(going, Ownership) and going.take() is None
-    execute(archive_url, row.format("b", "going"))
-    states = "SELECT id, state FROM attempts ORDER BY id"
-    assert execute(archive_url, states) == [("a", "unknown"), ("b", "sent")]
-    going.end()
-    gone.end()
-    assert execute(archive_url, states) == [("a", "unknown"), ("b", "unknown")]
+    with Archive.open(postgres.create_schema("unlocked")) as archive:
+        archive.start_run("r", {}, {})
+        first = archive.run("r").own()
+        assert first.take()
+        postgres.disconnect()
+        with archive.run("r").own() as second:
+            first.end()
+            (row,) = archive._database.read(
+                lambda connection: connection.exec_driver_sql("SELECT owner FROM runs").all()
+            )
+            assert row.owner == second.token
+
+
+def test_the_file_of_a_lock_goes_with_it_and_is_locked_anew(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    assert not FileLock.is_taken(path)
+    first = FileLock.take(path)
+    assert first is not None and FileLock.take(path) is None and FileLock.is_taken(path)
+    first.release()
+    assert not os.path.exists(path) and not FileLock.is_taken(path)
+    second = FileLock.take(path)
+    assert second is not None and FileLock.is_taken(path)
+    second.release()

@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from raylab.archive.records import CaseRow, RunCost
+from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.rows import (
     NOON,
+    add_calls,
     call_row,
     canonical,
     case_row,
@@ -85,9 +86,9 @@ def test_an_unknown_run_is_an_error_that_names_those_there_are(archive: Archive)
 
 def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
     rows = [call_row("k1", "x"), call_row("k2", "x", seed=None, cost=None), call_row("k3", "y")]
-    archive.add_calls(rows)
-    archive.add_calls([call_row("k1", "x", text="another reply"), call_row("k4", "z")])
-    archive.add_calls([])
+    add_calls(archive, rows)
+    add_calls(archive, [call_row("k1", "x", text="another reply"), call_row("k4", "z")])
+    add_calls(archive, [])
     of_x = archive.calls_of([sha256("x"), sha256("x"), sha256("nothing")])
     assert sorted(of_x, key=lambda row: row.key) == sorted(rows[:2], key=lambda row: row.key)
     assert archive.call(sha256("k3")) == rows[2]
@@ -98,19 +99,19 @@ def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
 
 def test_calls_of_more_descriptions_than_a_statement_takes(archive: Archive):
     rows = [call_row(f"k{index}", f"s{index}") for index in range(1203)]
-    archive.add_calls(rows)
+    add_calls(archive, rows)
     found = archive.calls_of([sha256(f"s{index}") for index in range(70_000)])
     assert sorted(row.key for row in found) == sorted(row.key for row in rows)
 
 
 def test_times_come_back_in_utc_and_need_a_zone(archive: Archive):
     in_tokyo = datetime(2026, 3, 1, 21, 0, 0, 123456, timezone(timedelta(hours=9)))
-    archive.add_calls([call_row("k", created=in_tokyo)])
+    add_calls(archive, [call_row("k", created=in_tokyo)])
     found = archive.call(sha256("k"))
     assert found is not None and found.created == in_tokyo
     assert found.created.isoformat() == "2026-03-01T12:00:00.123456+00:00"
     with pytest.raises(ValueError, match="no time zone"):
-        archive.add_calls([call_row("k2", created=NOON.replace(tzinfo=None))])
+        add_calls(archive, [call_row("k2", created=NOON.replace(tzinfo=None))])
 
 
 def test_cases_are_kept_once_and_in_order(archive: Archive):
@@ -177,7 +178,7 @@ def test_a_record_that_was_altered_is_refused_when_it_is_read(
 ):
     archive.run("r").add_cases([case_row("a", "human")])
     archive.run("r").add_decision(decision_row("a"))
-    archive.add_calls([call_row("k")])
+    add_calls(archive, [call_row("k")])
     later = "2030-01-01T00:00:00.000000+00:00"
     execute(archive_url, f"UPDATE {table} SET {change}", later=later)
     read = {
@@ -220,7 +221,7 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
     ]
     assert set(archive.run("r").statuses(STRANGE)) == set(STRANGE)
     calls = [call_row(f"{n}", text=odd, role=odd, model=odd) for n, odd in enumerate(STRANGE)]
-    archive.add_calls(calls)
+    add_calls(archive, calls)
     assert [archive.call(call.key) for call in calls] == calls
     for odd in STRANGE:
         archive.run("r").add_decision(decision_row(odd, reviewer=odd))
@@ -239,8 +240,8 @@ def test_values_that_json_has_not_become_null(archive: Archive):
 
 def test_a_number_beyond_64_bits_is_refused(archive: Archive):
     with pytest.raises(ArchiveError):
-        archive.add_calls([call_row("k", seed=2**64)])
-    archive.add_calls([call_row("k", seed=-(2**63))])
+        add_calls(archive, [call_row("k", seed=2**64)])
+    add_calls(archive, [call_row("k", seed=-(2**63))])
 
 
 def test_large_descriptions_are_read_in_bounded_memory(archive: Archive):
@@ -317,20 +318,6 @@ def test_a_decision_needs_its_case(archive: Archive):
     with pytest.raises(ArchiveError, match="has no case 'a'"):
         archive.run("r").add_decision(decision_row("a"))
     assert archive.run("r").row().records == 0
-
-
-def test_the_spent_is_that_of_the_calls_a_run_sent(archive: Archive):
-    archive.start_run("s", {}, {})
-    assert archive.run("r").cost() == RunCost(0, 0, 0.0, 0)
-    unpriced = call_row("k2", prompt_tokens=100, completion_tokens=10, cost=None)
-    archive.add_calls([call_row("k1"), unpriced, call_row("k3", cost=0.5)])
-    # The call k1 is answered already: the run that sent it first paid for it.
-    archive.add_calls([call_row("k1", run="s"), call_row("k4", run="s")])
-    # 11 + 100 + 11, 5 + 10 + 5, .25 + .5; no case has ended.
-    assert archive.run("r").cost() == RunCost(122, 20, 0.75, 1)
-    assert archive.run("s").cost() == RunCost(11, 5, 0.25, 0)
-    archive.run("r").add_cases([case_row("a", prompt_tokens=122, completion_tokens=20, cost=0.75)])
-    assert archive.run("r").cost() == RunCost(122, 20, 0.75, 1)
 
 
 def test_threads_share_an_archive(archive: Archive):

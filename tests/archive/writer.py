@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from raylab.archive.store import Archive
-from tests.archive.rows import call_row, case_row
+from tests.archive.rows import add_calls, call_row, case_row
 
 
 def write(location: str, run: str, name: str, batches: int, size: int) -> Iterator[int]:
@@ -22,7 +22,7 @@ def write(location: str, run: str, name: str, batches: int, size: int) -> Iterat
         archive.start_run(run, {}, {})
         for number in range(batches):
             cases = [case_row(f"{name}{number * size + index}") for index in range(size)]
-            archive.add_calls([call_row(case.case) for case in cases])
+            add_calls(archive, [call_row(case.case) for case in cases])
             archive.run(run).add_cases([*cases, case_row(f"shared{number}", written_by=name)])
             yield number
 

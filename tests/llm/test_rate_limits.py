@@ -9,13 +9,9 @@ from hypothesis import strategies as st
 
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Budget, ChatModel, Endpoint, Limits
-from raylab.errors import BudgetError
 from raylab.llm.rate_limits import (
-    BUDGET_WAIT,
-    LEASE,
     LocalRateLimiter,
     RateLimiter,
-    Spend,
     limited_endpoints,
 )
 
@@ -36,22 +32,20 @@ def limiter(
     clock: Clock,
     calls: int | None = None,
     tokens: int | None = None,
-    budget: Budget | None = None,
-    spent: Spend | None = None,
 ) -> RateLimiter:
     limits = Limits(requests_per_minute=calls, tokens_per_minute=tokens, timeout=100.0)
-    return RateLimiter({"main": limits}, budget or Budget(), spent, clock)
+    return RateLimiter({"main": limits}, clock)
 
 
-def granted(limiter: RateLimiter, tokens: int = 0, cost: float = 0.0) -> int:
-    permit = limiter.reserve("main", tokens, cost)
+def granted(limiter: RateLimiter, tokens: int = 0) -> int:
+    permit = limiter.reserve("main", tokens)
     assert permit.granted
     assert permit.wait == 0
     return permit.number
 
 
-def refused(limiter: RateLimiter, tokens: int = 0, cost: float = 0.0) -> float:
-    permit = limiter.reserve("main", tokens, cost)
+def refused(limiter: RateLimiter, tokens: int = 0) -> float:
+    permit = limiter.reserve("main", tokens)
     assert not permit.granted
     assert permit.wait > 0
     return permit.wait
@@ -113,7 +107,7 @@ def test_settled_call_counts_what_it_used() -> None:
     number = granted(held, 900)
     clock.time += 10
     assert refused(held, 500) == 50
-    held.settle(number, 499, 0.0)
+    held.settle(number, 499)
     granted(held, 500)
     # 999 are used: the 499 leave the minute 50 seconds from here, the 500 another 10 later
     assert refused(held, 2) == 50
@@ -125,7 +119,7 @@ def test_settled_call_counts_what_it_used() -> None:
 def test_failed_attempt_stays_counted_in_the_minute() -> None:
     clock = Clock()
     held = limiter(clock, tokens=1_000)
-    held.settle(granted(held, 900), None, 0.0)
+    granted(held, 900)
     clock.time += 10
     assert refused(held, 500) == 50
 
@@ -136,7 +130,7 @@ def test_settling_after_the_minute_changes_nothing() -> None:
     number = granted(held, 900)
     clock.time += 60
     granted(held, 1_000)
-    held.settle(number, 0, 0.0)
+    held.settle(number, 0)
     clock.time += 6
     assert refused(held, 1) == 54
 
@@ -164,56 +158,26 @@ def test_penalty_stops_everyone_for_its_time() -> None:
 def test_endpoints_are_independent() -> None:
     clock = Clock()
     limits = Limits(requests_per_minute=1)
-    held = RateLimiter({"one": limits, "two": limits}, Budget(), clock=clock)
+    held = RateLimiter({"one": limits, "two": limits}, clock)
     held.penalise("one", 9)
-    assert not held.reserve("one", 0, 0.0).granted
-    assert held.reserve("two", 0, 0.0).granted
-
-
-# Budget
-
-
-@pytest.mark.parametrize(
-    ("budget", "key"), [(Budget(tokens=1_000), "tokens"), (Budget(money=1_000.0), "money")]
-)
-def test_budget_counts_what_is_spent_and_what_is_in_flight(budget: Budget, key: str) -> None:
-    held = limiter(Clock(), budget=budget, spent=Spend(100, 100.0))
-    first = granted(held, 500, 500.0)
-    second = granted(held, 400, 400.0)
-    # full if both come to what they reserved
-    assert refused(held, 1, 1.0) == BUDGET_WAIT
-    held.settle(first, 200, 200.0)
-    granted(held, 300, 300.0)
-    held.settle(second, None, 0.0)
-    granted(held, 400, 400.0)
-    assert held.spent == Spend(300, 300.0)
-    # 300 are spent: 701 never fit
-    with pytest.raises(BudgetError, match=f"llm.budget.{key} and resume=true"):
-        held.reserve("main", 701, 701.0)
-
-
-def test_what_a_dead_process_may_have_spent_is_spent() -> None:
-    clock = Clock()
-    held = limiter(clock, budget=Budget(tokens=1_000))
-    number = granted(held, 1_000)
-    clock.time += 100 + LEASE - 1
-    refused(held, 1)
-    clock.time += 1
-    with pytest.raises(BudgetError):
-        held.reserve("main", 1, 0.0)
-    assert held.spent == Spend(1_000, 0.0)
-    # it was alive after all: what it spent is counted instead
-    held.settle(number, 600, 0.0)
-    assert held.spent == Spend(600, 0.0)
+    assert not held.reserve("one", 0).granted
+    assert held.reserve("two", 0).granted
 
 
 def test_a_permit_that_is_given_back_counts_nowhere() -> None:
-    held = limiter(Clock(), budget=Budget(tokens=1_000), calls=1, tokens=5)
+    held = limiter(Clock(), calls=1, tokens=5)
     for _ in range(3):
         held.cancel(granted(held, 1_000))
-    held.settle(granted(held, 1_000), None, 0.0)
-    assert held.spent == Spend()
-    assert held.reserve("main", 1, 0.0).wait > 0
+    granted(held, 1_000)
+    assert refused(held, 1) > 0
+
+
+def test_a_late_settlement_after_a_restart_frees_nothing_of_a_stranger() -> None:
+    late = granted(limiter(Clock(), tokens=100), 100)
+    restarted = limiter(Clock(), tokens=100)
+    granted(restarted, 100)
+    restarted.settle(late, 0)
+    assert refused(restarted, 100) > 0
 
 
 # Against an independent count
@@ -238,7 +202,7 @@ class World:
     sent: list[Sent] = field(default_factory=list[Sent])
 
     def ask(self, tokens: int) -> None:
-        permit = self.held.reserve("main", tokens, 0.0)
+        permit = self.held.reserve("main", tokens)
         if permit.granted:
             self.sent.append(Sent(self.clock.time, tokens, permit.number))
         else:
@@ -249,7 +213,7 @@ class World:
             if not call.settled:
                 call.settled = True
                 call.tokens = int(call.tokens * share)
-                self.held.settle(call.number, call.tokens, 0.0)
+                self.held.settle(call.number, call.tokens)
                 return
 
     def minutes(self) -> list[list[Sent]]:
@@ -302,45 +266,12 @@ def test_who_waits_as_told_is_soon_let_through(calls: int, tokens: int, sizes: l
     held = limiter(clock, calls, tokens)
     for size in sizes:
         asked = clock.time
-        permit = held.reserve("main", size, 0.0)
+        permit = held.reserve("main", size)
         while not permit.granted:
             assert 0 < permit.wait <= MINUTE + ROUNDING
             clock.time += permit.wait + ROUNDING
-            permit = held.reserve("main", size, 0.0)
+            permit = held.reserve("main", size)
         assert clock.time - asked <= MINUTE + 10 * ROUNDING
-
-
-@settings(max_examples=200)
-@given(st.integers(1, 2_000), STEPS)
-def test_budget_is_never_passed(most: int, steps: list[tuple[str, float]]) -> None:
-    clock = Clock()
-    held = limiter(clock, budget=Budget(tokens=most))
-    in_flight: list[tuple[int, int]] = []
-    spent = 0
-    for what, amount in steps:
-        match what:
-            case "ask":
-                size = int(amount)
-                fits = spent + size <= most
-                beside = spent + size + sum(tokens for _, tokens in in_flight) <= most
-                try:
-                    permit = held.reserve("main", size, 0.0)
-                except BudgetError:
-                    assert not fits
-                    continue
-                assert fits
-                assert permit.granted is beside
-                if permit.granted:
-                    in_flight.append((permit.number, size))
-            case "settle" if in_flight:
-                number, size = in_flight.pop(0)
-                used = int(size * amount)
-                held.settle(number, used, 0.0)
-                spent += used
-            case _:
-                pass
-        assert held.spent == Spend(spent, 0.0)
-        assert spent + sum(tokens for _, tokens in in_flight) <= most
 
 
 def test_throughput_of_saturated_limits() -> None:
@@ -349,7 +280,7 @@ def test_throughput_of_saturated_limits() -> None:
     held = limiter(clock, calls=90, tokens=30_000)
     sent = 0
     while clock.time < 1_000 + 10 * MINUTE:
-        permit = held.reserve("main", 300, 0.0)
+        permit = held.reserve("main", 300)
         sent += permit.granted
         clock.time += permit.wait
     # 90 calls of 300 tokens are 27,000 tokens: calls are what limits
@@ -357,17 +288,16 @@ def test_throughput_of_saturated_limits() -> None:
 
 
 def test_local_gate_is_the_governor() -> None:
-    held = limiter(Clock(), calls=1, budget=Budget(tokens=100))
+    held = limiter(Clock(), calls=1)
 
     async def use() -> None:
         limiter = LocalRateLimiter(held)
-        permit = await limiter.reserve("main", 60, 0.0)
-        await limiter.settle(permit.number, 50, 0.5)
+        permit = await limiter.reserve("main", 60)
+        await limiter.settle(permit.number, 50)
         await limiter.penalise("main", 5)
-        assert not (await limiter.reserve("main", 10, 0.0)).granted
+        assert not (await limiter.reserve("main", 10)).granted
 
     asyncio.run(use())
-    assert held.spent == Spend(50, 0.5)
 
 
 # Configuration

@@ -242,7 +242,7 @@ def test_decisions_of_one_page_share_budget_and_limits(
 ) -> None:
     run = office.archive.run("systems")
     spent = run.cost()
-    tokens = spent.prompt_tokens + spent.completion_tokens
+    tokens = (spent.billed + spent.uncertain).tokens
     budget = office.config.llm.budget.model_copy(update={"tokens": tokens + 5000})
     limited = office.config.llm.endpoints["default"].limits.model_copy(
         update={"requests_per_minute": 1}
@@ -262,8 +262,8 @@ def test_decisions_of_one_page_share_budget_and_limits(
     granted: list[bool] = []
     reserve = RateLimiter.reserve
 
-    def noted(limiter: RateLimiter, endpoint: str, tokens: int, cost: float) -> Permit:
-        permit = reserve(limiter, endpoint, tokens, cost)
+    def noted(limiter: RateLimiter, endpoint: str, tokens: int) -> Permit:
+        permit = reserve(limiter, endpoint, tokens)
         granted.append(permit.granted)
         return permit
 
