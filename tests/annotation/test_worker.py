@@ -214,8 +214,9 @@ class FastTiming:
         self.time = 0.0
 
     async def sleep(self, seconds: float) -> None:
-        self.time += seconds
+        end = self.time + seconds
         await asyncio.sleep(0)
+        self.time = max(self.time, end)
 
     @property
     def timing(self) -> Timing:

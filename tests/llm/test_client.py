@@ -18,7 +18,6 @@ from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Budget, ChatModel, Endpoint, Limits, Price, ReplyFormat
 from raylab.errors import (
     ArchiveError,
-    BudgetError,
     CallError,
     ConfigError,
     DeadlineError,
@@ -132,17 +131,17 @@ class CountingLimiter:
 
     def __init__(self, *waits: float) -> None:
         self.waits = list(waits)
-        self.asked: list[tuple[str, int, float]] = []
-        self.settled: list[tuple[int, int | None, float]] = []
+        self.asked: list[tuple[str, int]] = []
+        self.settled: list[tuple[int, int]] = []
         self.penalties: list[tuple[str, float]] = []
         self.cancelled: list[int] = []
 
-    async def reserve(self, endpoint: str, tokens: int, cost: float) -> Permit:
-        self.asked.append((endpoint, tokens, cost))
+    async def reserve(self, endpoint: str, tokens: int) -> Permit:
+        self.asked.append((endpoint, tokens))
         return Permit(0, self.waits.pop(0)) if self.waits else Permit(len(self.asked), 0.0)
 
-    async def settle(self, number: int, tokens: int | None, cost: float) -> None:
-        self.settled.append((number, tokens, cost))
+    async def settle(self, number: int, tokens: int) -> None:
+        self.settled.append((number, tokens))
 
     async def cancel(self, number: int) -> None:
         self.cancelled.append(number)
@@ -761,7 +760,7 @@ async def test_stop_finishes_what_is_in_flight_and_starts_nothing() -> None:
     assert len(journal.kept) == 3
 
 
-# Limits a minute and the budget
+# Limits a minute
 
 
 @awaited
@@ -775,16 +774,7 @@ async def test_gate_is_not_asked_without_limits() -> None:
     assert (limiter.asked, limiter.settled, limiter.penalties) == ([], [], [])
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        {"requests_per_minute": 5},
-        {"tokens_per_minute": 5},
-        {"budget": Budget(tokens=5)},
-        {"budget": Budget(money=5.0), "prices": {"m": Price(input=1e6, output=2e6)}},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("limit", [{"requests_per_minute": 5}, {"tokens_per_minute": 5}], ids=str)
 @awaited
 async def test_gate_is_asked_before_each_attempt_and_told_after_it(limit: dict[str, Any]) -> None:
     limiter, clock = CountingLimiter(3.0, 4.0), Clock()
@@ -797,38 +787,21 @@ async def test_gate_is_asked_before_each_attempt_and_told_after_it(limit: dict[s
         length = int(server.calls[0].headers["Content-Length"])
     # told to wait twice, then granted; after the failed attempt granted at once
     assert clock.pauses == [3, 4, 9]
-    prompt = -(-length // 3)
-    price = 1 if "prices" in limit else 0
-    asked = ("main", prompt + 30, price * (prompt + 2 * 30))
-    assert limiter.asked == [asked] * 4
-    assert limiter.settled == [(3, None, 0.0), (4, 15, price * (11 + 2 * 4))]
+    assert limiter.asked == [("main", -(-length // 3) + 30)] * 4
+    # What a refused attempt took stays counted in the minute.
+    assert limiter.settled == [(4, 15)]
     assert limiter.penalties == [("main", 9)]
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 5}, {"completion_tokens": 5}])
 @awaited
-async def test_reply_without_whole_usage_is_settled_as_reserved(usage: dict[str, int]) -> None:
+async def test_reply_without_whole_usage_counts_as_reserved(usage: dict[str, int]) -> None:
     limiter = CountingLimiter()
     async with ScriptedServer(says("x", usage=usage)) as server:
         llm = config(server.base_url, requests_per_minute=5)
         async with Client(llm, Notebook(), limiter) as client:
             await ask(client)
-    assert limiter.settled == [(1, limiter.asked[0][1], 0.0)]
-
-
-@awaited
-async def test_budget_stops_before_it_is_passed() -> None:
-    usage = {"prompt_tokens": 300, "completion_tokens": 100}
-    async with ScriptedServer(says("x", usage=usage)) as server:
-        # The body has some 170 bytes and asks for 30 tokens: about 90 are reserved a call.
-        llm = config(server.base_url, budget=Budget(tokens=850))
-        async with Client(llm, Notebook()) as client:
-            await ask(client, "1")
-            await ask(client, "2")
-            error = await error_of(ask(client, "3"))
-    assert type(error) is BudgetError
-    assert "800 of 850 tokens are spent" in str(error)
-    assert len(server.calls) == 2
+    assert limiter.settled == []
 
 
 @awaited

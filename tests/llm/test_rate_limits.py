@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Budget, ChatModel, Endpoint, Limits
+from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.llm.rate_limits import (
     LocalRateLimiter,
     RateLimiter,
@@ -303,7 +303,7 @@ def test_local_gate_is_the_governor() -> None:
 # Configuration
 
 
-def models(budget: Budget | None = None, **endpoints: Limits) -> LlmConfig:
+def models(**endpoints: Limits) -> LlmConfig:
     """Two annotators at endpoint `main`, the other two roles at `judge`."""
     a, b = (ChatModel(model="m", endpoint="main", seed=seed) for seed in (1, 2))
     other = ChatModel(model="m", endpoint="judge")
@@ -313,16 +313,10 @@ def models(budget: Budget | None = None, **endpoints: Limits) -> LlmConfig:
         annotator_b=b,
         evaluator=other,
         adjudicator=other,
-        budget=budget or Budget(),
     )
 
 
-def test_only_limits_a_minute_and_a_budget_need_permits() -> None:
+def test_only_limits_a_minute_need_permits() -> None:
     free, rated = Limits(), Limits(tokens_per_minute=9)
     assert limited_endpoints(models(main=free, judge=free)) == set()
     assert limited_endpoints(models(main=free, judge=rated, unused=rated)) == {"judge"}
-    budget = Budget(tokens=1)
-    assert limited_endpoints(models(budget, main=free, judge=free, unused=free)) == {
-        "main",
-        "judge",
-    }
