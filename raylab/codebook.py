@@ -76,16 +76,6 @@ class Label(Protocol):
         """The attributes of the label, by key."""
         ...
 
-    @property
-    def repairs(self) -> tuple[str, ...]:
-        """The repairs that were needed to read the label."""
-        ...
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The fields that the prompt asks for and the answer lacks."""
-        ...
-
 
 L = TypeVar("L", bound=Label)
 

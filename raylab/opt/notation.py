@@ -40,11 +40,6 @@ class Root(StrEnum):
     CTL = "Ctl"
     SWM = "Swm"
 
-    @property
-    def long_name(self) -> str:
-        """The long name in the taxonomy, such as Learnon."""
-        return LONG_NAMES[self]
-
 
 LONG_NAMES = {
     Root.LRN: "Learnon",

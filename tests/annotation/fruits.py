@@ -32,8 +32,6 @@ class Fruit:
     """A label of one word."""
 
     word: str
-    repairs: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.word

@@ -11,6 +11,7 @@ from lark.exceptions import UnexpectedInput
 
 from raylab.opt.code import (
     FIELDS,
+    LONG_NAMES,
     Composed,
     OptCode,
     OptCodeError,
@@ -45,7 +46,7 @@ def is_bare(text: str) -> bool:
 
 def test_roots_are_frozen():
     assert [str(root) for root in Root] == ["Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm"]
-    assert [root.long_name for root in Root] == [
+    assert [LONG_NAMES[root] for root in Root] == [
         *("Learnon", "Evolon", "Symbion", "Probion", "Scholon", "Controlon", "Swarmon")
     ]
 
