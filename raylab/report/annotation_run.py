@@ -26,6 +26,7 @@ from raylab.annotation.statistics.drift import (
     alarms,
     compare_latest,
 )
+from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.annotation.worker import OpenCases
 from raylab.archive.records import RunRow
 from raylab.archive.run import RunArchive
@@ -127,6 +128,7 @@ def _report(
         tables,
         [read_decision(row.body, codebook) for row in archived.decisions()],
         audited_codes(archived.audit().entries(), codebook) or None,
+        uncertain=_uncertain(archived),
         smoke=uses_embedded(config.llm),
         warnings=warnings,
         seed=config.protocol.seed,
@@ -139,6 +141,16 @@ def _report(
         disagreements=disagreement_report(tables, partial(_full_case, archived, codebook)),
         changes=tuple(_changes(config, codebook, archive, head, tables)),
         **dict(batch),
+    )
+
+
+def _uncertain(archived: RunArchive) -> UncertainUsage:
+    cost = archived.cost().uncertain
+    return UncertainUsage(
+        attempts=cost.attempts,
+        prompt_tokens=cost.prompt_tokens,
+        completion_tokens=cost.completion_tokens,
+        cost=cost.money,
     )
 
 

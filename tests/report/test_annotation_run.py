@@ -11,9 +11,12 @@ from raylab.annotation.input.cases import packaged_cases
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.report import AnnotationReport
 from raylab.annotation.statistics.drift import Drift
+from raylab.annotation.statistics.usage import UncertainUsage
+from raylab.archive.ledger import ClaimRow, EndRow
 from raylab.archive.records import CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReportConfig
+from raylab.config.llm import Budget
 from raylab.report.annotation_run import conclude, review_command
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
@@ -210,3 +213,35 @@ def test_the_runs_of_an_archive_are_compared_over_time(
     assert any(alarm.startswith("right roots, A (m): 10 of 10") for alarm in drift.alarms)
     printed = capsys.readouterr()
     assert "10 of 10" in printed.out and f"{storage.path}/drift.json" in printed.out
+
+
+def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
+    run = storage.annotate("run", [differing("x", "Evo", "Ctl")])
+    archived = storage.archive.run("run")
+    with archived.own() as ownership:
+        ledger = archived.ledger(ownership.token, Budget())
+        ledger.write([ClaimRow("k", "1", 60, 40, 0.5)])
+        ledger.write([EndRow("k", "1", paid=True)])
+    found, page = storage.conclude(run)
+    assert found.usage.uncertain == UncertainUsage(
+        attempts=1, prompt_tokens=60, completion_tokens=40, cost=0.5
+    )
+    row = next(row for row in page.rows if row[0] == "perhaps billed as well")
+    assert row[1] == "0.5000 for 1 call"
+
+
+def test_own_cases_of_two_runs_are_compared(storage: Storage):
+    storage.conclude(
+        storage.annotate("january", [differing(f"c{n}", "Evo", "Ctl") for n in (1, 2)])
+    )
+    rows = [differing("c1", "Lrn", "Ctl"), differing("c2", "Evo", "Ctl")]
+    found, page = storage.conclude(storage.annotate("march", rows))
+    passed = next(row for row in found.changes if (row.measure, row.side) == ("pass_rate", "A"))
+    assert (passed.before, passed.shared, passed.recoded, passed.cases) == ("january", 2, 1, 2)
+    assert next(row for row in page.rows if row[0] == "passed, A")[-2] == "1 of 2"
+    report_drift(ReportConfig(storage=str(storage.path), drift=True))
+    drift = Run.at(str(storage.path)).read_record(Drift)
+    assert drift is not None and passed in drift.comparisons
+    assert {row.reason for row in drift.comparisons if row.measure == "roots"} == {
+        "none of the 2 shared cases has gold"
+    }
