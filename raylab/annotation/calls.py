@@ -254,16 +254,19 @@ class CallJournal:
             self._replies.setdefault(description_hash, {})[reply.key] = reply
 
     def _overspent(self, reason: Overspent, claim: ClaimRow) -> BudgetError:
-        spent, most, budget = reason.spent, claim.most, self._budget
-        if budget.tokens is not None and spent.tokens + most.tokens > budget.tokens:
-            key, used = "tokens", f"{spent.tokens:,} of {budget.tokens:,} tokens"
-            more = f"{most.tokens:,}"
+        billed, uncertain = reason.cost.billed, reason.cost.uncertain
+        most, budget = claim.most, self._budget
+        tokens = (billed + uncertain + most).tokens
+        if budget.tokens is not None and tokens > budget.tokens:
+            key, total, unit = "tokens", f"{budget.tokens:,}", " tokens"
+            figures = [f"{cost.tokens:,}" for cost in (billed, uncertain, most)]
         else:
-            key, used = "money", f"{spent.money:.6g} of {budget.money:.6g}"
-            more = f"{most.money:.6g}"
+            key, total, unit = "money", f"{budget.money:.6g}", ""
+            figures = [f"{cost.money:.6g}" for cost in (billed, uncertain, most)]
         return BudgetError(
-            f"the budget is used up: {used} are spent and the next call may take {more}; give a "
-            f"larger llm.budget.{key} and resume=true to go on: all paid answers are kept"
+            f"the budget is used up: of {total}{unit} {figures[0]} are billed, {figures[1]} may "
+            f"have been billed, and the next call may take {figures[2]}; give a larger "
+            f"llm.budget.{key} and resume=true to go on: all paid answers are kept"
         )
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from raylab.archive.database import Database
 from raylab.archive.dialects import DatabaseDialect
 from raylab.archive.queries import chunks
-from raylab.archive.records import CallRow, CallState, Cost
+from raylab.archive.records import CallRow, CallState, Cost, RunCost
 from raylab.archive.rows import AnyRow, lock_number, seal, unseal
 from raylab.archive.tables import CALLS, RUNS
 from raylab.config.llm import Budget
@@ -111,10 +111,10 @@ class Overspent:
     """The reason of a claim that the budget does not cover, whatever the calls in flight cost.
 
     Attributes:
-        spent: What the run has spent, or may have.
+        cost: What the run has spent, without the calls in flight.
     """
 
-    spent: Cost
+    cost: RunCost
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class Ledger:
                 if rows[claim.key].claim != claim.claim:
                     refused[claim.claim] = None
             elif not self._covers(sums.spent + claim.most):
-                refused[claim.claim] = Overspent(sums.spent)
+                refused[claim.claim] = Overspent(RunCost(sums.billed, sums.uncertain))
             elif not self._covers(sums.spent + sums.held + claim.most):
                 refused[claim.claim] = None
             else:

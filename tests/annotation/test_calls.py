@@ -139,13 +139,27 @@ def test_an_answer_to_a_call_that_another_sends_is_not_used(world: World) -> Non
 
 def test_a_claim_beyond_the_budget_says_what_is_spent_and_the_way_out(world: World) -> None:
     for budget, said in (
-        (Budget(tokens=99), r"0 of 99 tokens are spent and the next call may take 100; .*\.tokens"),
-        (Budget(money=0.25), r"0 of 0\.25 are spent and the next call may take 0\.5; .*\.money"),
+        (Budget(tokens=99), r"of 99 tokens 0 are billed, 0 may .* may take 100; .*\.tokens"),
+        (Budget(money=0.25), r"of 0\.25 0 are billed, 0 may .* may take 0\.5; .*\.money"),
     ):
         writer = ArchiveWriter(world.archive, "first", world.own(), budget)
         with pytest.raises(BudgetError, match=said):
             claimed(CallJournal(LocalArchive(writer), "first", budget))
         world.leave()
+
+
+def test_what_is_billed_and_what_may_be_are_told_apart(world: World) -> None:
+    token, budget = world.own(), Budget(money=0.9)
+    journal = CallJournal(
+        LocalArchive(ArchiveWriter(world.archive, "first", token, budget)), "first", budget
+    )
+    stored(journal, claimed(journal))
+    lost = claimed(journal, replace(REQUEST, seed=4))
+    assert isinstance(lost, Claim)
+    asyncio.run(journal.end(lost, paid=True))
+    # One answer of 0.25, and one attempt of at most 0.5 that nobody heard of.
+    with pytest.raises(BudgetError, match=r"of 0\.9 0\.25 are billed, 0\.5 may have been billed"):
+        claimed(journal, replace(REQUEST, seed=5))
 
 
 # The client with an archive, against a server that counts

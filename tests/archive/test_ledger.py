@@ -134,7 +134,9 @@ def test_a_budget_covers_what_is_spent_and_in_flight(archive: Archive, budget: B
     owner.ledger.write([EndRow(sorted(keys[:3])[0], "0", paid=True)])
     assert owner.claims(claim("3", keys[3])).refused == {"3": None}
     owner.ledger.write([EndRow(sorted(keys[:3])[1], "1", paid=True)])
-    assert owner.claims(claim("4", keys[3])).refused == {"4": Overspent(Cost(2, 120, 80, 1.0))}
+    assert owner.claims(claim("4", keys[3])).refused == {
+        "4": Overspent(RunCost(Cost(), Cost(2, 120, 80, 1.0)))
+    }
 
 
 def test_an_answered_call_needs_no_budget(archive: Archive) -> None:
