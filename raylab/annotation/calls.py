@@ -25,7 +25,7 @@ from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
 from raylab.llm.client import Client
 from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import LocalRateLimiter, RateLimiter
+from raylab.llm.limits import LocalRateLimiter, RateLimiter
 
 T = TypeVar("T")
 R = TypeVar("R")

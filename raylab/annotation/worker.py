@@ -26,10 +26,9 @@ from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DeadlineError, RaylabError
 from raylab.llm.client import CallEvent, Client
-from raylab.llm.concurrency import Share
 from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import RateLimiterClient
+from raylab.llm.limits import RateLimiterClient, Share
 from raylab.llm.wire import AttemptOutcome
 
 LOGGER = logging.getLogger(__name__)

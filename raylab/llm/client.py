@@ -10,17 +10,17 @@ from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Lane
 from raylab.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation, TokenCounts
-from raylab.llm.concurrency import PAUSE, Share
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.embedded import Embedded
-from raylab.llm.prices import Prices
-from raylab.llm.rate_limits import (
+from raylab.llm.limits import (
+    PAUSE,
     LocalRateLimiter,
-    Permit,
     RateLimiter,
     RateLimiterClient,
+    Share,
     limited_endpoints,
 )
+from raylab.llm.prices import Prices
 from raylab.llm.redaction import Redactor
 from raylab.llm.wire import (
     AttemptOutcome,
@@ -120,7 +120,6 @@ class Client:
         self._journal = journal
         self._prices = Prices(llm)
         self._on_call = on_call
-        self._in_flight: dict[str, asyncio.Future[Reply | LlmError | None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
@@ -161,29 +160,6 @@ class Client:
             StoppedError: The run is stopping; nothing was sent.
         """
         key = request.key
-        while (leader := self._in_flight.get(key)) is not None:
-            result = await asyncio.shield(leader)
-            if isinstance(result, Reply):
-                return replace(result, cached=True)
-            if result is not None:
-                raise type(result)(*result.args)
-        self._in_flight[key] = leader = asyncio.get_running_loop().create_future()
-        result = None
-        try:
-            result = await self._answer(request, key, description_hash, role)
-            return result
-        except LlmError as error:
-            result = error
-            raise
-        finally:
-            # None (after a cancellation) makes one of the waiting requests take over.
-            del self._in_flight[key]
-            leader.set_result(result)
-
-    async def _answer(
-        self, request: ChatRequest, key: str, description_hash: str, role: str
-    ) -> Reply:
-        """Looks the call up, else makes attempts until one is answered or none may be."""
         kept = await self._journal.get(key, description_hash)
         if kept is not None:
             return replace(kept, cached=True)
@@ -193,12 +169,11 @@ class Client:
             # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
             # loses at most one reply a slot.
             async with connection.slots:
-                result = await self._try(connection, call)
+                result = await self._attempt(connection, call)
+            if call.kept is not None:
+                await call.kept
             if isinstance(result, Reply):
                 return result
-            if isinstance(result, _Answer):
-                await result.kept
-                return result.reply
             await connection.pause(self._pause_after(connection, call, result))
 
     def _prepare(
@@ -220,96 +195,52 @@ class Client:
         most = Reservation(prompt, reply, cost)
         return _Call(request, key, description_hash, role, content, most)
 
-    def _pause_after(
-        self, connection: Connection, call: "_Call", result: "_Failed | None"
-    ) -> float:
-        """Returns the pause before another attempt.
-
-        Raises:
-            LlmError: Another would fail too, or come too late.
-        """
-        if result is None:
-            call.looks += 1
-            return self._jitter(FIRST_LOOK, call.looks, LONGEST_LOOK)
-        failure, seconds = result.failure, result.seconds
-        now = self._timing.clock()
-        if call.attempts == 1:
-            call.since = now - seconds
-        jitter = self._jitter(FIRST_PAUSE, call.attempts, LONGEST_BACKOFF)
-        pause = (failure.pause or 0.0) + jitter
-        if failure.outcome is AttemptOutcome.QUEUE_FULL:
-            call.since += seconds + pause
-        again = failure.passing and now + pause < call.since + connection.deadline
-        self._tell(call.request, failure.outcome, again, seconds)
-        if not again:
-            raise connection.failed(failure, call.request.model, call.attempts)
-        return pause
-
-    async def _try(
-        self, connection: Connection, call: "_Call"
-    ) -> "Reply | _Answer | _Failed | None":
+    async def _attempt(self, connection: Connection, call: "_Call") -> Reply | Failure | None:
         """Makes one attempt; returns None if the journal grants it only later."""
-        permit = await self._admit(connection, call.most)
+        await self._admit(connection, call.most.tokens)
         asked = self._timing.now()
         try:
             claim = await self._journal.claim(
                 call.key, call.request, call.description_hash, call.most
             )
         except BaseException:
-            await self._cancel(permit)
+            await self._settle(connection, call.most.tokens, 1)
             raise
         if not isinstance(claim, Claim):
-            await self._cancel(permit)
+            await self._settle(connection, call.most.tokens, 1)
             return claim if claim is None else replace(claim, cached=True)
-        try:
+        # A process that was suspended asks again: by now others may have the run.
+        if connection.has_ended or self._timing.now() - asked > SUSPENDED_SECONDS:
+            await self._journal.end(claim, paid=False)
+            await self._settle(connection, call.most.tokens, 1)
             connection.check()
-        except LlmError:
-            await self._give_up(claim, permit)
-            raise
-        if self._timing.now() - asked > SUSPENDED_SECONDS:
-            # The process was suspended: by now others may have the run.
-            await self._give_up(claim, permit)
             return None
         try:
-            return await self._send(connection, call, claim, permit)
+            return await self._send(connection, call, claim)
         except asyncio.CancelledError:
             # Nobody waits for the answer any more, which may be billed all the same.
             self._finish(self._journal.end(claim, paid=True))
             raise
 
-    def _finish(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts work that is finished even if the call is cancelled."""
-        task = asyncio.create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
-
-    async def _give_up(self, claim: Claim, permit: Permit | None) -> None:
-        """Ends a claim that was not sent."""
-        await self._journal.end(claim, paid=False)
-        await self._cancel(permit)
-
-    async def _send(
-        self, connection: Connection, call: "_Call", claim: Claim, permit: Permit | None
-    ) -> "_Answer | _Failed":
+    async def _send(self, connection: Connection, call: "_Call", claim: Claim) -> Reply | Failure:
         started = self._timing.clock()
         result = await connection.send(call.content)
-        seconds = self._timing.clock() - started
+        call.seconds = self._timing.clock() - started
         call.attempts += 1
+        if call.attempts == 1:
+            call.since = started
         if isinstance(result, Failure):
             result = await self._slow_down(connection, result, started)
             await self._journal.end(claim, paid=result.billed)
-            return _Failed(result, seconds)
-        result = self._believe(connection, call, result)
+            return result
         connection.succeeded()
-        reply = self._reply(connection, call, result, seconds)
-        self._tell(call.request, AttemptOutcome.OK, False, seconds, reply)
+        reply = self._reply(connection, call, self._believe(connection, call, result))
+        self._tell(call, AttemptOutcome.OK, False, reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
-        answer = _Answer(reply, self._finish(self._keep(stored)))
-        tokens = reply.prompt_tokens + reply.completion_tokens
-        if permit is not None and tokens:
-            await self._limiter.settle(permit.number, tokens)
-        return answer
+        call.kept = self._finish(self._keep(stored))
+        if tokens := reply.prompt_tokens + reply.completion_tokens:
+            await self._settle(connection, call.most.tokens - tokens)
+        return reply
 
     async def _slow_down(self, connection: Connection, failure: Failure, started: float) -> Failure:
         """Lets all calls of the endpoint wait where it has refused one for their number."""
@@ -326,6 +257,25 @@ class Client:
                 await self._limiter.penalise(connection.name, pause)
         return replace(failure, pause=pause)
 
+    def _pause_after(self, connection: Connection, call: "_Call", failure: Failure | None) -> float:
+        """Returns the pause before another attempt.
+
+        Raises:
+            LlmError: Another would fail too, or come too late.
+        """
+        if failure is None:
+            call.looks += 1
+            return self._jitter(FIRST_LOOK, call.looks, LONGEST_LOOK)
+        jitter = self._jitter(FIRST_PAUSE, call.attempts, LONGEST_BACKOFF)
+        pause = (failure.pause or 0.0) + jitter
+        if failure.outcome is AttemptOutcome.QUEUE_FULL:
+            call.since += call.seconds + pause
+        again = failure.passing and self._timing.clock() + pause < call.since + connection.deadline
+        self._tell(call, failure.outcome, again)
+        if not again:
+            raise connection.failed(failure, call.request.model, call.attempts)
+        return pause
+
     def _believe(self, connection: Connection, call: "_Call", completion: Completion) -> Completion:
         """Returns the completion without its usage if that cannot be true."""
         problem = completion.usage_problem or unbelievable(
@@ -336,9 +286,7 @@ class Client:
         connection.warn_of_usage(problem)
         return replace(completion, tokens=TokenCounts())
 
-    def _reply(
-        self, connection: Connection, call: "_Call", result: Completion, seconds: float
-    ) -> Reply:
+    def _reply(self, connection: Connection, call: "_Call", result: Completion) -> Reply:
         request, tokens = call.request, result.tokens
         # A server may answer in another lane than it was asked to, and bills that one.
         is_flex = connection.lane is Lane.FLEX and result.service_tier in ("", Lane.FLEX)
@@ -351,7 +299,7 @@ class Client:
             prompt_tokens=tokens.prompt,
             completion_tokens=tokens.completion,
             cost=self._prices.cost(request.endpoint, request.model, tokens, lane),
-            seconds=seconds,
+            seconds=call.seconds,
             attempts=call.attempts,
             cached_prompt_tokens=tokens.cached_prompt,
             reasoning_tokens=tokens.reasoning,
@@ -370,49 +318,60 @@ class Client:
                 connection.end(reason)
             raise
 
+    def _finish(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Starts work that is finished even if the call is cancelled."""
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
     def _jitter(self, first: float, count: int, longest: float) -> float:
         """Returns a pause with full jitter, which doubles with each further one."""
         return min(first * 2 ** min(count - 1, 30), longest) * self._timing.draw()
 
-    async def _admit(self, connection: Connection, most: Reservation) -> Permit | None:
-        """Waits until the limits allow an attempt; returns the permit if one is needed."""
+    async def _admit(self, connection: Connection, tokens: int) -> None:
+        """Waits until the limits allow an attempt."""
         connection.check()
         while (wait := connection.throttled) > 0:
             await connection.pause(wait)
         if connection.name not in self._limited:
-            return None
+            return
         async with connection.turn:
-            while True:
+            while (wait := await self._limiter.reserve(connection.name, tokens)) > 0:
+                await connection.pause(wait)
                 connection.check()
-                permit = await self._limiter.reserve(connection.name, most.tokens)
-                if permit.granted:
-                    return permit
-                await connection.pause(permit.wait)
 
-    async def _cancel(self, permit: Permit | None) -> None:
-        if permit is not None:
-            await self._limiter.cancel(permit.number)
+    async def _settle(self, connection: Connection, tokens: int, calls: int = 0) -> None:
+        """Gives back what an attempt did not use."""
+        if connection.name in self._limited:
+            await self._limiter.settle(connection.name, tokens, calls)
 
     def _tell(
-        self,
-        request: ChatRequest,
-        outcome: AttemptOutcome,
-        retried: bool,
-        seconds: float,
-        reply: Reply | None = None,
+        self, call: "_Call", outcome: AttemptOutcome, retried: bool, reply: Reply | None = None
     ) -> None:
         if self._on_call is None:
             return
         tokens = (reply.prompt_tokens, reply.completion_tokens) if reply else (0, 0)
         cost = reply.cost if reply else None
+        request = call.request
         self._on_call(
-            CallEvent(request.endpoint, request.model, outcome, retried, *tokens, cost, seconds)
+            CallEvent(
+                request.endpoint, request.model, outcome, retried, *tokens, cost, call.seconds
+            )
         )
 
 
 @dataclass
 class _Call:
-    """A call on its way, with the number of its attempts."""
+    """A call on its way.
+
+    Attributes:
+        attempts: attempts made.
+        looks: looks at an equal call in flight elsewhere.
+        since: time from which the deadline counts.
+        seconds: duration of the last attempt.
+        kept: ends when the reply is durable, or raises; None before there is one.
+    """
 
     request: ChatRequest
     key: str
@@ -422,22 +381,6 @@ class _Call:
     most: Reservation
     attempts: int = 0
     looks: int = 0
-    """Looks at an equal call in flight elsewhere."""
     since: float = 0.0
-    """Time from which the deadline counts."""
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """A reply that is on its way into the journal; `kept` ends when it is durable, or raises."""
-
-    reply: Reply
-    kept: asyncio.Task[None]
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """An attempt without an answer, and its seconds."""
-
-    failure: Failure
-    seconds: float
+    seconds: float = 0.0
+    kept: asyncio.Task[None] | None = None

@@ -13,9 +13,9 @@ from pydantic import SecretStr
 
 from raylab.config.llm import Endpoint, Lane
 from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
-from raylab.llm.concurrency import Share, Slots
 from raylab.llm.embedded import Embedded
 from raylab.llm.endpoints import key_of
+from raylab.llm.limits import Share, Slots
 from raylab.llm.redaction import Redactor, scrub
 from raylab.llm.transport import LARGEST_ANSWER, OversizeError, Transport
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status
@@ -115,6 +115,11 @@ class Connection:
         """Ends the connection and wakes all waiting calls."""
         self._ended = self._ended or reason
         self._halted.set()
+
+    @property
+    def has_ended(self) -> bool:
+        """True if no further call may be sent."""
+        return self._ended is not None
 
     def check(self) -> None:
         """Raises the reason of the end if the connection has ended."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Budget, ChatModel, Endpoint, Limits, Price, ReplyFormat
+from raylab.config.llm import ChatModel, Endpoint, Limits, Price, ReplyFormat
 from raylab.errors import (
     ArchiveError,
     CallError,
@@ -28,7 +28,6 @@ from raylab.errors import (
 from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import REFUSED_CALLS, SILENT_CALLS, Timing
-from raylab.llm.rate_limits import Permit
 from tests.llm.scripted_server import (
     Answer,
     Call,
@@ -80,6 +79,8 @@ class Notebook:
             await self.may_write.wait()
         if key in self.claimed.values():
             return None
+        if key in self.replies:
+            return self.replies[key]
         claim = Claim(str(next(self.numbers)))
         self.claimed[claim.id] = key
         return claim
@@ -127,24 +128,21 @@ class Clock:
 
 
 class CountingLimiter:
-    """Grants what it is told to grant, and remembers what it was asked."""
+    """Waits as it is told to, and remembers what it was asked."""
 
     def __init__(self, *waits: float) -> None:
         self.waits = list(waits)
         self.asked: list[tuple[str, int]] = []
         self.settled: list[tuple[int, int]] = []
+        """Tokens and calls that were given back."""
         self.penalties: list[tuple[str, float]] = []
-        self.cancelled: list[int] = []
 
-    async def reserve(self, endpoint: str, tokens: int) -> Permit:
+    async def reserve(self, endpoint: str, tokens: int) -> float:
         self.asked.append((endpoint, tokens))
-        return Permit(0, self.waits.pop(0)) if self.waits else Permit(len(self.asked), 0.0)
+        return self.waits.pop(0) if self.waits else 0.0
 
-    async def settle(self, number: int, tokens: int) -> None:
-        self.settled.append((number, tokens))
-
-    async def cancel(self, number: int) -> None:
-        self.cancelled.append(number)
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        self.settled.append((tokens, calls))
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         self.penalties.append((endpoint, seconds))
@@ -154,7 +152,6 @@ def config(
     base_url: str,
     form: ReplyFormat = ReplyFormat.JSON_SCHEMA,
     key_env: str | None = None,
-    budget: Budget | None = None,
     prices: dict[str, Price] | None = None,
     **limits: Any,
 ) -> LlmConfig:
@@ -172,7 +169,6 @@ def config(
         evaluator=one,
         adjudicator=one,
         prices=prices or {},
-        budget=budget or Budget(),
     )
 
 
@@ -659,16 +655,6 @@ async def test_equal_calls_in_flight_are_sent_once() -> None:
 
 
 @awaited
-async def test_equal_calls_in_flight_fail_together() -> None:
-    async with ScriptedServer(lambda _: failure(400, "no"), latency=0.05) as server:
-        async with Client(config(server.base_url), Notebook()) as client:
-            errors = await asyncio.gather(error_of(ask(client)), error_of(ask(client)))
-    assert len(server.calls) == 1
-    assert errors[0] is not errors[1]
-    assert str(errors[0]) == str(errors[1])
-
-
-@awaited
 async def test_cancelled_call_leaves_its_place_to_an_equal_one() -> None:
     behave = in_turn(Answer(hangs=True), says("x"))
     async with ScriptedServer(behave) as server:
@@ -774,34 +760,50 @@ async def test_gate_is_not_asked_without_limits() -> None:
     assert (limiter.asked, limiter.settled, limiter.penalties) == ([], [], [])
 
 
-@pytest.mark.parametrize("limit", [{"requests_per_minute": 5}, {"tokens_per_minute": 5}], ids=str)
+@pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute"])
 @awaited
-async def test_gate_is_asked_before_each_attempt_and_told_after_it(limit: dict[str, Any]) -> None:
+async def test_limiter_is_asked_before_each_attempt_and_told_after_it(limit: str) -> None:
     limiter, clock = CountingLimiter(3.0, 4.0), Clock()
     usage = {"prompt_tokens": 11, "completion_tokens": 4}
     behave = in_turn(failure(429, "wait", retry_after=9), says("x", usage=usage))
     async with ScriptedServer(behave) as server:
-        llm = config(server.base_url, **limit)
+        llm = config(server.base_url, **{limit: 5})
         async with Client(llm, Notebook(), limiter, timing=clock.timing) as client:
             await ask(client)
         length = int(server.calls[0].headers["Content-Length"])
     # told to wait twice, then granted; after the failed attempt granted at once
     assert clock.pauses == [3, 4, 9]
-    assert limiter.asked == [("main", -(-length // 3) + 30)] * 4
-    # What a refused attempt took stays counted in the minute.
-    assert limiter.settled == [(4, 15)]
+    most = -(-length // 3) + 30
+    assert limiter.asked == [("main", most)] * 4
+    assert limiter.settled == [(most - 15, 0)]
     assert limiter.penalties == [("main", 9)]
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 5}, {"completion_tokens": 5}])
 @awaited
-async def test_reply_without_whole_usage_counts_as_reserved(usage: dict[str, int]) -> None:
+async def test_reply_without_whole_usage_gives_nothing_back(usage: dict[str, int]) -> None:
     limiter = CountingLimiter()
     async with ScriptedServer(says("x", usage=usage)) as server:
         llm = config(server.base_url, requests_per_minute=5)
         async with Client(llm, Notebook(), limiter) as client:
             await ask(client)
-    assert limiter.settled == []
+    assert (len(limiter.asked), limiter.settled) == (1, [])
+
+
+@awaited
+async def test_what_was_not_sent_is_given_back() -> None:
+    limiter, journal = CountingLimiter(), Notebook()
+    async with ScriptedServer(says("x"), latency=0.05) as server:
+        llm = config(server.base_url, tokens_per_minute=5)
+        async with Client(llm, journal, limiter) as client:
+            await asyncio.gather(ask(client), ask(client))
+    assert len(server.calls) == 1
+    # Both asked for the same; one was sent, and gave back the rest of it.
+    most = limiter.asked[0][1]
+    used = journal.replies[request().key]
+    rest = most - used.prompt_tokens - used.completion_tokens
+    assert limiter.settled.count((most, 1)) == len(limiter.asked) - 1
+    assert limiter.settled.count((rest, 0)) == 1
 
 
 @awaited

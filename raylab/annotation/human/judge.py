@@ -22,7 +22,7 @@ from raylab.errors import ArchiveError, OwnerError, RaylabError, StoppedError
 from raylab.llm.chat import Chat
 from raylab.llm.client import Client
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import RateLimiter
+from raylab.llm.limits import RateLimiter
 
 DEADLINE_SECONDS = 10.0
 """Time for a call with all its attempts; a decision that waits tells why, and is due again."""

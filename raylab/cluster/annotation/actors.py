@@ -17,9 +17,8 @@ from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
-from raylab.llm.concurrency import Share
 from raylab.llm.embedded import Embedded
-from raylab.llm.rate_limits import Permit, RateLimiter
+from raylab.llm.limits import RateLimiter, Share
 from raylab.llm.wire import AttemptOutcome
 from raylab.taxonomies import choose_codebook
 
@@ -106,19 +105,16 @@ class _RemoteArchive:
 
 
 class _RemoteRateLimiter:
-    """Client of the rate limiter; see `raylab.llm.rate_limits.RateLimiterClient`."""
+    """Client of the rate limiter; see `raylab.llm.limits.RateLimiterClient`."""
 
     def __init__(self, limiter: Any) -> None:
         self._limiter = limiter
 
-    async def reserve(self, endpoint: str, tokens: int) -> Permit:
+    async def reserve(self, endpoint: str, tokens: int) -> float:
         return await awaited(self._limiter.reserve.remote(endpoint, tokens))
 
-    async def settle(self, number: int, tokens: int) -> None:
-        await awaited(self._limiter.settle.remote(number, tokens))
-
-    async def cancel(self, number: int) -> None:
-        await awaited(self._limiter.cancel.remote(number))
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        await awaited(self._limiter.settle.remote(endpoint, tokens, calls))
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         await awaited(self._limiter.penalise.remote(endpoint, seconds))

@@ -30,9 +30,8 @@ from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import StoppedError
-from raylab.llm.concurrency import Share, fewest_calls, most_calls
 from raylab.llm.embedded import Embedded, embedded_if_used
-from raylab.llm.rate_limits import limited_endpoints
+from raylab.llm.limits import Share, fewest_calls, limited_endpoints, most_calls
 from raylab.log import log_line
 from raylab.report.progress import AnnotationProgress
 from raylab.runs.run import Run

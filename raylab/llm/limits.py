@@ -1,0 +1,245 @@
+"""Limits on the calls to an endpoint: how many at once, and how many calls and tokens a minute.
+
+How many at once finds itself, in each process for its share. The limits a minute are shared by all
+processes of a run: `RateLimiter` is synchronous, and reached through a `RateLimiterClient`.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import Limits
+
+FIRST, LEAST, MOST = 20, 10, 100
+"""Calls in flight: at the start, after any number of refusals, and at most."""
+GROWTH = 1.05
+"""Growth with a clean round: as many answers as there may be calls in flight, and no failure."""
+FALL = 0.8
+"""Fall with the first HTTP 429 of an episode, whose calls were all sent before the fall."""
+PAUSE = 15.0
+"""Seconds after a fall in which no call is sent, unless the server asks for others."""
+MINUTE = 60.0
+RECHECK = 1.0
+"""Longest wait for tokens before the next look, since calls that end give tokens back."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of one process in the calls in flight of a run.
+
+    Attributes:
+        number: number of the process, from 0.
+        count: number of processes.
+    """
+
+    number: int = 0
+    count: int = 1
+
+    def take(self, whole: int) -> int:
+        """Returns this share of a number; shares sum to it, but that each has at least 1."""
+        return max(whole // self.count + (self.number < whole % self.count), 1)
+
+
+def fewest_calls(llm: LlmConfig) -> int:
+    """Returns the number of calls at once with which the endpoint of each role starts, at least."""
+    return min(limits.concurrency or FIRST for limits in _limits_in_use(llm).values())
+
+
+def most_calls(llm: LlmConfig) -> int:
+    """Returns the number of calls that the endpoint of some role takes at once, at most."""
+    return max(limits.concurrency or MOST for limits in _limits_in_use(llm).values())
+
+
+def limited_endpoints(llm: LlmConfig) -> set[str]:
+    """Returns the names of the endpoints in use that have limits a minute."""
+    return {
+        name
+        for name, limits in _limits_in_use(llm).items()
+        if limits.requests_per_minute or limits.tokens_per_minute
+    }
+
+
+def _limits_in_use(llm: LlmConfig) -> dict[str, Limits]:
+    return {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
+
+
+class Slots:
+    """Places for calls in flight, given in order; `async with` holds one.
+
+    Args:
+        limits: The limits of the endpoint.
+        share: The share of this process.
+    """
+
+    def __init__(self, limits: Limits, share: Share) -> None:
+        most = limits.concurrency or MOST
+        self.most = share.take(most)
+        """Calls that may ever be in flight."""
+        self._least = share.take(min(LEAST, most))
+        self._allowed = float(share.take(limits.concurrency or FIRST))
+        self._used = 0
+        self._clean = 0
+        self._fell = float("-inf")
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def allowed(self) -> int:
+        """The number of calls that may be in flight now."""
+        return int(self._allowed)
+
+    async def __aenter__(self) -> None:
+        if self._used < self.allowed:
+            self._used += 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+
+    def answered(self) -> None:
+        """Counts an answer; grows after a clean round."""
+        self._clean += 1
+        if self._clean >= self.allowed:
+            self._clean = 0
+            self._allowed = min(self._allowed * GROWTH, self.most)
+            self._admit()
+
+    def failed(self) -> None:
+        """Counts an attempt without an answer: the round is not clean."""
+        self._clean = 0
+
+    def refused(self, sent: float, now: float) -> bool:
+        """Counts an HTTP 429; returns True if it is the first of an episode.
+
+        Args:
+            sent: Time when the attempt was sent.
+            now: Time now.
+        """
+        self._clean = 0
+        if sent <= self._fell:
+            return False
+        self._fell = now
+        self._allowed = max(self._allowed * FALL, self._least)
+        return True
+
+    def _leave(self) -> None:
+        self._used -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._used < self.allowed:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._used += 1
+                place.set_result(None)
+
+
+class RateLimiterClient(Protocol):
+    """Access to the limiter of a run from any process."""
+
+    async def reserve(self, endpoint: str, tokens: int) -> float:
+        """Asks to send an attempt; see `RateLimiter.reserve`."""
+        ...
+
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        """Gives back what an attempt did not use; see `RateLimiter.settle`."""
+        ...
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        """Lets nobody send for a time; see `RateLimiter.penalise`."""
+        ...
+
+
+class _Rate:
+    """A rate by the generic cell rate algorithm, without bursts: uses come one after the other."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._seconds = MINUTE / limit if limit else 0.0
+        self._free = float("-inf")
+        """Time from which the next use may begin."""
+
+    def wait(self, now: float) -> float:
+        return self._free - now
+
+    def take(self, now: float, amount: int) -> None:
+        self._free = max(self._free, now) + amount * self._seconds
+
+    def give_back(self, amount: int) -> None:
+        self._free -= amount * self._seconds
+
+
+class RateLimiter:
+    """Grants attempts evenly, within the limits a minute of each endpoint.
+
+    In any minute an endpoint gets at most its calls, and its tokens and those of one call. Nobody
+    who is refused is queued, and nothing is kept of who was granted: a dead process holds no place,
+    and a limiter that starts anew grants one call too many at most.
+
+    Args:
+        limits: Limits by endpoint.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, limits: Mapping[str, Limits], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._calls = {name: _Rate(limit.requests_per_minute) for name, limit in limits.items()}
+        self._tokens = {name: _Rate(limit.tokens_per_minute) for name, limit in limits.items()}
+        self._not_before = dict.fromkeys(limits, float("-inf"))
+
+    def reserve(self, endpoint: str, tokens: int) -> float:
+        """Grants an attempt of at most this many tokens, or refuses it for now.
+
+        Returns:
+            0 if the attempt may be sent now, else the seconds after which to ask again.
+        """
+        now = self._clock()
+        calls, used = self._calls[endpoint], self._tokens[endpoint]
+        wait = max(
+            self._not_before[endpoint] - now, calls.wait(now), min(used.wait(now), RECHECK), 0.0
+        )
+        if wait == 0:
+            calls.take(now, 1)
+            used.take(now, tokens)
+        return wait
+
+    def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        """Gives back tokens that an attempt did not use, and the call if it was not sent."""
+        self._tokens[endpoint].give_back(tokens)
+        self._calls[endpoint].give_back(calls)
+
+    def penalise(self, endpoint: str, seconds: float) -> None:
+        """Grants nothing for this many seconds, at the request of the endpoint's server."""
+        until = self._clock() + seconds
+        self._not_before[endpoint] = max(self._not_before[endpoint], until)
+
+
+class LocalRateLimiter:
+    """The client of a limiter in the same process."""
+
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
+
+    async def reserve(self, endpoint: str, tokens: int) -> float:
+        """See `RateLimiter.reserve`."""
+        return self._limiter.reserve(endpoint, tokens)
+
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        """See `RateLimiter.settle`."""
+        self._limiter.settle(endpoint, tokens, calls)
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        """See `RateLimiter.penalise`."""
+        self._limiter.penalise(endpoint, seconds)

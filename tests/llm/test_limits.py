@@ -1,0 +1,325 @@
+"""How many calls at once, and how many a minute: the rules, and what they come to."""
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raylab.config.annotation import LlmConfig
+from raylab.config.llm import ChatModel, Endpoint, Limits
+from raylab.llm.client import Client
+from raylab.llm.limits import (
+    PAUSE,
+    RECHECK,
+    LocalRateLimiter,
+    RateLimiter,
+    Share,
+    Slots,
+    fewest_calls,
+    limited_endpoints,
+    most_calls,
+)
+from tests.llm.scripted_server import Answer, Call, ScriptedServer, completion, failure
+from tests.llm.test_client import Clock, Notebook, ask, awaited, config
+
+
+def slots(limit: int | None = None, number: int = 0, count: int = 1) -> Slots:
+    return Slots(Limits(concurrency=limit), Share(number, count))
+
+
+def clean_rounds(held: Slots, count: int) -> None:
+    for _ in range(count):
+        for _ in range(held.allowed):
+            held.answered()
+
+
+def test_growth_is_by_a_twentieth_a_clean_round() -> None:
+    held = slots()
+    assert held.allowed == 20
+    for _ in range(19):
+        held.answered()
+    assert held.allowed == 20
+    held.answered()
+    assert held.allowed == 21
+    clean_rounds(held, 3)
+    # 20 * 1.05 ** 4 = 24.3
+    assert held.allowed == 24
+    clean_rounds(held, 60)
+    assert held.allowed == held.most == 100
+
+
+def test_a_failure_only_stops_the_growth_of_its_round() -> None:
+    held = slots()
+    for _ in range(10):
+        for _ in range(19):
+            held.answered()
+        held.failed()
+    assert held.allowed == 20
+
+
+def test_an_episode_of_refusals_counts_once() -> None:
+    held = slots()
+    clean_rounds(held, 60)
+    # A hundred calls were sent at 5 and are refused at 7; those sent after that are the next one.
+    assert [held.refused(sent=5, now=7) for _ in range(3)] == [True, False, False]
+    assert held.allowed == 80
+    assert held.refused(sent=22, now=23)
+    assert held.allowed == 64
+    for sent in range(100, 200, 2):
+        held.refused(sent, sent + 1)
+    assert held.allowed == 10
+
+
+def test_a_configured_limit_is_where_it_starts_and_never_passed() -> None:
+    held = slots(64)
+    assert (held.allowed, held.most) == (64, 64)
+    clean_rounds(held, 5)
+    assert held.allowed == 64
+    few = slots(4)
+    few.refused(0, 1)
+    assert few.allowed == few.most == 4
+
+
+@pytest.mark.parametrize(
+    ("whole", "parts"), [(7, [3, 2, 2]), (6, [2, 2, 2]), (2, [1, 1, 1]), (None, [7, 7, 6])]
+)
+def test_processes_share_the_calls_and_none_is_left_without(
+    whole: int | None, parts: list[int]
+) -> None:
+    assert [slots(whole, number, 3).allowed for number in range(3)] == parts
+
+
+@awaited
+async def test_places_are_given_in_order_and_those_of_cancelled_calls_to_the_next() -> None:
+    held, inside = slots(1), list[int]()
+
+    async def use(number: int) -> None:
+        async with held:
+            inside.append(number)
+            await asyncio.sleep(0)
+
+    tasks = [asyncio.ensure_future(use(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    # One is cancelled while it waits, one when its place is already given.
+    tasks[1].cancel()
+    await asyncio.sleep(0)
+    tasks[2].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert inside == [0, 3, 4]
+    async with held:
+        pass
+
+
+@pytest.mark.parametrize("capacity", [12, 30, 75])
+def test_it_finds_a_hidden_capacity(capacity: int) -> None:
+    held, time, used = slots(), 0.0, list[int]()
+    for _ in range(400):
+        sent, fell = time, False
+        time += 1
+        for place in range(held.allowed):
+            if place < capacity:
+                held.answered()
+            else:
+                fell |= held.refused(sent, time)
+        used.append(held.allowed)
+        time += PAUSE if fell else 0.0
+    settled = used[100:]
+    assert min(settled) >= max(0.75 * capacity, 10)
+    assert max(settled) <= 1.05 * capacity + 1
+    # One refused round in about five, since 0.8 * 1.05 ** 5 is 1.02.
+    falls = sum(now < before for before, now in itertools.pairwise(settled))
+    assert falls <= len(settled) / 4
+
+
+@awaited
+async def test_calls_to_a_server_with_a_hidden_capacity_are_all_answered() -> None:
+    clock, refused = Clock(), list[int]()
+
+    def behave(call: Call) -> Answer:
+        if server.in_flight > 13:
+            refused.append(server.in_flight)
+            return failure(429, "too many")
+        return completion(call, "x")
+
+    server = ScriptedServer(behave, latency=0.005)
+    async with server:
+        client = Client(config(server.base_url), Notebook(), timing=clock.timing)
+        async with client:
+            assert client.concurrency == 20
+            replies = await asyncio.gather(*(ask(client, str(n)) for n in range(400)))
+            assert 10 <= client.concurrency <= 14
+    assert len(replies) == 400
+    # 20 falls to 16 and to 12.8; after that it looks now and then whether there is more room.
+    assert refused[0] == 14
+    assert PAUSE in clock.pauses
+    assert len(refused) < 60
+
+
+# Calls and tokens a minute
+
+MINUTE = 60.0
+ROUNDING = 1e-6
+"""Seconds; the clock stands at 1,000 and more."""
+
+
+@dataclass
+class Minutes:
+    """A limiter on a clock that the test holds, and what it let through."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    time: float = 1_000.0
+    sent: list[list[float]] = field(default_factory=list[list[float]])
+    """Time, tokens used and tokens reserved of each call."""
+
+    def __post_init__(self) -> None:
+        limits = Limits(requests_per_minute=self.calls, tokens_per_minute=self.tokens)
+        self.limiter = RateLimiter({"main": limits, "other": limits}, lambda: self.time)
+
+    def ask(self, tokens: int = 0) -> float:
+        wait = self.limiter.reserve("main", tokens)
+        if wait == 0:
+            self.sent.append([self.time, tokens, tokens])
+        return wait
+
+    def settle(self, share: float) -> None:
+        for call in self.sent:
+            if call[1] == call[2]:
+                call[1] = int(call[2] * share)
+                self.limiter.settle("main", int(call[2] - call[1]))
+                return
+
+
+def test_no_limit_lets_everything_through() -> None:
+    held = Minutes()
+    assert {held.ask(10**9) for _ in range(1_000)} == {0.0}
+
+
+def test_calls_come_evenly() -> None:
+    held = Minutes(calls=60)
+    assert (held.ask(), held.ask()) == (0, 1)
+    held.time += 0.75
+    assert held.ask() == pytest.approx(0.25)
+    held.time += 0.25
+    assert (held.ask(), held.ask()) == (0, 1)
+    # A long pause saves nothing up.
+    held.time += 600
+    assert (held.ask(), held.ask()) == (0, 1)
+
+
+def test_tokens_that_are_given_back_are_there_for_the_next_call() -> None:
+    held = Minutes(tokens=1_000)
+    assert held.ask(500) == 0
+    # 500 tokens take half a minute, but somebody who waits looks again before.
+    assert held.ask(1) == RECHECK
+    held.time += 6
+    held.limiter.settle("main", 400)
+    assert held.ask(1_000_000) == 0
+    assert held.ask(1) == RECHECK
+
+
+def test_a_call_that_was_not_sent_is_given_back() -> None:
+    held = Minutes(calls=1, tokens=100)
+    assert held.ask(100) == 0
+    held.limiter.settle("main", 100, 1)
+    assert held.ask(100) == 0
+    assert held.ask() == 60
+
+
+def test_penalty_stops_one_endpoint_for_its_time() -> None:
+    held = Minutes()
+    held.limiter.penalise("main", 9)
+    held.limiter.penalise("main", 4)
+    assert (held.ask(), held.limiter.reserve("other", 1)) == (9, 0)
+    held.time += 9
+    assert held.ask() == 0
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.integers(1, 400)),
+        st.tuples(st.just("settle"), st.floats(0.0, 1.0)),
+        st.tuples(st.just("pass"), st.floats(0.0, 30.0)),
+    ),
+    max_size=150,
+)
+
+
+@settings(max_examples=300)
+@given(st.integers(1, 40), st.integers(400, 1_500), STEPS)
+def test_no_minute_passes_a_limit(calls: int, tokens: int, steps: list[tuple[str, float]]) -> None:
+    held = Minutes(calls, tokens)
+    for what, amount in steps:
+        match what:
+            case "ask":
+                held.time += held.ask(int(amount))
+            case "settle":
+                held.settle(amount)
+            case _:
+                held.time += amount
+    for last, *_ in held.sent:
+        minute = [call for call in held.sent if last - MINUTE + ROUNDING < call[0] <= last]
+        assert len(minute) <= calls
+        # All but the newest of the minute.
+        assert sum(used for _, used, _ in minute[:-1]) <= tokens
+
+
+@settings(max_examples=200)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 1_500),
+    st.lists(st.integers(1, 2_000), min_size=1, max_size=40),
+)
+def test_who_waits_is_let_through_in_time(calls: int, tokens: int, sizes: list[int]) -> None:
+    held = Minutes(calls, tokens)
+    before = 0
+    for size in sizes:
+        asked = held.time
+        while (wait := held.ask(size)) > 0:
+            assert wait <= MINUTE
+            held.time += wait + ROUNDING
+        assert held.time - asked <= MINUTE * max(1.0, before / tokens) + RECHECK
+        before = size
+
+
+@pytest.mark.parametrize(("calls", "tokens"), [(90, None), (None, 27_000), (90, 30_000)])
+def test_all_of_a_limit_is_used(calls: int | None, tokens: int | None) -> None:
+    held = Minutes(calls, tokens)
+    while held.time < 1_000 + 10 * MINUTE:
+        held.time += held.ask(300) + ROUNDING
+    # 90 calls of 300 tokens are 27,000 tokens.
+    assert len(held.sent) == pytest.approx(900, rel=0.01)
+
+
+@awaited
+async def test_local_client_is_the_limiter() -> None:
+    client = LocalRateLimiter(Minutes(calls=1, tokens=60).limiter)
+    assert await client.reserve("main", 60) == 0
+    await client.settle("main", 60, 1)
+    assert await client.reserve("main", 60) == 0
+    await client.penalise("main", 99)
+    assert await client.reserve("main", 60) == 99
+
+
+def models(**endpoints: Limits) -> LlmConfig:
+    """Two annotators at endpoint `main`, the other two roles at `judge`."""
+    a, b = (ChatModel(model="m", endpoint="main", seed=seed) for seed in (1, 2))
+    other = ChatModel(model="m", endpoint="judge")
+    return LlmConfig(
+        endpoints={name: Endpoint(limits=limits) for name, limits in endpoints.items()},
+        annotator_a=a,
+        annotator_b=b,
+        evaluator=other,
+        adjudicator=other,
+    )
+
+
+def test_only_endpoints_in_use_with_limits_a_minute_are_limited() -> None:
+    free, rated = Limits(), Limits(tokens_per_minute=9, concurrency=64)
+    assert limited_endpoints(models(main=free, judge=free, unused=rated)) == set()
+    llm = models(main=free, judge=rated, unused=rated)
+    assert limited_endpoints(llm) == {"judge"}
+    assert (fewest_calls(llm), most_calls(llm)) == (20, 100)
