@@ -16,12 +16,7 @@ from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
 from raylab.errors import DeadlineError, OwnerError, RaylabError
 from raylab.llm.client import CallEvent
-from raylab.llm.concurrency import Share
-from raylab.llm.rate_limits import (
-    Permit,
-    RateLimiter,
-    limited_endpoints,
-)
+from raylab.llm.limits import RateLimiter, Share, limited_endpoints
 from tests.annotation.fruits import FRUITS
 from tests.simulation.actors import Actor, ActorDied, run_in
 from tests.simulation.scheduler import Process
@@ -92,14 +87,11 @@ class LimiterOf:
     def __init__(self, limiter: Actor) -> None:
         self._limiter = limiter
 
-    async def reserve(self, endpoint: str, tokens: int) -> Permit:
+    async def reserve(self, endpoint: str, tokens: int) -> float:
         return await self._limiter.call("reserve", endpoint, tokens)
 
-    async def settle(self, number: int, tokens: int) -> None:
-        await self._limiter.call("settle", number, tokens)
-
-    async def cancel(self, number: int) -> None:
-        await self._limiter.call("cancel", number)
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        await self._limiter.call("settle", endpoint, tokens, calls)
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         await self._limiter.call("penalise", endpoint, seconds)
