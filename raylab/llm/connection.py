@@ -76,9 +76,9 @@ class Connection:
         """Seconds for one attempt."""
         self.base_url, self._key = _address(name, endpoint, embedded)
         self.slots = Slots(endpoint.limits, share)
-        """Held while an attempt waits for a permit and is in flight."""
+        """Held while an attempt waits for the limits a minute, and is in flight."""
         self.turn = asyncio.Lock()
-        """Held while waiting for a permit, so that permits go to calls in order."""
+        """Held while waiting for the limits a minute, so that calls go in order."""
         self.redactor = Redactor([self.key])
         """Removes keys from answers; a client replaces it by one that knows all its keys."""
         self._deadline = endpoint.limits.deadline

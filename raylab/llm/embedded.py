@@ -4,7 +4,6 @@
 """
 
 import hashlib
-import http.client
 import importlib.util
 import os
 import secrets
@@ -17,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
-from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -142,7 +140,7 @@ def _python_path() -> str:
 
 
 def _await_start(process: subprocess.Popen[bytes], weights: Path, key: str, log: IO[bytes]) -> str:
-    """Returns the base URL once the server answers."""
+    """Returns the base URL once the server listens."""
     assert process.stdin is not None and process.stdout is not None
     order = ServerOrder(weights=str(weights), key=key, parent=os.getpid())
     try:
@@ -156,20 +154,7 @@ def _await_start(process: subprocess.Popen[bytes], weights: Path, key: str, log:
     address = process.stdout.readline().decode().strip()
     if not address:
         _fail(f"ended with status {process.wait()} before it started", log)
-    if not _is_healthy(address):
-        _fail(f"does not answer at {address}", log)
     return f"{address}/v1"
-
-
-def _is_healthy(address: str) -> bool:
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=END_SECONDS)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _fail(what: str, log: IO[bytes]) -> NoReturn:
