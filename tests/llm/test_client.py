@@ -655,34 +655,6 @@ async def test_equal_calls_in_flight_are_sent_once() -> None:
 
 
 @awaited
-async def test_cancelled_call_leaves_its_place_to_an_equal_one() -> None:
-    behave = in_turn(Answer(hangs=True), says("x"))
-    async with ScriptedServer(behave) as server:
-        llm = config(server.base_url, concurrency=1)
-        async with Client(llm, journal := Notebook()) as client:
-            first = asyncio.ensure_future(ask(client))
-            await until(lambda: server.calls)
-            second = asyncio.ensure_future(ask(client))
-            await asyncio.sleep(0)
-            first.cancel()
-            assert (await second).text == "x"
-            assert first.cancelled()
-    assert (len(server.calls), len(journal.kept)) == (2, 1)
-
-
-@awaited
-async def test_cancelled_call_does_not_harm_the_equal_one_that_is_sent() -> None:
-    async with ScriptedServer(says("x"), latency=0.05) as server:
-        async with Client(config(server.base_url), Notebook()) as client:
-            first = asyncio.ensure_future(ask(client))
-            second = asyncio.ensure_future(ask(client))
-            await until(lambda: server.calls)
-            second.cancel()
-            assert (await first).text == "x"
-    assert len(server.calls) == 1
-
-
-@awaited
 async def test_cancelled_call_frees_its_slot() -> None:
     behave = in_turn(Answer(hangs=True), says("x"))
     async with ScriptedServer(behave) as server:
@@ -695,17 +667,6 @@ async def test_cancelled_call_frees_its_slot() -> None:
 
 
 # Concurrency and stopping
-
-
-@awaited
-async def test_concurrency_is_reached_and_never_passed() -> None:
-    behave = in_turn(*[failure(500, "no")] * 5, says("x"))
-    async with ScriptedServer(behave, latency=0.02) as server:
-        llm = config(server.base_url, concurrency=4)
-        async with Client(llm, Notebook(), timing=Clock().timing) as client:
-            await asyncio.gather(*(ask(client, str(i)) for i in range(30)))
-    assert server.most_in_flight == 4
-    assert len(server.calls) == 35
 
 
 @awaited
