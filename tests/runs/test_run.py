@@ -56,7 +56,7 @@ def test_record_says_what_made_the_run(storage: str) -> None:
     assert record.config_hash == config_hash(config)
     assert list(record.argv) == sys.argv
     assert datetime.fromisoformat(record.started).utcoffset() == timedelta(0)
-    assert record.versions.keys() >= {"python", "raylab", "ray", "torch", "numpy"}
+    assert record.versions.keys() >= {"python", "raylab", "ray", "torch", "numpy", "genai-prices"}
     assert record.versions["python"] == sys.version.split()[0]
     assert record.cpus == os.cpu_count()
     assert record.finished is None
