@@ -29,7 +29,6 @@ from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
 from raylab.llm.limits import RateLimiterClient, Share
-from raylab.llm.wire import AttemptOutcome
 
 LOGGER = logging.getLogger(__name__)
 
@@ -126,12 +125,12 @@ class Tally:
 
     def count_attempt(self, event: CallEvent) -> None:
         """Counts an attempt at a call that ended."""
-        if event.outcome is not AttemptOutcome.OK:
+        if event.reply is None:
             self.failures[event.outcome.value] += 1
             return
         self.sent += 1
-        self.tokens += event.prompt_tokens + event.completion_tokens
-        self.cost += event.cost or 0.0
+        self.tokens += event.reply.prompt_tokens + event.reply.completion_tokens
+        self.cost += event.reply.cost or 0.0
 
 
 class Meter(Protocol):

@@ -52,20 +52,16 @@ class CallEvent:
         model: model as requested.
         outcome: result of the attempt.
         retried: True if another attempt follows.
-        prompt_tokens: tokens of the request, as the server counts them; 0 without an answer.
-        completion_tokens: tokens of the reply, likewise.
-        cost: price of an answered attempt; None without an answer or a price.
         seconds: time from sending to the end of the answer.
+        reply: the answer; None without one.
     """
 
     endpoint: str
     model: str
     outcome: AttemptOutcome
     retried: bool
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
     seconds: float
+    reply: Reply | None = None
 
 
 class Client:
@@ -349,16 +345,9 @@ class Client:
     def _tell(
         self, call: "_Call", outcome: AttemptOutcome, retried: bool, reply: Reply | None = None
     ) -> None:
-        if self._on_call is None:
-            return
-        tokens = (reply.prompt_tokens, reply.completion_tokens) if reply else (0, 0)
-        cost = reply.cost if reply else None
-        request = call.request
-        self._on_call(
-            CallEvent(
-                request.endpoint, request.model, outcome, retried, *tokens, cost, call.seconds
-            )
-        )
+        if self._on_call is not None:
+            endpoint, model = call.request.endpoint, call.request.model
+            self._on_call(CallEvent(endpoint, model, outcome, retried, call.seconds, reply))
 
 
 @dataclass

@@ -19,7 +19,6 @@ from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
 from raylab.llm.embedded import Embedded
 from raylab.llm.limits import RateLimiter, Share
-from raylab.llm.wire import AttemptOutcome
 from raylab.taxonomies import choose_codebook
 
 SERVER_SECONDS = 60.0
@@ -130,10 +129,10 @@ class _RayMeter:
         labels = {"endpoint": event.endpoint, "model": event.model}
         self._meters.add(ATTEMPTS, **labels, outcome=event.outcome.value)
         self._meters.observe(SECONDS, event.seconds, **labels)
-        if event.outcome is AttemptOutcome.OK:
-            self._meters.add(TOKENS, event.prompt_tokens, **labels, direction="prompt")
-            self._meters.add(TOKENS, event.completion_tokens, **labels, direction="reply")
-            self._meters.add(COST, event.cost or 0.0, **labels)
+        if (reply := event.reply) is not None:
+            self._meters.add(TOKENS, reply.prompt_tokens, **labels, direction="prompt")
+            self._meters.add(TOKENS, reply.completion_tokens, **labels, direction="reply")
+            self._meters.add(COST, reply.cost or 0.0, **labels)
 
     def found(self, answers: int) -> None:
         self._meters.add(KNOWN, answers)
