@@ -13,7 +13,7 @@ from raylab.annotation.outcome import read_decision
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import ArchiveError
-from raylab.llm.rate_limits import Permit, RateLimiter
+from raylab.llm.limits import RateLimiter
 from tests.annotation.outcomes import CODEBOOK
 from tests.review.evaluators import HeldEvaluator, held_evaluator, wait_until
 from tests.review.office import Office
@@ -262,10 +262,10 @@ def test_decisions_of_one_page_share_budget_and_limits(
     granted: list[bool] = []
     reserve = RateLimiter.reserve
 
-    def noted(limiter: RateLimiter, endpoint: str, tokens: int) -> Permit:
-        permit = reserve(limiter, endpoint, tokens)
-        granted.append(permit.granted)
-        return permit
+    def noted(limiter: RateLimiter, endpoint: str, tokens: int) -> float:
+        wait = reserve(limiter, endpoint, tokens)
+        granted.append(wait == 0)
+        return wait
 
     with monkeypatch.context() as patch, reviews.judge.at_work():
         patch.setattr(RateLimiter, "reserve", noted)
