@@ -133,8 +133,8 @@ def ending_table(report: AnnotationReport) -> Table:
         "Cases by reason",
         ["last step", "cases", Column("example", text=True)],
         [
-            [_ending(step), f"{of.cases:,}", of.example or ""]
-            for step, of in report.cases.endings.items()
+            [_ending(step), f"{ending.cases:,}", ending.example or ""]
+            for step, ending in report.cases.endings.items()
         ],
         "The last step of each case, the most frequent first, with an example where there is one.",
     )
@@ -145,8 +145,8 @@ def annotator_table(report: AnnotationReport) -> Table:
     sides = {NAMES[side]: report.annotators[side] for side in SIDES}
     traps = [report.sensitivity[side] for side in SIDES]
     rows = [
-        *part_rows([of.evaluation for of in sides.values()], measures_of(JudgementReport)),
-        *part_rows([of.format for of in sides.values()], measures_of(FormatReport)),
+        *part_rows([side.evaluation for side in sides.values()], measures_of(JudgementReport)),
+        *part_rows([side.format for side in sides.values()], measures_of(FormatReport)),
         *part_rows(traps, {"taken": measures_of(TrapReport)["taken"]}),
     ]
     adjudicator = part_rows([report.adjudication], measures_of(AdjudicationReport))
@@ -180,7 +180,7 @@ def agreement_table(agreement: AgreementReport) -> Table:
 
 def trap_table(report: AnnotationReport) -> Table:
     """Returns what each annotator and the final code made of the traps."""
-    traps = {NAMES[name]: of for name, of in report.sensitivity.items()}
+    traps = {NAMES[name]: trap for name, trap in report.sensitivity.items()}
     notes = "Of the traps that have gold and were answered."
     rows = list(part_rows(traps.values(), TRAP_ROWS | measures_of(TrapReport) | TAKEN_FOR))
     return Table("Traps", ["", *traps], rows, notes)
@@ -198,12 +198,12 @@ def gold_table(gold: Mapping[str, GoldReport]) -> Table:
 
 def root_table(gold: Mapping[str, GoldReport]) -> Table:
     """Returns recall and precision of each root."""
-    columns = [f"{NAMES[name]}: {of}" for name in gold for of in ("recall", "precision")]
+    columns = [f"{NAMES[name]}: {figure}" for name in gold for figure in ("recall", "precision")]
     rows: list[Row] = []
     for root in next(iter(gold.values())).by_root:
-        figures = [of.by_root[root] for of in gold.values()]
-        cells = (share_cell(of) for each in figures for of in (each.recall, each.precision))
-        rows.append([root_cell(root), f"{max(of.gold for of in figures):,}", *cells])
+        figures = [report.by_root[root] for report in gold.values()]
+        cells = (share_cell(share) for each in figures for share in (each.recall, each.precision))
+        rows.append([root_cell(root), f"{max(each.gold for each in figures):,}", *cells])
     return Table(
         "Recall and precision of each root",
         ["root", "in gold", *columns],
@@ -226,13 +226,13 @@ def judge_table(judges: Mapping[Side, JudgeReport]) -> Table:
 
 def band_table(judges: Mapping[Side, JudgeReport]) -> Table:
     """Returns the share of right codes by band of the evaluator's score, the highest on top."""
-    bands = {side: {band.lowest: band for band in of.bands} for side, of in judges.items()}
+    bands = {side: {band.lowest: band for band in judge.bands} for side, judge in judges.items()}
     rows: list[Row] = []
     for lowest in range(100 - BAND, -BAND, -BAND):
         highest = 100 if lowest == 100 - BAND else lowest + BAND - 1
-        found = [of.get(lowest) for of in bands.values()]
-        if any(found):
-            rows.append([f"score {lowest} to {highest}", *map(_band_cell, found)])
+        row = [by_lowest.get(lowest) for by_lowest in bands.values()]
+        if any(row):
+            rows.append([f"score {lowest} to {highest}", *map(_band_cell, row)])
     return Table(
         "Right codes by score",
         ["", *(NAMES[side] for side in judges)],
@@ -392,7 +392,7 @@ def part_rows(parts: Iterable[Part], measures: Mapping[str, Measure]) -> Iterato
     """
     parts = list(parts)
     for name, measure in measures.items():
-        values = [getattr(part, name) for part in parts]
+        values = [getattr(shown, name) for shown in parts]
         if not isinstance(values[0], Mapping):
             yield [measure.label, *(_figure_cell(measure, value) for value in values)]
             continue
@@ -465,8 +465,8 @@ def _change_cells(change: DriftChange) -> Row:
         str(result.lost),
         str(result.gained),
         *(
-            p_cell(of.p_value, of.flagged)
-            for of in (result.tests.two_proportion, result.tests.mcnemar)
+            p_cell(test.p_value, test.flagged)
+            for test in (result.tests.two_proportion, result.tests.mcnemar)
         ),
         _recoded(change),
         ", ".join(change.changed) or "-",
@@ -484,8 +484,8 @@ def _count_cells(estimate: Estimate) -> Row:
 def _share_of_count(estimate: Estimate) -> Cell:
     """Returns a share with its interval and the number that it is a share of."""
     shown = share_cell(estimate)
-    of = f"of {estimate.count:,}" if estimate.count else ""
-    return Cell(shown.text, " ".join(filter(None, (shown.small, of))))
+    total = f"of {estimate.count:,}" if estimate.count else ""
+    return Cell(shown.text, " ".join(filter(None, (shown.small, total))))
 
 
 def _band_cell(band: ScoreBand | None) -> Cell:

@@ -145,6 +145,7 @@ def _report(
 
 
 def _uncertain(archived: RunArchive) -> UncertainUsage:
+    """Returns what may have been billed beside the answers that the report counts."""
     cost = archived.cost().uncertain
     return UncertainUsage(
         attempts=cost.attempts,
@@ -239,7 +240,7 @@ def _over_time(archive: Archive, report: AnnotationReport, storage: str) -> Over
     latest = rows[-SHOWN_RUNS:]
     shown = [row for row in rows if row in latest or row.name == report.run]
     reports = {row.name: _report_of(storage, row) for row in shown} | {report.run: report}
-    changes = [change for one in reports.values() if one is not None for change in one.changes]
+    changes = [change for made in reports.values() if made is not None for change in made.changes]
     return OverTime(
         level=LEVEL,
         runs=[TimedRun(row.name, row.started.isoformat(), reports[row.name]) for row in shown],
