@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from raylab import errors
-from raylab.annotation.human.open_cases import UndecidedError
+from raylab.annotation.reviews import UndecidedError
 from raylab.archive.dialects import ContentError
 from raylab.errors import RaylabError
 

@@ -16,7 +16,7 @@ from raylab.archive.ledger import (
     EndRow,
     Overspent,
 )
-from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Budget, Lane
@@ -50,6 +50,10 @@ class ArchiveClient(Protocol):
         """Archives ended cases."""
         ...
 
+    async def confirm(self, sequence: int, row: DecisionRow) -> None:
+        """Archives the evaluator's report on the decision of this sequence."""
+        ...
+
 
 class ArchiveWriter:
     """The one writer of the archive of a run; clients reach it through an `ArchiveClient` each."""
@@ -80,6 +84,10 @@ class ArchiveWriter:
         """See `ArchiveClient`."""
         self._run.add_cases(rows)
 
+    def confirm(self, sequence: int, row: DecisionRow) -> None:
+        """See `ArchiveClient`."""
+        self._run.reviews().confirm(sequence, row)
+
     def known(self, cases: Sequence[str]) -> dict[str, str]:
         """Returns the status of each of these cases that is archived."""
         return self._run.statuses(cases)
@@ -107,6 +115,10 @@ class LocalArchive:
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """See `ArchiveClient`."""
         self._writer.add_cases(rows)
+
+    async def confirm(self, sequence: int, row: DecisionRow) -> None:
+        """See `ArchiveClient`."""
+        self._writer.confirm(sequence, row)
 
 
 class GroupedWriter(Generic[T, R]):

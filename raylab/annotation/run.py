@@ -4,11 +4,14 @@ import contextlib
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 from raylab.annotation.outcome import PROTOCOL
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
+from raylab.config.schema import problems_of
 from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
 from raylab.files import Place
 from raylab.runs.run import Run
@@ -26,14 +29,21 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
         archive: Current location of its archive; None if it did not move.
 
     Raises:
-        RunError: There is no annotation run with this name.
+        RunError: There is no annotation run with this name, or its record cannot be used.
     """
     run = Run.at(Place.at(storage) / name)
     record = run.read_record(RunRecord)
     if record is None or record.job != AnnotateConfig.job:
         raise RunError(f"{run} is no annotation run: check name= and storage=")
     moved = {"storage": storage} | ({} if archive is None else {"archive": archive})
-    return run, AnnotateConfig.of_record(record.config, **moved)
+    try:
+        return run, AnnotateConfig.of_record(record.config, **moved)
+    except ValidationError as error:
+        problem = problems_of(AnnotateConfig, error.errors(include_url=False))[0]
+        raise RunError(
+            f"the record of run {run} has a configuration that this raylab cannot use: {problem}; "
+            "use the raylab that made it"
+        ) from error
 
 
 def check_reviewed(config: ReviewConfig) -> None:

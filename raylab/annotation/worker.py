@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
+from raylab.annotation.decisions import DecidedCase, confirm_decision
 from raylab.annotation.input.cases import Case
 from raylab.annotation.input.sources import select_cases
 from raylab.annotation.input.state import CASES_PER_LOOKUP, refuse_other_description
@@ -24,7 +25,7 @@ from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import DeadlineError, RaylabError
+from raylab.errors import CallError, DeadlineError, RaylabError
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import Timing
 from raylab.llm.embedded import Embedded
@@ -183,6 +184,7 @@ class Worker:
         self._settings = protocol_settings(config, run, codebook)
         self._meter = meter
         self._tally = Tally()
+        self._archive = archive
         self._journal = CallJournal(archive, run, config.llm.budget)
         self._rows = GroupedWriter[CaseRow, None](archive.add_cases)
         self._share = share or Share()
@@ -213,6 +215,8 @@ class Worker:
 
     async def _end(self, generation: str, case: Case) -> Status | OpenCases | RaylabError:
         """Returns the status of an ended case, or why it stays open, or what stops the run."""
+        if isinstance(case, DecidedCase):
+            return await self._confirm(case)
         try:
             outcome = await annotate(case, self._client, self._settings, generation)
         except DeadlineError as error:
@@ -231,6 +235,20 @@ class Worker:
             return error
         self._meter.ended(outcome.status)
         return outcome.status
+
+    async def _confirm(self, case: DecidedCase) -> Status | OpenCases | RaylabError:
+        """Returns the status of a case whose decision is judged, or why it is not, as `_end`."""
+        try:
+            row = await confirm_decision(case, self._client, self._settings)
+            await self._archive.confirm(case.place, row)
+        except (CallError, DeadlineError) as error:
+            return OpenCases(1, f"decision of {case.decision.reviewer}: {error}")
+        except RaylabError as error:
+            return error
+        except Exception as error:
+            LOGGER.exception("the decision on case %s", case.id)
+            return OpenCases(1, f"decision on {case.id}: a fault of raylab: {error}")
+        return Status(row.status)
 
     def _count(self, event: CallEvent) -> None:
         self._tally.count_attempt(event)

@@ -18,7 +18,6 @@ from sqlalchemy import (
 
 from raylab.archive.records import (
     DECISION,
-    HUMAN,
     CurrentCase,
     StoredCase,
     StoredDecision,
@@ -115,10 +114,10 @@ def decision_page(
     run: AnyRow,
     after: int,
     batch: int,
-    condition: ColumnElement[bool] | None,
+    condition: ColumnElement[bool],
 ) -> list[StoredDecision]:
     """Returns the next decisions on a run that meet a condition, in order of sequence."""
-    rows = connection.execute(page_of(DECISIONS, run.id, after, batch, _IS_DECISION, condition))
+    rows = connection.execute(page_of(DECISIONS, run.id, after, batch, condition))
     return [unseal(StoredDecision, row, run=run.name) for row in rows]
 
 
@@ -126,27 +125,6 @@ def cases_named(connection: Connection, run: AnyRow, cases: Sequence[str]) -> It
     """Yields case, sequence, status and description_hash of the given cases that exist."""
     for some in chunks(sorted(set(cases))):
         yield from connection.execute(_NAMED, {"run": run.id, "cases": some})
-
-
-def last_decision(connection: Connection, run: AnyRow, case: str) -> int | None:
-    """Returns the sequence of the latest decision on a case; None if there is none."""
-    on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case == case) & _IS_DECISION
-    return connection.scalar(select(func.max(DECISIONS.c.sequence)).where(on_it))
-
-
-def refused_by(run: AnyRow, reviewer: str) -> Select[Any]:
-    """Returns a reviewer's decisions that left their case open and were followed by no other."""
-    later = DECISIONS.alias()
-    followed = select(later.c.sequence).where(
-        later.c.run_id == DECISIONS.c.run_id,
-        later.c.case == DECISIONS.c.case,
-        later.c.kind == DECISION,
-        later.c.sequence > DECISIONS.c.sequence,
-    )
-    mine = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.reviewer == reviewer) & _IS_DECISION
-    left_open = (DECISIONS.c.action == "decide") & (DECISIONS.c.status == HUMAN)
-    statement = select(DECISIONS).where(mine & left_open, ~followed.exists())
-    return statement.order_by(DECISIONS.c.sequence)
 
 
 def with_decisions(

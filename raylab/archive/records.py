@@ -10,6 +10,8 @@ from typing import Any
 Body = dict[str, Any]
 """The content of a record as JSON values, opaque to the archive."""
 
+ACCEPTED = "accepted"
+"""The status of a case with a code that holds."""
 HUMAN = "human"
 """The status of a case that waits for a person."""
 UNCONFIRMED = "unconfirmed"
@@ -18,8 +20,8 @@ UNCLEAR = "unclear"
 """The status of a case for which a person finds no code right."""
 DECISION, AUDIT = "decision", "audit"
 """The kinds of what people say of a case."""
-DRAW, CODE, UNDO = "draw", "code", "undo"
-"""The actions of an audit: a case is drawn, coded by a person, and the code is taken back."""
+DRAW = "draw"
+"""The action by which an audit begins: a case is drawn."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,18 @@ class CaseRow:
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """A person's decision on a case of a run; later decisions supersede it without changing it.
+    """A person's decision on a case of a run, or the draw or code of a case for its audit.
+
+    Later decisions supersede it. It changes once, when the evaluator has judged it.
 
     Attributes:
         case: id of the case.
-        action: decide or undo.
-        reviewer: name of the reviewer.
-        status: new status of the case: accepted or human.
-        body: the decision as JSON values.
-        kind: `DECISION`.
+        action: decide or undo; draw for the draw of a case.
+        reviewer: name of the reviewer; empty for a draw.
+        status: status of the case from then on, or that of its audit: human while it waits for a
+            person, unconfirmed, accepted or unclear.
+        body: the decision, or what the case was drawn by, as JSON values.
+        kind: `DECISION` or `AUDIT`.
     """
 
     case: str
@@ -115,27 +120,6 @@ class DecisionRow:
     status: str
     body: Body
     kind: str = DECISION
-
-
-@dataclass(frozen=True)
-class AuditEntry:
-    """The draw of a decided case for an audit, or what a person says of a drawn one.
-
-    Attributes:
-        case: id of the case.
-        action: draw, code or undo.
-        reviewer: name of the reviewer; empty for a draw.
-        body: what was drawn by, or said, as JSON values.
-        status: empty, because an audit leaves the status of its case.
-        kind: `AUDIT`.
-    """
-
-    case: str
-    action: str
-    reviewer: str
-    body: Body
-    status: str = ""
-    kind: str = AUDIT
 
 
 @dataclass(frozen=True)
@@ -152,27 +136,6 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Draft:
-    """The unchecked fields that a reviewer has filled in before deciding a case.
-
-    Attributes:
-        choice: A, B or own; empty while none is made.
-        code: line of an own code.
-        justification: reasons for the choice.
-        saved: time of saving, UTC.
-        page: copy of the page in which it was typed.
-        edit: number of changes made in that page.
-    """
-
-    choice: str
-    code: str
-    justification: str
-    saved: datetime
-    page: str
-    edit: int
-
-
-@dataclass(frozen=True)
 class RunRow:
     """A run in the archive.
 
@@ -182,7 +145,7 @@ class RunRow:
         versions: versions of its software and protocol at the first start.
         started: time of the first start, UTC.
         finished: time of completion, UTC; None until then.
-        records: number of its cases, decisions and audit entries.
+        records: number of its cases and decisions.
         uid: id in the run's record, log and checkpoints; None if it has none.
     """
 
@@ -220,11 +183,6 @@ class StoredCase(CaseRow, StoredRecord):
 @dataclass(frozen=True)
 class StoredDecision(DecisionRow, StoredRecord):
     """A decision in the archive."""
-
-
-@dataclass(frozen=True)
-class StoredAuditEntry(AuditEntry, StoredRecord):
-    """An entry of an audit in the archive."""
 
 
 @dataclass(frozen=True)

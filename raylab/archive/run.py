@@ -1,8 +1,6 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
@@ -18,30 +16,24 @@ from raylab.archive.queries import (
     current_status,
     decision_page,
     find_run,
-    last_decision,
-    refused_by,
     stream,
     with_decisions,
 )
 from raylab.archive.records import (
+    DECISION,
     HUMAN,
     CaseRow,
     CurrentCase,
-    DecisionRow,
-    Lease,
     RunCost,
     RunRow,
     StoredCase,
     StoredDecision,
 )
-from raylab.archive.review.audits import RunAudit
-from raylab.archive.review.leases import ReviewLeases, drop_draft, is_open, set_lease
-from raylab.archive.review.pending import PendingDecisions, take_pending
-from raylab.archive.review.sessions import ReviewSessions
-from raylab.archive.rows import AnyRow, canonical, from_row, unseal
+from raylab.archive.reviews import RunReviews
+from raylab.archive.rows import AnyRow, from_row
 from raylab.archive.tables import CASES, DECISIONS, PROMPTS, RUNS
 from raylab.config.llm import Budget
-from raylab.errors import ArchiveError, LeaseError
+from raylab.errors import ArchiveError
 
 BATCH = 100
 
@@ -124,59 +116,6 @@ class RunArchive:
 
         if rows:
             self._database.write(work)
-
-    def add_decision(
-        self,
-        row: DecisionRow,
-        *,
-        judged: str | None = None,
-        lease_until: datetime | None = None,
-        after: int | None = None,
-    ) -> bool:
-        """Appends a decision on a case of the run.
-
-        A decision that equals an existing one, including its body and time, changes nothing. One
-        that settles the case drops the reviewer's draft.
-
-        Args:
-            row: The decision.
-            judged: Token of the pending decision that this one was; it waits no more.
-            lease_until: Leave the case to the reviewer until then if the decision does not settle
-                it.
-            after: Require that the latest decision on the case is the one at this sequence.
-
-        Returns:
-            False if the pending decision was taken back before; nothing is written then.
-
-        Raises:
-            ArchiveError: The run has no such case.
-            LeaseError: A later decision followed. Nothing is written.
-        """
-        created = self._database.clock.now()
-
-        def work(connection: Connection) -> bool:
-            run = self._find(connection, lock=True)
-            case = next(cases_named(connection, run, [row.case]), None)
-            if case is None:
-                raise ArchiveError(
-                    f"run {self.name} of archive {self._database.place} has no case {row.case!r} "
-                    "to decide on: check the id and the run"
-                )
-            if self._has_decision(connection, run, row):
-                return True
-            if after is not None and after != last_decision(connection, run, row.case):
-                raise LeaseError(f"a later decision on case {row.case} followed: reload the page")
-            if judged is not None and not take_pending(connection, run.id, judged):
-                return False
-            if row.status != HUMAN:
-                drop_draft(connection, run.id, case.sequence, row.reviewer)
-            elif lease_until is not None:
-                lease = Lease(row.reviewer, lease_until)
-                set_lease(connection, self._database.dialect, run.id, case.sequence, lease)
-            append_records(connection, DECISIONS, run, [row], created)
-            return True
-
-        return self._database.write(work)
 
     def statuses(self, cases: Sequence[str]) -> dict[str, str]:
         """Returns the statuses at the end of the run, of the given cases that it has."""
@@ -278,16 +217,6 @@ class RunArchive:
         """Yields the cases that currently wait for a person."""
         return self.current_cases(HUMAN, batch)
 
-    def waiting(self) -> list[int]:
-        """Returns the sequences of the cases that currently wait for a person, in order."""
-
-        def work(connection: Connection) -> list[int]:
-            of_run = CASES.c.run_id == self._find(connection).id
-            statement = select(CASES.c.sequence).where(of_run & (current_status() == HUMAN))
-            return list(connection.scalars(statement.order_by(CASES.c.sequence)))
-
-        return self._database.read(work)
-
     def cases_at(self, sequences: Sequence[int]) -> list[CurrentCase]:
         """Returns the cases of these sequences, in order; skips other records."""
 
@@ -301,10 +230,14 @@ class RunArchive:
 
         return self._database.read(work)
 
-    def decisions(self, case: str | None = None, batch: int = BATCH) -> Iterator[StoredDecision]:
-        """Yields the decisions, or those on one case, in the order in which they were archived."""
+    def decisions(
+        self, case: str | None = None, kind: str = DECISION, batch: int = BATCH
+    ) -> Iterator[StoredDecision]:
+        """Yields the decisions of a kind, on all cases or one, in the order of their archiving."""
         run = self._found()
-        condition = DECISIONS.c.case == case if case is not None else None
+        condition = DECISIONS.c.kind == kind
+        if case is not None:
+            condition &= DECISIONS.c.case == case
 
         def page(after: int) -> list[StoredDecision]:
             return self._database.read(
@@ -312,16 +245,6 @@ class RunArchive:
             )
 
         return stream(page)
-
-    def refused(self, reviewer: str) -> list[StoredDecision]:
-        """Returns the decisions of a reviewer that left their case open, and stand."""
-
-        def work(connection: Connection) -> list[StoredDecision]:
-            run = self._find(connection)
-            rows = connection.execute(refused_by(run, reviewer))
-            return [unseal(StoredDecision, row, run=run.name) for row in rows]
-
-        return self._database.read(work)
 
     def own(self, wait: bool = False, token: str | None = None) -> Ownership:
         """Returns the ownership of the run, a context manager that holds it while in use.
@@ -336,21 +259,9 @@ class RunArchive:
         """Returns the ledger of the run as the owner of this token writes it, within a budget."""
         return Ledger(self._database, self._found().id, owner, budget)
 
-    def leases(self) -> ReviewLeases:
-        """Returns the leases and drafts of reviewers on the open cases of the run."""
-        return ReviewLeases(self._database, self._found().id, is_open(), CASES.c.sequence)
-
-    def audit(self) -> RunAudit:
-        """Returns the audit of the run's decided cases."""
-        return RunAudit(self._database, self.name)
-
-    def pending(self) -> PendingDecisions:
-        """Returns the decisions of the run that wait for the evaluator."""
-        return PendingDecisions(self._database, self.name)
-
-    def sessions(self) -> ReviewSessions:
-        """Returns the sessions of the run's reviewers."""
-        return ReviewSessions(self._database, self._found().id)
+    def reviews(self) -> RunReviews:
+        """Returns the work of people on the run: queues, leases, decisions and the audit."""
+        return RunReviews(self._database, self.name, self._found().id)
 
     def cost(self) -> RunCost:
         """Returns what the run has paid, and what it may have paid.
@@ -359,13 +270,6 @@ class RunArchive:
         """
         sums = Sums.from_row(self._found())
         return RunCost(sums.billed, sums.uncertain + sums.held)
-
-    def _has_decision(self, connection: Connection, run: AnyRow, row: DecisionRow) -> bool:
-        on_it = (DECISIONS.c.run_id == run.id) & (DECISIONS.c.case == row.case)
-        stored = connection.execute(select(DECISIONS).where(on_it, DECISIONS.c.kind == row.kind))
-        new = {**vars(row), "body": json.loads(canonical(row.body))}
-        decisions = (unseal(StoredDecision, one, run=run.name) for one in stored)
-        return any(new == {name: getattr(one, name) for name in new} for one in decisions)
 
     def _named(self, cases: Sequence[str]) -> list[AnyRow]:
         return self._database.read(

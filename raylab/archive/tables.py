@@ -153,14 +153,6 @@ def _record() -> list[Column[Any]]:
     ]
 
 
-def _case() -> list[Column[Any]]:
-    """Returns the columns that name a case of a run."""
-    return [
-        Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
-        Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-    ]
-
-
 SUMMED = ("attempts", "prompt_tokens", "completion_tokens", "money", "unpriced")
 """The fields of a `raylab.archive.records.Cost`."""
 
@@ -260,41 +252,10 @@ PROMPTS = Table(
     Column("text", AnyText, nullable=False),
 )
 LEASES = Table(
-    "review_leases",
+    "leases",
     METADATA,
-    *_case(),
-    Column("reviewer", AnyText, nullable=False),
-    Column("expires", UtcTime, nullable=False),
-)
-DRAFTS = Table(
-    "review_drafts",
-    METADATA,
-    *_case(),
-    Column("reviewer", AnyText, primary_key=True),
-    Column("choice", AnyText, nullable=False),
-    Column("code", AnyText, nullable=False),
-    Column("justification", AnyText, nullable=False),
-    Column("saved", UtcTime, nullable=False),
-    Column("page", AnyText, nullable=False),
-    Column("edit", BigInteger, nullable=False),
-)
-PENDING = Table(
-    "pending_decisions",
-    METADATA,
-    *_case(),
-    Column("token", DIGEST, nullable=False, unique=True),
-    Column("reviewer", AnyText, nullable=False),
-    Column("submitted", UtcTime, nullable=False),
-    Column("body", AnyText, nullable=False),
-    Column("tries", Integer, nullable=False),
-    Column("problem", AnyText, nullable=False),
-    Column("due", UtcTime, nullable=False),
-)
-SESSIONS = Table(
-    "review_sessions",
-    METADATA,
-    Column("key", DIGEST, primary_key=True),
-    Column("run_id", Integer, ForeignKey("runs.id"), nullable=False),
+    Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("reviewer", AnyText, nullable=False),
     Column("expires", UtcTime, nullable=False),
 )

@@ -1,6 +1,7 @@
 """Annotation on Ray: what can be known is checked first, each step archived; can be resumed."""
 
 import logging
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,8 @@ from raylab.annotation.dry_run import forecast
 from raylab.annotation.input.state import needs_work, read_first, take_input
 from raylab.annotation.run import archive_location, open_archive, start_archived
 from raylab.annotation.settings import protocol_settings
+from raylab.archive.records import UNCONFIRMED
+from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
 from raylab.config.base import URI
@@ -48,9 +51,10 @@ def run_annotate(config: AnnotateConfig) -> None:
     with open_archive(run, location, start=True) as archive:
         archived = start_archived(config, codebook, run, archive)
         left = None
-        if needs_work(config, codebook, run):
+        has_cases = needs_work(config, codebook, run)
+        if has_cases or _count_unconfirmed(archived):
             with archived.own(config.wait) as owner:
-                left = _annotate(config, codebook, run, archive, location, owner.token)
+                left = _annotate(config, codebook, run, archive, location, owner.token, has_cases)
                 if left is None:
                     archived.finish()
                     if not run.finished:
@@ -88,20 +92,29 @@ def _annotate(
     archive: Archive,
     location: str,
     owner: str,
+    has_cases: bool,
 ) -> "OpenCases | None":
-    """Annotates the cases that the archive does not have; returns those that stay open."""
+    """Annotates the cases that the archive does not have, and has people's decisions judged.
+
+    Returns the cases that stay open.
+    """
+    archived = archive.run(run.name)
     for warning in protocol_settings(config, run.name, codebook).warnings:
         log_line(f"warning: {warning}", logging.WARNING)
-    cases = take_input(config, codebook, run, archive.run(run.name))
-    total = cases.archived + cases.new
+    done, new, unconfirmed = sum(archived.counts().values()), 0, _count_unconfirmed(archived)
+    if has_cases:
+        state = take_input(config, codebook, run, archived)
+        done, new = state.archived, state.new
+    judged = f", {unconfirmed} decisions to judge" if unconfirmed else ""
     log_line(
-        f"{total} cases, {cases.archived} of them done -> {run}, {archive.place}",
-        done=cases.archived,
-        total=total,
+        f"{done + new} cases, {done} of them done{judged} -> {run}, {archive.place}",
+        done=done,
+        total=done + new,
+        unconfirmed=unconfirmed,
         uri=run.uri,
         archive=archive.place,
     )
-    if not cases.new:
+    if not new and not unconfirmed:
         return None
     if config.cluster.joined is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
@@ -111,6 +124,15 @@ def _annotate(
     if uses_embedded(config.llm):
         log_line(f"note: {SMOKE_NOTICE}")
     # Ray takes seconds to import, and what is refused above is refused without it.
+    from raylab.annotation.decisions import unconfirmed_cases
+    from raylab.annotation.worker import open_cases
     from raylab.cluster.annotation.driver import annotate_on_ray
 
-    return annotate_on_ray(config, codebook, run, archive, location, owner, total)
+    left = open_cases(config, codebook, run.name, archive) if new else ()
+    cases = chain(unconfirmed_cases(archived, codebook), left)
+    total = done + new + unconfirmed
+    return annotate_on_ray(config, cases, run, archive, location, owner, total)
+
+
+def _count_unconfirmed(run: RunArchive) -> int:
+    return run.counts(now=True).get(UNCONFIRMED, 0)

@@ -1,6 +1,5 @@
 """The review page on a cluster, where Ray Serve hosts it on the head."""
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Generator
@@ -19,8 +18,7 @@ from raylab.errors import ConfigError
 from raylab.log import log_line
 from raylab.review.access import access_of
 from raylab.review.app import create_app
-from raylab.review.open_run import open_reviews
-from raylab.review.server import told
+from raylab.review.server import address_and_next, open_reviews
 
 APPLICATION = "raylab-review"
 ON_HEAD: dict[str, Any] = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
@@ -38,7 +36,7 @@ def serve(config: ReviewConfig) -> None:
         ArchiveError: its archive cannot be opened on the head.
     """
     with session(config.cluster), hosted(config), contextlib.suppress(KeyboardInterrupt):
-        log_line(told(config, config.port))
+        log_line(address_and_next(config, config.port))
         threading.Event().wait()
 
 
@@ -46,12 +44,12 @@ def serve(config: ReviewConfig) -> None:
 def hosted(config: ReviewConfig) -> Generator[None]:
     """Hosts the page by Ray Serve while in use.
 
-    Token and key of the evaluator are taken from the environment that the head was started with;
-    neither travels with the job.
+    The token is taken from the environment that the head was started with; it does not travel with
+    the job.
 
     Raises:
         ConfigError: Serve runs on the cluster already, the port cannot be listened to, or the
-            token or the key is missing.
+            token is missing.
         RunError: there is no annotation run of this name.
         ArchiveError: its archive cannot be opened on the head.
     """
@@ -89,16 +87,15 @@ def _start(config: ReviewConfig) -> None:
 def _check(config: ReviewConfig) -> None:
     """Checks on the head, before Serve is started there, all that can be checked."""
     access_of(config)
-    with open_reviews(config) as reviews:
-        asyncio.run(reviews.judge.check())
+    with open_reviews(config):
+        pass
 
 
 def _application(config: ReviewConfig) -> ray_serve.Application:
     def build() -> FastAPI:
         stack = ExitStack()
-        reviews = stack.enter_context(open_reviews(config))
+        reviews, *_ = stack.enter_context(open_reviews(config))
         app = create_app(reviews, access_of(config))
-        stack.enter_context(reviews.judge.at_work())
         # Resources stay open as long as the page is served.
         app.state.open = stack
         return app

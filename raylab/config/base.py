@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +138,10 @@ class ClusterConfig(Strict):
         return self.workers == 1 and self.joined is None
 
 
+STORAGE = "./runs"
+"""The storage of every job by default, from the directory in which it runs."""
+
+
 class JobConfig(Strict):
     """The keys of every job."""
 
@@ -145,7 +150,7 @@ class JobConfig(Strict):
     foreign: ClassVar[frozenset[str]] = frozenset()
     """Sections of a file that are of other tools, and ignored."""
 
-    storage: Location = Field(default="./runs", validate_default=True)
+    storage: Location = Field(default=STORAGE, validate_default=True)
     """Directory, or any URI that pyarrow's filesystems open."""
     name: RunName | None = None
     """Run name; null derives it from the configuration."""
@@ -158,6 +163,19 @@ class JobConfig(Strict):
     def resolved(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Returns composed values, not validated yet, with what follows from others set."""
         return values
+
+    def command(self, job: str, run: str, *words: str) -> str:
+        """Returns the command of a job on a run that lies where this configuration finds it.
+
+        Args:
+            job: Name of the job.
+            run: Name of the run.
+            *words: Further words of the command.
+        """
+        keys = [] if self.storage == absolute_location(STORAGE) else [f"storage={self.storage}"]
+        if archive := getattr(self, "archive", None):
+            keys.append(f"archive={archive}")
+        return shlex.join(["python", f"jobs/{job}.py", f"name={run}", *keys, *words])
 
     @classmethod
     def of_record(cls, recorded: Mapping[str, Any], **changed: object) -> Self:

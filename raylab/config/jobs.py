@@ -283,14 +283,12 @@ class ReviewConfig(JobConfig):
     export: LocalPath | None = None
     """Write the open cases to this JSONL file to fill in, instead of serving the page."""
     import_: LocalPath | None = Field(default=None, alias="import")
-    """Archive the decisions in this JSONL file, each confirmed by the evaluator."""
+    """Archive the decisions in this JSONL file."""
     audit: Annotated[float, Field(gt=0, le=1)] | None = None
     """Draw a random sample of this share of the cases that the protocol decided, for people to
-    classify unseen on the page; export= and import= are about it instead of the open cases."""
+    classify unseen on the page; export= writes it instead of the open cases."""
     reviewer: Text | None = None
     """Name archived with imported decisions that carry none."""
-    wait: bool = False
-    """With import=: if another process works on the run, go on after it instead of stopping."""
     archive: Location | None = None
     """Present location of the archive, like `archive` of the annotation; null if unchanged."""
     host: Text = "127.0.0.1"

@@ -1,9 +1,9 @@
 """The end of an annotation: report, score tree and page."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from raylab.annotation.decisions import audited_codes
 from raylab.annotation.frame import (
     Tables,
     Tabulator,
@@ -12,7 +12,6 @@ from raylab.annotation.frame import (
     read_run,
     tabulate,
 )
-from raylab.annotation.human.audit_sample import adopt_audit, audited_codes
 from raylab.annotation.outcome import Outcome, Status, read_decision, read_outcome
 from raylab.annotation.report import AnnotationReport, ArchiveHead, batch_report
 from raylab.annotation.roles import Side
@@ -28,11 +27,10 @@ from raylab.annotation.statistics.drift import (
 )
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.annotation.worker import OpenCases
-from raylab.archive.records import RunRow
+from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
-from raylab.config.base import JobConfig, absolute_location
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError, LlmError, RunError
 from raylab.files import Place
@@ -45,7 +43,6 @@ from raylab.report.table import counted, print_tables
 from raylab.runs.run import SCORES, Run
 from raylab.taxonomies import choose_codebook
 
-STORAGE = JobConfig.model_fields["storage"].default
 SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
 
@@ -67,7 +64,6 @@ def conclude(
         ArchiveError: A record of the run was changed after it was archived.
         LlmError: Cases failed, or stay open.
     """
-    adopt_audit(run, archive.run(run.name), config.protocol.seed)
     codebook = choose_codebook(config.protocol)
     report = _report(config, codebook, run, archive, left)
     run.write_record(report)
@@ -78,7 +74,15 @@ def conclude(
     counts = archive.run(run.name).counts(now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         people = counted(waiting, "case waits", "cases wait")
-        log_line(f"{people} for a person: {review_command(config, run)}", waiting=waiting)
+        command = config.command("review", run.name)
+        log_line(f"{people} for a person: {command}", waiting=waiting)
+    if unconfirmed := counts.get(UNCONFIRMED, 0):
+        decisions = counted(unconfirmed, "decision waits", "decisions wait")
+        log_line(
+            f"{decisions} for the evaluator: the command that made the run, with resume=true, has "
+            "it judge them",
+            unconfirmed=unconfirmed,
+        )
     failures: list[str] = []
     if failed := counts.get(Status.FAILED, 0):
         first = next(archive.run(run.name).cases(Status.FAILED))
@@ -92,14 +96,6 @@ def conclude(
         failures.append(f"{left}\nresume=true tries them again")
     if failures:
         raise LlmError("\n".join(failures))
-
-
-def review_command(config: AnnotateConfig, run: Run) -> str:
-    """Returns the command that opens a run for review, from the directory of this one."""
-    changed = [f"name={run.name}"]
-    if config.storage != absolute_location(STORAGE):
-        changed.append(f"storage={config.storage}")
-    return shlex.join(["python", "jobs/review.py", *changed])
 
 
 def _report(
@@ -127,7 +123,7 @@ def _report(
     batch = batch_report(
         tables,
         [read_decision(row.body, codebook) for row in archived.decisions()],
-        audited_codes(archived.audit().entries(), codebook) or None,
+        audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
         uncertain=_uncertain(archived),
         smoke=uses_embedded(config.llm),
         warnings=warnings,

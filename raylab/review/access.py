@@ -1,4 +1,4 @@
-"""Access to the page: host names, the token, and the size and origin of requests."""
+"""Access to the page: host names, the token, sessions, and the size and origin of requests."""
 
 import hashlib
 import hmac
@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
@@ -21,9 +25,10 @@ from raylab.errors import ConfigError
 TOKEN_VARIABLE = "RAYLAB_REVIEW_TOKEN"
 SHORTEST_TOKEN = 32
 """Characters."""
+SESSION_SECONDS = 7 * 24 * 3600
 LARGEST_BODY = 1 << 18
 """Bytes of a request: the longest justification and code, however they are encoded."""
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 POLICY = "; ".join(
@@ -39,7 +44,7 @@ POLICY = "; ".join(
     )
 )
 SCRYPT = {"n": 2**14, "r": 8, "p": 5}
-"""Some 0.3 s and 16 MiB for each guess at a token, as OWASP advises."""
+"""Some 0.3 s and 16 MiB for each guess at a token by its cookie, as OWASP advises."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -54,7 +59,7 @@ NOT_BY_PROXY = (
     "This page is reached over HTTPS alone: by its proxy, which says X-Forwarded-Proto: https "
     "and comes from an address in proxies= of jobs/review.py."
 )
-FAILED = "The page failed at this; its log says why. Nothing that was saved is lost: try again."
+FAILED = "The page failed at this; its log says why. Nothing that was sent is lost: try again."
 LOGGER = logging.getLogger(__name__)
 
 
@@ -63,18 +68,18 @@ class Access:
     """The names, token and cookie by which the page is used.
 
     Attributes:
-        hosts: names and addresses of the page.
+        hosts: names and addresses of the page, as requests name them.
         token: demanded of reviewers; None asks for a name alone.
-        key: opens sessions and forms. With a token it follows from that, by a slow function, so
-            that all processes that serve the page agree and a new token ends all sessions;
-            without, sessions end with the process.
-        cookie: name of the visit's cookie, so that pages of several runs on one host, whose
+        key: signs the cookies of sessions. With a token it follows from that, so that all
+            processes that serve the page agree and a new token ends all sessions; without, sessions
+            end with the process.
+        cookie: name of the session's cookie, so that pages of several runs on one host, whose
             ports cookies do not tell apart, have one each.
         proxies: addresses and networks of TLS proxies, which say how and from where a request
             reached them.
     """
 
-    hosts: frozenset[str]
+    hosts: tuple[str, ...]
     token: SecretStr | None
     key: SecretStr = field(repr=False)
     cookie: str
@@ -83,7 +88,24 @@ class Access:
     def admits(self, token: str) -> bool:
         """Returns whether a token is right, or none is demanded; compares in constant time."""
         expected = self.token.get_secret_value() if self.token else ""
-        return hmac.compare_digest(expected.encode(), token.encode(errors="replace"))
+        return self.token is None or hmac.compare_digest(
+            expected.encode(), token.encode(errors="replace")
+        )
+
+    def guard(self, app: FastAPI) -> None:
+        """Puts the checks of requests before an application, the outermost last."""
+        app.add_middleware(
+            SessionMiddleware,
+            secret_key=self.key.get_secret_value(),
+            session_cookie=self.cookie,
+            max_age=SESSION_SECONDS,
+            same_site="strict",
+            https_only=bool(self.proxies),
+        )
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=self.hosts, www_redirect=False)
+        app.add_middleware(Guard, https_only=bool(self.proxies))
+        if self.proxies:
+            app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(self.proxies))
 
 
 def access_of(config: ReviewConfig) -> Access:
@@ -91,13 +113,15 @@ def access_of(config: ReviewConfig) -> Access:
 
     Raises:
         ConfigError: The page can be reached from elsewhere and there is no token, the token is
-            short, or the page listens everywhere and no name for it is given.
+            short, the page listens everywhere and no name for it is given, or a name is a pattern.
     """
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if config.host in EVERYWHERE and not config.hosts:
         raise ConfigError(
             f"host={config.host} needs hosts=[NAME], the names by which browsers reach the page"
         )
+    if any("*" in name for name in config.hosts):
+        raise ConfigError("hosts= takes the very names of the page: leave out *")
     if not token and (config.hosts or not is_loopback(config.host)):
         raise ConfigError(
             f"a page that is reached at {', '.join((config.host, *config.hosts))} demands a "
@@ -109,14 +133,15 @@ def access_of(config: ReviewConfig) -> Access:
             f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
             f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
         )
-    names = {config.host, *config.hosts} - EVERYWHERE | LOOPBACK
+    names = LOOPBACK.union(map(_as_in_url, {config.host, *config.hosts} - EVERYWHERE))
     cookie = f"raylab-review-{config.name}"
     key = hashlib.scrypt(token.encode(), salt=cookie.encode(), **SCRYPT).hex() if token else ""
     return Access(
-        hosts=frozenset(name.lower() for name in names),
+        hosts=tuple(sorted(names)),
         token=SecretStr(token) if token else None,
         key=SecretStr(key or secrets.token_hex(32)),
-        cookie=cookie,
+        # By this prefix a browser takes the cookie from this very host over TLS alone.
+        cookie=f"__Host-{cookie}" if config.proxies else cookie,
         proxies=config.proxies,
     )
 
@@ -130,18 +155,14 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Lets no request pass that comes by a strange name, from a strange page or too large.
+    """Refuses requests that another page has sent, that are too large or come without TLS.
 
-    A page elsewhere may have a browser that is signed in send requests: its name betrays one that
-    pretends to be this host (DNS rebinding), its origin a forged form. Behind a TLS proxy, requests
-    that have passed by it come by other names than this machine's own.
+    A page elsewhere may have a browser that is signed in send requests: their origin betrays it.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        """Stands before an application that is reached in this way."""
-        self._app = app
-        self._hosts = access.hosts
-        self._proxied = bool(access.proxies)
+    def __init__(self, app: ASGIApp, https_only: bool) -> None:
+        """Stands before an application; `https_only` refuses what no TLS proxy has passed on."""
+        self._app, self._https_only = app, https_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request itself, or lets it pass and adds headers to the answer."""
@@ -172,15 +193,11 @@ class Guard:
 
     def _problems(self, scope: Scope) -> Iterator[tuple[int, str]]:
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        name = _hostname(host)
-        if name not in self._hosts:
-            yield 400, "This page is not reached by that name: add it to hosts= of jobs/review.py."
-        if self._proxied and scope["scheme"] != "https" and name not in LOOPBACK:
+        if self._https_only and scope["scheme"] != "https":
             yield 400, NOT_BY_PROXY
         if scope["method"] in SAFE_METHODS:
             return
-        if not _is_own(headers, host):
+        if not _is_own(headers):
             yield 403, "This form comes from another page: open the page itself and send it again."
         length = headers.get("content-length", "")
         if not length.isdecimal():
@@ -189,11 +206,13 @@ class Guard:
             yield 413, f"A request has {LARGEST_BODY:,} bytes at most: shorten the justification."
 
 
-def _hostname(netloc: str) -> str | None:
-    try:
-        return urlsplit(f"//{netloc}").hostname
-    except ValueError:
-        return None
+def _is_own(headers: Headers) -> bool:
+    """Returns whether the browser says that a page of this host sent a request."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is None and origin is None:
+        return False
+    own = site in (None, "same-origin")
+    return own and (origin is None or _netloc(origin) == headers.get("host", ""))
 
 
 def _netloc(origin: str) -> str | None:
@@ -203,9 +222,5 @@ def _netloc(origin: str) -> str | None:
         return None
 
 
-def _is_own(headers: Headers, host: str) -> bool:
-    """Returns whether the browser says that a page of this host sent a request."""
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site is None and origin is None:
-        return False
-    return site in (None, "same-origin") and (origin is None or _netloc(origin) == host)
+def _as_in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -8,10 +8,11 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from raylab.annotation.human.reviews import Reviews
+from raylab.annotation.reviews import Reviews
+from raylab.printable import printable
 from raylab.review.view import kind_in_words
-from raylab.review.visits import Visit
 
 STATIC = {
     "style.css": ("text/css", "raylab.report", "templates"),
@@ -23,30 +24,36 @@ STATIC = {
 
 def link(path: str, **query: object) -> str:
     """Returns a path with the parameters of the query that are not empty."""
-    given = [f"{key}={value}" for key, value in query.items() if value]
-    return f"{path}?{'&'.join(given)}" if given else path
+    filled = [f"{key}={value}" for key, value in query.items() if value]
+    return f"{path}?{'&'.join(filled)}" if filled else path
 
 
 def render(request: Request, template: str, status: int = 200, **content: Any) -> HTMLResponse:
     """Returns a page of the application that a request was sent to.
 
     Args:
-        request: Has the visit, which begins if its forms have no token yet.
+        request: Has the reviewer's session.
         template: Name of a file in `templates/`.
         status: Of the response.
         **content: Variables of the template.
     """
     reviews: Reviews = request.app.state.reviews
-    visit: Visit = request.state.visit
     shown = {
         "run": reviews.run,
-        "reviewer": getattr(request.state, "reviewer", ""),
-        "csrf": visit.form_token,
-        "here": request.url.path,
+        "run_id": reviews.run_id,
+        "reviewer": request.session.get("reviewer", ""),
+        "here": link(request.url.path, kind=request.query_params.get("kind", "")),
         "path": link,
         "roots": reviews.codebook.categories,
     }
     return HTMLResponse(_environment().get_template(template).render(**shown, **content), status)
+
+
+@functools.cache
+def read_static(name: str) -> bytes:
+    """Returns the content of a file, one of `STATIC`."""
+    _, package, directory = STATIC[name]
+    return (resources.files(package) / directory / name).read_bytes()
 
 
 @functools.cache
@@ -55,6 +62,7 @@ def _environment() -> Environment:
         loader=ChoiceLoader([PackageLoader("raylab.review"), PackageLoader("raylab.report")]),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -64,19 +72,14 @@ def _environment() -> Environment:
     return environment
 
 
-def _when(time: datetime | str) -> str:
-    """Returns a time as people read it, in UTC; archived bodies hold it as text."""
-    given = datetime.fromisoformat(time) if isinstance(time, str) else time
-    return f"{given.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+def _printable(value: object) -> object:
+    """Makes every text printable that a template shows; markup is made of such text."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _when(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _clock(time: datetime) -> str:
-    """Returns a time of today or tomorrow, in UTC."""
     return f"{time.astimezone(UTC):%H:%M} UTC"
-
-
-@functools.cache
-def read_static(name: str) -> bytes:
-    """Returns the content of a file, one of `STATIC`."""
-    _, package, directory = STATIC[name]
-    return (resources.files(package) / directory / name).read_bytes()

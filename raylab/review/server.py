@@ -1,34 +1,114 @@
-"""The review page on this machine: one process that serves it until it is interrupted."""
+"""The review of a run: its page on this machine, or its cases to a file and back."""
 
-import asyncio
 import contextlib
+import logging
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 
 import uvicorn
 
-from raylab.config.jobs import ReviewConfig
+from raylab.annotation.exchange import import_rows, write_rows
+from raylab.annotation.reviews import Reviews, draw_audit
+from raylab.annotation.run import archive_location, find_annotation_run, open_archive
+from raylab.archive.records import AUDIT, DECISION
+from raylab.archive.store import Archive
+from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import ConfigError
-from raylab.log import log_line
+from raylab.log import bind_run, log_line
+from raylab.report.annotation_run import conclude
 from raylab.review.access import access_of
 from raylab.review.app import create_app
-from raylab.review.open_run import open_reviews
+from raylab.runs.run import Run
+from raylab.taxonomies import choose_codebook
 
 BACKLOG = 128
 SECONDS_TO_END = 10
 """For requests in flight."""
 
 
+@contextmanager
+def open_reviews(
+    config: ReviewConfig,
+) -> Generator[tuple[Reviews, AnnotateConfig, Run, Archive]]:
+    """Opens the reviews of a run while in use, and draws the audit that is asked for.
+
+    Of the run's own configuration only the protocol and the place of the archive are used: review
+    sends nothing to an endpoint and reads no key.
+
+    Raises:
+        RunError: There is no annotation run of this name, or its record cannot be used.
+        ArchiveError: Its archive cannot be opened, or does not have it.
+        ConfigError: The configuration does not tell where its archive is.
+        DataError: The file of distances cannot be used.
+    """
+    assert config.name is not None
+    run, made = find_annotation_run(config.storage, config.name, config.archive)
+    with open_archive(run, archive_location(made)) as archive:
+        bind_run(run.name, run.id)
+        archived = archive.run(run.name)
+        if config.audit is not None:
+            drawn = draw_audit(archived, config.audit, made.protocol.seed)
+            log_line(f"{drawn} {_cases(drawn)} drawn for the audit", drawn=drawn)
+        lease = timedelta(minutes=config.lease_minutes)
+        codebook = choose_codebook(made.protocol)
+        yield Reviews(archived, codebook, made.protocol.seed, lease), made, run, archive
+
+
+def export_cases(config: ReviewConfig, path: Path) -> None:
+    """Writes the open cases of a run, or those drawn for the audit, to a file to fill in.
+
+    Raises:
+        RunError: There is no annotation run of this name, the file holds decisions, or cannot be
+            written.
+        ArchiveError: The run's archive cannot be opened or read.
+    """
+    with open_reviews(config) as (reviews, _, run, archive):
+        kind = DECISION if config.audit is None else AUDIT
+        written = write_rows(path, archive.run(run.name), reviews, kind)
+    label = reviews.codebook.label_name
+    decision = f"A, B, unclear or {label} line" if kind == DECISION else f"{label} line"
+    waits = "case waits" if written == 1 else "cases wait"
+    log_line(
+        f"{written} {waits} for a person -> {path}\n"
+        f"fill in decision ({decision}), justification and reviewer, then\n"
+        f"{config.command('review', run.name, f'import={path}')}",
+        waiting=written,
+        uri=str(path),
+    )
+
+
+def import_decisions(config: ReviewConfig, path: Path) -> None:
+    """Archives the decisions in a file and reports the run anew.
+
+    Raises:
+        RunError: There is no annotation run of this name.
+        DataError: The file cannot be read, or has rows that cannot be used; none is imported.
+        LlmError: Cases of the run failed.
+        ArchiveError: The run's archive cannot be opened, read or written.
+    """
+    with open_reviews(config) as (reviews, made, run, archive):
+        done = import_rows(path, reviews, config.reviewer)
+        for sentence in done.left_out:
+            log_line(f"left out: {sentence}", logging.WARNING)
+        new = "decision" if done.new == 1 else "decisions"
+        message = f"{done.new} new {new} of {done.read}, {done.unconfirmed} unconfirmed"
+        log_line(message, decisions=done.read, new=done.new, unconfirmed=done.unconfirmed)
+        conclude(made, run, archive)
+
+
 def serve(config: ReviewConfig) -> None:
     """Serves the page until Ctrl-C.
 
     Raises:
-        ConfigError: The address is taken or demands a token, or the evaluator's key is missing.
+        ConfigError: The address is taken or demands a token.
         RunError: There is no annotation run of this name.
         ArchiveError: Its archive cannot be opened.
     """
     access = access_of(config)
-    with _bound(config) as listener, open_reviews(config) as reviews:
-        asyncio.run(reviews.judge.check())
+    with _bound(config) as listener, open_reviews(config) as (reviews, *_):
         server = uvicorn.Server(
             uvicorn.Config(
                 create_app(reviews, access),
@@ -40,18 +120,23 @@ def serve(config: ReviewConfig) -> None:
                 timeout_graceful_shutdown=SECONDS_TO_END,
             )
         )
-        log_line(told(config, listener.getsockname()[1]))
-        with reviews.judge.at_work(), contextlib.suppress(KeyboardInterrupt):
+        log_line(address_and_next(config, listener.getsockname()[1]))
+        with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listener])
 
 
-def told(config: ReviewConfig, port: int) -> str:
+def address_and_next(config: ReviewConfig, port: int) -> str:
     """Returns the address of the page and the next step after it, for the log."""
     host = f"[{config.host}]" if ":" in config.host else config.host
     return (
-        f"open cases of run {config.name}: http://{host}:{port}/\nCtrl-C ends the page; "
-        "jobs/annotate.py with resume=true counts what was decided in report.json"
+        f"open cases of run {config.name}: http://{host}:{port}/\nCtrl-C ends the page; the "
+        "command that made the run, with resume=true, has the evaluator judge what was decided "
+        "and reports it"
     )
+
+
+def _cases(count: int) -> str:
+    return "decided case is" if count == 1 else "decided cases are"
 
 
 def _bound(config: ReviewConfig) -> socket.socket:

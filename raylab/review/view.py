@@ -1,6 +1,6 @@
 """The view of a case on the page: chips, differences between two answers, the description."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -8,20 +8,16 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from raylab.annotation.human.open_cases import Opened, Typed
-from raylab.annotation.human.review_file import (
-    ShownAnswer,
-    ShownReport,
-    review_row,
-)
-from raylab.annotation.input.python_objects import is_source
-from raylab.annotation.roles import SIDES, Side
+from raylab.annotation.outcome import Classification, Evaluation, Outcome
+from raylab.annotation.reviews import Opened
+from raylab.annotation.stages import draw_order
 from raylab.codebook import Codebook, Label
 from raylab.errors import LabelError
+from raylab.printable import printable
 
 LONGEST_HIGHLIGHTED = 100_000
 LONGEST_LINE_HIGHLIGHTED = 2_000
-"""Characters; what is longer is shown plain, for colouring it takes seconds."""
+"""Characters; what is longer is shown plain, because colouring it takes seconds."""
 KINDS = {
     "one-acceptable": "One answer acceptable",
     "none-acceptable": "Neither acceptable",
@@ -30,8 +26,9 @@ KINDS = {
     "unconfirmed": "Adjudication refused",
     "unparsable": "Answer without a code",
     "unreadable": "Reply unreadable",
+    "audit": "Audit",
 }
-"""Names for people of the reasons why a case is open."""
+"""Names for people of the reasons why a case waits."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class AnswerView:
         fields: its fields.
         rationale: the reasons of the model.
         problem: the reason why no code could be read.
-        report: the evaluator's: verdict, score, issues, summary, caps, contradictory.
+        report: the evaluator's.
     """
 
     name: str
@@ -80,7 +77,7 @@ class AnswerView:
     fields: Sequence[Field]
     rationale: str
     problem: str | None
-    report: ShownReport | None
+    report: Evaluation | None
 
 
 @dataclass(frozen=True)
@@ -94,13 +91,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class CaseView:
-    """A case as the page shows it.
+    """A case as the page shows it; one that is drawn for the audit has its description alone.
 
     Attributes:
         reason: the reason why it is open.
         kind: the same in a few words.
         description: as markup that holds no markup of the description's own.
-        source: true if the description is source code.
         answers: of A and B, in the order drawn.
         differences: between them, in sentences.
         proposal: the adjudicator's, if one was made.
@@ -109,10 +105,9 @@ class CaseView:
     reason: str
     kind: str
     description: Markup
-    source: bool
-    answers: Sequence[AnswerView]
-    differences: Sequence[str]
-    proposal: AnswerView | None
+    answers: Sequence[AnswerView] = ()
+    differences: Sequence[str] = ()
+    proposal: AnswerView | None = None
 
 
 def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
@@ -123,30 +118,32 @@ def case_view(opened: Opened, seed: int, codebook: Codebook) -> CaseView:
         seed: Of the order of the answers; that of the protocol.
         codebook: Of the run.
     """
-    row = review_row(opened.outcome, opened.current.case.description, seed)
-    labels: dict[Side, Label | None] = {side: opened.outcome.label_of(side) for side in SIDES}
-    source = is_source(opened.outcome.meta)
+    kind = kind_in_words(opened.kind)
+    description = shown_description(opened.stored.description, opened.source)
+    if opened.blind:
+        return CaseView("Drawn at random; nobody's code is shown.", kind, description)
+    outcome = opened.outcome
+    a, b = outcome.label_of("A"), outcome.label_of("B")
     return CaseView(
-        reason=row.reason or "",
-        kind=kind_in_words(opened.kind),
-        description=shown_description(row.description, source),
-        source=source,
-        answers=[
-            _answer(one.name, one, _other(labels, one.name), codebook) for one in row.candidates
-        ],
-        differences=list(differences(labels["A"], labels["B"])),
-        proposal=row.adjudicated and _answer("proposal", row.adjudicated, None, codebook),
+        outcome.reason or "",
+        kind,
+        description,
+        answers=list(_answers(outcome, seed, codebook)),
+        differences=list(differences(a, b)),
+        proposal=outcome.adjudication
+        and _answer(
+            "proposal",
+            outcome.adjudication.classification,
+            outcome.adjudication.confirmation,
+            None,
+            codebook,
+        ),
     )
 
 
 def kind_in_words(kind: str) -> str:
     """Returns the name for people of a kind such as `one-acceptable`."""
     return KINDS.get(kind, kind)
-
-
-def reading(typed: Typed, codebook: Codebook) -> Reading | None:
-    """Reads the own code that is typed where one is chosen; None if none is."""
-    return read_own(typed.code, codebook) if typed.choice == "own" else None
 
 
 def read_own(text: str, codebook: Codebook) -> Reading | None:
@@ -177,8 +174,8 @@ def differences(a: Label | None, b: Label | None) -> Iterator[str]:
     """Yields a sentence for each difference of the codes of A and B; none if one has no code."""
     if a is None or b is None:
         return
-    for name, one, other in (("A", a, b), ("B", b, a)):
-        if only := sorted(one.categories - other.categories):
+    for name, mine, other in (("A", a, b), ("B", b, a)):
+        if only := sorted(mine.categories - other.categories):
             yield f"Only {name} names {' and '.join(only)}."
     if a.categories == b.categories and a.composition != b.composition:
         yield f"The same roots are joined otherwise: {a.composition} in A, {b.composition} in B."
@@ -192,6 +189,7 @@ def differences(a: Label | None, b: Label | None) -> Iterator[str]:
 
 def shown_description(text: str, source: bool) -> Markup:
     """Returns a description as markup: escaped, and coloured if it is source of bearable size."""
+    text = printable(text)
     longest = max(map(len, text.splitlines()), default=0)
     if not source or len(text) > LONGEST_HIGHLIGHTED or longest > LONGEST_LINE_HIGHLIGHTED:
         return escape(text)
@@ -199,13 +197,22 @@ def shown_description(text: str, source: bool) -> Markup:
     return Markup(highlight(text, PythonLexer(stripnl=False), formatter))
 
 
-def _other(labels: Mapping[Side, Label | None], name: Side) -> Label | None:
-    return next(label for side, label in labels.items() if side != name)
+def _answers(outcome: Outcome, seed: int, codebook: Codebook) -> Iterator[AnswerView]:
+    for side in draw_order(seed, outcome.case):
+        if side in outcome.answers:
+            answer, other = outcome.answers[side], outcome.label_of("B" if side == "A" else "A")
+            yield _answer(side, answer.classification, answer.evaluation, other, codebook)
 
 
-def _answer(name: str, shown: ShownAnswer, other: Label | None, codebook: Codebook) -> AnswerView:
+def _answer(
+    name: str,
+    classification: Classification,
+    report: Evaluation | None,
+    other: Label | None,
+    codebook: Codebook,
+) -> AnswerView:
     """Returns an answer, marked against the other one."""
-    code = shown.opt
+    code = classification.label
     fields = code.fields if code else {}
     return AnswerView(
         name=name,
@@ -215,7 +222,7 @@ def _answer(name: str, shown: ShownAnswer, other: Label | None, codebook: Codebo
             Field(key, value, other is not None and other.fields.get(key) != value)
             for key, value in fields.items()
         ],
-        rationale=shown.rationale or "",
-        problem=shown.problem,
-        report=shown.report,
+        rationale=classification.rationale,
+        problem=classification.problem,
+        report=report,
     )

@@ -14,7 +14,7 @@ from raylab.annotation.run import (
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.errors import ArchiveError
-from raylab.review.open_run import open_run
+from raylab.review.server import open_reviews
 from raylab.runs.run import Run
 from raylab.runs.run_record import RECORD, RunRecord, identity_of
 from tests.annotation.outcomes import CODEBOOK
@@ -165,13 +165,13 @@ def test_what_a_run_held_when_it_broke_off_is_noted(tmp_path: Path):
 def test_reviews_and_their_files_are_of_the_same_archive(tmp_path: Path):
     run = annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
     asked = ReviewConfig(storage=str(tmp_path / "runs"), name="r")
-    with open_run(asked) as (made, found, archive):
+    with open_reviews(asked) as (_, made, found, archive):
         assert (made.archive, found.id) == (str(tmp_path / "lab.db"), run.id)
         archive.run("r").add_cases([case_row("b")])
     assert noted(run) == 2
     with Archive.open(tmp_path / "other.db") as other:
         other.start_run("r", {}, {}, "0c2d")
     wrong = asked.model_copy(update={"archive": str(tmp_path / "other.db")})
-    with pytest.raises(ArchiveError, match="another run of the name r"), open_run(wrong):
+    with pytest.raises(ArchiveError, match="another run of the name r"), open_reviews(wrong):
         pass
     assert find_annotation_run(asked.storage, "r", None)[1].archive == str(tmp_path / "lab.db")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from raylab.annotation.calls import ArchiveWriter, CallJournal, GroupedWriter, LocalArchive
+from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.worker import (
@@ -23,18 +24,19 @@ from raylab.annotation.worker import (
     open_cases,
 )
 from raylab.archive.ledger import AnswerRow, CallOperation, CallResults
-from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.annotation import CasesConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget, Limits
-from raylab.errors import ArchiveError, BudgetError, DataError, DeadlineError
+from raylab.errors import ArchiveError, BudgetError, CallError, DataError, DeadlineError
 from raylab.llm.client import CallEvent
 from raylab.llm.connection import Timing
+from raylab.opt.code import bare
 from raylab.report.progress import AnnotationProgress
 from tests.annotation.outcomes import CODEBOOK
-from tests.archive.rows import call_row
+from tests.archive.rows import NOON, call_row
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, failure
 
 
@@ -44,6 +46,7 @@ class MemoryArchive:
     def __init__(self, *calls: CallRow) -> None:
         self.calls = list(calls)
         self.cases: list[CaseRow] = []
+        self.confirmed: list[tuple[int, DecisionRow]] = []
 
     async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
         self.calls += [one.call for one in operations if isinstance(one, AnswerRow)]
@@ -56,6 +59,9 @@ class MemoryArchive:
 
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
         self.cases += rows
+
+    async def confirm(self, sequence: int, row: DecisionRow) -> None:
+        self.confirmed.append((sequence, row))
 
 
 class ListMeter:
@@ -143,6 +149,35 @@ def test_a_failed_write_leaves_no_case_under_way(
         assert ended == ["fast", "slow"] and str(tally.halt) == "no room"
 
     asyncio.run(run())
+
+
+def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def confirm(case: DecidedCase, chat: object, settings: object) -> DecisionRow:
+        if case.id == "mute":
+            raise CallError(f"case {case.id}: no report could be read")
+        return decision_row(case.decision)
+
+    monkeypatch.setattr("raylab.annotation.worker.confirm_decision", confirm)
+    archive = MemoryArchive()
+
+    async def run() -> None:
+        worker = Worker(config(tmp_path), CODEBOOK, "run", archive, ListMeter())
+        made = make_decision("good", "own", bare("Evo"), "so", "ada", NOON, insisted=True)
+        chunk = [
+            ("published", DecidedCase(name, f"about {name}", decision=made, place=place))
+            for place, name in enumerate(("good", "mute"), 7)
+        ]
+        tally = await worker.annotate(chunk)
+        assert tally.statuses == {"accepted": 1} and tally.halt is None
+        reason = "decision of ada: case mute: no report could be read"
+        assert tally.open_cases == OpenCases(1, reason)
+        worker.stop()
+
+    asyncio.run(run())
+    assert archive.cases == []
+    assert [(place, row.status) for place, row in archive.confirmed] == [(7, "accepted")]
 
 
 def test_rows_are_written_in_groups_and_an_error_reaches_its_own_group() -> None:

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from raylab.annotation.decisions import make_decision
 from raylab.annotation.frame import export_run
-from raylab.annotation.human.review_file import human_decision
 from raylab.annotation.outcome import Status
 from raylab.annotation.roles import SIDES
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
@@ -62,7 +62,7 @@ def one(status: Status) -> CaseRow:
 
 
 def decision(case: str) -> DecisionRow:
-    made = human_decision(case, "own", bare("Evo"), "since", "ada", NOON)
+    made = make_decision(case, "own", bare("Evo"), "since", "ada", NOON)
     return DecisionRow(case, "decide", "ada", "accepted", made.model_dump(mode="json"))
 
 
@@ -103,10 +103,8 @@ def main(location: str, directory: Path) -> None:
         read_rate(
             "open_cases, of cases", 11_000, lambda: sum(1 for _ in archive.run("r").open_cases())
         )
-        decided = [decision(name) for name in names[:300]]
-        write_rate(
-            "add_decision", lambda some: archive.run("r").add_decision(some[0]), decided, batch=1
-        )
+        decided, reviews = [decision(name) for name in names[:300]], archive.run("r").reviews()
+        write_rate("add decisions", lambda some: reviews.add(some[0]), decided, batch=1)
         for form in ("parquet", "jsonl"):
             path = directory / f"cases.{form}"
             read_rate(

@@ -119,7 +119,7 @@ OPERATIONS: dict[str, Callable[[Archive], object]] = {
     "add_prompts": lambda archive: archive.run("r").add_prompts({"h": ("n", "v", "t")}),
     "add_calls": lambda archive: add_calls(archive, [call_row("k2")]),
     "add_cases": lambda archive: archive.run("r").add_cases([case_row("d")]),
-    "add_decision": lambda archive: archive.run("r").add_decision(decision_row("c")),
+    "add_decision": lambda archive: archive.run("r").reviews().add(decision_row("c")),
     "calls_of": lambda archive: archive.calls_of([sha256("a system")]),
     "statuses": lambda archive: archive.run("r").statuses(["c"]),
     "cases": lambda archive: list(archive.run("r").cases()),

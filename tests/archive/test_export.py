@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from raylab.annotation.decisions import make_decision
 from raylab.annotation.frame import export_run
-from raylab.annotation.human.review_file import human_decision
 from raylab.annotation.outcome import Status
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
@@ -102,7 +102,7 @@ def row_of(case: str, description: str = "a system", **changes: Any) -> CaseRow:
 
 
 def decided(case: str, code: str) -> DecisionRow:
-    made = human_decision(case, "own", bare(code), "since", "ada", NOON)
+    made = make_decision(case, "own", bare(code), "since", "ada", NOON)
     return DecisionRow(case, "decide", "ada", "accepted", made.model_dump(mode="json"))
 
 
@@ -110,8 +110,8 @@ def fill(archive: Archive) -> None:
     whole = CaseRow("whole", SYSTEM, "a system", "human", WHOLE.model_dump(mode="json"))
     archive.run("r").add_cases([whole, row_of("bare")])
     archive.run("r").add_cases([FAILED])
-    archive.run("r").add_decision(decided("whole", "Sym"))
-    archive.run("r").add_decision(decided("whole", "Swm"))
+    archive.run("r").reviews().add(decided("whole", "Sym"))
+    archive.run("r").reviews().add(decided("whole", "Swm"))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -259,7 +259,7 @@ def test_what_is_added_during_an_export_is_left_out(
     def read_row_and_write() -> RunRow:
         found = read_row()
         run.add_cases([row_of("late")])
-        run.add_decision(decided("c0", "Evo"))
+        run.reviews().add(decided("c0", "Evo"))
         return found
 
     run.row = read_row_and_write

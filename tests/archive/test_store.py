@@ -73,7 +73,7 @@ NEEDING_A_RUN: list[Callable[[Archive], object]] = [
     lambda archive: archive.run("none").cases(),
     lambda archive: archive.run("none").open_cases(),
     lambda archive: archive.run("none").finish(),
-    lambda archive: archive.run("none").add_decision(decision_row("c")),
+    lambda archive: archive.run("none").reviews().add(decision_row("c")),
     lambda archive: archive.run("none").cost(),
 ]
 
@@ -177,7 +177,7 @@ def test_a_record_that_was_altered_is_refused_when_it_is_read(
     table: str, change: str, archive: Archive, archive_url: str
 ):
     archive.run("r").add_cases([case_row("a", "human")])
-    archive.run("r").add_decision(decision_row("a"))
+    archive.run("r").reviews().add(decision_row("a"))
     add_calls(archive, [call_row("k")])
     later = "2030-01-01T00:00:00.000000+00:00"
     execute(archive_url, f"UPDATE {table} SET {change}", later=later)
@@ -224,7 +224,7 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
     add_calls(archive, calls)
     assert [archive.call(call.key) for call in calls] == calls
     for odd in STRANGE:
-        archive.run("r").add_decision(decision_row(odd, reviewer=odd))
+        archive.run("r").reviews().add(decision_row(odd, reviewer=odd))
         assert [decision.reviewer for decision in archive.run("r").decisions(odd)] == [odd]
     prompts = {sha256(odd): (odd, odd, odd) for odd in STRANGE}
     archive.run("r").add_prompts(prompts)
@@ -282,19 +282,19 @@ def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):
     accepted = ("c", "accepted", 0)
     assert state() == [("a", "human", 0), ("b", "human", 0), accepted]
     assert waiting() == ["a", "b"]
-    archive.run("r").add_decision(decision_row("a"))
+    archive.run("r").reviews().add(decision_row("a"))
     assert state() == [("a", "accepted", 1), ("b", "human", 0), accepted]
     assert waiting() == ["b"]
-    archive.run("r").add_decision(decision_row("a", None))
+    archive.run("r").reviews().add(decision_row("a", None))
     assert state()[0] == ("a", "human", 2) and waiting() == ["a", "b"]
     refused = decision_row("b", "OPT=Swm", status="human")
-    archive.run("r").add_decision(refused)
+    archive.run("r").reviews().add(refused)
     assert state()[1] == ("b", "human", 1)
-    archive.run("r").add_decision(decision_row("c", "OPT=Sym"))
+    archive.run("r").reviews().add(decision_row("c", "OPT=Sym"))
     assert state()[2] == ("c", "accepted", 1)
     assert archive.run("r").counts() == {"human": 2, "accepted": 1}
     assert archive.run("r").counts(now=True) == {"human": 2, "accepted": 1}
-    archive.run("r").add_decision(decision_row("b", "OPT=Prb"))
+    archive.run("r").reviews().add(decision_row("b", "OPT=Prb"))
     assert archive.run("r").counts(now=True) == {"human": 1, "accepted": 2}
     assert [d.action for d in archive.run("r").decisions("a")] == ["decide", "undo"]
     assert [(d.sequence, d.case) for d in archive.run("r").decisions(batch=2)] == list(
@@ -307,16 +307,16 @@ def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):
 def test_a_repeated_decision_changes_nothing(archive: Archive):
     archive.run("r").add_cases([case_row("a", "human")])
     later = {"classification": {"code": "OPT=Evo"}, "decided": "2026-03-01T13:00:00Z"}
-    for row in (decision_row("a"), decision_row("a", None), decision_row("a")):
-        archive.run("r").add_decision(row)
+    for row in (decision_row("a"), decision_row("a"), decision_row("a", None)):
+        archive.run("r").reviews().add(row)
     assert [d.action for d in archive.run("r").decisions()] == ["decide", "undo"]
-    archive.run("r").add_decision(decision_row("a", body=later))
+    archive.run("r").reviews().add(decision_row("a", body=later))
     assert [d.action for d in archive.run("r").decisions()] == ["decide", "undo", "decide"]
 
 
 def test_a_decision_needs_its_case(archive: Archive):
     with pytest.raises(ArchiveError, match="has no case 'a'"):
-        archive.run("r").add_decision(decision_row("a"))
+        archive.run("r").reviews().add(decision_row("a"))
     assert archive.run("r").row().records == 0
 
 

@@ -1,6 +1,5 @@
-"""The review page under Ray Serve, on a local Ray."""
+"""The review page under Ray Serve, and the decisions that the next run has judged, on Ray."""
 
-import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,15 @@ import httpx2
 import psutil
 import pytest
 
+from raylab.annotation.reviews import Typed
 from raylab.archive.store import Archive
+from raylab.cluster.annotate import run_annotate
 from raylab.cluster.review_page import hosted
 from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError, RunError
-from tests.llm.scripted_server import server_process
-from tests.review.evaluators import wait_until
-from tests.review.runs import ONE, annotation, make_run
+from raylab.review.server import open_reviews
+from tests.review.runs import AGREED, NEITHER, ONE, annotation, make_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -38,37 +38,33 @@ def review(storage: Path, port: int, *overrides: str) -> ReviewConfig:
     return load_config(ReviewConfig, [*place, *overrides])
 
 
-def test_serve_hosts_the_page_on_loopback(tmp_path: Path) -> None:
+def statuses(storage: Path) -> list[tuple[str, str]]:
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        return [(row.case, row.status) for row in archive.run("systems").decisions()]
+
+
+def test_serve_hosts_the_page_on_loopback(tmp_path: Path, chat: str) -> None:
     port = free_port()
     config = review(tmp_path, port)
-    with server_process() as url:
-        make_run(annotation(tmp_path, url), {"pool": f"Schedules are bred. {ONE}"})
-        with hosted(config):
-            assert listening(port) == {"127.0.0.1"}
-            decide(f"http://127.0.0.1:{port}")
-            with Archive.open(tmp_path / "archive.db") as archive:
-                wait_until(lambda: not archive.run("systems").pending().all())
-            with pytest.raises(ConfigError, match=r"runs on this cluster already \(raylab-review"):
-                with hosted(config):
-                    pass
-    with Archive.open(tmp_path / "archive.db") as archive:
-        (made,) = archive.run("systems").decisions()
-        assert (made.reviewer, made.status) == ("Ada", "accepted")
+    make_run(annotation(tmp_path, chat), {"pool": f"Schedules are bred. {ONE}"})
+    with hosted(config):
+        assert listening(port) == {"127.0.0.1"}
+        decide(f"http://127.0.0.1:{port}")
+        with pytest.raises(ConfigError, match=r"runs on this cluster already \(raylab-review"):
+            with hosted(config):
+                pass
+    assert statuses(tmp_path) == [("pool", "unconfirmed")]
 
 
 def decide(base: str) -> None:
     with httpx2.Client(base_url=base, headers={"Origin": base}, timeout=60) as client:
         assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
-
-        def post(path: str, page: str, **fields: str) -> httpx2.Response:
-            found = re.search(r'name="csrf" value="([\w-]+)"', client.get(page).text)
-            assert found is not None
-            return client.post(path, data={"csrf": found[1], **fields})
-
         assert client.get("/cases/1").status_code == 401
-        assert post("/sign-in", "/", name="Ada").status_code == 303
+        assert client.post("/sign-in", data={"name": "Ada"}).status_code == 303
+        client.get("/cases/1")
         filled = {"choice": "A", "justification": "It breeds."}
-        assert post("/cases/1/decide", "/cases/1", **filled).headers["location"] == "/decided"
+        answer = client.post("/cases/1/decide", data=filled)
+        assert answer.headers["location"] == "/decided?done=1"
         assert "default-src 'none'" in client.get("/decided").headers["content-security-policy"]
 
 
@@ -80,3 +76,24 @@ def test_what_cannot_be_served_is_told_before_serve_starts(tmp_path: Path) -> No
     ):
         with pytest.raises(error, match=says), hosted(config):
             pass
+
+
+def test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command(
+    tmp_path: Path, chat: str
+) -> None:
+    source = tmp_path / "cases.jsonl"
+    texts = {"one": f"It is bred. {ONE}", "two": f"It feeds back. {NEITHER}", "set": AGREED}
+    source.write_text("".join(f'{{"id": "{k}", "description": "{v}"}}\n' for k, v in texts.items()))
+    overrides = (f"cases.path={source}", "generations=[published]", "resume=true")
+    run_annotate(annotation(tmp_path, chat, *overrides))
+    assert statuses(tmp_path) == []
+    with open_reviews(review(tmp_path, 0)) as (reviews, *_):
+        places = {case.case: case.sequence for case in reviews.queue()}
+        reviews.submit(places["one"], "Ada", Typed("A", justification="It breeds."))
+        reviews.submit(places["two"], "Ada", Typed("B", justification="It learns."))
+    # Where record and command name different endpoints, nothing is sent to either.
+    with pytest.raises(RunError, match="of another configuration"):
+        run_annotate(annotation(tmp_path, "http://127.0.0.1:9/v1", *overrides))
+    assert statuses(tmp_path) == [("one", "unconfirmed"), ("two", "unconfirmed")]
+    run_annotate(annotation(tmp_path, chat, *overrides))
+    assert statuses(tmp_path) == [("one", "accepted"), ("two", "human")]

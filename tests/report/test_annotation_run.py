@@ -17,7 +17,7 @@ from raylab.archive.records import CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.config.llm import Budget
-from raylab.report.annotation_run import conclude, review_command
+from raylab.report.annotation_run import conclude
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
 from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome, report
@@ -105,7 +105,7 @@ def test_the_page_has_the_disagreements_with_descriptions_and_decisions(storage:
     for made in (decision("far", "Swm", False), decision("far", "Ctl", justification="It steers.")):
         body = made.model_dump(mode="json")
         status = "accepted" if made.confirmation and made.confirmation.acceptable else "human"
-        storage.archive.run("run").add_decision(DecisionRow("far", "decide", "R", status, body))
+        storage.archive.run("run").reviews().add(DecisionRow("far", "decide", "R", status, body))
     found, page = storage.conclude(run)
     shown = found.disagreements.shown
     assert [one.case for one in shown] == ["far", "middle", "near"]
@@ -129,11 +129,11 @@ def test_the_command_for_review_names_the_storage_and_counts_rightly(
     storage.conclude(run)
     command = f"python jobs/review.py name=run storage={storage.path}"
     assert f"1 case waits for a person: {command}\n" in capsys.readouterr().out
-    assert review_command(storage.config("run"), run) == command
+    assert storage.config("run").command("review", "run") == command
     # The default storage is left out.
     monkeypatch.chdir(storage.path)
     config = AnnotateConfig.model_validate({"name": "run", "llm": LLM})
-    assert review_command(config, run) == "python jobs/review.py name=run"
+    assert config.command("review", "run") == "python jobs/review.py name=run"
 
 
 def test_scores_of_the_tree_are_in_the_report(storage: Storage):
@@ -174,7 +174,7 @@ def test_runs_stand_beside_each_other_with_what_each_reported(storage: Storage):
     assert rows["march (this run)"][5].startswith(f"{value:.3f}")
     assert "right roots, A (m): 10 of 10 shared cases in january, 0 in march" in page.text
     # A report that is not of what the archive holds now is not shown.
-    storage.archive.run("january").add_decision(
+    storage.archive.run("january").reviews().add(
         DecisionRow(CANARIES[0].id, "undo", "R", "human", {})
     )
     _, page = storage.conclude(second)

@@ -6,7 +6,7 @@ from typing import Any
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from raylab.annotation.human.reviews import Reviews
+from raylab.annotation.reviews import Reviews
 from raylab.review.access import Access
 from raylab.review.app import create_app
 
@@ -69,7 +69,6 @@ class Browser:
     def __init__(self, reviews: Reviews, access: Access) -> None:
         self.app = create_app(reviews, access)
         self.client = TestClient(self.app, base_url=BASE, follow_redirects=False)
-        self.csrf = ""
         self.page = Page("")
 
     def sign_in(self, name: str, **fields: str) -> Response:
@@ -82,12 +81,9 @@ class Browser:
         return self._keep(self.client.get(path, headers=headers))
 
     def post(self, path: str, headers: dict[str, str] | None = None, **fields: Any) -> Response:
-        """Sends a form of the page; a field of None is left out."""
-        data = {"csrf": self.csrf, **fields}
-        given = {key: value for key, value in data.items() if value is not None}
-        return self._keep(
-            self.client.post(path, data=given, headers=FROM_HERE if headers is None else headers)
-        )
+        """Sends a form of the page."""
+        given = FROM_HERE if headers is None else headers
+        return self._keep(self.client.post(path, data=fields, headers=given))
 
     def follow(self, answer: Response) -> Response:
         """Goes where a redirect points."""
@@ -97,7 +93,4 @@ class Browser:
     def _keep(self, answer: Response) -> Response:
         if answer.headers.get("content-type", "").startswith("text/html"):
             self.page = Page(answer.text)
-            for _, attrs in self.page.tags:
-                if attrs.get("name") == "csrf":
-                    self.csrf = attrs["value"] or ""
         return answer

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.human import judge
 from raylab.annotation.input.cases import Case
 from raylab.annotation.input.python_objects import python_cases
 from raylab.archive.store import Archive
-from raylab.config.jobs import AnnotateConfig
 from raylab.opt.code import parse
 from tests.review.office import GOLD, HOSTILE, LONG, Office
 from tests.review.runs import AGREED, NEITHER, ONE, UNCONFIRMED, annotation, make_run
@@ -45,10 +43,3 @@ def storage(made: Path, tmp_path: Path) -> Path:
 def office(storage: Path, chat: str) -> Generator[Office]:
     with Archive.open(storage / "archive.db", create=False) as archive:
         yield Office(archive, annotation(storage, chat, "protocol.seed=5"))
-
-
-@pytest.fixture
-def unreached(storage: Path, monkeypatch: pytest.MonkeyPatch) -> AnnotateConfig:
-    """The configuration with models that nobody serves; a call gives up at once."""
-    monkeypatch.setattr(judge, "DEADLINE_SECONDS", 0.1)
-    return annotation(storage, "http://127.0.0.1:9/v1", "protocol.seed=5")

@@ -1,13 +1,19 @@
 """A run with open cases, and the page on it for any number of reviewers."""
 
+import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from raylab.annotation.human.reviews import Reviews
+from raylab.annotation.calls import client_of_run
+from raylab.annotation.decisions import confirm_decision, unconfirmed_cases
+from raylab.annotation.outcome import HumanDecision, read_decision
+from raylab.annotation.reviews import Reviews
+from raylab.annotation.settings import protocol_settings
+from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.review.access import Access, access_of
-from raylab.taxonomies import choose_codebook
+from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
 from tests.review.browser import Browser
 
@@ -45,14 +51,38 @@ class Office:
     config: AnnotateConfig
     clock: Clock = field(default_factory=Clock)
 
-    def reviews(self, config: AnnotateConfig | None = None) -> Reviews:
-        made = config or self.config
-        codebook = choose_codebook(made.protocol)
-        return Reviews("systems", made, self.archive, codebook, LEASE, now=self.clock)
+    @property
+    def run(self) -> RunArchive:
+        return self.archive.run("systems")
 
-    def judge(self, config: AnnotateConfig | None = None) -> None:
-        """Has the evaluator asked about every decision that waits and is due."""
-        self.reviews(config).judge.look()
+    def reviews(self) -> Reviews:
+        return Reviews(self.run, CODEBOOK, self.config.protocol.seed, LEASE, now=self.clock)
+
+    def decisions(self) -> list[HumanDecision]:
+        return [read_decision(row.body, CODEBOOK) for row in self.run.decisions()]
+
+    def statuses(self) -> list[str]:
+        """The statuses of the decisions, in the order in which they were archived."""
+        return [row.status for row in self.run.decisions()]
+
+    def held(self) -> dict[int, str]:
+        """Who works on which case."""
+        leases = self.run.reviews().leases(self.clock())
+        return {case: lease.reviewer for case, lease in leases.items()}
+
+    def judge(self) -> None:
+        """Has the evaluator judge every decision that waits, as a resumed run does."""
+        asyncio.run(self._judge())
+
+    async def _judge(self) -> None:
+        settings = protocol_settings(self.config, "systems", CODEBOOK)
+        with self.run.own() as owner:
+            async with client_of_run(
+                self.config.llm, self.archive, "systems", owner.token
+            ) as client:
+                for _, case in unconfirmed_cases(self.run, CODEBOOK):
+                    row = await confirm_decision(case, client, settings)
+                    assert self.run.reviews().confirm(case.place, row)
 
     def browser(
         self, name: str = "", reviews: Reviews | None = None, access: Access | None = None

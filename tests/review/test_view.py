@@ -1,6 +1,6 @@
 import pytest
 
-from raylab.annotation.human.open_cases import kind_of
+from raylab.annotation.reviews import kind_of
 from raylab.opt.code import OptCode, bare, parse
 from raylab.review.view import chips, differences, kind_in_words, shown_description
 from tests.annotation.outcomes import CODEBOOK

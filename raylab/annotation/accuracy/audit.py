@@ -7,8 +7,6 @@ protocol corrects what the evaluator's scores say of the whole batch.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,53 +17,13 @@ from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Status
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.codebook import Label
-from raylab.config.base import Strict
-from raylab.runs.records import Part, Record
+from raylab.runs.records import Part
 
 DECIDED = (Status.ACCEPTED, Status.ADJUDICATED)
 """The cases that an audit is about: those with a code of the protocol."""
 Z = float(stats.norm.ppf(0.975))
 
 Array = NDArray[np.float64]
-
-
-class AuditRow(Strict):
-    """A case of an audit file; the last three keys are for the person to fill in."""
-
-    case: str
-    description: str
-    code: str = ""
-    justification: str = ""
-    reviewer: str = ""
-
-
-class AuditDraw(Part):
-    """What a case was drawn by; the body of its entry in the archive."""
-
-    share: float
-    """Share of the decided cases that was to be drawn."""
-    seed: int
-
-
-class AuditedCase(Part):
-    """A person's label for a case of the sample; the body of its entry in the archive."""
-
-    case: str
-    code: str
-    """The canonical line."""
-    justification: str
-    reviewer: str
-    decided: datetime
-
-
-class AuditRecord(Record):
-    """The audit of a run before audits were archived; `adopt_audit` archives it."""
-
-    file: ClassVar[str] = "audit.json"
-
-    share: float
-    """Share of the decided cases that was drawn."""
-    codes: tuple[AuditedCase, ...]
 
 
 class AuditReport(Part):

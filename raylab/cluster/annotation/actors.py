@@ -9,7 +9,7 @@ from raylab.annotation.calls import ArchiveWriter
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Chunk, Tally, Worker
 from raylab.archive.ledger import CallOperation, CallResults
-from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
 from raylab.cluster.session import awaited
@@ -101,6 +101,9 @@ class _RemoteArchive:
 
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
         await awaited(self._writer.add_cases.remote(rows))
+
+    async def confirm(self, sequence: int, row: DecisionRow) -> None:
+        await awaited(self._writer.confirm.remote(sequence, row))
 
 
 class _RemoteRateLimiter:

@@ -14,6 +14,7 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayActorError
 
+from raylab.annotation.input.cases import Case
 from raylab.annotation.worker import (
     Chunk,
     OpenCases,
@@ -21,13 +22,11 @@ from raylab.annotation.worker import (
     case_row,
     chunks_of,
     failed_outcome,
-    open_cases,
 )
 from raylab.archive.store import Archive
 from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor, RateLimiterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
-from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import StoppedError
 from raylab.llm.embedded import Embedded, embedded_if_used
@@ -51,18 +50,18 @@ POLL_SECONDS = 0.5
 
 def annotate_on_ray(
     config: AnnotateConfig,
-    codebook: Codebook,
+    cases: Iterator[tuple[str, Case]],
     run: Run,
     archive: Archive,
     location: str,
     owner: str,
     total: int,
 ) -> OpenCases | None:
-    """Annotates the open cases of a run in a Ray session; returns those that stay open.
+    """Annotates cases of a run in a Ray session; returns those that stay open.
 
     Args:
         config: Configuration of the run.
-        codebook: Codebook of the classification.
+        cases: The cases, each with its generation; one with a decision has that judged.
         run: The run.
         archive: Its archive.
         location: Location of the archive, as seen from this machine.
@@ -81,8 +80,7 @@ def annotate_on_ray(
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(AnnotationProgress(total, before))
         pool = stack.enter_context(Pool(config, run.name, owner, location, embedded))
-        left = open_cases(config, codebook, run.name, archive)
-        drive(pool, chunks_of(left, pool.chunk), progress, stop)
+        drive(pool, chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
         raise halt

@@ -12,13 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from raylab.annotation.human.review_file import has_decisions, read_decisions
 from raylab.annotation.input import cases
 from raylab.annotation.input.cases import LONGEST_ID, Case, CaseIds, read_cases
 from raylab.annotation.input.sources import select_cases
 from raylab.config.annotation import CasesConfig
 from raylab.errors import DataError, LimitError
-from tests.annotation.human.test_review_file import FILLED, OUTCOMES, decisions_of, row_of
 from tests.annotation.outcomes import CODEBOOK
 from tests.fuzzing import limits, try_altered
 from tests.memory import MIB, memory
@@ -245,51 +243,3 @@ def test_altered_cases_are_read_or_refused(tmp_path: Path, form: str) -> None:
         read(path)
 
     try_altered([sample(tmp_path, form)], read_bytes, DataError)
-
-
-def test_altered_review_rows_are_read_or_refused(tmp_path: Path) -> None:
-    path = tmp_path / "review.jsonl"
-    rows = [row_of(outcome, **FILLED) for outcome in OUTCOMES.values()]
-
-    def read_bytes(content: bytes) -> None:
-        path.write_bytes(content)
-        has_decisions(path, CODEBOOK)
-        try:
-            read_decisions(path, OUTCOMES.get, CODEBOOK)
-        except DataError as error:
-            # It names up to fifty rows.
-            raise DataError(str(error)[:100]) from None
-
-    content = "".join(f"{json.dumps(row)}\n" for row in rows).encode()
-    try_altered([content], read_bytes, DataError)
-
-
-# Review files
-
-HOSTILE_ROWS = {
-    "deep": ("[" * 100_000, "more than 100 lists and objects"),
-    "repeated": ('{"case": "a", ' + '"k": 1, ' * 500_000 + '"l": 1}', "the key 'k' occurs twice"),
-    "long key": ('{"' + "k" * MIB * 8 + '": 1}', "unknown key"),
-    "NUL": (json.dumps({"case": "case-0", **FILLED, "reviewer": "A\0"}), "reviewer holds NUL"),
-    "surrogate": ('{"case": "\\ud800"}', "lone surrogate"),
-    "control": (json.dumps({"case": "\x1b[2J", **FILLED}), r'has no case "\u001b[2J"'),
-}
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(("row", "problem"), HOSTILE_ROWS.values(), ids=HOSTILE_ROWS)
-def test_hostile_review_row_is_named(tmp_path: Path, row: str, problem: str) -> None:
-    with limits(), pytest.raises(DataError) as caught:
-        decisions_of(tmp_path, row)
-    assert problem in str(caught.value) and "review.jsonl:1: " in str(caught.value)
-    assert len(str(caught.value)) < 1000
-    assert has_decisions(tmp_path / "review.jsonl", CODEBOOK)
-
-
-@pytest.mark.parametrize("content", [b"\n" * MIB, b"x" * 17 * MIB, b"\xff\n"], ids=len)
-def test_hostile_review_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "review.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"more than|not UTF-8"):
-        read_decisions(path, OUTCOMES.get, CODEBOOK)
-    assert has_decisions(path, CODEBOOK)

@@ -1,1 +1,0 @@
-"""Leases, drafts, waiting decisions and sessions of reviewers."""

@@ -1,0 +1,251 @@
+"""The work of people on a run, on each database: queues, leases, decisions, the audit."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import cycle
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from raylab.archive.records import AUDIT, DECISION, Lease
+from raylab.archive.reviews import RunReviews
+from raylab.archive.store import Archive
+from raylab.errors import ArchiveError, LeaseError
+from tests.archive.rows import NOON, case_row, decision_row, execute
+
+ROOT = Path(__file__).parents[2]
+MINUTE = timedelta(minutes=1)
+SOON, LATER = NOON + MINUTE, NOON + 2 * MINUTE
+TAKER = """
+import sys
+from datetime import datetime, timedelta
+from raylab.archive.store import Archive
+location, name, cases = sys.argv[1], sys.argv[2], int(sys.argv[3])
+noon = datetime.fromisoformat("2026-03-01T12:00:00+00:00")
+later = noon + timedelta(1)
+with Archive.open(location) as archive:
+    reviews = archive.run("r").reviews()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print([case for case in range(1, cases + 1) if reviews.take([case], name, noon, later)])
+"""
+
+
+@pytest.fixture
+def reviews(archive: Archive) -> RunReviews:
+    archive.run("r").add_cases([case_row("c", "human"), case_row("d", "human"), case_row("e")])
+    return archive.run("r").reviews()
+
+
+def unconfirmed(case: str, **changes: object):
+    return decision_row(case, status="unconfirmed", **changes)
+
+
+# Leases
+
+
+def test_a_lease_keeps_others_away_until_it_expires(reviews: RunReviews) -> None:
+    assert reviews.take([1], "ada", NOON, SOON) == 1
+    assert reviews.take([1], "bo", NOON, SOON) is None
+    assert reviews.take([1], "bo", SOON - timedelta(microseconds=1), LATER) is None
+    assert reviews.leases(NOON) == {1: Lease("ada", SOON)}
+    assert reviews.take([1], "bo", SOON, LATER) == 1
+    assert reviews.leases(SOON) == {1: Lease("bo", LATER)}
+    assert reviews.take([1], "ada", SOON, LATER) is None
+
+
+def test_a_lease_is_renewed_and_given_back_by_its_holder_alone(reviews: RunReviews) -> None:
+    for until in (SOON, LATER):
+        assert reviews.take([1], "ada", NOON, until) == 1
+    assert reviews.take([1, 3, 2], "bo", NOON, SOON) == 2  # Case 3 was never open.
+    reviews.give_back(1, "bo")
+    assert reviews.leases(SOON) == {1: Lease("ada", LATER)}
+    reviews.give_back(1, "ada")
+    reviews.give_back(1, "ada")
+    assert reviews.leases(NOON) == {2: Lease("bo", SOON)}
+
+
+def test_leases_are_of_one_run(archive: Archive, reviews: RunReviews) -> None:
+    archive.start_run("other", {}, {})
+    archive.run("other").add_cases([case_row("c", "human")])
+    other = archive.run("other").reviews()
+    assert reviews.take([1], "ada", NOON, SOON) and other.take([1], "bo", NOON, SOON)
+    assert other.leases(NOON) == {1: Lease("bo", SOON)}
+    with pytest.raises(ArchiveError, match="has no run gone"):
+        archive.run("gone").reviews()
+
+
+def test_of_processes_that_take_a_case_at_once_one_gets_it(
+    archive: Archive, reviews: RunReviews, archive_url: str
+) -> None:
+    archive.run("r").add_cases([case_row(str(number), "human") for number in range(4, 61)])
+    takers = [
+        subprocess.Popen(
+            [sys.executable, "-c", TAKER, archive_url, name, "60"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for name in ("ada", "bo")
+    ]
+    for taker in takers:
+        assert taker.stdout is not None and taker.stdout.readline() == "ready\n"
+    taken = [taker.communicate("go\n", timeout=60)[0] for taker in takers]
+    found = [int(case) for line in taken for case in line.strip("[]\n").split(", ") if case]
+    assert sorted(found) == reviews.waiting(DECISION)
+
+
+def test_two_hundred_reviewers_at_once_get_no_settled_case_and_none_twice(archive: Archive) -> None:
+    run, threads = archive.run("r"), 20
+    run.add_cases([case_row(str(number), "human") for number in range(1, 401)])
+    reviews, together = run.reviews(), Barrier(threads)
+
+    def review(thread: int) -> list[int]:
+        """Ten reviewers who are handed a case each, settle it, and ask again."""
+        together.wait()
+        handed: list[int] = []
+        for name in cycle(f"{thread}-{number}" for number in range(10)):
+            case = reviews.take(reviews.waiting(DECISION), name, NOON, SOON)
+            if case is None:
+                return handed
+            handed.append(case)
+            reviews.add(decision_row(str(case), reviewer=name), leased=True)
+        raise AssertionError
+
+    with ThreadPoolExecutor(threads) as pool:
+        handed = [case for cases in pool.map(review, range(threads)) for case in cases]
+    # A thread that finds all open cases leased ends early; the others settle what is left.
+    assert sorted(handed) == list(range(1, 401))
+    assert reviews.waiting(DECISION) == []
+
+
+# Decisions
+
+
+def test_what_waits_is_what_no_decision_settled(archive: Archive, reviews: RunReviews) -> None:
+    assert reviews.waiting(DECISION) == [1, 2]
+    for row, waiting in (
+        (unconfirmed("c"), [2]),
+        (decision_row("c", None), [1, 2]),
+        (decision_row("c", status="unclear"), [2]),
+        (decision_row("d"), []),
+    ):
+        reviews.add(row)
+        assert reviews.waiting(DECISION) == waiting
+    assert reviews.take([1, 2, 3], "ada", NOON, SOON) is None
+    assert archive.run("r").counts(now=True) == {"unclear": 1, "accepted": 2}
+
+
+def test_a_decision_needs_a_lease_on_a_case_that_waits(reviews: RunReviews) -> None:
+    with pytest.raises(LeaseError, match="ada has no lease on case c"):
+        reviews.add(unconfirmed("c"), leased=True)
+    reviews.take([1], "bo", NOON, SOON)
+    with pytest.raises(LeaseError, match="ada has no lease on case c"):
+        reviews.add(unconfirmed("c"), leased=True)
+    reviews.add(unconfirmed("c", reviewer="bo"), leased=True)
+    assert reviews.leases(NOON) == {}
+    # As after an answer that was lost.
+    reviews.add(unconfirmed("c", reviewer="bo"), leased=True)
+    for case in ("c", "e"):
+        with pytest.raises(LeaseError, match=f"case {case} does not wait any more"):
+            reviews.add(unconfirmed(case), leased=True)
+    with pytest.raises(ArchiveError, match="has no case 'gone'"):
+        reviews.add(unconfirmed("gone"))
+
+
+def test_a_decision_follows_the_one_it_is_about(archive: Archive, reviews: RunReviews) -> None:
+    reviews.add(decision_row("c"), after=0)
+    (made,) = archive.run("r").decisions()
+    for wrong in (0, made.sequence - 1):
+        with pytest.raises(LeaseError, match="a later decision on case c followed"):
+            reviews.add(decision_row("c", None), after=wrong)
+    for _ in range(2):
+        reviews.add(decision_row("c", None), after=made.sequence)
+    assert [row.action for row in archive.run("r").decisions()] == ["decide", "undo"]
+
+
+@pytest.mark.parametrize(("status", "waiting"), [("accepted", [2]), ("human", [1, 2])])
+def test_a_decision_is_judged_once(
+    archive: Archive, reviews: RunReviews, status: str, waiting: list[int]
+) -> None:
+    reviews.add(unconfirmed("c"))
+    (before,) = archive.run("r").decisions()
+    judged = decision_row("c", status=status, body={"confirmation": {"score": 90}})
+    assert [reviews.confirm(before.sequence, judged) for _ in range(2)] == [True, False]
+    (after,) = archive.run("r").decisions()
+    assert (after.sequence, after.created) == (before.sequence, before.created)
+    assert (after.status, after.body) == (status, {"confirmation": {"score": 90}})
+    assert reviews.waiting(DECISION) == waiting
+
+
+def test_a_decision_that_was_taken_back_is_not_judged(
+    archive: Archive, reviews: RunReviews
+) -> None:
+    reviews.add(unconfirmed("c"))
+    (made,) = archive.run("r").decisions()
+    reviews.add(decision_row("c", None))
+    assert not reviews.confirm(made.sequence, decision_row("c"))
+    assert [row.status for row in archive.run("r").decisions()] == ["unconfirmed", "human"]
+
+
+def test_an_altered_decision_is_refused(
+    archive: Archive, reviews: RunReviews, archive_url: str
+) -> None:
+    reviews.add(decision_row("c"))
+    execute(archive_url, "UPDATE decisions SET status = 'human'")
+    with pytest.raises(ArchiveError, match="does not have its SHA-256"):
+        reviews.look(1, NOON)
+
+
+def test_a_reviewer_sees_their_own_decisions_the_last_one_first(reviews: RunReviews) -> None:
+    reviews.add(decision_row("c"))
+    reviews.add(decision_row("d", reviewer="bo"))
+    reviews.add(decision_row("c", None))
+    reviews.add(decision_row("d", "OPT=Sym"))
+    made = [
+        (place, row.case, row.action, latest)
+        for place, row, latest in reviews.made_by("ada", DECISION, 10)
+    ]
+    assert made == [
+        (2, "d", "decide", True),
+        (1, "c", "undo", True),
+        (1, "c", "decide", False),
+    ]
+    assert len(list(reviews.made_by("ada", DECISION, 2))) == 2
+    ((_, _, latest),) = reviews.made_by("bo", DECISION, 10)
+    assert not latest
+
+
+# The audit
+
+
+def test_drawn_cases_wait_once_for_a_code(archive: Archive, reviews: RunReviews) -> None:
+    archive.run("r").add_cases([case_row(name) for name in "fgh"])
+    drawn = {"share": 0.5, "seed": 5}
+    assert [reviews.draw(list("efg"), drawn), reviews.draw(list("efgh"), drawn)] == [3, 1]
+    assert reviews.count_drawn() == 4
+    # By the SHA-256 of their ids: 25 of f, 3f of e, aa of h, cd of g.
+    assert reviews.waiting(AUDIT) == [4, 3, 6, 5] and reviews.waiting(DECISION) == [1, 2]
+    assert reviews.take([3], "ada", NOON, SOON) == 3
+    reviews.add(decision_row("e", kind=AUDIT), leased=True)
+    with pytest.raises(LeaseError, match="case e does not wait any more"):
+        reviews.add(decision_row("e", "OPT=Sym", kind=AUDIT), leased=True)
+    assert reviews.waiting(AUDIT) == [4, 6, 5]
+    reviews.add(decision_row("e", None, kind=AUDIT))
+    assert reviews.waiting(AUDIT) == [4, 3, 6, 5]
+    # The audit leaves the status of its cases, and is none of the decisions.
+    assert archive.run("r").counts(now=True) == {"accepted": 4, "human": 2}
+    assert list(archive.run("r").decisions()) == []
+    opened = reviews.look(3, NOON)
+    assert opened is not None and (opened.kind, opened.status) == (AUDIT, "human")
+    assert [row.action for row in opened.decisions] == ["draw", "decide", "undo"]
+
+
+def test_a_case_that_is_not_drawn_takes_no_code(reviews: RunReviews) -> None:
+    with pytest.raises(LeaseError, match="case e does not wait"):
+        reviews.add(decision_row("e", kind=AUDIT), leased=True)
+    assert reviews.look(99, NOON) is None

@@ -1,0 +1,114 @@
+"""The job of review: a run's cases to a file and back, and what it takes from the run's record."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylab.archive.store import Archive
+from raylab.config.compose import load_config
+from raylab.config.jobs import ReviewConfig
+from raylab.errors import RunError
+from raylab.review.server import export_cases, import_decisions, open_reviews
+from raylab.runs.run_record import RECORD
+from tests.llm.scripted_server import server_process
+from tests.review.runs import AGREED, ONE, annotation, make_run
+
+ROOT = Path(__file__).parents[2]
+FILLED = {"decision": "A", "justification": "It breeds.", "reviewer": "Ada"}
+
+
+@pytest.fixture
+def storage(tmp_path: Path, chat: str) -> Path:
+    """Where run `systems` lies: four decided cases with the code Lrn, and one that waits."""
+    decided = {f"c{n}": f"{AGREED} {n}" for n in range(4)}
+    make_run(annotation(tmp_path, chat), {**decided, "open": ONE})
+    return tmp_path
+
+
+def review(storage: Path, *more: str) -> ReviewConfig:
+    return load_config(ReviewConfig, [f"storage={storage}", "name=systems", *more])
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def report_of(storage: Path) -> dict[str, Any]:
+    return json.loads((storage / "systems" / "report.json").read_text())
+
+
+def test_the_printed_next_command_works_as_it_is_printed(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = storage / "review file.jsonl"
+    export_cases(review(storage), path)
+    told, *_, command = capsys.readouterr().out.strip().splitlines()
+    assert told == f"1 case waits for a person -> {path}"
+    write(path, [row | FILLED for row in rows_of(path)])
+    words = shlex.split(command)
+    assert words[:3] == ["python", "jobs/review.py", "name=systems"]
+    done = subprocess.run(
+        [sys.executable, *words[1:]], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "1 new decision of 1, 1 unconfirmed" in done.stdout
+    assert "1 decision waits for the evaluator" in done.stdout
+
+
+def test_nothing_of_a_record_is_asked_or_read_from_the_environment(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "sk-secret")
+    path, record = storage / "review.jsonl", storage / "systems" / RECORD
+    export_cases(review(storage), path)
+    write(path, [row | FILLED for row in rows_of(path)])
+    with server_process("--log", str(storage / "calls.jsonl")) as url:
+        altered = json.loads(record.read_text())
+        for endpoint in altered["config"]["llm"]["endpoints"].values():
+            endpoint |= {"base_url": url, "api_key_env": "MY_SECRET"}
+        record.write_text(json.dumps(altered))
+        import_decisions(review(storage), path)
+        with open_reviews(review(storage)) as (reviews, *_):
+            assert len(reviews.made_by("Ada")) == 1
+    calls = storage / "calls.jsonl"
+    assert not calls.exists() or calls.read_text() == ""
+
+
+def test_a_record_that_this_raylab_cannot_use_is_told(storage: Path) -> None:
+    record = storage / "systems" / RECORD
+    altered = json.loads(record.read_text())
+    altered["config"]["protocol"]["treshold"] = 70
+    record.write_text(json.dumps(altered))
+    with pytest.raises(RunError, match=r"protocol.treshold: .*threshold.*the raylab that made it"):
+        with open_reviews(review(storage)):
+            pass
+
+
+def test_people_classify_decided_cases_unseen_and_the_report_tells(storage: Path) -> None:
+    path = storage / "audit.jsonl"
+    export_cases(review(storage, "audit=1.0"), path)
+    rows = rows_of(path)
+    assert sorted(row["case"] for row in rows) == ["c0", "c1", "c2", "c3"]
+    for row, code in zip(rows, ("Lrn", "OPT=Lrn; Rep=param", "Evo", ""), strict=True):
+        row["decision"] = code
+    write(path, rows)
+    for _ in range(2):  # A file that is imported again says nothing new.
+        import_decisions(review(storage, f"import={path}", "reviewer=Ada"), path)
+        report = report_of(storage)["audit"]
+        assert (report["decided"], report["drawn"], report["audited"]) == (4, 4, 3)
+        assert report["right"]["value"] == pytest.approx(2 / 3)
+        # All scores are 92, so they tell nothing about which codes are right.
+        assert (report["judged"], report["weight"]) == (pytest.approx(0.92), 0.0)
+        assert report["corrected"]["value"] == pytest.approx(2 / 3)
+    assert "prediction-powered inference" in (storage / "systems" / "report.html").read_text()
+    with Archive.open(storage / "archive.db", create=False) as archive:
+        rows = list(archive.run("systems").decisions(kind="audit"))
+    assert [row.action for row in rows] == ["draw"] * 4 + ["decide"] * 3
