@@ -172,7 +172,7 @@ def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
     cases = write_cases(tmp_path / "cases.jsonl", *[AGREED] * 6)
     # One actor with two chunks of one case each: what is beside the case that kills dies with it.
     beside = ["actors=1", f"{ENDPOINT}.limits.concurrency=1"]
-    with pytest.raises(LlmError, match=r"^1 cases failed, first c0: the process"):
+    with pytest.raises(LlmError, match=r"^1 case failed, first c0: the process"):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}", *beside))
     assert statuses(tmp_path) == {"accepted": 5, "failed": 1}
     with Archive.open(tmp_path / "archive.db") as archive:
