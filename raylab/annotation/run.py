@@ -1,12 +1,18 @@
 """An annotation run and its archive: found by name, and proven to belong together."""
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 from pydantic import ValidationError
 
+from raylab.annotation.input.cases import Case
+from raylab.annotation.input.sources import select_cases
 from raylab.annotation.outcome import PROTOCOL
+from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
@@ -18,6 +24,58 @@ from raylab.runs.run import Run
 from raylab.runs.run_record import ArchiveNote, RunRecord, identity_of
 
 ARCHIVE = "archive.db"
+
+
+@dataclass(frozen=True)
+class AnnotationRun:
+    """An annotation run with all that its steps need; it travels from step to step.
+
+    Attributes:
+        config: Configuration of the command.
+        codebook: Codebook of the classification.
+        run: Directory of the run.
+        archive: Its open archive.
+        owner: Token of the run's ownership by this process; empty while it has none.
+    """
+
+    config: AnnotateConfig
+    codebook: Codebook
+    run: Run
+    archive: Archive
+    owner: str = ""
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of the protocol."""
+        return protocol_settings(self.config, self.run.name, self.codebook)
+
+    @property
+    def archived(self) -> RunArchive:
+        """The run in its archive."""
+        return self.archive.run(self.run.name)
+
+    @property
+    def location(self) -> str:
+        """The location of the archive, as another process on this machine opens it."""
+        return archive_location(self.config, self.run.read_record(RunRecord))
+
+    def cases(self) -> Iterator[tuple[str, Case]]:
+        """Yields the cases of the input, each with its generation.
+
+        Raises:
+            DataError: The input cannot be read, or a row cannot be used.
+        """
+        return select_cases(self.config.cases, self.config.generations, self.codebook)
+
+    @contextmanager
+    def own(self) -> Generator[Self]:
+        """Owns the run while in use.
+
+        Raises:
+            OwnerError: Another process owns it, and the configuration does not say to wait.
+        """
+        with self.archived.own(self.config.wait) as owner:
+            yield replace(self, owner=owner.token)
 
 
 def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[Run, AnnotateConfig]:
@@ -106,27 +164,39 @@ def open_archive(run: Run, location: str, start: bool = False) -> Generator[Arch
         _note(run, archive)
 
 
-def start_archived(
-    config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive
-) -> RunArchive:
-    """Starts or goes on with a run in its archive, and notes that and where the archive is.
+@contextmanager
+def open_annotation(
+    config: AnnotateConfig, codebook: Codebook, run: Run, location: str
+) -> Generator[AnnotationRun]:
+    """Starts or goes on with a run in its archive, which is open while in use.
+
+    Args:
+        config: Configuration of the command.
+        codebook: Codebook of the classification.
+        run: The run, with its record.
+        location: Location of the archive.
 
     Raises:
-        ArchiveError: The archive fails, or has another run of the name.
+        ArchiveError: As `open_archive`, or the archive has another run of the name.
     """
-    record = run.record
-    versions = {**record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
-    archived = archive.start_run(run.name, identity_of(config), versions, run.id)
+    with open_archive(run, location, start=True) as archive:
+        annotation = AnnotationRun(config, codebook, run, archive)
+        _start(annotation)
+        yield annotation
+
+
+def _start(annotation: AnnotationRun) -> None:
+    """Starts or goes on with a run in its archive; notes that, and where the archive is."""
+    config, run, record = annotation.config, annotation.run, annotation.run.record
+    catalogue = annotation.codebook.prompt_catalogue()
+    versions = {**record.versions, "protocol": PROTOCOL, "taxonomy": annotation.codebook.version}
+    archived = annotation.archive.start_run(run.name, identity_of(config), versions, run.id)
     archived.add_prompts(
-        {
-            prompt_hash: (prompt.name, prompt.version, prompt.text)
-            for prompt_hash, prompt in codebook.prompt_catalogue().items()
-        }
+        {key: (prompt.name, prompt.version, prompt.text) for key, prompt in catalogue.items()}
     )
     if config.archive is not None and config.archive != record.config.get("archive"):
         record = record.move(config.archive)
-    run.write_record(record.note_archive(_noted(run, archive)))
-    return archived
+    run.write_record(record.note_archive(_noted(run, annotation.archive)))
 
 
 def _note(run: Run, archive: Archive) -> None:

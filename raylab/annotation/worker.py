@@ -16,13 +16,12 @@ from typing import Protocol
 from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, confirm_decision
 from raylab.annotation.input.cases import Case
-from raylab.annotation.input.sources import select_cases
 from raylab.annotation.input.state import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import CaseRow
-from raylab.archive.store import Archive
+from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import CallError, DeadlineError, RaylabError
@@ -38,21 +37,20 @@ Chunk = Sequence[tuple[str, Case]]
 
 
 def open_cases(
-    config: AnnotateConfig, codebook: Codebook, run: str, archive: Archive
+    cases: Iterator[tuple[str, Case]], archived: RunArchive
 ) -> Iterator[tuple[str, Case]]:
     """Yields the cases that are not archived yet, each with its generation.
 
     Raises:
         DataError: The description of a case differs from the archived one.
     """
-    cases = select_cases(config.cases, config.generations, codebook)
     while some := list(islice(cases, CASES_PER_LOOKUP)):
-        archived = archive.run(run).description_hashes([case.id for _, case in some])
+        hashes = archived.description_hashes([case.id for _, case in some])
         for generation, case in some:
-            if case.id not in archived:
+            if case.id not in hashes:
                 yield generation, case
             else:
-                refuse_other_description(case, archived[case.id], run)
+                refuse_other_description(case, hashes[case.id], archived.name)
 
 
 def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:

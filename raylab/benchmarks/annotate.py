@@ -14,9 +14,8 @@ import psutil
 from rich.table import Table
 
 from raylab.annotation.input.cases import read_cases
-from raylab.annotation.input.sources import select_cases
+from raylab.annotation.run import archive_location, open_annotation
 from raylab.annotation.worker import chunks_of
-from raylab.archive.store import Archive
 from raylab.background import running
 from raylab.benchmarks.bare_calls import bare_seconds, protocol_calls
 from raylab.benchmarks.chat_server import ANNOTATORS, EVALUATOR, chat_server, write_cases
@@ -106,6 +105,7 @@ def annotation_of(config: BenchmarkConfig, run: Run, url: str, number: str) -> A
     return AnnotateConfig(
         storage=run.uri,
         name=f"round-{number}",
+        archive=f"{run.uri}/round-{number}.db",
         cases=CasesConfig(path=str(path)),
         llm=LlmConfig(
             endpoints={"default": Endpoint(base_url=url, limits=limits)},
@@ -117,23 +117,20 @@ def annotation_of(config: BenchmarkConfig, run: Run, url: str, number: str) -> A
     )
 
 
-def annotate_cases(annotation: AnnotateConfig, total: int) -> AnnotationRound:
+def annotate_cases(config: AnnotateConfig, total: int) -> AnnotationRound:
     """Annotates `total` cases with warm actors; returns the speed and memory."""
-    name = str(annotation.name)
-    location = f"{annotation.storage}/{name}.db"
-    cases = select_cases(
-        annotation.cases, annotation.generations, choose_codebook(annotation.protocol)
-    )
-    with Archive.open(location) as archive, ExitStack() as stack:
-        archive.start_run(name, {}, {})
-        owner = stack.enter_context(archive.run(name).own())
-        pool = stack.enter_context(Pool(annotation, name, owner.token, location, None))
+    run, codebook = Run.open(config, config.job), choose_codebook(config.protocol)
+    with ExitStack() as stack:
+        location = archive_location(config)
+        opened = stack.enter_context(open_annotation(config, codebook, run, location))
+        annotation, cases = stack.enter_context(opened.own()), opened.cases()
+        pool = stack.enter_context(Pool(annotation))
         warm_up = chunks_of(islice(cases, WARM_UP_CASES), pool.chunk)
         drive(pool, warm_up, AnnotationProgress(WARM_UP_CASES))
         memory = stack.enter_context(_Memory().sampled())
         progress = AnnotationProgress(total)
         seconds, _ = timed(lambda: drive(pool, chunks_of(cases, pool.chunk), progress))
-        statuses = archive.run(name).counts()
+        statuses = annotation.archived.counts()
     tally = progress.tally
     assert statuses == {"accepted": total + WARM_UP_CASES}
     assert tally.sent == CALLS_OF_A_CASE * total

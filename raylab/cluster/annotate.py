@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from raylab.annotation.dry_run import forecast
 from raylab.annotation.input.state import needs_work, read_first, take_input
-from raylab.annotation.run import archive_location, open_archive, start_archived
+from raylab.annotation.run import AnnotationRun, archive_location, open_annotation
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import UNCONFIRMED
 from raylab.archive.run import RunArchive
@@ -48,21 +48,20 @@ def run_annotate(config: AnnotateConfig) -> None:
     if record is None:
         _look_first(config, codebook, location)
     run = Run.open(config, config.job)
-    with open_archive(run, location, start=True) as archive:
-        archived = start_archived(config, codebook, run, archive)
+    with open_annotation(config, codebook, run, location) as annotation:
         left = None
-        has_cases = needs_work(config, codebook, run)
-        if has_cases or _count_unconfirmed(archived):
-            with archived.own(config.wait) as owner:
-                left = _annotate(config, codebook, run, archive, location, owner.token, has_cases)
+        has_cases = needs_work(annotation)
+        if has_cases or _count_unconfirmed(annotation.archived):
+            with annotation.own() as owned:
+                left = _annotate(owned, has_cases)
                 if left is None:
-                    archived.finish()
+                    owned.archived.finish()
                     if not run.finished:
                         run.finish()
         # The report imports what draws charts, which takes seconds.
         from raylab.report.annotation_run import conclude
 
-        conclude(config, run, archive, left)
+        conclude(annotation, left)
 
 
 def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> None:
@@ -85,40 +84,33 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
         require_endpoints(config.llm, known)
 
 
-def _annotate(
-    config: AnnotateConfig,
-    codebook: Codebook,
-    run: Run,
-    archive: Archive,
-    location: str,
-    owner: str,
-    has_cases: bool,
-) -> "OpenCases | None":
+def _annotate(annotation: AnnotationRun, has_cases: bool) -> "OpenCases | None":
     """Annotates the cases that the archive does not have, and has people's decisions judged.
 
     Returns the cases that stay open.
     """
-    archived = archive.run(run.name)
-    for warning in protocol_settings(config, run.name, codebook).warnings:
+    config, archived = annotation.config, annotation.archived
+    for warning in annotation.settings.warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     done, new, unconfirmed = sum(archived.counts().values()), 0, _count_unconfirmed(archived)
     if has_cases:
-        state = take_input(config, codebook, run, archived)
+        state = take_input(annotation)
         done, new = state.archived, state.new
     judged = f", {unconfirmed} decisions to judge" if unconfirmed else ""
     log_line(
-        f"{done + new} cases, {done} of them done{judged} -> {run}, {archive.place}",
+        f"{done + new} cases, {done} of them done{judged} -> {annotation.run}, "
+        f"{annotation.archive.place}",
         done=done,
         total=done + new,
         unconfirmed=unconfirmed,
-        uri=run.uri,
-        archive=archive.place,
+        uri=annotation.run.uri,
+        archive=annotation.archive.place,
     )
     if not new and not unconfirmed:
         return None
     if config.cluster.joined is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
-        require_endpoints(config.llm, archive.knows_endpoint)
+        require_endpoints(config.llm, annotation.archive.knows_endpoint)
     for model in Prices(config.llm).unpriced():
         log_line(f"note: no price is known of {model}: give llm.prices to see what it costs")
     if uses_embedded(config.llm):
@@ -128,10 +120,9 @@ def _annotate(
     from raylab.annotation.worker import open_cases
     from raylab.cluster.annotation.driver import annotate_on_ray
 
-    left = open_cases(config, codebook, run.name, archive) if new else ()
-    cases = chain(unconfirmed_cases(archived, codebook), left)
-    total = done + new + unconfirmed
-    return annotate_on_ray(config, cases, run, archive, location, owner, total)
+    left = open_cases(annotation.cases(), archived) if new else ()
+    cases = chain(unconfirmed_cases(archived, annotation.codebook), left)
+    return annotate_on_ray(annotation, cases, done + new + unconfirmed)
 
 
 def _count_unconfirmed(run: RunArchive) -> int:

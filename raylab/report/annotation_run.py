@@ -15,8 +15,9 @@ from raylab.annotation.frame import (
 from raylab.annotation.outcome import Outcome, Status, read_decision, read_outcome
 from raylab.annotation.report import AnnotationReport, ArchiveHead, batch_report
 from raylab.annotation.roles import Side
+from raylab.annotation.run import AnnotationRun
 from raylab.annotation.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
-from raylab.annotation.settings import Settings, protocol_settings
+from raylab.annotation.settings import Settings
 from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
 from raylab.annotation.statistics.drift import (
     LEVEL,
@@ -31,7 +32,6 @@ from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
-from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
@@ -41,40 +41,35 @@ from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, re
 from raylab.report.page import PAGE, write_page
 from raylab.report.table import counted, print_tables
 from raylab.runs.run import SCORES, Run
-from raylab.taxonomies import choose_codebook
 
 SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
 
 
-def conclude(
-    config: AnnotateConfig, run: Run, archive: Archive, left: OpenCases | None = None
-) -> None:
+def conclude(annotation: AnnotationRun, left: OpenCases | None = None) -> None:
     """Writes and prints the results of the run.
 
     The report includes decisions by people, so every call writes it again.
 
     Args:
-        config: Configuration of the run.
-        run: The run.
-        archive: Its archive.
+        annotation: The run.
         left: Cases that were tried and stay open.
 
     Raises:
         ArchiveError: A record of the run was changed after it was archived.
         LlmError: Cases failed, or stay open.
     """
-    codebook = choose_codebook(config.protocol)
-    report = _report(config, codebook, run, archive, left)
+    run, archived = annotation.run, annotation.archived
+    report = _report(annotation, left)
     run.write_record(report)
-    _export(config, codebook, run, archive)
-    over_time = _over_time(archive, report, config.storage)
+    _export(annotation)
+    over_time = _over_time(annotation.archive, report, annotation.config.storage)
     write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
     _print(run, report)
-    counts = archive.run(run.name).counts(now=True)
+    counts = archived.counts(now=True)
     if waiting := counts.get(Status.HUMAN, 0):
         people = counted(waiting, "case waits", "cases wait")
-        command = config.command("review", run.name)
+        command = annotation.config.command("review", run.name)
         log_line(f"{people} for a person: {command}", waiting=waiting)
     if unconfirmed := counts.get(UNCONFIRMED, 0):
         decisions = counted(unconfirmed, "decision waits", "decisions wait")
@@ -85,8 +80,8 @@ def conclude(
         )
     failures: list[str] = []
     if failed := counts.get(Status.FAILED, 0):
-        first = next(archive.run(run.name).cases(Status.FAILED))
-        reason = read_outcome(first.body, codebook).reason
+        first = next(archived.cases(Status.FAILED))
+        reason = read_outcome(first.body, annotation.codebook).reason
         failures.append(
             f"{counted(failed, 'case')} failed, first {first.case}: {reason}\n"
             "to try them again run the same configuration under another name=: what was answered "
@@ -98,16 +93,10 @@ def conclude(
         raise LlmError("\n".join(failures))
 
 
-def _report(
-    config: AnnotateConfig,
-    codebook: Codebook,
-    run: Run,
-    archive: Archive,
-    left: OpenCases | None,
-) -> AnnotationReport:
+def _report(annotation: AnnotationRun, left: OpenCases | None) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
-    settings = protocol_settings(config, run.name, codebook)
-    archived = archive.run(run.name)
+    config, codebook, settings = annotation.config, annotation.codebook, annotation.settings
+    run, archived = annotation.run, annotation.archived
     head = archived.row()
     tabulator = Tabulator(codebook, open_book=settings.prompts.open_book)
     scores = score_files(
@@ -132,10 +121,10 @@ def _report(
     return AnnotationReport(
         run=run.name,
         run_id=run.id,
-        archive=ArchiveHead(place=archive.place, records=head.records),
+        archive=ArchiveHead(place=annotation.archive.place, records=head.records),
         score_tree=scores.summary,
         disagreements=disagreement_report(tables, partial(_full_case, archived, codebook)),
-        changes=tuple(_changes(config, codebook, archive, head, tables)),
+        changes=tuple(_changes(annotation, head, tables)),
         **dict(batch),
     )
 
@@ -173,16 +162,16 @@ def _full_case(archived: RunArchive, codebook: Codebook, case: str) -> FullCase:
     return FullCase(read_outcome(stored.body, codebook), stored.description, latest)
 
 
-def _export(config: AnnotateConfig, codebook: Codebook, run: Run, archive: Archive) -> None:
-    if config.export is not None:
-        path = str(run / f"cases.{config.export}")
-        settings = protocol_settings(config, run.name, codebook)
+def _export(annotation: AnnotationRun) -> None:
+    form = annotation.config.export
+    if form is not None:
+        path = str(annotation.run / f"cases.{form}")
         written = export_run(
-            archive.run(run.name),
+            annotation.archived,
             path,
-            codebook,
-            config.export,
-            open_book=settings.prompts.open_book,
+            annotation.codebook,
+            form,
+            open_book=annotation.settings.prompts.open_book,
         )
         log_line(f"{counted(written, 'case')} -> {path}", cases=written, uri=path)
 
@@ -200,17 +189,16 @@ def _print(run: Run, report: AnnotationReport) -> None:
     log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
 
 
-def _changes(
-    config: AnnotateConfig, codebook: Codebook, archive: Archive, head: RunRow, tables: Tables
-) -> list[DriftChange]:
+def _changes(annotation: AnnotationRun, head: RunRow, tables: Tables) -> list[DriftChange]:
     """Returns the changes since the latest earlier runs that this one can be compared with.
 
     The outcomes of another run are read only if its models are the same, as far as its report says.
     """
+    archive, storage = annotation.archive, annotation.config.storage
     rows = [row for row in archive.runs() if row.records]
     earlier = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
     runs = [
-        archived_run(archive, row, codebook, _models(_report_of(config.storage, row)))
+        archived_run(archive, row, annotation.codebook, _models(_report_of(storage, row)))
         for row in earlier[-SHOWN_RUNS:]
     ]
     this = ArchivedRun(head.name, head.started, head.versions.get("taxonomy"), lambda: tables)

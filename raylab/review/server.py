@@ -12,16 +12,14 @@ import uvicorn
 
 from raylab.annotation.exchange import import_rows, write_rows
 from raylab.annotation.reviews import Reviews, draw_audit
-from raylab.annotation.run import archive_location, find_annotation_run, open_archive
+from raylab.annotation.run import AnnotationRun, archive_location, find_annotation_run, open_archive
 from raylab.archive.records import AUDIT, DECISION
-from raylab.archive.store import Archive
-from raylab.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
 from raylab.review.access import access_of
 from raylab.review.app import create_app
-from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 
 BACKLOG = 128
@@ -32,7 +30,7 @@ SECONDS_TO_END = 10
 @contextmanager
 def open_reviews(
     config: ReviewConfig,
-) -> Generator[tuple[Reviews, AnnotateConfig, Run, Archive]]:
+) -> Generator[tuple[Reviews, AnnotationRun]]:
     """Opens the reviews of a run while in use, and draws the audit that is asked for.
 
     Of the run's own configuration only the protocol and the place of the archive are used: review
@@ -48,13 +46,13 @@ def open_reviews(
     run, made = find_annotation_run(config.storage, config.name, config.archive)
     with open_archive(run, archive_location(made)) as archive:
         bind_run(run.name, run.id)
-        archived = archive.run(run.name)
+        annotation = AnnotationRun(made, choose_codebook(made.protocol), run, archive)
         if config.audit is not None:
-            drawn = draw_audit(archived, config.audit, made.protocol.seed)
+            drawn = draw_audit(annotation.archived, config.audit, made.protocol.seed)
             log_line(f"{drawn} {_cases(drawn)} drawn for the audit", drawn=drawn)
         lease = timedelta(minutes=config.lease_minutes)
-        codebook = choose_codebook(made.protocol)
-        yield Reviews(archived, codebook, made.protocol.seed, lease), made, run, archive
+        seed = made.protocol.seed
+        yield Reviews(annotation.archived, annotation.codebook, seed, lease), annotation
 
 
 def export_cases(config: ReviewConfig, path: Path) -> None:
@@ -65,16 +63,16 @@ def export_cases(config: ReviewConfig, path: Path) -> None:
             written.
         ArchiveError: The run's archive cannot be opened or read.
     """
-    with open_reviews(config) as (reviews, _, run, archive):
+    with open_reviews(config) as (reviews, annotation):
         kind = DECISION if config.audit is None else AUDIT
-        written = write_rows(path, archive.run(run.name), reviews, kind)
+        written = write_rows(path, annotation.archived, reviews, kind)
     label = reviews.codebook.label_name
     decision = f"A, B, unclear or {label} line" if kind == DECISION else f"{label} line"
     waits = "case waits" if written == 1 else "cases wait"
     log_line(
         f"{written} {waits} for a person -> {path}\n"
         f"fill in decision ({decision}), justification and reviewer, then\n"
-        f"{config.command('review', run.name, f'import={path}')}",
+        f"{config.command('review', annotation.run.name, f'import={path}')}",
         waiting=written,
         uri=str(path),
     )
@@ -89,14 +87,14 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
         LlmError: Cases of the run failed.
         ArchiveError: The run's archive cannot be opened, read or written.
     """
-    with open_reviews(config) as (reviews, made, run, archive):
+    with open_reviews(config) as (reviews, annotation):
         done = import_rows(path, reviews, config.reviewer)
         for sentence in done.left_out:
             log_line(f"left out: {sentence}", logging.WARNING)
         new = "decision" if done.new == 1 else "decisions"
         message = f"{done.new} new {new} of {done.read}, {done.unconfirmed} unconfirmed"
         log_line(message, decisions=done.read, new=done.new, unconfirmed=done.unconfirmed)
-        conclude(made, run, archive)
+        conclude(annotation)
 
 
 def serve(config: ReviewConfig) -> None:
@@ -108,7 +106,7 @@ def serve(config: ReviewConfig) -> None:
         ArchiveError: Its archive cannot be opened.
     """
     access = access_of(config)
-    with _bound(config) as listener, open_reviews(config) as (reviews, *_):
+    with _bound(config) as listener, open_reviews(config) as (reviews, _):
         server = uvicorn.Server(
             uvicorn.Config(
                 create_app(reviews, access),

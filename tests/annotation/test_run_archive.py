@@ -8,8 +8,8 @@ import pytest
 from raylab.annotation.run import (
     archive_location,
     find_annotation_run,
+    open_annotation,
     open_archive,
-    start_archived,
 )
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
@@ -31,9 +31,8 @@ def annotate(config: AnnotateConfig, *cases: str) -> Run:
     """Does what the job does, with cases made by hand."""
     location = archive_location(config, Run.named(config, "annotate").read_record(RunRecord))
     run = Run.open(config, "annotate")
-    with open_archive(run, location, start=True) as archive:
-        archived = start_archived(config, CODEBOOK, run, archive)
-        archived.add_cases([case_row(case) for case in cases])
+    with open_annotation(config, CODEBOOK, run, location) as annotation:
+        annotation.archived.add_cases([case_row(case) for case in cases])
     return run
 
 
@@ -165,9 +164,10 @@ def test_what_a_run_held_when_it_broke_off_is_noted(tmp_path: Path):
 def test_reviews_and_their_files_are_of_the_same_archive(tmp_path: Path):
     run = annotate(configured(tmp_path, archive=str(tmp_path / "lab.db")), "a")
     asked = ReviewConfig(storage=str(tmp_path / "runs"), name="r")
-    with open_reviews(asked) as (_, made, found, archive):
-        assert (made.archive, found.id) == (str(tmp_path / "lab.db"), run.id)
-        archive.run("r").add_cases([case_row("b")])
+    with open_reviews(asked) as (_, annotation):
+        assert annotation.config.archive == str(tmp_path / "lab.db")
+        assert annotation.run.id == run.id
+        annotation.archived.add_cases([case_row("b")])
     assert noted(run) == 2
     with Archive.open(tmp_path / "other.db") as other:
         other.start_run("r", {}, {}, "0c2d")

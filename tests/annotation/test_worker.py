@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from raylab.annotation.calls import ArchiveWriter, CallJournal, GroupedWriter, LocalArchive
 from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
 from raylab.annotation.input.cases import Case
+from raylab.annotation.input.sources import select_cases
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.worker import (
     OpenCases,
@@ -230,16 +232,16 @@ def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> 
     cases = tmp_path / "cases.jsonl"
     rows = [{"id": f"c{n}", "description": f"system {n}"} for n in range(5)]
     cases.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    given = config(tmp_path).model_copy(update={"cases": CasesConfig(path=str(cases))})
+    read = partial(select_cases, CasesConfig(path=str(cases)), ["published"], CODEBOOK)
     with Archive.open(tmp_path / "archive.db") as archive:
         archive.start_run("run", {}, {})
         ended = Case("c1", "system 1")
         archive.run("run").add_cases([case_row(ended, failed_outcome(ended, "published", "no"))])
-        chunks = list(chunks_of(open_cases(given, CODEBOOK, "run", archive), 3))
+        chunks = list(chunks_of(open_cases(read(), archive.run("run")), 3))
         assert [[case.id for _, case in chunk] for chunk in chunks] == [["c0", "c2", "c3"], ["c4"]]
         cases.write_text(cases.read_text().replace("system 1", "system one"))
         with pytest.raises(DataError, match="c1 has another description than run run classified"):
-            list(open_cases(given, CODEBOOK, "run", archive))
+            list(open_cases(read(), archive.run("run")))
 
 
 class FastTiming:

@@ -10,6 +10,7 @@ import pytest
 from raylab.annotation.input.cases import packaged_cases
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.report import AnnotationReport
+from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.drift import Drift
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.archive.ledger import ClaimRow, EndRow
@@ -20,6 +21,7 @@ from raylab.config.llm import Budget
 from raylab.report.annotation_run import conclude
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
+from raylab.taxonomies import choose_codebook
 from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
@@ -74,7 +76,8 @@ class Storage:
         return run
 
     def conclude(self, run: Run) -> tuple[AnnotationReport, Page]:
-        conclude(self.config(run.name), run, self.archive)
+        config = self.config(run.name)
+        conclude(AnnotationRun(config, choose_codebook(config.protocol), run, self.archive))
         report = run.read_record(AnnotationReport)
         assert report is not None
         return report, Page(Path(run.path, "report.html").read_text())

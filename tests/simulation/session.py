@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from raylab.annotation.calls import ArchiveWriter
+from raylab.annotation.input.sources import select_cases
 from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
 from raylab.archive.ledger import CallOperation, CallResults
 from raylab.archive.ownership import Ownership
@@ -166,7 +167,8 @@ class Session:
             self._world.loop.kill(actor)
 
     async def _annotate(self, archive: Archive) -> None:
-        cases = open_cases(self._config, FRUITS, self._plan.name, archive)
+        rows = select_cases(self._config.cases, self._config.generations, FRUITS)
+        cases = open_cases(rows, archive.run(self._plan.name))
         self._chunks.extend(chunks_of(cases, CHUNK))
         await asyncio.gather(*(self._keep_busy(number) for number in range(self._plan.workers)))
 

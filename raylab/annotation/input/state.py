@@ -15,12 +15,12 @@ from raylab.annotation.input.cases import Case, CaseIds
 from raylab.annotation.input.python_objects import is_source
 from raylab.annotation.input.sources import input_files, select_cases
 from raylab.annotation.outcome import read_outcome
+from raylab.annotation.run import AnnotationRun
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError
 from raylab.log import log_line
-from raylab.runs.run import Run
 
 CASES_PER_LOOKUP = 1000
 SHOWN = 3
@@ -62,7 +62,7 @@ def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
     next(_batches(config, codebook), None)
 
 
-def needs_work(config: AnnotateConfig, codebook: Codebook, run: Run) -> bool:
+def needs_work(annotation: AnnotationRun) -> bool:
     """Returns False if a run is finished and its input is as it was then.
 
     What is packaged or installed is not compared: its names are part of the configuration.
@@ -70,6 +70,7 @@ def needs_work(config: AnnotateConfig, codebook: Codebook, run: Run) -> bool:
     Raises:
         DataError: An input file cannot be read, or a row cannot be used.
     """
+    config, run = annotation.config, annotation.run
     if not run.finished:
         return True
     files = input_files(config.cases, config.generations)
@@ -83,14 +84,12 @@ def needs_work(config: AnnotateConfig, codebook: Codebook, run: Run) -> bool:
     if not files:
         return False
     digest = hashlib.sha256()
-    for cases in _batches(config, codebook):
+    for cases in _batches(config, annotation.codebook):
         digest.update(_contents(cases))
     return digest.hexdigest() != run.record.input
 
 
-def take_input(
-    config: AnnotateConfig, codebook: Codebook, run: Run, archived: RunArchive
-) -> InputState:
+def take_input(annotation: AnnotationRun) -> InputState:
     """Reads the whole input, so that a bad row costs nothing, and opens the run for new cases.
 
     Raises:
@@ -99,8 +98,8 @@ def take_input(
         ArchiveError: The archive fails.
         RunError: The record cannot be written.
     """
-    record = run.record
-    state = compare_input(config, codebook, archived, record.input)
+    run, record = annotation.run, annotation.run.record
+    state = _compare(annotation, record.input)
     if state.vanished:
         shown = ", ".join(state.first_vanished) + (", ..." if state.vanished > SHOWN else "")
         log_line(
@@ -111,28 +110,19 @@ def take_input(
         )
     record = record.cover(state.covered)
     if state.new:
-        archived.reopen()
+        annotation.archived.reopen()
         record = record.reopen()
     if record != run.record:
         run.write_record(record)
     return state
 
 
-def compare_input(
-    config: AnnotateConfig, codebook: Codebook, run: RunArchive, before: str | None
-) -> InputState:
+def _compare(annotation: AnnotationRun, before: str | None) -> InputState:
     """Reads the whole input and compares it with the archived cases.
 
-    Args:
-        config: Configuration of the run.
-        codebook: Codebook of the run.
-        run: The run in its archive.
-        before: Hash of the input that the run was last compared with; None if there is none.
-
-    Raises:
-        DataError: The input cannot be read, a row cannot be used, or a case is not as archived.
-        ArchiveError: The archive cannot be read.
+    `before` is the hash of the input that the run was last compared with.
     """
+    config, codebook, run = annotation.config, annotation.codebook, annotation.archived
     digest, ids = hashlib.sha256(), CaseIds()
     new = there = 0
     for cases in _batches(config, codebook):

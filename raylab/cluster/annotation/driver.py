@@ -15,6 +15,7 @@ from ray import ObjectRef
 from ray.exceptions import RayActorError
 
 from raylab.annotation.input.cases import Case
+from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import (
     Chunk,
     OpenCases,
@@ -23,17 +24,14 @@ from raylab.annotation.worker import (
     chunks_of,
     failed_outcome,
 )
-from raylab.archive.store import Archive
 from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor, RateLimiterActor
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
-from raylab.config.jobs import AnnotateConfig
 from raylab.errors import StoppedError
 from raylab.llm.embedded import Embedded, embedded_if_used
 from raylab.llm.limits import Share, fewest_calls, limited_endpoints, most_calls
 from raylab.log import log_line
 from raylab.report.progress import AnnotationProgress
-from raylab.runs.run import Run
 
 CASES_AHEAD = 2
 """Cases in flight for each call in flight, because a case also waits for the archive."""
@@ -49,37 +47,27 @@ POLL_SECONDS = 0.5
 
 
 def annotate_on_ray(
-    config: AnnotateConfig,
-    cases: Iterator[tuple[str, Case]],
-    run: Run,
-    archive: Archive,
-    location: str,
-    owner: str,
-    total: int,
+    annotation: AnnotationRun, cases: Iterator[tuple[str, Case]], total: int
 ) -> OpenCases | None:
     """Annotates cases of a run in a Ray session; returns those that stay open.
 
     Args:
-        config: Configuration of the run.
+        annotation: The run, which this process owns.
         cases: The cases, each with its generation; one with a decision has that judged.
-        run: The run.
-        archive: Its archive.
-        location: Location of the archive, as seen from this machine.
-        owner: Token of the run's ownership by this process.
         total: Number of cases, archived ones included.
 
     Raises:
         RaylabError: The run must stop for a reason that the user can act on.
         KeyboardInterrupt: The user stopped the run, which can be resumed.
     """
-    before = archive.run(run.name).counts()
+    before, config = annotation.archived.counts(), annotation.config
     with ExitStack() as stack:
         embedded = stack.enter_context(embedded_if_used(config.llm))
         stack.enter_context(session(config.cluster))
-        require_kept(run)
+        require_kept(annotation.run)
         stop = stack.enter_context(_stop_signals())
         progress = stack.enter_context(AnnotationProgress(total, before))
-        pool = stack.enter_context(Pool(config, run.name, owner, location, embedded))
+        pool = stack.enter_context(Pool(annotation, embedded))
         drive(pool, chunks_of(cases, pool.chunk), progress, stop)
     halt = progress.tally.halt
     if halt is not None and not isinstance(halt, StoppedError):
@@ -135,29 +123,19 @@ def drive(
 class Pool:
     """The actors of a run, and the cases that each of them has."""
 
-    def __init__(
-        self,
-        config: AnnotateConfig,
-        run: str,
-        owner: str,
-        archive: str,
-        embedded: Embedded | None,
-    ) -> None:
+    def __init__(self, annotation: AnnotationRun, embedded: Embedded | None = None) -> None:
         """Starts the configured number of actors, or one per CPU, but no more than can have a call.
 
         Args:
-            config: configuration of the run; the actors share its calls in flight.
-            run: name of the run.
-            owner: token of the run's ownership by this process.
-            archive: location of the archive, as seen from this machine.
+            annotation: the run, which this process owns; the actors share its calls in flight.
             embedded: address of the embedded model on this machine, if it is used.
         """
+        config = annotation.config
         count = min(config.actors or _cpus(), fewest_calls(config.llm))
         cases = max(CASES_AHEAD * most_calls(config.llm) // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
-        self._run = run
-        self._meters = Meters(run)
+        self._meters = Meters(annotation.run.name)
         self._pending: dict[ObjectRef[Tally], tuple[int, Work]] = {}
         self._again: list[Work] = []
         self._suspects: list[Work] = []
@@ -165,21 +143,15 @@ class Pool:
         """Lost actors, by the pending call that they answer once they are back."""
         self._busy = Counter(dict.fromkeys(range(count), 0))
         """Running chunks by actor."""
-        self._start(config, count, owner, archive, embedded)
+        self._start(annotation, count, embedded)
 
-    def _start(
-        self,
-        config: AnnotateConfig,
-        count: int,
-        owner: str,
-        archive: str,
-        embedded: Embedded | None,
-    ) -> None:
+    def _start(self, annotation: AnnotationRun, count: int, embedded: Embedded | None) -> None:
+        config, run = annotation.config, annotation.run.name
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
         self._writer = _restarting(ArchiveWriterActor, writer).remote(
-            archive, self._run, owner, config.llm.budget
+            annotation.location, run, annotation.owner, config.llm.budget
         )
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
@@ -194,7 +166,7 @@ class Pool:
         self._actors: list[Any] = [
             annotator.remote(
                 config,
-                self._run,
+                run,
                 _name(number),
                 writer,
                 limiter,

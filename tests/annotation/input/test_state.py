@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from raylab.annotation.input.cases import Case, read_cases
-from raylab.annotation.input.sources import select_cases
 from raylab.annotation.input.state import InputState, needs_work, take_input
+from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import case_row, failed_outcome
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig
@@ -38,15 +38,19 @@ class Annotated:
     def write(self, *rows: dict[str, Any]) -> None:
         self.file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
+    @property
+    def annotation(self) -> AnnotationRun:
+        return AnnotationRun(self.config, CODEBOOK, self.run, self.archive)
+
     def take(self) -> InputState:
-        return take_input(self.config, CODEBOOK, self.run, self.archive.run("r"))
+        return take_input(self.annotation)
 
     def needs_work(self) -> bool:
-        return needs_work(self.config, CODEBOOK, self.run)
+        return needs_work(self.annotation)
 
     def finish(self) -> None:
         """Archives all cases that are not there, as failed."""
-        cases = select_cases(self.config.cases, self.config.generations, CODEBOOK)
+        cases = self.annotation.cases()
         rows = [case_row(case, failed_outcome(case, name, "by hand")) for name, case in cases]
         self.archive.run("r").add_cases(rows)
         self.archive.run("r").finish()
