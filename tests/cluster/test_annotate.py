@@ -208,7 +208,7 @@ def test_the_job_tells_in_json_and_ray_exports_what_the_actors_count(
     usage = counted["usage"]["total"]
     assert counted["run_id"] == id_in(run)
     assert (progress["done"], progress["total"]) == (4, 4)
-    assert progress["known"] == usage["cached"] > 0
+    assert progress["answered"] == usage["cached"] > 0
     assert progress["cases"] == {"accepted": 3, "adjudicated": 0, "human": 1, "failed": 0}
     assert progress["cost"] == pytest.approx(usage["priced"])
     with Archive.open(annotated / "archive.db") as archive:

@@ -100,8 +100,8 @@ def test_what_is_refused_changes_no_report(config: AnnotateConfig, tmp_path: Pat
     with pytest.raises(DataError, match="line 1: description is missing"):
         annotate.run_annotate(config)
     write(tmp_path / "cases.jsonl", "a", "b")
-    execute(str(tmp_path / "lab.db"), "UPDATE prompts SET text = 'another'")
-    with pytest.raises(ArchiveError, match=r"records of run r .* are not as they were archived"):
+    execute(str(tmp_path / "lab.db"), "UPDATE cases SET description = 'another'")
+    with pytest.raises(ArchiveError, match="does not have its SHA-256"):
         annotate.run_annotate(config)
     assert (run / "report.json").read() == before and run.finished
     assert not (tmp_path / "new.db").exists()

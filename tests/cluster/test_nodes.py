@@ -190,12 +190,17 @@ def test_storage_that_a_node_cannot_see_is_refused(
         pytest.skip("giving a node a disk of its own needs the right to mount")
     storage = tmp_path / "runs"
     storage.mkdir()
-    write_tree(tmp_path / "scores", 2, 2_000)
+    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+    models = " ".join(f"llm.{role}.model=none" for role in roles)
     mount = f'mount -t tmpfs tmpfs {storage} && export AWS_SECRET_ACCESS_KEY=another && exec "$@"'
     nodes.join(before=["unshare", "--mount", "sh", "-c", mount, "sh"])
-    scores = f"quality_eval_cfg.scores_root_dir={tmp_path / 'scores'}"
-    measure = f"python jobs/quality.py {scores} name=apart"
-    places = f"{measure} storage={storage} || {measure} storage={object_storage.uri}"
+    endpoint = "llm.endpoints.default"
+    annotate = (
+        f"python jobs/annotate.py name=apart cases.take=1 llm=openai {models} "
+        f"{endpoint}.base_url=http://127.0.0.1:9/v1 {endpoint}.api_key_env=null"
+    )
+    archive = f"archive={tmp_path / 'lab.db'}"
+    places = f"{annotate} storage={storage} || {annotate} {archive} storage={object_storage.uri}"
     done = nodes.submit("sh", "-c", places)
     assert done.returncode != 0
     for kind in ("on the disk of one machine", "in remote storage"):

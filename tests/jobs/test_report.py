@@ -24,7 +24,7 @@ def test_runs_are_compared_without_ray_and_torch(tmp_path: Path):
     assert (tmp_path / "runs" / "c" / "report.html").exists()
     modules = re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.MULTILINE)
     assert "raylab.report.comparison" in modules
-    assert not {name.split(".")[0] for name in modules} & {"ray", "torch", "pandas"}
+    assert not {name.split(".")[0] for name in modules} & {"ray", "torch"}
 
 
 def test_a_run_that_is_missing_ends_with_its_places_and_no_traceback(tmp_path: Path):

@@ -139,6 +139,7 @@ def decided(storage: Path, case: str) -> list[HumanDecision]:
 
 def test_cases_are_settled_by_keyboard_alone(visit: Callable[..., Page], storage: Path) -> None:
     page = visit()
+    expect(page.get_by_label("Your name")).to_be_focused()
     page.keyboard.type("Ada")
     page.keyboard.press("Enter")
     arrive(page, "Open cases")
