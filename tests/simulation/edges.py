@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -11,13 +10,10 @@ from unittest.mock import patch
 from sqlalchemy import Connection, Engine
 
 from raylab.annotation import calls as calls_module
-from raylab.annotation import worker as worker_module
-from raylab.annotation.input.cases import Case
 from raylab.archive import ownership as ownership_module
 from raylab.archive.database import Database
 from raylab.archive.dialects import Options, SqliteDialect
 from raylab.archive.ledger import CallOperation, CallResults, ClaimRow, Ledger
-from raylab.config.base import AS_PUBLISHED
 from raylab.llm import connection as connection_module
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.llm.client import Client
@@ -59,7 +55,6 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         "secrets",
         SimpleNamespace(token_hex=lambda _: World.current.draw_token()),
     )
-    yield worker_module, "select_cases", _cases
 
 
 def _once(database: Database, work: Callable[[Connection], T], options: Options) -> T:
@@ -133,9 +128,3 @@ def _watched(real: Any) -> Callable[..., Any]:
         return reply
 
     return complete
-
-
-def _cases(*_: Any) -> Iterator[tuple[str, Case]]:
-    plan = World.current.plans[PROCESS.get().name.partition(".")[0]]
-    for case in plan.cases:
-        yield AS_PUBLISHED, replace(case)

@@ -3,16 +3,17 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 from raylab.annotation.calls import ArchiveWriter
-from raylab.annotation.input.sources import select_cases
 from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
 from raylab.archive.ledger import CallOperation, CallResults
 from raylab.archive.ownership import Ownership
 from raylab.archive.records import CallRow, CaseRow
 from raylab.archive.store import Archive
+from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
 from raylab.errors import DeadlineError, OwnerError, RaylabError
@@ -167,7 +168,7 @@ class Session:
             self._world.loop.kill(actor)
 
     async def _annotate(self, archive: Archive) -> None:
-        rows = select_cases(self._config.cases, self._config.generations, FRUITS)
+        rows = ((AS_PUBLISHED, replace(case)) for case in self._plan.cases)
         cases = open_cases(rows, archive.run(self._plan.name))
         self._chunks.extend(chunks_of(cases, CHUNK))
         await asyncio.gather(*(self._keep_busy(number) for number in range(self._plan.workers)))
