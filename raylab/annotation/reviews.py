@@ -4,6 +4,7 @@ Open cases wait for a decision. Cases drawn for the audit wait for a code of som
 description alone.
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -203,6 +204,7 @@ class Reviews:
         self._run, self._reviews = run, run.reviews()
         self._lease, self._now = lease, now
         self._summaries: dict[int, Waiting] = {}
+        self._summarising = threading.Lock()
         self._outcomes: dict[int, Outcome] = {}
 
     def queue(self, kind: str = "") -> list[Waiting]:
@@ -212,9 +214,11 @@ class Reviews:
             kind: Only open cases with this reason; `audit` for the drawn ones.
         """
         places = self._reviews.waiting(AUDIT if kind == AUDIT else DECISION)
-        new = [place for place in places if place not in self._summaries]
-        for current in self._run.cases_at(new):
-            self._summaries[current.case.sequence] = _summarise(current.case)
+        with self._summarising:
+            # Otherwise all who come first would read the same cases at once.
+            new = [place for place in places if place not in self._summaries]
+            for current in self._run.cases_at(new) if new else ():
+                self._summaries[current.case.sequence] = _summarise(current.case)
         if kind == AUDIT:
             return [_blinded(self._summaries[place]) for place in places]
         waiting = [self._summaries[place] for place in places]

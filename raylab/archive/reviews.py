@@ -337,10 +337,10 @@ _DRAWN = select(DECISIONS.c.case).where(
     _of(DECISIONS), DECISIONS.c.kind == AUDIT, DECISIONS.c.action == DRAW
 )
 _WAITING = {
-    kind: select(CASES.c.sequence, CASES.c.case)
+    kind: select(CASES.c.sequence, *columns)
     .where(_of(CASES), _waits(kind))
     .order_by(CASES.c.sequence)
-    for kind in (DECISION, AUDIT)
+    for kind, columns in ((DECISION, ()), (AUDIT, (CASES.c.case,)))
 }
 _WAITS_AT = select(CASES.c.sequence).where(
     _of(CASES), _AT_CASE, or_(_waits(DECISION), _waits(AUDIT))

@@ -223,6 +223,7 @@ def test_drafts_outlive_reloads_sessions_and_a_page_that_is_gone(
     expect(page.get_by_role("radio", name="B Lrn / Ctl")).to_be_checked()
     page.goto("/")
     expect(page.locator("li", has_text="drafted").get_by_text("your draft")).to_be_visible()
+    expect(page.locator("li", has_text="shared").get_by_text("your draft")).to_be_hidden()
     # Sent while the page cannot be reached, and then without a session.
     for cut_off, back in (
         (lambda: page.context.set_offline(True), lambda: page.context.set_offline(False)),
