@@ -18,14 +18,9 @@ from raylab.archive.ledger import (
 )
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
-from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Budget, Lane
 from raylab.errors import BudgetError, OwnerError
 from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
-from raylab.llm.client import Client
-from raylab.llm.connection import Timing
-from raylab.llm.embedded import Embedded
-from raylab.llm.limits import LocalRateLimiter, RateLimiter
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -91,34 +86,6 @@ class ArchiveWriter:
     def known(self, cases: Sequence[str]) -> dict[str, str]:
         """Returns the status of each of these cases that is archived."""
         return self._run.statuses(cases)
-
-
-class LocalArchive:
-    """The client of a writer in the same process; see `ArchiveClient`."""
-
-    def __init__(self, writer: ArchiveWriter, claimant: str = "") -> None:
-        """Writes with `writer`; `claimant` names this client among those of the run."""
-        self._writer, self._claimant = writer, claimant
-
-    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        """See `ArchiveClient`."""
-        return self._writer.write_calls(operations, self._claimant)
-
-    async def void_claims(self) -> None:
-        """See `ArchiveClient`."""
-        self._writer.void_claims(self._claimant)
-
-    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """See `ArchiveClient`."""
-        return self._writer.calls_of(description_hashes)
-
-    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        """See `ArchiveClient`."""
-        self._writer.add_cases(rows)
-
-    async def confirm(self, sequence: int, row: DecisionRow) -> None:
-        """See `ArchiveClient`."""
-        self._writer.confirm(sequence, row)
 
 
 class GroupedWriter(Generic[T, R]):
@@ -280,37 +247,6 @@ class CallJournal:
             f"have been billed, and the next call may take {figures[2]}; give a larger "
             f"llm.budget.{key} and resume=true to go on: all paid answers are kept"
         )
-
-
-def client_of_run(
-    llm: LlmConfig,
-    archive: Archive,
-    run: str,
-    owner: str,
-    embedded: Embedded | None = None,
-    timing: Timing | None = None,
-    limiter: RateLimiter | None = None,
-) -> Client:
-    """Returns a client of this process alone, which shares its limits with nobody.
-
-    Args:
-        llm: Endpoints, prices and budget of the run.
-        archive: Archive of the run.
-        run: Name of the run.
-        owner: Token of the run's ownership by this process.
-        embedded: Server of the embedded model, if the run uses it.
-        timing: Clocks; None takes the system's.
-        limiter: That of an earlier client of the run, so that its last minute counts.
-
-    Raises:
-        ConfigError: A key is not in the environment, or the embedded model is not served.
-        ArchiveError: The archive fails, or has no such run.
-    """
-    if limiter is None:
-        limiter = RateLimiter(llm.limits, (timing or Timing()).clock)
-    writer = LocalArchive(ArchiveWriter(archive, run, owner, llm.budget))
-    journal = CallJournal(writer, run, llm.budget)
-    return Client(llm, journal, LocalRateLimiter(limiter), embedded, timing=timing)
 
 
 def reply_of(row: CallRow) -> Reply:

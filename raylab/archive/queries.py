@@ -64,11 +64,6 @@ def find_run(connection: Connection, place: str, name: str, lock: bool = False) 
     return row
 
 
-def lock_run(connection: Connection, run_id: int) -> None:
-    """Lets no other transaction append to a run, or take a case of it, until this one ends."""
-    connection.execute(select(RUNS.c.id).where(RUNS.c.id == run_id).with_for_update())
-
-
 def append_records(
     connection: Connection, table: Table, run: AnyRow, records: Sequence[object], created: datetime
 ) -> None:

@@ -258,9 +258,3 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
         for key in sorted(had.keys() | has.keys())
         if had.get(key, ...) != has.get(key, ...)
     )
-
-
-def conflicts(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Returns a line for each value of before that now lacks or has otherwise."""
-    had, has = flat(before), flat(now)
-    return differences(had, {key: has[key] for key in had.keys() & has.keys()})

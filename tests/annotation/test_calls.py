@@ -15,9 +15,7 @@ import pytest
 from raylab.annotation.calls import (
     ArchiveWriter,
     CallJournal,
-    LocalArchive,
     call_row,
-    client_of_run,
     reply_of,
 )
 from raylab.archive.ownership import Ownership
@@ -29,6 +27,7 @@ from raylab.errors import BudgetError, DeadlineError, OwnerError
 from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import Client
 from tests.annotation.chats import replied
+from tests.annotation.local import LocalArchive, client_of_run
 from tests.archive.rows import execute
 from tests.llm.scripted_server import (
     Answer,

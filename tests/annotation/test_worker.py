@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.calls import ArchiveWriter, CallJournal, GroupedWriter, LocalArchive
+from raylab.annotation.calls import ArchiveWriter, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
 from raylab.annotation.input.cases import Case
 from raylab.annotation.input.sources import select_cases
@@ -37,6 +37,7 @@ from raylab.llm.client import CallEvent
 from raylab.llm.connection import Timing
 from raylab.opt.code import bare
 from raylab.report.progress import AnnotationProgress
+from tests.annotation.local import LocalArchive
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON, call_row
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, failure

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from raylab.annotation.calls import client_of_run
 from raylab.annotation.decisions import confirm_decision, unconfirmed_cases
 from raylab.annotation.outcome import HumanDecision, read_decision
 from raylab.annotation.reviews import Reviews
@@ -13,6 +12,7 @@ from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
 from raylab.review.access import Access, access_of
+from tests.annotation.local import client_of_run
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
 from tests.review.browser import Browser

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from raylab.annotation.calls import client_of_run
 from raylab.annotation.input.cases import Case
 from raylab.annotation.protocol import annotate
 from raylab.annotation.run import archive_location
@@ -17,6 +16,7 @@ from raylab.config.jobs import AnnotateConfig
 from raylab.runs.run import Run
 from raylab.runs.run_record import identity_of
 from raylab.taxonomies import choose_codebook
+from tests.annotation.local import client_of_run
 
 MODELS = {
     "annotator_a": "quux-a",
