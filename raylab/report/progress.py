@@ -13,7 +13,7 @@ from raylab.annotation.dry_run import RoleForecast
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Tally
 from raylab.log import console, log_line, structured
-from raylab.report.table import RULE, Column, Row, Table, duration, print_tables
+from raylab.report.table import RULE, Column, Row, Table, counted, duration, print_tables
 
 LINE_SECONDS = 10.0
 """Time between two printed lines."""
@@ -62,9 +62,9 @@ class AnnotationFigures:
         if self.open:
             parts.append(f"{self.open} left open")
         if self.answered:
-            parts.append(f"{self.answered} answers known")
+            parts.append(counted(self.answered, "answer known", "answers known"))
         if self.failures:
-            parts.append(f"{self.failures} attempts failed")
+            parts.append(counted(self.failures, "attempt failed", "attempts failed"))
         if self.cost:
             parts.append(f"cost {self.cost:.4g}")
         if self.eta_seconds is not None:
