@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from raylab.annotation.accuracy.audit import AuditReport
-from raylab.annotation.accuracy.gold import BAND, NAMES, GoldReport, JudgeReport, ScoreBand
-from raylab.annotation.report import STATUSES, AnnotationReport
 from raylab.annotation.roles import SIDES, STAGES, Side
-from raylab.annotation.scores import RootAccuracy
 from raylab.annotation.statistics.agreement import AgreementReport
+from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.confusion import NONE, ConfusionPanel
 from raylab.annotation.statistics.drift import Drift, DriftChange, DriftRun
 from raylab.annotation.statistics.estimates import Estimate
@@ -18,6 +15,9 @@ from raylab.annotation.statistics.figures import (
     SourceReport,
     TrapReport,
 )
+from raylab.annotation.statistics.gold import BAND, NAMES, GoldReport, JudgeReport, ScoreBand
+from raylab.annotation.statistics.report import STATUSES, AnnotationReport
+from raylab.annotation.statistics.scores import RootAccuracy
 from raylab.annotation.statistics.usage import CallUsage, SourceUsage
 from raylab.report.table import (
     RULE,

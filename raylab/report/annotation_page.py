@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from raylab.annotation.accuracy.audit import AuditReport
-from raylab.annotation.accuracy.gold import FINAL
 from raylab.annotation.outcome import Status
-from raylab.annotation.report import STATUSES, AnnotationReport
 from raylab.annotation.roles import ADJUDICATE, SIDES, classify_stage, evaluate_stage
 from raylab.annotation.statistics.agreement import AgreementReport
+from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.drift import DriftChange
 from raylab.annotation.statistics.figures import AdjudicationReport
+from raylab.annotation.statistics.gold import FINAL
+from raylab.annotation.statistics.report import STATUSES, AnnotationReport
 from raylab.report.annotation import (
     agreement_table,
     annotator_table,

@@ -4,19 +4,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from raylab.annotation.decisions import audited_codes
-from raylab.annotation.frame import (
-    Tables,
-    Tabulator,
-    export_run,
-    is_open_book,
-    read_run,
-    tabulate,
-)
 from raylab.annotation.outcome import Outcome, Status, read_decision, read_outcome
-from raylab.annotation.report import AnnotationReport, ArchiveHead, batch_report
 from raylab.annotation.roles import Side
 from raylab.annotation.run import AnnotationRun
-from raylab.annotation.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
 from raylab.annotation.settings import Settings
 from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
 from raylab.annotation.statistics.drift import (
@@ -26,6 +16,16 @@ from raylab.annotation.statistics.drift import (
     alarms,
     compare_latest,
 )
+from raylab.annotation.statistics.frame import (
+    Tables,
+    Tabulator,
+    export_run,
+    is_open_book,
+    read_run,
+    tabulate,
+)
+from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
+from raylab.annotation.statistics.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.annotation.worker import OpenCases
 from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow

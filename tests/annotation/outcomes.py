@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
-from raylab.annotation.frame import Tables, tabulate
 from raylab.annotation.outcome import (
     Adjudication,
     Answer,
@@ -20,6 +19,7 @@ from raylab.annotation.outcome import (
 )
 from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.drift import ArchivedRun
+from raylab.annotation.statistics.frame import Tables, tabulate
 from raylab.codebook import Codebook, Label, compare
 from raylab.llm.chat import Reply
 from raylab.opt.code import parse

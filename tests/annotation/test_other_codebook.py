@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.frame import tabulate
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status, read_outcome
 from raylab.annotation.protocol import annotate
-from raylab.annotation.report import BatchReport, batch_report
 from raylab.annotation.settings import Settings
+from raylab.annotation.statistics.frame import tabulate
+from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.config.annotation import LlmConfig, ProtocolConfig
 from raylab.config.llm import ChatModel
 from tests.annotation.chats import Script, ScriptedChat

@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.report import AnnotationReport, ArchiveHead, batch_report
-from raylab.annotation.scores import RootAccuracy, ScoreTreeReport
 from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
 from raylab.annotation.statistics.estimates import proportion
+from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
+from raylab.annotation.statistics.scores import RootAccuracy, ScoreTreeReport
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.base import JobConfig

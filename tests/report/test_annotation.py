@@ -3,9 +3,9 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.report import AnnotationReport
 from raylab.annotation.statistics.confusion import ConfusionPanel
 from raylab.annotation.statistics.drift import ArchivedRun, compare_runs
+from raylab.annotation.statistics.report import AnnotationReport
 from raylab.report.annotation import (
     annotation_tables,
     confusion_table,

@@ -4,13 +4,13 @@ from typing import Any, cast
 
 import pytest
 
-from raylab.annotation.accuracy.audit import AuditReport
-from raylab.annotation.frame import LISTED
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.report import AnnotationReport
-from raylab.annotation.scores import ScoreTreeReport
+from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.drift import ArchivedRun, compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.frame import LISTED
+from raylab.annotation.statistics.report import AnnotationReport
+from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.report.annotation_page import (
     AnnotationPage,

@@ -9,9 +9,9 @@ import pytest
 
 from raylab.annotation.input.cases import packaged_cases
 from raylab.annotation.outcome import Outcome, Status
-from raylab.annotation.report import AnnotationReport
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.drift import Drift
+from raylab.annotation.statistics.report import AnnotationReport
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.archive.ledger import ClaimRow, EndRow
 from raylab.archive.records import CaseRow, DecisionRow

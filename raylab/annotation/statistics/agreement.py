@@ -7,7 +7,6 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 
-from raylab.annotation.frame import Tables, tally
 from raylab.annotation.statistics.estimates import (
     DRAWS,
     Array,
@@ -17,6 +16,7 @@ from raylab.annotation.statistics.estimates import (
     proportion,
     share_mean,
 )
+from raylab.annotation.statistics.frame import Tables, tally
 from raylab.codebook import Categories, Label
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part

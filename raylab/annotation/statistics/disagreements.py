@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from raylab.annotation.frame import Frame, Tables
 from raylab.annotation.outcome import (
     Classification,
     Evaluation,
@@ -14,6 +13,7 @@ from raylab.annotation.outcome import (
     Verdict,
 )
 from raylab.annotation.roles import OTHER, SIDES, Side
+from raylab.annotation.statistics.frame import Frame, Tables
 from raylab.codebook import Categories, Label
 from raylab.llm.prompts import shortened
 from raylab.runs.records import Part

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, NamedTuple, cast
 import pandas as pd
 from scipy import stats
 
-from raylab.annotation.frame import Frame, Tables
 from raylab.annotation.outcome import Verdict
 from raylab.annotation.roles import EVALUATOR, SIDES, Side
 from raylab.annotation.statistics.figures import SourceReport, source_reports
+from raylab.annotation.statistics.frame import Frame, Tables
 from raylab.runs.measures import measures_of
 from raylab.runs.records import Part, Record
 

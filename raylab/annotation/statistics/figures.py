@@ -5,7 +5,11 @@ from typing import Annotated
 
 from scipy import stats
 
-from raylab.annotation.frame import (
+from raylab.annotation.outcome import Status, Verdict
+from raylab.annotation.roles import OTHER, Side
+from raylab.annotation.statistics.agreement import pair_codes
+from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.frame import (
     ADJUDICATED,
     SEPARATOR,
     Frame,
@@ -16,10 +20,6 @@ from raylab.annotation.frame import (
     tally,
     view,
 )
-from raylab.annotation.outcome import Status, Verdict
-from raylab.annotation.roles import OTHER, Side
-from raylab.annotation.statistics.agreement import pair_codes
-from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.usage import Seconds, times
 from raylab.codebook import Codebook
 from raylab.runs.measures import Measure

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from raylab.annotation.frame import Frame, Tables, by_source, tabulate_calls
 from raylab.annotation.outcome import Call, HumanDecision, Status
+from raylab.annotation.statistics.frame import Frame, Tables, by_source, tabulate_calls
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 

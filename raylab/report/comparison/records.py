@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from raylab.annotation.report import COMPARED_FIGURES, AnnotationReport
+from raylab.annotation.statistics.report import COMPARED_FIGURES, AnnotationReport
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.schema import flat

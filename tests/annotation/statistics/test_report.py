@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from raylab.annotation.report import COMPARED_FIGURES, AnnotationReport
 from raylab.annotation.statistics.estimates import Estimate
+from raylab.annotation.statistics.report import COMPARED_FIGURES, AnnotationReport
 from tests.annotation.outcomes import decision
 from tests.report.runs import content
 

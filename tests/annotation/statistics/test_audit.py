@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from raylab.annotation.accuracy.audit import (
+from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.statistics.audit import (
     AuditReport,
     audit_report,
     is_drawn,
     predicted_share,
     wilson_interval,
 )
-from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.statistics.estimates import proportion
 from raylab.opt.code import parse
 from tests.annotation.outcomes import adjudication, outcome, report, tables

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from raylab.annotation.frame import ADJUDICATED, Tables
 from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Status
 from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.frame import ADJUDICATED, Tables
 from raylab.codebook import Label
 from raylab.runs.records import Part
 

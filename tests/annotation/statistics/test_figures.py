@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylab.annotation.frame import LISTED, OTHERS, counted
 from raylab.annotation.outcome import Classification, HumanDecision, Outcome, Status, Verdict
-from raylab.annotation.report import BatchReport, batch_report
 from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.confusion import (
     ConfusionPanel,
@@ -21,6 +19,8 @@ from raylab.annotation.statistics.confusion import (
 )
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import Ending
+from raylab.annotation.statistics.frame import LISTED, OTHERS, counted
+from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.annotation.statistics.usage import UncertainUsage, times
 from raylab.codebook import Categories, Codebook, Label
 from raylab.llm.embedded import SMOKE_NOTICE

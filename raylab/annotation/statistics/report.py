@@ -7,27 +7,15 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from raylab.annotation.accuracy.audit import AuditReport, audit_report
-from raylab.annotation.accuracy.gold import (
-    CODES,
-    GIVERS,
-    NAMES,
-    GoldReport,
-    JudgeReport,
-    confusion_report,
-    gold_reports,
-    judge_report,
-)
-from raylab.annotation.frame import Tables, tally
 from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.roles import SIDES, Side
-from raylab.annotation.scores import ScoreTreeReport
 from raylab.annotation.statistics.agreement import (
     AgreementReport,
     PairAgreement,
     measure_agreement,
     measure_pairs,
 )
+from raylab.annotation.statistics.audit import AuditReport, audit_report
 from raylab.annotation.statistics.confusion import Confusion
 from raylab.annotation.statistics.disagreements import DisagreementReport
 from raylab.annotation.statistics.drift import DriftChange
@@ -43,6 +31,18 @@ from raylab.annotation.statistics.figures import (
     status_shares,
     trap_report,
 )
+from raylab.annotation.statistics.frame import Tables, tally
+from raylab.annotation.statistics.gold import (
+    CODES,
+    GIVERS,
+    NAMES,
+    GoldReport,
+    JudgeReport,
+    confusion_report,
+    gold_reports,
+    judge_report,
+)
+from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.annotation.statistics.usage import (
     CallUsage,
     DecisionReport,

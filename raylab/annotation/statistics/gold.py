@@ -6,7 +6,6 @@ from typing import Annotated, cast
 
 from scipy import optimize, stats
 
-from raylab.annotation.frame import Tables, tally, view
 from raylab.annotation.outcome import Verdict
 from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.agreement import pair_codes
@@ -20,6 +19,7 @@ from raylab.annotation.statistics.confusion import (
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.frame import Tables, tally, view
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 

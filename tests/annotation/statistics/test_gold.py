@@ -3,9 +3,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from raylab.annotation.accuracy.gold import area_under_curve, gold_report, judge_report
-from raylab.annotation.frame import tabulate
 from raylab.annotation.outcome import Outcome, Verdict
+from raylab.annotation.statistics.frame import tabulate
+from raylab.annotation.statistics.gold import area_under_curve, gold_report, judge_report
 from tests.annotation.outcomes import CODEBOOK, answer, outcome, report, tables, unread
 
 
