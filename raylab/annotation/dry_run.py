@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from raylab.annotation.input.sources import select_cases
+from raylab.annotation.input.cases import select_cases
 from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, EVALUATOR
 from raylab.annotation.settings import RoleModel, Settings, protocol_settings
 from raylab.codebook import Codebook

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from raylab.annotation.decisions import chosen_label, decision_row, make_decision, say_same
-from raylab.annotation.input.python_objects import is_source
+from raylab.annotation.input.cases import is_source
 from raylab.annotation.outcome import Choice, HumanDecision, Outcome, read_decision, read_outcome
 from raylab.annotation.statistics.audit import DECIDED, is_drawn
 from raylab.archive.records import (

@@ -9,8 +9,7 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from raylab.annotation.input.cases import Case
-from raylab.annotation.input.sources import select_cases
+from raylab.annotation.input.cases import Case, select_cases
 from raylab.annotation.outcome import PROTOCOL
 from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.run import RunArchive

@@ -16,12 +16,10 @@ from typing import Protocol
 from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, confirm_decision
 from raylab.annotation.input.cases import Case
-from raylab.annotation.input.state import CASES_PER_LOOKUP, refuse_other_description
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import CaseRow
-from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import CallError, DeadlineError, RaylabError
@@ -34,23 +32,6 @@ LOGGER = logging.getLogger(__name__)
 
 Chunk = Sequence[tuple[str, Case]]
 """Cases, each with the generation it belongs to."""
-
-
-def open_cases(
-    cases: Iterator[tuple[str, Case]], archived: RunArchive
-) -> Iterator[tuple[str, Case]]:
-    """Yields the cases that are not archived yet, each with its generation.
-
-    Raises:
-        DataError: The description of a case differs from the archived one.
-    """
-    while some := list(islice(cases, CASES_PER_LOOKUP)):
-        hashes = archived.description_hashes([case.id for _, case in some])
-        for generation, case in some:
-            if case.id not in hashes:
-                yield generation, case
-            else:
-                refuse_other_description(case, hashes[case.id], archived.name)
 
 
 def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:

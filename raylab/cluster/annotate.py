@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raylab.annotation.dry_run import forecast
-from raylab.annotation.input.state import needs_work, read_first, take_input
+from raylab.annotation.input.state import needs_work, open_cases, read_first, take_input
 from raylab.annotation.run import AnnotationRun, archive_location, open_annotation
 from raylab.annotation.settings import protocol_settings
 from raylab.archive.records import UNCONFIRMED
@@ -117,7 +117,6 @@ def _annotate(annotation: AnnotationRun, has_cases: bool) -> "OpenCases | None":
         log_line(f"note: {SMOKE_NOTICE}")
     # Ray takes seconds to import, and what is refused above is refused without it.
     from raylab.annotation.decisions import unconfirmed_cases
-    from raylab.annotation.worker import open_cases
     from raylab.cluster.annotation.driver import annotate_on_ray
 
     left = open_cases(annotation.cases(), archived) if new else ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raylab.annotation.dry_run import RoleForecast, forecast
-from raylab.annotation.input.sources import select_cases
+from raylab.annotation.input.cases import select_cases
 from raylab.annotation.protocol import annotate
 from raylab.annotation.settings import protocol_settings
 from raylab.cluster.annotate import run_annotate

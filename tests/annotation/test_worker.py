@@ -13,8 +13,8 @@ import pytest
 
 from raylab.annotation.calls import ArchiveWriter, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
-from raylab.annotation.input.cases import Case
-from raylab.annotation.input.sources import select_cases
+from raylab.annotation.input.cases import Case, select_cases
+from raylab.annotation.input.state import open_cases
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.worker import (
     OpenCases,
@@ -23,7 +23,6 @@ from raylab.annotation.worker import (
     case_row,
     chunks_of,
     failed_outcome,
-    open_cases,
 )
 from raylab.archive.ledger import AnswerRow, CallOperation, CallResults
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
@@ -241,7 +240,7 @@ def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> 
         chunks = list(chunks_of(open_cases(read(), archive.run("run")), 3))
         assert [[case.id for _, case in chunk] for chunk in chunks] == [["c0", "c2", "c3"], ["c4"]]
         cases.write_text(cases.read_text().replace("system 1", "system one"))
-        with pytest.raises(DataError, match="c1 has another description than run run classified"):
+        with pytest.raises(DataError, match="c1 has another description than run run archived"):
             list(open_cases(read(), archive.run("run")))
 
 

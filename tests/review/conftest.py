@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.input.cases import Case
-from raylab.annotation.input.python_objects import python_cases
+from raylab.annotation.input.cases import Case, python_cases
 from raylab.archive.store import Archive
 from raylab.opt.code import parse
 from tests.review.office import GOLD, HOSTILE, LONG, Office

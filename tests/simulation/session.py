@@ -8,7 +8,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 from raylab.annotation.calls import ArchiveWriter
-from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of, open_cases
+from raylab.annotation.input.state import open_cases
+from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of
 from raylab.archive.ledger import CallOperation, CallResults
 from raylab.archive.ownership import Ownership
 from raylab.archive.records import CallRow, CaseRow

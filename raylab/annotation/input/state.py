@@ -1,20 +1,18 @@
 """The input of a run against what the run has archived: new, changed and vanished cases.
 
 The input is read twice: to its end before anything is paid, so that a bad row costs nothing, and
-again as the cases are handed out, because memory holds none of them. Only where cases were added
-or changed it is read once more, to compare those that are archived.
+again as the cases are handed out, because memory holds none of them.
 """
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from raylab.annotation.input.cases import Case, CaseIds
-from raylab.annotation.input.python_objects import is_source
-from raylab.annotation.input.sources import input_files, select_cases
-from raylab.annotation.outcome import read_outcome
+import msgspec
+
+from raylab.annotation.input.cases import Case, input_files, is_source, select_cases
 from raylab.annotation.run import AnnotationRun
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
@@ -34,20 +32,13 @@ class InputState:
         hash: Hash of its cases.
         new: Number of cases that the run does not have.
         archived: Number of cases that it has.
-        vanished: Number of those that the input lacks.
-        first_vanished: Ids of the first of these.
+        vanished: Ids of those that the input lacks.
     """
 
     hash: str
     new: int
     archived: int
-    vanished: int
-    first_vanished: tuple[str, ...]
-
-    @property
-    def covered(self) -> str | None:
-        """The hash, if the run has exactly these cases once the new ones are annotated."""
-        return None if self.vanished else self.hash
+    vanished: tuple[str, ...]
 
 
 def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
@@ -99,16 +90,16 @@ def take_input(annotation: AnnotationRun) -> InputState:
         RunError: The record cannot be written.
     """
     run, record = annotation.run, annotation.run.record
-    state = _compare(annotation, record.input)
-    if state.vanished:
-        shown = ", ".join(state.first_vanished) + (", ..." if state.vanished > SHOWN else "")
+    state = _compare(annotation)
+    if count := len(state.vanished):
+        shown = ", ".join(state.vanished[:SHOWN]) + (", ..." if count > SHOWN else "")
         log_line(
-            f"warning: {state.vanished} cases of run {run.name} are gone from its input and stay "
+            f"warning: {count} cases of run {run.name} are gone from its input and stay "
             f"in the archive and the report: {shown}",
             logging.WARNING,
-            vanished=state.vanished,
+            vanished=count,
         )
-    record = record.cover(state.covered)
+    record = record.cover(None if state.vanished else state.hash)
     if state.new:
         annotation.archived.reopen()
         record = record.reopen()
@@ -117,85 +108,86 @@ def take_input(annotation: AnnotationRun) -> InputState:
     return state
 
 
-def _compare(annotation: AnnotationRun, before: str | None) -> InputState:
-    """Reads the whole input and compares it with the archived cases.
-
-    `before` is the hash of the input that the run was last compared with.
-    """
-    config, codebook, run = annotation.config, annotation.codebook, annotation.archived
-    digest, ids = hashlib.sha256(), CaseIds()
-    new = there = 0
-    for cases in _batches(config, codebook):
-        digest.update(_contents(cases))
-        for case in cases:
-            ids.add(case.id)
-        archived = len(_archived_cases(cases, run))
-        there += archived
-        new += len(cases) - archived
-    if there and digest.hexdigest() != before:
-        for cases in _batches(config, codebook):
-            _refuse_changed(_archived_cases(cases, run), run, codebook)
-    vanished = sum(run.counts().values()) - there
-    lost = (case for case in run.ids() if case not in ids) if vanished else iter(())
-    return InputState(digest.hexdigest(), new, there + vanished, vanished, (*islice(lost, SHOWN),))
-
-
-def refuse_other_description(case: Case, archived: str, run: str) -> None:
-    """Refuses a case whose description has another SHA-256 than the archived one.
+def open_cases(
+    cases: Iterator[tuple[str, Case]], archived: RunArchive
+) -> Iterator[tuple[str, Case]]:
+    """Yields the cases that are not archived yet, each with its generation.
 
     Raises:
-        DataError: It has.
+        DataError: The description of a case differs from the archived one.
     """
-    if case.description_hash != archived:
-        raise DataError(
-            f"case {case.id} has another description than run {run} classified: "
-            "restore it, give it another id, or choose another name="
-        )
+    while some := list(islice(cases, CASES_PER_LOOKUP)):
+        there = _archived(archived, [case for _, case in some])
+        yield from (item for item in some if item[1].id not in there)
+
+
+def _compare(annotation: AnnotationRun) -> InputState:
+    """Reads the whole input and compares it with the archived cases."""
+    run, digest = annotation.archived, hashlib.sha256()
+    new, vanished = 0, dict.fromkeys(run.ids())
+    count = len(vanished)
+    for cases in _batches(annotation.config, annotation.codebook):
+        digest.update(_contents(cases))
+        archived = _archived(run, cases)
+        new += len(cases) - len(archived)
+        _refuse_changed(run, [case for case in cases if case.id in archived])
+        for name in archived:
+            del vanished[name]
+    return InputState(digest.hexdigest(), new, count, tuple(vanished))
 
 
 def _batches(config: AnnotateConfig, codebook: Codebook) -> Iterator[list[Case]]:
     cases = select_cases(config.cases, config.generations, codebook)
     while some := [case for _, case in islice(cases, CASES_PER_LOOKUP)]:
-        if config.protocol.stages == "evaluate":
-            _refuse_without_candidate(some)
+        for case in some:
+            if config.protocol.stages == "evaluate" and case.candidate is None:
+                raise DataError(
+                    f"case {case.id} has no candidate, which protocol.stages=evaluate judges: add "
+                    "candidate: {code, rationale} to its row, or let protocol.stages=all "
+                    "classify it"
+                )
         yield some
 
 
-def _refuse_without_candidate(cases: Sequence[Case]) -> None:
-    for case in cases:
-        if case.candidate is None:
-            raise DataError(
-                f"case {case.id} has no candidate, which protocol.stages=evaluate judges: add "
-                "candidate: {code, rationale} to its row, or let protocol.stages=all classify it"
-            )
-
-
 def _contents(cases: Sequence[Case]) -> bytes:
-    return b"\n".join(case.content for case in cases)
+    """Returns all that a run is made from, as JSON, for comparing inputs."""
+    values = [
+        (case.id, case.description_hash, case.gold, _candidate(case), case.meta) for case in cases
+    ]
+    return b"\n".join(msgspec.json.encode(value, order="deterministic") for value in values)
 
 
-def _archived_cases(cases: Sequence[Case], run: RunArchive) -> dict[str, Case]:
-    """Returns the cases that are archived by id, after checking that none is described anew."""
+def _candidate(case: Case) -> dict[str, str] | None:
+    return None if case.candidate is None else case.candidate.model_dump()
+
+
+def _archived(run: RunArchive, cases: Sequence[Case]) -> frozenset[str]:
+    """Returns the ids of the cases that are archived; refuses one that is described anew."""
     hashes = run.description_hashes([case.id for case in cases])
-    there = {case.id: case for case in cases if case.id in hashes}
-    for case in there.values():
-        refuse_other_description(case, hashes[case.id], run.name)
-    return there
+    for case in cases:
+        if hashes.get(case.id, case.description_hash) != case.description_hash:
+            raise _changed(case, "description", run)
+    return frozenset(hashes)
 
 
-def _refuse_changed(cases: Mapping[str, Case], run: RunArchive, codebook: Codebook) -> None:
+def _refuse_changed(run: RunArchive, cases: Sequence[Case]) -> None:
     """Refuses archived cases with other gold, meta or candidate than archived."""
-    for current in run.cases_at(list(run.sequences(list(cases)).values())) if cases else ():
-        outcome, case = read_outcome(current.case.body, codebook), cases[current.case.case]
+    by_id = {case.id: case for case in cases}
+    places = list(run.sequences(list(by_id)).values()) if cases else []
+    for body in (current.case.body for current in run.cases_at(places)):
+        case = by_id[body["case"]]
+        label = None if case.gold_label is None else str(case.gold_label)
         # The version of an installed package says nothing of its source.
-        same_meta = is_source(case.meta) or outcome.meta == case.meta
-        changed = {
-            "meta": not same_meta,
-            "gold": outcome.gold_label != case.gold_label,
-            "candidate": outcome.candidate != case.candidate,
-        }
-        if what := next((name for name, differs in changed.items() if differs), None):
-            raise DataError(
-                f"case {case.id} has another {what} than run {run.name} archived: restore "
-                "it, give it another id, or choose another name=, which asks nothing again"
-            )
+        if body["meta"] != case.meta and not is_source(case.meta):
+            raise _changed(case, "meta", run)
+        if body["gold_label"] != label:
+            raise _changed(case, "gold", run)
+        if body["candidate"] != _candidate(case):
+            raise _changed(case, "candidate", run)
+
+
+def _changed(case: Case, what: str, run: RunArchive) -> DataError:
+    return DataError(
+        f"case {case.id} has another {what} than run {run.name} archived: restore it, give it "
+        "another id, or choose another name=, which asks nothing again"
+    )

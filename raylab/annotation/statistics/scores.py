@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raylab.annotation.input.cases import in_generation
-from raylab.annotation.input.sources import generation_files
+from raylab.annotation.input.cases import generation_files, in_generation
 from raylab.annotation.outcome import Outcome
 from raylab.annotation.roles import ANNOTATORS, CANDIDATE_SIDE, SIDES, Side
 from raylab.annotation.statistics.estimates import Estimate, proportion

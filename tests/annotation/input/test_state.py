@@ -1,14 +1,12 @@
 """The input of a run that goes on: unchanged, longer, changed, broken, shorter or gone."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raylab.annotation.input.cases import Case, read_cases
 from raylab.annotation.input.state import InputState, needs_work, take_input
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import case_row, failed_outcome
@@ -82,45 +80,16 @@ def annotated(tmp_path: Path) -> Annotated:
     return found
 
 
-@pytest.fixture
-def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that are read, each as often as it is read."""
-    read: list[str] = []
-
-    def read_noted(location: str, *more: Any) -> Iterator[Case]:
-        read.append(location)
-        return read_cases(location, *more)
-
-    monkeypatch.setattr("raylab.annotation.input.sources.read_cases", read_noted)
-    return read
-
-
-def test_the_input_is_read_once_and_again_to_compare_changed_content(
-    annotated: Annotated, readings: list[str]
-):
-    assert not annotated.needs_work() and len(readings) == 1
-    annotated.take()
-    assert len(readings) == 2
-    annotated.write(*ROWS[:2])
-    # Also the vanished case is found by the one reading, and the others are compared.
-    assert annotated.take().first_vanished == ("c",)
-    assert len(readings) == 4
-
-
 def test_new_cases_reopen_a_finished_run(annotated: Annotated):
     annotated.write(*ROWS, {"id": "d", "description": "Plans."})
     assert annotated.needs_work()
     state = annotated.take()
-    assert (state.new, state.archived, state.vanished) == (1, 3, 0)
+    assert (state.new, state.archived, state.vanished) == (1, 3, ())
     assert not annotated.run.finished and annotated.archive.run("r").row().finished is None
+    # A run that died here is still open.
+    assert annotated.needs_work() and annotated.take().new == 1
     annotated.finish()
     assert annotated.ids == ["a", "b", "c", "d"] and not annotated.needs_work()
-
-
-def test_a_run_that_died_with_new_cases_is_still_open(annotated: Annotated):
-    annotated.write(*ROWS, {"id": "d", "description": "Plans."})
-    annotated.take()
-    assert annotated.needs_work() and annotated.take().new == 1
 
 
 CHANGED: dict[str, tuple[dict[str, Any], str]] = {
@@ -160,7 +129,7 @@ def test_cases_that_vanished_are_told_each_time_and_kept(
     for new in (1, 0):
         assert annotated.needs_work()
         state = annotated.take()
-        assert (state.new, state.vanished, state.first_vanished) == (new, 2, ("b", "c"))
+        assert (state.new, state.vanished) == (new, ("b", "c"))
         annotated.finish()
     told = caplog.text + "".join(capsys.readouterr())
     assert told.count("2 cases of run r are gone from its input") == 2 and "b, c" in told
@@ -205,7 +174,6 @@ def test_packaged_and_installed_cases_of_a_finished_run_are_not_read(annotated: 
     cases = annotated.config.cases.model_copy(update={"path": None, "packaged": "gold"})
     annotated.config = annotated.config.model_copy(update={"cases": cases})
     assert not annotated.needs_work()
-    assert next(read_cases(CODEBOOK.case_sets["gold"], CODEBOOK))
 
 
 def test_a_row_without_a_candidate_is_refused_where_candidates_are_judged(annotated: Annotated):
