@@ -243,6 +243,8 @@ class Reviews:
         Returns:
             Its sequence; None if there is none.
         """
+        if not kind:
+            return self._take(None, reviewer, after)
         places = [case.sequence for case in self.queue(kind)]
         if kind == AUDIT:
             start = places.index(after) + 1 if after in places else 0
@@ -354,9 +356,9 @@ class Reviews:
             for place, row, latest in self._reviews.made_by(reviewer, kind, most)
         ]
 
-    def _take(self, cases: Sequence[int], reviewer: str) -> int | None:
+    def _take(self, cases: Sequence[int] | None, reviewer: str, after: int = 0) -> int | None:
         now = self._now()
-        return self._reviews.take(cases, reviewer, now, now + self._lease)
+        return self._reviews.take(cases, reviewer, now, now + self._lease, after)
 
     def _made(self, found: ReviewedCase) -> tuple[Made, ...]:
         rows = [row for row in found.decisions if row.action != DRAW]

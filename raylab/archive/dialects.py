@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, create_engine, event, text
+from sqlalchemy import Column, Connection, Engine, Table, create_engine, event, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
@@ -112,11 +112,15 @@ class DatabaseDialect(ABC):
         """
         return _insert_new(self.insert, table, *returned)
 
-    def upsert(self, table: Table, changed: Options, where: ColumnElement[bool]) -> Any:
-        """Returns an insert statement that updates an existing row if a condition holds."""
-        return self.insert(table).on_conflict_do_update(
-            index_elements=list(table.primary_key.columns), set_=dict(changed), where=where
-        )
+    def upsert(self, table: Table) -> Any:
+        """Returns an insert statement that replaces a row with the same key."""
+        statement, keys = self.insert(table), list(table.primary_key.columns)
+        others = {
+            name: new
+            for name, new in statement.excluded.items()
+            if name not in table.primary_key.columns
+        }
+        return statement.on_conflict_do_update(index_elements=keys, set_=others)
 
     @abstractmethod
     def prepare_place(self, create: bool) -> None:

@@ -23,7 +23,6 @@ from sqlalchemy import (
     func,
     or_,
     select,
-    true,
     update,
 )
 
@@ -84,6 +83,7 @@ class RunReviews:
         self._database, self._run, self._run_id = database, run, run_id
         # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
         self._turn = threading.Lock()
+        self._leasing = database.dialect.upsert(LEASES)
 
     def waiting(self, kind: str) -> list[int]:
         """Returns the sequences of the cases that wait for people.
@@ -95,7 +95,7 @@ class RunReviews:
         rows = self._rows(_WAITING[kind])
         if kind == AUDIT:
             rows.sort(key=lambda row: digest(row.case))
-        return [row.sequence for row in rows]
+        return [row[0] for row in rows]
 
     def count_drawn(self) -> int:
         """Returns the number of cases that are drawn for the audit."""
@@ -128,34 +128,41 @@ class RunReviews:
         return self._database.read(work)
 
     def take(
-        self, cases: Sequence[int], reviewer: str, now: datetime, until: datetime
+        self,
+        cases: Sequence[int] | None,
+        reviewer: str,
+        now: datetime,
+        until: datetime,
+        after: int = 0,
     ) -> int | None:
-        """Takes or renews the lease on the first of some cases that waits and is free.
+        """Takes or renews the lease on the first case that waits and is free.
 
         Args:
-            cases: Sequences of the cases, the preferred ones first.
+            cases: Sequences of the cases, the preferred ones first; None for all open cases in the
+                order of the run, those that follow `after` first and without `after`.
             reviewer: Name of the reviewer.
             now: Current time; leases that expire by then are free.
             until: Expiry of the new lease.
+            after: Sequence of a case.
 
         Returns:
             The sequence of the case; None if there is none.
         """
-        lease = {"reviewer": reviewer, "expires": until}
-        taking = self._database.dialect.upsert(LEASES, lease, true())
+        values = {"run": self._run_id, "reviewer": reviewer, "now": now, "after": after}
 
         def work(connection: Connection) -> int | None:
-            run = {"run": self._run_id}
-            connection.execute(_LOCK, run)
-            held = connection.execute(_HELD, {**run, "now": now}).all()
-            others = {row.sequence for row in held if row.reviewer != reviewer}
-            for case in cases:
-                place = {**run, "sequence": case}
-                if case not in others and connection.execute(_WAITS_AT, place).first():
-                    row = {"run_id": self._run_id, "sequence": case, **lease}
-                    connection.execute(taking, row)
-                    return case
-            return None
+            connection.execute(_LOCK, values)
+            if cases is None:
+                case = connection.scalar(_NEXT, values)
+            else:
+                others = set(connection.scalars(_HELD_BY_OTHERS, values))
+                free = (case for case in cases if case not in others)
+                waiting = (connection.scalar(_WAITS_AT, {**values, "sequence": at}) for at in free)
+                case = next(filter(None, waiting), None)
+            if case is not None:
+                row = {"run_id": self._run_id, "sequence": case}
+                connection.execute(self._leasing, {**row, "reviewer": reviewer, "expires": until})
+            return case
 
         return self._write(work)
 
@@ -310,6 +317,18 @@ def _waits(kind: str) -> ColumnElement[bool]:
     return CASES.c.case.in_(_DRAWN) & (latest == HUMAN)
 
 
+def _next() -> Executable:
+    """Returns the query of the next open case that is free; it reads no more cases than needed."""
+    held = select(LEASES.c.sequence).where(
+        LEASES.c.run_id == CASES.c.run_id, LEASES.c.sequence == CASES.c.sequence, _BY_OTHERS
+    )
+    free = select(CASES.c.sequence).where(_of(CASES), _waits(DECISION), ~held.exists())
+    first = free.order_by(CASES.c.sequence).limit(1)
+    after, before = CASES.c.sequence > bindparam("after"), CASES.c.sequence < bindparam("after")
+    turn = (first.where(place).scalar_subquery() for place in (after, before))
+    return select(func.coalesce(*turn))
+
+
 def _made_by() -> Executable:
     later = DECISIONS.alias()
     followed = select(later.c.sequence).where(
@@ -352,9 +371,12 @@ _ON_CASE = (
     .order_by(DECISIONS.c.sequence)
 )
 _HELD = select(LEASES).where(_of(LEASES), LEASES.c.expires > bindparam("now"))
+_BY_OTHERS = (LEASES.c.expires > bindparam("now")) & (LEASES.c.reviewer != bindparam("reviewer"))
+_HELD_BY_OTHERS = select(LEASES.c.sequence).where(_of(LEASES), _BY_OTHERS)
 _LEASE_AT = select(LEASES).where(_of(LEASES), _AT_LEASE)
 _HELD_AT = _LEASE_AT.where(LEASES.c.expires > bindparam("now"))
 _END_LEASE = delete(LEASES).where(_of(LEASES), _AT_LEASE)
 _GIVE_BACK = _END_LEASE.where(LEASES.c.reviewer == bindparam("reviewer"))
 _COMPLETE = update(DECISIONS).where(_of(DECISIONS), DECISIONS.c.sequence == bindparam("place"))
+_NEXT = _next()
 _MADE_BY = _made_by()
