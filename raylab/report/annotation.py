@@ -15,7 +15,7 @@ from raylab.annotation.statistics.figures import (
     SourceReport,
     TrapReport,
 )
-from raylab.annotation.statistics.gold import BAND, NAMES, GoldReport, JudgeReport, ScoreBand
+from raylab.annotation.statistics.gold import NAMES, GoldReport, JudgeReport
 from raylab.annotation.statistics.report import STATUSES, AnnotationReport
 from raylab.annotation.statistics.scores import RootAccuracy
 from raylab.annotation.statistics.usage import CallUsage, SourceUsage
@@ -58,22 +58,6 @@ ENDINGS = {
     "human:unparsable": "an answer held no code that could be read",
     "human:unconfirmed": "the evaluator refused the adjudicated code",
 }
-OF_COUNT = Measure("right, given")
-"""A share that is shown with the number of codes that it is of."""
-VERDICT_ROWS = {
-    "mean_score": Measure("mean score, 0 to 100", "number"),
-    "verdicts": Measure("verdict", "count"),
-    "issues": Measure("issue:", "count"),
-}
-TRAP_ROWS = {"answered": Measure("answered", "count")}
-TAKEN_FOR = {"taken_for": Measure("taken for", "count")}
-GOLD_ROWS = {
-    "cases": Measure("cases", "count"),
-    "left_out": Measure("left out, no answer or decision", "count"),
-}
-JUDGE_ROWS = {"codes": Measure("evaluated codes with gold", "count")}
-RIGHT_ROWS = {"right_by_verdict": OF_COUNT}
-"""Rows of tables by the field of a part, beside its own measures."""
 HASH_DIGITS = 8
 LONGEST_MODEL, LONGEST_PROMPT = 60, 40
 """Most characters shown of the name of a model and of a prompt."""
@@ -154,13 +138,6 @@ def annotator_table(report: AnnotationReport) -> Table:
     return Table("Annotators", ["share of the answers", *sides], rows)
 
 
-def verdict_table(report: AnnotationReport) -> Table:
-    """Returns the evaluator's scores, verdicts and issues of each annotator's codes."""
-    judged = {NAMES[side]: report.annotators[side].evaluation for side in SIDES}
-    rows = list(part_rows(judged.values(), VERDICT_ROWS))
-    return Table("The evaluator's verdicts", ["codes", *judged], rows)
-
-
 def agreement_table(agreement: AgreementReport) -> Table:
     """Returns the agreement of A and B, each measure in words on a page."""
     measures = measures_of(AgreementReport)
@@ -182,7 +159,7 @@ def trap_table(report: AnnotationReport) -> Table:
     """Returns what each annotator and the final code made of the traps."""
     traps = {NAMES[name]: trap for name, trap in report.sensitivity.items()}
     notes = "Of the traps that have gold and were answered."
-    rows = list(part_rows(traps.values(), TRAP_ROWS | measures_of(TrapReport) | TAKEN_FOR))
+    rows = list(part_rows(traps.values(), measures_of(TrapReport)))
     return Table("Traps", ["", *traps], rows, notes)
 
 
@@ -192,7 +169,7 @@ def gold_table(gold: Mapping[str, GoldReport]) -> Table:
         "How often each code is right, of the cases that have one; an answer without a readable "
         "code is wrong."
     )
-    rows = list(part_rows(gold.values(), measures_of(GoldReport) | GOLD_ROWS))
+    rows = list(part_rows(gold.values(), measures_of(GoldReport)))
     return Table("Right against gold", ["", *(NAMES[name] for name in gold)], rows, notes)
 
 
@@ -219,27 +196,10 @@ def judge_table(judges: Mapping[Side, JudgeReport]) -> Table:
     return Table(
         "The evaluator against gold",
         ["", *(NAMES[side] for side in judges)],
-        list(part_rows(judges.values(), JUDGE_ROWS | measures_of(JudgeReport) | RIGHT_ROWS)),
-        "Shares and area with their intervals, of the codes of cases with held-out gold.",
-    )
-
-
-def band_table(judges: Mapping[Side, JudgeReport]) -> Table:
-    """Returns the share of right codes by band of the evaluator's score, the highest on top."""
-    bands = {side: {band.lowest: band for band in judge.bands} for side, judge in judges.items()}
-    rows: list[Row] = []
-    for lowest in range(100 - BAND, -BAND, -BAND):
-        highest = 100 if lowest == 100 - BAND else lowest + BAND - 1
-        row = [by_lowest.get(lowest) for by_lowest in bands.values()]
-        if any(row):
-            rows.append([f"score {lowest} to {highest}", *map(_band_cell, row)])
-    return Table(
-        "Right codes by score",
-        ["", *(NAMES[side] for side in judges)],
-        rows,
-        "Reliability: of the codes with a score in each band, the share that is right, its 95 % "
-        "interval, and the number of codes. Where the score can be read as the chance of being "
-        "right, the share lies within its band.",
+        list(part_rows(judges.values(), measures_of(JudgeReport))),
+        "Shares and area with their 95 % intervals, of codes of cases with held-out gold. Below, "
+        "by bands of ten scores: where the score can be read as the chance of being right, the "
+        "share lies within its band.",
     )
 
 
@@ -388,7 +348,8 @@ def part_rows(parts: Iterable[Part], measures: Mapping[str, Measure]) -> Iterato
 
     Args:
         parts: The parts; each has all fields.
-        measures: Label and form by field. A field that is a mapping has a row for each of its keys.
+        measures: Label and form by field. A field that is a mapping has a row for each of its keys
+            with a case, and its shares have the number that they are of.
     """
     parts = list(parts)
     for name, measure in measures.items():
@@ -397,8 +358,13 @@ def part_rows(parts: Iterable[Part], measures: Mapping[str, Measure]) -> Iterato
             yield [measure.label, *(_figure_cell(measure, value) for value in values)]
             continue
         for key in dict.fromkeys(key for value in values for key in value):
-            cells = (_figure_cell(measure, value.get(key)) for value in values)
-            yield [f"{measure.label} {key}", *cells]
+            figures = [value.get(key) for value in values]
+            if any(figure.count if isinstance(figure, Estimate) else figure for figure in figures):
+                cells = (
+                    _share_of_count(f) if isinstance(f, Estimate) else _figure_cell(measure, f)
+                    for f in figures
+                )
+                yield [f"{measure.label} {key}", *cells]
 
 
 def root_cell(name: str) -> Cell:
@@ -452,7 +418,7 @@ def _figure_cell(measure: Measure, value: Estimate | float | None) -> Cell:
     if value is None:
         return Cell("-")
     if isinstance(value, Estimate):
-        return _share_of_count(value) if measure is OF_COUNT else estimate_cell(measure, value)
+        return estimate_cell(measure, value)
     return Cell(f"{value:,.1f}" if measure.form == "number" else f"{value:,}")
 
 
@@ -486,10 +452,6 @@ def _share_of_count(estimate: Estimate) -> Cell:
     shown = share_cell(estimate)
     total = f"of {estimate.count:,}" if estimate.count else ""
     return Cell(shown.text, " ".join(filter(None, (shown.small, total))))
-
-
-def _band_cell(band: ScoreBand | None) -> Cell:
-    return Cell("-") if band is None else _share_of_count(band.right)
 
 
 def _count(count: float) -> str:

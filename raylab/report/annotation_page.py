@@ -15,7 +15,6 @@ from raylab.report.annotation import (
     agreement_table,
     annotator_table,
     audit_table,
-    band_table,
     code_table,
     confusion_table,
     drift_table,
@@ -28,7 +27,6 @@ from raylab.report.annotation import (
     summary_table,
     trap_table,
     usage_table,
-    verdict_table,
 )
 from raylab.report.page import (
     Block,
@@ -286,7 +284,6 @@ def _annotators(report: AnnotationReport) -> Section:
         "Shares of each annotator's codes with their 95 % intervals. To pass is PASS or WEAK_PASS; "
         "to be acceptable takes the score of the threshold as well.",
         annotator_table(report),
-        verdict_table(report),
         Heading("Traps"),
     ]
     if traps := report.cases.traps:
@@ -333,7 +330,6 @@ def _judge(report: AnnotationReport) -> Section:
         "all codes, and where its score ranks right codes above wrong ones: an area of 0.5 is no "
         "skill, 1 is perfect.",
         judge_table(report.judge),
-        band_table(report.judge),
     ]
     if report.audit is None:
         blocks.append(

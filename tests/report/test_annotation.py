@@ -66,7 +66,7 @@ def test_the_tables_of_a_run():
     few = "[no interval: 3 cases: an interval needs 20]"
     assert rows["Jaccard of the sets"][0] == f"0.833 {few}"
     # Of four, A is right in three; three have a final code.
-    assert [cell.partition(" [")[0] for cell in rows["set of roots"]] == [
+    assert [cell.partition(" [")[0] for cell in rows["right roots"]] == [
         "75.0 %",
         "50.0 %",
         "100.0 %",
@@ -77,7 +77,7 @@ def test_the_tables_of_a_run():
     # A's three codes are right and B's two of four; all have PASS and one score, no skill.
     for label in ("right codes", "right, given PASS"):
         assert [cell.partition(" [")[0] for cell in rows[label]] == ["100.0 %", "50.0 %"]
-    assert rows["right, given FAIL"] == ["-", "-"]
+    assert "right, given FAIL" not in rows
     a, b = rows["area under the curve of the score"]
     assert a == "undefined [no code is wrong]" and b.startswith("0.500 [")
 
@@ -87,7 +87,7 @@ def test_what_is_missing_is_a_dash_or_a_reason():
     assert rows["accepted"] == ["0", "-"]
     assert rows["pass rate"] == ["-", "-"]
     assert rows["Krippendorff's alpha, sets"] == ["undefined [no case with both answers]"]
-    assert "set of roots" not in rows
+    assert "right roots" not in rows
     unpriced = outcome("1", answer("Lrn", [call(cost=None)]), "Lrn")
     assert all_rows(annotation_tables(quality([unpriced])))["cost"][0] == (
         "unknown: 1 call without a price"
@@ -97,7 +97,7 @@ def test_what_is_missing_is_a_dash_or_a_reason():
 def test_reviews_have_a_column_once_there_are_any():
     rows = all_rows(annotation_tables(quality(CASES, decision("3", "Sym"))))
     assert rows["waiting for a person now"][0] == "0"
-    assert [cell.partition(" [")[0] for cell in rows["set of roots"]][2:] == ["100.0 %", "100.0 %"]
+    assert [cell.partition(" [")[0] for cell in rows["right roots"]][2:] == ["100.0 %", "100.0 %"]
     assert rows["left out, no answer or decision"] == ["0", "0", "1", "0"]
 
 

@@ -75,7 +75,7 @@ def test_the_figures_are_those_of_the_report(usual: Page):
     # A was judged three times, of which one FAIL; B four times.
     assert rows["pass rate"] == [share(proportion(2, 3)), share(proportion(4, 4))]
     assert rows["verdict FAIL"] == ["1", "0"]
-    assert rows["set of roots"] == [
+    assert rows["right roots"] == [
         share(proportion(2, 4)), share(proportion(2, 4)), share(proportion(2, 2))
     ]  # fmt: skip
     assert ["m", "published", f"{share(proportion(1, 1))} of 1"] in usual.rows
@@ -90,8 +90,8 @@ def test_the_judge_stands_against_gold(usual: Page):
     assert rows["evaluated codes with gold"] == [str(judges[side].codes) for side in "AB"]
     # Of A's evaluated codes, the one refused is wrong.
     assert rows["right, given FAIL"][0] == f"{share(proportion(0, 1))} of 1"
-    (failed,) = (band for band in judges["A"].bands if band.lowest == 40)
-    assert ["score 40 to 49", f"{share(failed.right)} of 1", "-"] in usual.rows
+    failed = judges["A"].right_by_score[40]
+    assert ["right, score from 40", f"{share(failed)} of 1", "-"] in usual.rows
     assert "audit=0.05" in usual.text
 
 

@@ -84,10 +84,10 @@ class JudgementReport(Part):
     """Share of the codes for which an evaluator was asked."""
     contradictory: Annotated[Estimate, Measure("contradictory reports", better="lower")]
     """Share of the codes for which an evaluator was asked."""
-    verdicts: dict[Verdict, int]
+    verdicts: Annotated[dict[Verdict, int], Measure("verdict", "count", None)]
     """The verdicts after the caps."""
-    issues: dict[str, int]
-    mean_score: float | None
+    issues: Annotated[dict[str, int], Measure("issue:", "count", "lower")]
+    mean_score: Annotated[float | None, Measure("mean score, 0 to 100", "number")]
     """From 0 to 100; None without an evaluation."""
     scores: dict[int, int]
     """Evaluations by lowest score of the bin: 0, 10, ..., 90; the last also holds 100."""
@@ -125,12 +125,12 @@ class AnnotatorReport(Part):
 class TrapReport(Part):
     """One side's codes on the traps with gold."""
 
-    answered: int
+    answered: Annotated[int, Measure("answered", "count", None)]
     wrong: Annotated[Estimate, Measure("wrong in any way", better="lower")]
     """Share of codes with another set of roots than gold."""
     taken: Annotated[Estimate, Measure("traps that were taken", better="lower")]
     """Share of codes with a root that the trap suggests and gold lacks."""
-    taken_for: dict[str, int]
+    taken_for: Annotated[dict[str, int], Measure("taken for", "count", "lower")]
     """Cases by that root."""
 
 

@@ -46,25 +46,16 @@ class GoldReport(Part):
     An answer without a readable code counts as wrong.
     """
 
-    cases: int
-    left_out: int
+    cases: Annotated[int, Measure("cases", "count", None)]
+    left_out: Annotated[int, Measure("left out, no answer or decision", "count", "lower")]
     """Cases with gold and no answer or decision."""
-    roots: Annotated[Estimate, Measure("set of roots")]
+    roots: Annotated[Estimate, Measure("right roots")]
     """The right set of roots."""
-    exact: Annotated[Estimate, Measure("composition")]
+    exact: Annotated[Estimate, Measure("right composition")]
     """The right composition."""
-    primary: Annotated[Estimate, Measure("primary root")]
+    primary: Annotated[Estimate, Measure("right primary root")]
     """The right first root."""
     by_root: dict[str, RootFigures]
-
-
-class ScoreBand(Part):
-    """The codes with a score in one band: a point of the reliability diagram."""
-
-    lowest: int
-    """Lowest score of the band."""
-    mean_score: float
-    right: Estimate
 
 
 class JudgeReport(Part):
@@ -74,15 +65,16 @@ class JudgeReport(Part):
     evaluator was asked about them.
     """
 
-    codes: int
+    codes: Annotated[int, Measure("evaluated codes with gold", "count", None)]
     right: Annotated[Estimate, Measure("right codes")]
     """The share that a judge who passes everything would have right."""
-    right_by_verdict: dict[Verdict, Estimate]
+    right_by_verdict: Annotated[dict[Verdict, Estimate], Measure("right, given")]
     """P(right | verdict), of the verdicts after the caps."""
     auc: Annotated[Estimate, Measure("area under the curve of the score", "number")]
     """Chance that a right code has a higher score than a wrong one, ties half; 0.5 is no skill."""
-    bands: tuple[ScoreBand, ...]
-    """The bands that hold codes, the lowest first."""
+    right_by_score: Annotated[dict[int, Estimate], Measure("right, score from")]
+    """The reliability diagram: by lowest score of a band of ten, 90, 80, ..., 0; the first also
+    holds 100."""
 
 
 def gold_reports(tables: Tables, any_reviewed: bool) -> dict[str, GoldReport]:
@@ -155,7 +147,7 @@ def judge_report(tables: Tables, side: Side) -> JudgeReport:
             for verdict in Verdict
         },
         auc=area_under_curve(scores[True], scores[False]),
-        bands=tuple(_bands(scores[True], scores[False])),
+        right_by_score=_by_band(scores[True], scores[False]),
     )
 
 
@@ -164,19 +156,15 @@ def _has_roots(tables: Tables, line: str, gold: str) -> bool:
     return label is not None and right is not None and label.categories == right.categories
 
 
-def _bands(right: Counter[int], wrong: Counter[int]) -> list[ScoreBand]:
-    found: list[ScoreBand] = []
-    for lowest in range(0, 100, BAND):
-        both = [
-            Counter({s: n for s, n in side.items() if min(s, 99) // BAND * BAND == lowest})
+def _by_band(right: Counter[int], wrong: Counter[int]) -> dict[int, Estimate]:
+    bands = {
+        lowest: [
+            sum(n for score, n in side.items() if min(score, 99) // BAND * BAND == lowest)
             for side in (right, wrong)
         ]
-        scores = both[0] + both[1]
-        if scores:
-            mean = sum(score * count for score, count in scores.items()) / scores.total()
-            share = proportion(both[0].total(), scores.total())
-            found.append(ScoreBand(lowest=lowest, mean_score=mean, right=share))
-    return found
+        for lowest in range(100 - BAND, -BAND, -BAND)
+    }
+    return {lowest: proportion(won, won + lost) for lowest, (won, lost) in bands.items()}
 
 
 def area_under_curve(right: Mapping[int, int], wrong: Mapping[int, int]) -> Estimate:

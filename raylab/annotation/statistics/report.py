@@ -1,8 +1,7 @@
-"""The report of an annotation run, `report.json`, and the figures for comparing runs."""
+"""The report of an annotation run: `report.json`."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Self
 
 from pydantic import model_validator
@@ -35,7 +34,6 @@ from raylab.annotation.statistics.frame import Tables, tally
 from raylab.annotation.statistics.gold import (
     CODES,
     GIVERS,
-    NAMES,
     GoldReport,
     JudgeReport,
     confusion_report,
@@ -44,9 +42,7 @@ from raylab.annotation.statistics.gold import (
 )
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.annotation.statistics.usage import (
-    CallUsage,
     DecisionReport,
-    Seconds,
     UncertainUsage,
     UsageReport,
     decision_report,
@@ -55,7 +51,6 @@ from raylab.annotation.statistics.usage import (
 )
 from raylab.codebook import Label
 from raylab.llm.embedded import SMOKE_NOTICE
-from raylab.runs.measures import Measure, measures_of
 from raylab.runs.records import Part, Record
 
 PROPOSED = (
@@ -74,8 +69,6 @@ STATUSES = {
 }
 """The statuses in words."""
 NOTHING_UNCERTAIN = UncertainUsage()
-COMPARED_AGREEMENT = ("exact", "same_roots", "weighted", "kappa", "alpha")
-COMPARED_USAGE = ("cost", "sent", "prompt_tokens", "completion_tokens")
 
 
 class GenerationReport(Part):
@@ -235,7 +228,7 @@ class AnnotationReport(BatchReport, Record):
     """The report of an annotation run."""
 
     file: ClassVar[str] = "report.json"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     run: str
     run_id: str | None
@@ -256,84 +249,3 @@ class AnnotationReport(BatchReport, Record):
         if lacking:
             raise ValueError(f"it lacks the figures of {', '.join(sorted(lacking))}")
         return self
-
-
-@dataclass(frozen=True)
-class ComparedFigure:
-    """A figure for comparing annotation runs.
-
-    Attributes:
-        path: Attributes and keys of the figure in the report, joined by dots.
-        measure: Label, form and better direction.
-        read: Reads the figure from a report; returns None if the report lacks it.
-    """
-
-    path: str
-    measure: Measure
-    read: Callable[[AnnotationReport], Estimate | float | None]
-
-
-def _compared_figures() -> Iterator[ComparedFigure]:
-    yield ComparedFigure("cases.total", Measure("cases", "count", None), lambda r: r.cases.total)
-    for status, label in STATUSES.items():
-        better = "lower" if status in (Status.HUMAN, Status.FAILED) else None
-        yield ComparedFigure(
-            f"cases.status.{status}",
-            Measure(label, better=better),
-            lambda r, status=status: r.cases.status.get(status),
-        )
-    for side in SIDES:
-        yield ComparedFigure(
-            f"annotators.{side}.evaluation.pass_rate",
-            Measure(f"pass rate, {NAMES[side]}"),
-            lambda r, side=side: r.annotators[side].evaluation.pass_rate,
-        )
-        yield ComparedFigure(
-            f"annotators.{side}.format.unparsable",
-            Measure(f"without a code, {NAMES[side]}", better="lower"),
-            lambda r, side=side: r.annotators[side].format.unparsable,
-        )
-    yield from _of_part("agreement", AgreementReport, COMPARED_AGREEMENT, lambda r: r.agreement)
-    for name, label in NAMES.items():
-        yield ComparedFigure(
-            f"gold.{name}.roots",
-            Measure(f"right roots, {label}"),
-            lambda r, name=name: r.gold[name].roots if name in r.gold else None,
-        )
-    area = measures_of(JudgeReport)["auc"]
-    for side in SIDES:
-        yield ComparedFigure(
-            f"judge.{side}.auc",
-            replace(area, label=f"{area.label}, {NAMES[side]}"),
-            lambda r, side=side: r.judge[side].auc,
-        )
-    for name in GIVERS:
-        yield ComparedFigure(
-            f"sensitivity.{name}.taken",
-            Measure(f"traps taken, {NAMES[name]}", better="lower"),
-            lambda r, name=name: r.sensitivity[name].taken,
-        )
-    yield from _of_part("usage.total", CallUsage, COMPARED_USAGE, lambda r: r.usage.total)
-    yield from _of_part("usage.total.seconds", Seconds, ("p50", "p99"), _seconds)
-
-
-def _of_part(
-    path: str,
-    kind: type[Part],
-    names: Iterable[str],
-    part: Callable[[AnnotationReport], Part | None],
-) -> Iterator[ComparedFigure]:
-    """Yields figures of a part of the report, each with the measure beside its field."""
-    measures = measures_of(kind)
-    for name in names:
-        yield ComparedFigure(
-            f"{path}.{name}", measures[name], lambda r, name=name: getattr(part(r), name, None)
-        )
-
-
-def _seconds(report: AnnotationReport) -> Seconds | None:
-    return report.usage.total.seconds
-
-
-COMPARED_FIGURES = tuple(_compared_figures())
-"""The figures for comparing annotation runs, in the order in which they are shown."""

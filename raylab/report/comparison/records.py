@@ -5,10 +5,18 @@ Only files in the run directories are read, so a comparison needs neither Ray no
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, ClassVar, TypeVar
 
-from raylab.annotation.statistics.report import COMPARED_FIGURES, AnnotationReport
+from raylab.annotation.outcome import Status
+from raylab.annotation.roles import SIDES
+from raylab.annotation.statistics.agreement import AgreementReport
+from raylab.annotation.statistics.estimates import Estimate
+from raylab.annotation.statistics.figures import FormatReport, JudgementReport, TrapReport
+from raylab.annotation.statistics.gold import GIVERS, NAMES, GoldReport, JudgeReport
+from raylab.annotation.statistics.report import STATUSES, AnnotationReport
+from raylab.annotation.statistics.usage import CallUsage, Seconds
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.schema import flat
@@ -29,7 +37,7 @@ from raylab.report.charts import History
 from raylab.report.models import rule_label
 from raylab.report.quality import known_figures
 from raylab.report.table import Measured
-from raylab.runs.measures import Measure
+from raylab.runs.measures import Measure, measures_of
 from raylab.runs.records import Part, Record
 from raylab.runs.run import REPORT, TRIALS, Run
 from raylab.runs.run_record import RECORD, RunRecord
@@ -284,7 +292,7 @@ def _read_quality(reading: _Reading, label: str, run: Run) -> Quality:
 def _read_annotation(reading: _Reading, label: str, run: Run) -> None:
     report = _read(run, AnnotationReport, f"it has no {AnnotationReport.file} yet")
     reading.figures[ANNOTATIONS][label] = {
-        figure.path: _value(figure.read(report)) for figure in COMPARED_FIGURES
+        path: _value(read_figure(report, path)) for path in MEASURES[ANNOTATIONS]
     }
 
 
@@ -297,6 +305,14 @@ READERS: dict[str, Callable[[_Reading, str, Run], object]] = {
     "annotate": _read_annotation,
 }
 """Readers of the records of a run, by its job."""
+
+
+def read_figure(report: AnnotationReport, path: str) -> Estimate | float | None:
+    """Returns a figure of a report by its attributes and keys; None if the report lacks it."""
+    value: Any = report
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value
 
 
 def _add_model(reading: _Reading, label: str, metrics: TrainingMetrics) -> None:
@@ -430,11 +446,37 @@ def _model_measures() -> dict[str, Measure]:
     }
 
 
+COMPARED = (
+    ("annotators.{}.evaluation", JudgementReport, ("pass_rate",), SIDES),
+    ("annotators.{}.format", FormatReport, ("unparsable",), SIDES),
+    ("agreement", AgreementReport, ("exact", "same_roots", "weighted", "kappa", "alpha"), ("",)),
+    ("gold.{}", GoldReport, ("roots",), NAMES),
+    ("judge.{}", JudgeReport, ("auc",), SIDES),
+    ("sensitivity.{}", TrapReport, ("taken",), GIVERS),
+    ("usage.total", CallUsage, ("cost", "sent", "prompt_tokens", "completion_tokens"), ("",)),
+    ("usage.total.seconds", Seconds, ("p50", "p99"), ("",)),
+)
+"""The figures that compare annotations: where their parts stand, their fields, and of whom."""
+
+
+def _annotation_measures() -> Iterator[tuple[str, Measure]]:
+    yield "cases.total", Measure("cases", "count", None)
+    for status, label in STATUSES.items():
+        better = "lower" if status in (Status.HUMAN, Status.FAILED) else None
+        yield f"cases.status.{status}", Measure(label, better=better)
+    for place, kind, fields, names in COMPARED:
+        measures = measures_of(kind)
+        for name, field_name in product(names, fields):
+            measure = measures[field_name]
+            label = f"{measure.label}, {NAMES[name]}" if name else measure.label
+            yield f"{place.format(name)}.{field_name}", replace(measure, label=label)
+
+
 MEASURES = {
     MODELS: _model_measures(),
     BENCHMARKS: {
         name: Measure(name, "number", metric.better) for name, metric in QUALITY_METRICS.items()
     },
-    ANNOTATIONS: {figure.path: figure.measure for figure in COMPARED_FIGURES},
+    ANNOTATIONS: dict(_annotation_measures()),
 }
 """Measures by kind of figures and key; those of scores are named by their generation."""

@@ -31,8 +31,8 @@ def test_verdicts_and_scores_against_gold_by_hand() -> None:
     }
     # Of the six pairs: 95 beats both wrong codes, 85 ties one and beats one, 75 beats one.
     assert found.auc.value == pytest.approx((2 + 1.5 + 1) / 6)
-    bands = [(band.lowest, band.mean_score, band.right.value) for band in found.bands]
-    assert bands == [(40, 40.0, 0.0), (70, 75.0, 1.0), (80, 85.0, 0.5), (90, 95.0, 1.0)]
+    bands = {lowest: share.value for lowest, share in found.right_by_score.items() if share.count}
+    assert bands == {90: 1.0, 80: 0.5, 70: 1.0, 40: 0.0}
 
 
 def test_what_no_evaluator_judged_is_passed_over() -> None:
