@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from raylab.annotation.input.cases import select_cases
-from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, EVALUATOR
+from raylab.annotation.outcome import ADJUDICATOR, ANNOTATORS, EVALUATOR
 from raylab.annotation.settings import RoleModel, Settings, protocol_settings
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig

@@ -19,12 +19,12 @@ from raylab.annotation.outcome import (
     Evaluation,
     HumanDecision,
     Outcome,
+    Side,
     Verdict,
     read_outcome,
 )
+from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import CHOICES, Opened, Reviews, Typed, UndecidedError
-from raylab.annotation.roles import Side
-from raylab.annotation.stages import draw_order
 from raylab.archive.records import AUDIT, DECISION, HUMAN, UNCONFIRMED
 from raylab.archive.run import RunArchive
 from raylab.bounded import lines, parse_json

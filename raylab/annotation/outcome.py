@@ -1,18 +1,22 @@
-"""The outcome of a case, with everything needed to replay the decision, as it is archived.
+"""The roles and stages of the protocol, and the outcome of a case as it is archived.
 
-A body is the JSON form of an outcome or decision. It holds labels as canonical lines, so
-`read_outcome` and `read_decision` read it with the run's codebook.
+Two annotators answer each case independently, as the sides A and B. An evaluator judges each answer
+alone, an adjudicator settles differences, and the evaluator confirms the adjudicated label. No
+other module spells the names of sides, roles and stages.
+
+An outcome holds everything needed to replay the decision. A body is the JSON form of an outcome or
+decision. It holds labels as canonical lines, so `read_outcome` and `read_decision` read it with the
+run's codebook.
 """
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, ValidationInfo
 
-from raylab.annotation.input.cases import CandidateCode
-from raylab.annotation.roles import Side
+from raylab.annotation.input.cases import CandidateCode, Case
 from raylab.archive.records import HUMAN, UNCLEAR, UNCONFIRMED, CurrentCase
 from raylab.codebook import Agreement, Codebook, Label, Verdict
 from raylab.config.base import Strict
@@ -21,6 +25,38 @@ from raylab.llm.chat import Reply
 
 PROTOCOL = "1"
 """Version of the protocol, archived with each run."""
+
+Side = Literal["A", "B"]
+SIDES: tuple[Side, ...] = get_args(Side)
+OTHER: Mapping[Side, Side] = {"A": "B", "B": "A"}
+
+ANNOTATORS: Mapping[Side, str] = {"A": "annotator_a", "B": "annotator_b"}
+"""The configured role of each side."""
+EVALUATOR, ADJUDICATOR = "evaluator", "adjudicator"
+
+CANDIDATE_SIDE: Side = "A"
+"""The side as which the candidate of a row is judged where the evaluator alone is asked."""
+CANDIDATE, ADJUDICATE, CONFIRM = "candidate", "adjudicate", "confirm"
+"""Steps of a case; the first takes the candidate of its row."""
+
+
+def classify_stage(side: Side) -> str:
+    """Returns the stage in which a side classifies, such as `classify-a`."""
+    return f"classify-{side.lower()}"
+
+
+def evaluate_stage(side: Side) -> str:
+    """Returns the stage in which a side's answer is evaluated, such as `evaluate-a`."""
+    return f"evaluate-{side.lower()}"
+
+
+STAGES: Mapping[str, str] = {
+    **{classify_stage(side): f"annotator {side}" for side in SIDES},
+    **{evaluate_stage(side): f"evaluator of {side}" for side in SIDES},
+    ADJUDICATE: "adjudicator",
+    CONFIRM: "evaluator of adjudicated codes",
+}
+"""The stages of a case in order, with readable names."""
 
 Body = Mapping[str, Any]
 
@@ -38,6 +74,10 @@ def _read_label(value: object, info: ValidationInfo) -> Label:
 
 LabelField = Annotated[Label, PlainValidator(_read_label), PlainSerializer(str, return_type=str)]
 """A label; when dumped, its canonical line."""
+
+
+Format = Literal["strict", "repaired", "unparsable"]
+"""How an answer came: as it was asked for, after repairs, or without a label that can be read."""
 
 
 class Status(StrEnum):
@@ -67,7 +107,7 @@ class Classification(Strict):
     label: LabelField | None
     """None if none could be read."""
     rationale: str
-    format: Literal["strict", "repaired", "unparsable"]
+    format: Format
     repairs: tuple[str, ...] = ()
     problem: str | None = None
     """The reason why no label could be read."""
@@ -151,6 +191,21 @@ class Outcome(Strict):
     """Cost of the calls that were sent; None if a model has no price."""
     started: datetime
     finished: datetime
+
+    @classmethod
+    def of_case(cls, case: Case, generation: str, **values: Any) -> Self:
+        """Returns the outcome of a case, with these values of the fields that its row lacks."""
+        return cls(
+            case=case.id,
+            description_hash=case.description_hash,
+            generation=generation,
+            gold=case.gold,
+            gold_label=case.gold_label,
+            candidate=case.candidate,
+            trap=case.trap,
+            meta=dict(case.meta),
+            **values,
+        )
 
     def classification(self, side: Side) -> Classification | None:
         """Returns the classification of a side; None if it did not answer."""

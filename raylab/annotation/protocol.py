@@ -6,38 +6,49 @@ a model leads to a typed outcome.
 """
 
 import asyncio
+import hashlib
 import math
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import (
-    Adjudication,
-    Answer,
-    Classification,
-    Evaluation,
-    Outcome,
-    Status,
-)
-from raylab.annotation.roles import (
     ADJUDICATE,
     CANDIDATE,
     CANDIDATE_SIDE,
     CONFIRM,
     SIDES,
+    Adjudication,
+    Answer,
+    Call,
+    Classification,
+    Evaluation,
+    Outcome,
     Side,
+    Status,
     classify_stage,
     evaluate_stage,
 )
-from raylab.annotation.settings import Settings
-from raylab.annotation.stages import CaseEnded, Stages, label_of
-from raylab.codebook import Agreement, Label, compare
+from raylab.annotation.replies import (
+    UnreadableError,
+    judge,
+    judge_unparsable,
+    read_reply,
+    settle,
+)
+from raylab.annotation.settings import RoleModel, Settings
+from raylab.codebook import Agreement, Choice, Label, ReportReply, Verdict, clean, compare
 from raylab.config.annotation import ProtocolConfig
 from raylab.config.base import AS_PUBLISHED
-from raylab.errors import CallError
-from raylab.llm.chat import Chat
+from raylab.errors import CallError, LabelError
+from raylab.llm.chat import Chat, Message, Reply
+from raylab.llm.prompts import PromptFile, neutral, shortened
+
+V = TypeVar("V")
+Relation = Literal["same", "operators", "roots"]
+"""The relation of two codes: the same, the same roots composed differently, or other roots."""
 
 
 async def annotate(
@@ -60,11 +71,12 @@ async def annotate(
         BudgetError: The budget is used up; the case stays open.
         StoppedError: The run is stopping; the case stays open.
     """
-    course = _Course(case, chat, settings, generation)
+    course = _Course(case, chat, settings)
     try:
-        return await course.run()
-    except CaseEnded as ended:
-        return course.outcome(ended.status, ended.step, reason=ended.reason)
+        end = await course.decide()
+    except _CaseEnded as ended:
+        end = ended.end
+    return course.outcome(generation, end)
 
 
 async def confirm(
@@ -80,115 +92,183 @@ async def confirm(
         StoppedError: The run is stopping.
     """
     try:
-        return await Stages(case, chat, settings).evaluate(CONFIRM, classification)
-    except CaseEnded as ended:
-        raise CallError(f"case {case.id}: {ended.reason}") from ended
+        return await _Course(case, chat, settings).judge(CONFIRM, classification)
+    except _CaseEnded as ended:
+        raise CallError(f"case {case.id}: {ended}") from ended
+
+
+def draw_order(seed: int, case: str) -> tuple[Side, Side]:
+    """Returns the order in which A and B of a case are shown, drawn by seed and case id."""
+    digest = hashlib.sha256(f"{seed}:{case}".encode(errors="surrogatepass")).digest()
+    return ("A", "B") if digest[0] % 2 == 0 else ("B", "A")
 
 
 # The decision table
 
 
-class Relation(StrEnum):
-    """The relation of two codes; fields after the roots do not count."""
-
-    SAME = "same"
-    OPERATORS = "operators"
-    """The same roots with other operators or in another order."""
-    ROOTS = "roots"
-
-
-class Step(StrEnum):
-    """The next step once both codes are evaluated."""
-
-    ACCEPT = "accept"
-    ADJUDICATE = "adjudicate"
-    HUMAN = "human"
-
-
-def relation_of(a: Label, b: Label) -> Relation:
-    """Returns the relation of two codes."""
+def _relate(a: Label, b: Label) -> Relation:
     if a.composition == b.composition:
-        return Relation.SAME
-    return Relation.OPERATORS if a.categories == b.categories else Relation.ROOTS
+        return "same"
+    return "operators" if a.categories == b.categories else "roots"
 
 
-def next_step(acceptable: tuple[bool, bool], relation: Relation, rules: ProtocolConfig) -> Step:
-    """Returns the next step by the decision table of the protocol.
-
-    Args:
-        acceptable: True for each side, A and B, whose code is acceptable.
-        relation: Relation of the codes.
-        rules: The policy, and whether differing operators are accepted.
-    """
-    alike = relation is Relation.SAME or (
-        relation is Relation.OPERATORS and rules.accept_operator_differences
-    )
+def _next_step(
+    acceptable: tuple[bool, bool], relation: Relation, rules: ProtocolConfig
+) -> Literal["accept", "adjudicate", "human"]:
+    """Returns the next step, given which of the codes of A and B are acceptable."""
+    alike = relation == "same" or (relation == "operators" and rules.accept_operator_differences)
     if rules.policy == "published" and not alike:
-        return Step.ADJUDICATE
+        return "adjudicate"
     match acceptable:
         case (True, True):
-            return Step.ACCEPT if alike else Step.ADJUDICATE
+            return "accept" if alike else "adjudicate"
         case (False, False):
-            return Step.HUMAN
+            return "human"
         case _:
-            return Step.ADJUDICATE if rules.policy == "lenient" else Step.HUMAN
+            return "adjudicate" if rules.policy == "lenient" else "human"
 
 
 # The course of a case
 
 
+class _End(NamedTuple):
+    status: Status
+    step: str
+    reason: str | None = None
+    label: Label | None = None
+
+
+class _CaseEnded(Exception):
+    """The early end of a case."""
+
+    def __init__(self, status: Status, step: str, reason: str) -> None:
+        super().__init__(reason)
+        self.end = _End(status, step, reason)
+
+
+class _Unreadable(_CaseEnded):
+    """The end of a case by two unreadable replies, with their calls."""
+
+    def __init__(self, stage: str, problem: str, calls: tuple[Call, ...]) -> None:
+        reason = f"{stage}: the reply could not be read: {problem}"
+        super().__init__(Status.HUMAN, f"human:{stage}-unreadable", reason)
+        self.problem, self.calls = problem, calls
+
+
+@dataclass(frozen=True)
+class _Response(Generic[V]):
+    """What a reply says, the repairs that were needed to read it, and the calls that led to it."""
+
+    value: V
+    repairs: tuple[str, ...]
+    calls: tuple[Call, ...] = ()
+
+    def classify(self, label: Label, rationale: str) -> Classification:
+        return Classification(
+            label=label,
+            rationale=rationale,
+            format="repaired" if self.repairs else "strict",
+            repairs=self.repairs,
+            calls=self.calls,
+        )
+
+
 class _Course:
     """One case on its way through the protocol, with all results so far."""
 
-    def __init__(self, case: Case, chat: Chat, settings: Settings, generation: str) -> None:
-        self._case, self._settings, self._generation = case, settings, generation
-        self._stages = Stages(case, chat, settings)
+    def __init__(self, case: Case, chat: Chat, settings: Settings) -> None:
+        self._case, self._chat, self._settings = case, chat, settings
+        self._form, self._prompts = settings.prompts.form, settings.prompts
         self._started = datetime.now(UTC)
+        self._calls: list[Call] = []
         self._classified: dict[Side, Classification] = {}
         self._evaluated: dict[Side, Evaluation] = {}
         self._agreement: Agreement | None = None
         self._adjudication: Adjudication | None = None
 
-    async def run(self) -> Outcome:
-        """Returns the outcome of a case that comes to its end.
+    async def decide(self) -> _End:
+        """Takes the case to its end.
 
         Raises:
-            CaseEnded: The case ends early.
+            _CaseEnded: A call failed, or a reply or code could not be read.
         """
         self._refuse_long_description()
         if self._settings.rules.stages == "evaluate":
-            return await self._judge_candidate()
+            return await self._decide_candidate()
         await _both(self._classify("A"), self._classify("B"))
         await self._evaluate_both()
-        return await self._decide()
+        for side, classification in self._classified.items():
+            if classification.label is None:
+                problem = f"no code of {side} could be read: {classification.problem}"
+                raise _CaseEnded(Status.HUMAN, "human:unparsable", problem)
+        return await self._compare()
 
-    async def _judge_candidate(self) -> Outcome:
-        """Has the evaluator judge the candidate of the row, and asks nobody else."""
-        side = CANDIDATE_SIDE
-        self._classified[side] = self._stages.read_candidate()
-        await self._evaluate(side)
-        if self._evaluated[side].acceptable:
-            return self.outcome(Status.ACCEPTED, "accept", self._label_of(side))
-        reason = f"the candidate is not acceptable: {_grade(self._evaluated[side])}"
-        return self.outcome(Status.HUMAN, "human:candidate", reason=reason)
+    async def _compare(self) -> _End:
+        """Decides by the codes of both and what the evaluator says of them."""
+        rules, labels = self._settings.rules, (self._label_of("A"), self._label_of("B"))
+        self._agreement = compare(*labels, self._settings.codebook.distance)
+        acceptable = self._evaluated["A"].acceptable, self._evaluated["B"].acceptable
+        match _next_step(acceptable, _relate(*labels), rules):
+            case "accept":
+                return _End(Status.ACCEPTED, "accept", label=labels[0])
+            case "adjudicate" if rules.adjudicator == "model":
+                return await self._adjudicate()
+            case "adjudicate" if _relate(*labels) != "same":
+                codes = " and ".join(f"{side} {self._label_of(side).composition}" for side in SIDES)
+                step, reason = "disagreement", f"the codes differ, {codes}"
+            case _ if any(acceptable):
+                step = "one-acceptable"
+                reason = f"only {SIDES[acceptable.index(True)]} is acceptable"
+            case _:
+                step, reason = "none-acceptable", "neither code is acceptable"
+        grades = ", ".join(f"{side} {_grade(self._evaluated[side])}" for side in SIDES)
+        return _End(Status.HUMAN, f"human:{step}", f"{reason}: {grades}")
 
     def _refuse_long_description(self) -> None:
-        prompt, length = self._settings.prompts.classify, len(self._case.description)
+        prompt, length = self._prompts.classify, len(self._case.description)
         if length > prompt.longest:
-            raise CaseEnded(
+            raise _CaseEnded(
                 Status.FAILED,
                 "failed:description",
                 f"the description has {length:,} characters and the prompt {prompt.name} takes "
                 f"{prompt.longest:,}: shorten it to what says how the system works"
-                + (", or choose another llm.prompt" if self._settings.prompts.warning else ""),
+                + (", or choose another llm.prompt" if self._prompts.warning else ""),
             )
 
-    async def _classify(self, side: Side) -> None:
-        self._classified[side] = await self._stages.classify(side)
+    async def _decide_candidate(self) -> _End:
+        """Has the evaluator judge the candidate of the row, and asks nobody else."""
+        candidate, repairs = self._case.candidate, list[str]()
+        if candidate is None:
+            raise _CaseEnded(Status.FAILED, f"failed:{CANDIDATE}", "the row has no candidate")
+        try:
+            label = self._form.read(candidate.code, repairs)
+            response = _Response(None, tuple(repairs))
+            classification = response.classify(label, candidate.rationale)
+        except LabelError as error:
+            classification = _unparsable(candidate.rationale, str(error))
+        self._classified[CANDIDATE_SIDE] = classification
+        await self._evaluate(CANDIDATE_SIDE)
+        evaluation = self._evaluated[CANDIDATE_SIDE]
+        if evaluation.acceptable:
+            return _End(Status.ACCEPTED, "accept", label=classification.label)
+        reason = f"the candidate is not acceptable: {_grade(evaluation)}"
+        return _End(Status.HUMAN, "human:candidate", reason)
 
-    async def _evaluate(self, side: Side) -> None:
-        classification = self._classified[side]
-        self._evaluated[side] = await self._stages.evaluate(evaluate_stage(side), classification)
+    async def _classify(self, side: Side) -> None:
+        """Asks an annotator; an answer that cannot be read has no code."""
+        try:
+            response = await self._ask(
+                classify_stage(side),
+                self._settings.annotators[side],
+                self._prompts.classify,
+                {"description": self._case.description},
+                lambda text, finish: read_reply(self._form.label, text, finish),
+            )
+        except _Unreadable as ended:
+            self._classified[side] = _unparsable("", ended.problem, ended.calls)
+        else:
+            reply = response.value
+            self._classified[side] = response.classify(reply.label, reply.rationale)
 
     async def _evaluate_both(self) -> None:
         """Evaluates both at once; equal calls go in turn, so that the second costs nothing."""
@@ -199,83 +279,154 @@ class _Course:
         else:
             await _both(self._evaluate("A"), self._evaluate("B"))
 
-    async def _decide(self) -> Outcome:
-        for side, classification in self._classified.items():
-            if classification.label is None:
-                problem = f"no code of {side} could be read: {classification.problem}"
-                raise CaseEnded(Status.HUMAN, "human:unparsable", problem)
-        rules, labels = self._settings.rules, (self._label_of("A"), self._label_of("B"))
-        self._agreement = compare(*labels, self._settings.codebook.distance)
-        acceptable = self._evaluated["A"].acceptable, self._evaluated["B"].acceptable
-        match next_step(acceptable, relation_of(*labels), rules):
-            case Step.ACCEPT:
-                return self.outcome(Status.ACCEPTED, "accept", labels[0])
-            case Step.ADJUDICATE if rules.adjudicator == "model":
-                return await self._settle()
-            case Step.ADJUDICATE if relation_of(*labels) is not Relation.SAME:
-                return self._leave_difference()
-            case _:
-                return self._leave_refused()
+    async def _evaluate(self, side: Side) -> None:
+        self._evaluated[side] = await self.judge(evaluate_stage(side), self._classified[side])
 
-    async def _settle(self) -> Outcome:
-        """Adjudicates and confirms the final code."""
-        self._adjudication = await self._stages.adjudicate(self._classified, self._evaluated)
-        final = self._adjudication.classification
-        confirmation = await self._stages.evaluate(CONFIRM, final)
-        self._adjudication = self._adjudication.model_copy(update={"confirmation": confirmation})
-        if confirmation.acceptable:
-            return self.outcome(Status.ADJUDICATED, "accept", final.label)
-        reason = f"the adjudicated code is not acceptable: {_grade(confirmation)}"
-        return self.outcome(Status.HUMAN, "human:unconfirmed", reason=reason)
+    async def judge(self, stage: str, classification: Classification) -> Evaluation:
+        """Returns the evaluator's judgement of an answer; one without a code is not sent to it."""
+        if classification.label is None:
+            return judge_unparsable(classification.problem or "no reason given")
+        prompt, settings = self._prompts.evaluate, self._settings
+        content = {
+            "description": self._case.description,
+            "code": self._form.show(classification.label),
+            "rationale": shortened(classification.rationale, prompt.shown),
+        }
+        response = await self._ask(stage, settings.evaluator, prompt, content, self._read_report)
+        criteria = settings.codebook.criteria
+        evaluation = judge(response.value, classification.format, settings.rules, criteria)
+        return evaluation.model_copy(update={"repairs": response.repairs, "calls": response.calls})
 
-    def _leave_difference(self) -> Outcome:
-        """Leaves to a person what an adjudicator would settle."""
-        codes = " and ".join(f"{side} {self._label_of(side).composition}" for side in SIDES)
-        reason = f"the codes differ, {codes}: {self._grades()}"
-        return self.outcome(Status.HUMAN, "human:disagreement", reason=reason)
+    def _read_report(self, text: str, finish_reason: str) -> tuple[ReportReply, list[str]]:
+        criteria = self._settings.codebook.criteria
+        report, repairs = read_reply(self._form.report, text, finish_reason, criteria)
+        if self._form.failed_criterion and report.verdict is Verdict.FAIL:
+            report = report.model_copy(update={"issues": (self._form.failed_criterion,)})
+        return report, repairs
 
-    def _leave_refused(self) -> Outcome:
-        """Leaves to a person what the evaluator refused."""
-        acceptable = [side for side in SIDES if self._evaluated[side].acceptable]
-        if not acceptable:
-            reason = f"neither code is acceptable: {self._grades()}"
-            return self.outcome(Status.HUMAN, "human:none-acceptable", reason=reason)
-        reason = f"only {acceptable[0]} is acceptable: {self._grades()}"
-        return self.outcome(Status.HUMAN, "human:one-acceptable", reason=reason)
+    async def _adjudicate(self) -> _End:
+        """Has the adjudicator choose, and the evaluator confirm the choice.
+
+        Candidates are shown in an order drawn by seed and case, and without their names.
+        """
+        settings = self._settings
+        assert settings.adjudicator is not None, "nobody is configured to adjudicate"
+        order = draw_order(settings.rules.seed, self._case.id)
+        sides: dict[Choice | None, Side] = {"first": order[0], "second": order[1]}
+        shown: dict[Choice, Label] = {
+            "first": self._label_of(order[0]),
+            "second": self._label_of(order[1]),
+        }
+        candidates = [self._shown(side) for side in order]
+        response = await self._ask(
+            ADJUDICATE,
+            settings.adjudicator,
+            self._prompts.adjudicate,
+            {"description": self._case.description, "candidates": candidates},
+            lambda text, finish: settle(*read_reply(self._form.choice, text, finish), shown),
+        )
+        reply = response.value
+        final = response.classify(reply.label, reply.rationale)
+        chosen = sides.get(reply.choice, "synthesis")
+        self._adjudication = Adjudication(order=order, choice=chosen, classification=final)
+        report = await self.judge(CONFIRM, final)
+        self._adjudication = self._adjudication.model_copy(update={"confirmation": report})
+        if report.acceptable:
+            return _End(Status.ADJUDICATED, "accept", label=final.label)
+        reason = f"the adjudicated code is not acceptable: {_grade(report)}"
+        return _End(Status.HUMAN, "human:unconfirmed", reason)
+
+    def _shown(self, side: Side) -> dict[str, Any]:
+        """Returns an answer as the adjudicator is shown it."""
+        length, evaluation = self._prompts.adjudicate.shown, self._evaluated[side]
+        return {
+            "code": self._form.show(self._label_of(side)),
+            "rationale": shortened(self._classified[side].rationale, length),
+            "verdict": evaluation.verdict.value,
+            "score": evaluation.score,
+            "issues": list(evaluation.issues),
+            "summary": shortened(evaluation.summary, length),
+        }
 
     def _label_of(self, side: Side) -> Label:
-        return label_of(self._classified[side])
+        label = self._classified[side].label
+        assert label is not None, "the answer has no code"
+        return label
 
-    def _grades(self) -> str:
-        return ", ".join(f"{side} {_grade(self._evaluated[side])}" for side in SIDES)
-
-    def outcome(
-        self, status: Status, step: str, label: Label | None = None, reason: str | None = None
-    ) -> Outcome:
-        """Returns the outcome with all that was got so far.
+    async def _ask(
+        self,
+        stage: str,
+        model: RoleModel,
+        prompt: PromptFile,
+        content: dict[str, Any],
+        read: Callable[[str, str], tuple[V, list[str]]],
+    ) -> _Response[V]:
+        """Asks a model and, if its reply cannot be read, once more with the reason.
 
         Args:
-            status: How the case ends.
-            step: The last step.
-            label: The final label, if there is one.
-            reason: Why a person must decide, or why the case failed.
+            stage: Stage of the first call.
+            model: The model to ask.
+            prompt: The prompt of the first turn, whose schema both replies should satisfy.
+            content: The variables of the prompt.
+            read: Takes text and finish reason of a reply; returns what it says, and its repairs.
         """
-        case, calls = self._case, self._stages.calls
-        sent = [call.reply for call in calls if not call.reply.cached]
+        calls, problems, schema = list[Call](), list[str](), prompt.schema
+        question, turns = prompt, prompt.messages(**content)
+        for name in (stage, f"{stage}-repair"):
+            reply = await self._call(name, model, question, turns, schema, calls)
+            try:
+                value, repairs = read(reply.text, reply.finish_reason)
+            except UnreadableError as error:
+                problems.append(str(error))
+            else:
+                again = [f"asked again: {problem}" for problem in problems]
+                return _Response(value, (*again, *repairs), tuple(calls))
+            question = self._prompts.repair
+            said = shortened(neutral(reply.text), prompt.shown) or "(no text)"
+            request = question.messages(problem=neutral(problems[0]), keys=prompt.keys)
+            turns = (*turns, Message("assistant", said), *request)
+        raise _Unreadable(stage, "; asked again: ".join(problems), tuple(calls))
+
+    async def _call(
+        self,
+        stage: str,
+        model: RoleModel,
+        prompt: PromptFile,
+        turns: tuple[Message, ...],
+        schema: dict[str, Any],
+        calls: list[Call],
+    ) -> Reply:
+        """Returns the reply to a call, which is noted in `calls`."""
+        request = model.request(turns, schema, self._settings.salt)
+        try:
+            reply = await self._chat.complete(request, self._case.description_hash, stage)
+        except CallError as error:
+            raise _CaseEnded(Status.FAILED, f"failed:{stage}", f"{stage}: {error}") from error
+        call = Call(
+            stage=stage,
+            model=model.chat.model,
+            prompt=prompt.label,
+            prompt_hash=prompt.hash,
+            seed=model.chat.seed,
+            reply=replace(
+                reply, response_model=clean(reply.response_model), text=clean(reply.text)
+            ),
+        )
+        calls.append(call)
+        self._calls.append(call)
+        return call.reply
+
+    def outcome(self, generation: str, end: _End) -> Outcome:
+        """Returns the outcome with all that was got until the end."""
+        sent = [call.reply for call in self._calls if not call.reply.cached]
         priced = [reply.cost for reply in sent if reply.cost is not None]
-        outcome = Outcome(
-            case=case.id,
-            description_hash=case.description_hash,
-            generation=self._generation,
-            gold=case.gold,
-            gold_label=case.gold_label,
-            candidate=case.candidate,
-            trap=case.trap,
-            meta=case.meta,
-            status=status,
-            reason=reason,
-            path=(*self._steps(), step),
-            label=label,
+        outcome = Outcome.of_case(
+            self._case,
+            generation,
+            status=end.status,
+            reason=end.reason,
+            path=(*self._steps(), end.step),
+            label=end.label,
             answers={
                 side: Answer(
                     classification=self._classified[side], evaluation=self._evaluated.get(side)
@@ -292,7 +443,7 @@ class _Course:
             finished=datetime.now(UTC),
         )
         used = {call.reply.key for call in outcome.used_calls}
-        unread = [call for call in calls if call.reply.key not in used]
+        unread = [call for call in self._calls if call.reply.key not in used]
         ordered = tuple(sorted(unread, key=lambda call: call.stage))
         return outcome.model_copy(update={"unread": ordered})
 
@@ -304,7 +455,7 @@ class _Course:
         for side, evaluation in sorted(self._evaluated.items()):
             yield f"{evaluate_stage(side)}:{evaluation.verdict}:{evaluation.score}"
         if self._agreement is not None:
-            yield f"compare:{relation_of(self._label_of('A'), self._label_of('B'))}"
+            yield f"compare:{_relate(self._label_of('A'), self._label_of('B'))}"
         if self._adjudication is not None:
             yield f"{ADJUDICATE}:{''.join(self._adjudication.order)}:{self._adjudication.choice}"
             if (confirmation := self._adjudication.confirmation) is not None:
@@ -321,10 +472,16 @@ async def _both(a: Coroutine[Any, Any, None], b: Coroutine[Any, Any, None]) -> N
 
 def _rank(error: BaseException) -> int:
     """Ranks errors: those that leave the case open, then failed calls, then unreadable replies."""
-    if not isinstance(error, CaseEnded):
+    if not isinstance(error, _CaseEnded):
         return 0
-    return 1 if error.status is Status.FAILED else 2
+    return 1 if error.end.status is Status.FAILED else 2
 
 
 def _grade(evaluation: Evaluation) -> str:
     return f"{evaluation.verdict} {evaluation.score}"
+
+
+def _unparsable(rationale: str, problem: str, calls: tuple[Call, ...] = ()) -> Classification:
+    return Classification(
+        label=None, rationale=rationale, format="unparsable", problem=problem, calls=calls
+    )

@@ -1,4 +1,4 @@
-"""The reading of replies: the JSON object in one, validated, with a record of every repair.
+"""What replies say: the JSON object in one, validated, with every repair, and its judgement.
 
 Nothing is guessed: a score out of range, an unknown verdict or two contradictory labels make a
 reply unreadable, and the protocol asks once more.
@@ -6,35 +6,36 @@ reply unreadable, and the protocol asks once more.
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from raylab.annotation.outcome import Evaluation, Format
 from raylab.codebook import (
+    FORMAT,
     Choice,
     ChoiceReply,
     Criterion,
     Label,
     ReplyModel,
     ReplyReading,
+    ReportReply,
+    Verdict,
     clean,
     quoted,
 )
+from raylab.config.annotation import ProtocolConfig
 
 JsonObject = dict[str, Any]
 R = TypeVar("R", bound=ReplyModel)
+C = TypeVar("C", bound=ChoiceReply)
 
 LONGEST_REPLY = 200_000
 """Longest reply that is read, in characters; a longer one is a runaway."""
-OBJECTS_TRIED = 200
+OBJECTS_TRIED = 50
 """Places in a text that are tried as the start of a JSON object."""
-PASSES = 4
-"""How often a text is read in all these tries together; most of them end after a few characters."""
-DEEPEST = 64
-"""Deepest nesting of a JSON object that is read."""
 ASIDE = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning|(?P<fence>\w+ id=[0-9a-f]{8}))>")
 """Start or end of text that is no part of an answer: thoughts, or a copy of fenced material."""
 JSON_OBJECT = re.compile(r'\{\s*"')
@@ -43,25 +44,14 @@ CUT_OFF = {
     "content_filter": "the server withheld it (content_filter)",
 }
 """Why a reply without a whole object has none, by the server's reason to stop."""
+PASS_FROM = 85
+WEAK_PASS_FROM = 70
+TOP = {Verdict.PASS: 100, Verdict.WEAK_PASS: PASS_FROM - 1, Verdict.FAIL: WEAK_PASS_FROM - 1}
+"""The highest score of the band that a verdict names."""
 
 
 class UnreadableError(Exception):
     """A reply that cannot be read; the message completes "it cannot be used: ..."."""
-
-
-@dataclass(frozen=True)
-class Settled:
-    """An adjudicator's decision.
-
-    Attributes:
-        choice: first or second, as shown, or synthesis.
-        label: The final label.
-        rationale: The reasons for it; never empty.
-    """
-
-    choice: Choice
-    label: Label
-    rationale: str
 
 
 def read_reply(
@@ -80,31 +70,30 @@ def read_reply(
     Raises:
         UnreadableError: The reply is empty, cut off, or not of this form.
     """
-    text = clean(text)
+    text, reading = clean(text), ReplyReading(tuple(criteria))
     if len(text) > LONGEST_REPLY:
         raise UnreadableError(f"it has {len(text):,} characters")
     if not text.strip():
-        cut = CUT_OFF["length"] if finish_reason == "length" else ""
-        raise UnreadableError(", ".join(filter(None, ("it is empty", cut))))
-    reading = ReplyReading(tuple(criteria))
-    keys = model.keys_asked()
-    answer, values = _find_object(text, keys, reading.repairs)
-    if values is None and finish_reason in CUT_OFF:
-        raise UnreadableError(CUT_OFF[finish_reason])
-    if values is None and "label" not in model.model_fields:
-        raise UnreadableError("it holds no JSON object")
-    if values is None:
-        reading.repairs.append("no JSON object: read as prose")
-        values = {model.key_of("rationale"): answer, model.key_of("label"): answer}
-    else:
-        values = _with_keys_in_order(values, keys, reading)
-    return _validated(model, values, reading), reading.repairs
+        cut = f", {CUT_OFF['length']}" if finish_reason == "length" else ""
+        raise UnreadableError(f"it is empty{cut}")
+    try:
+        answer, values = _find_object(text, model.keys_asked(), reading.repairs)
+        if values is not None:
+            values = _with_keys_in_order(values, model.keys_asked(), reading.repairs)
+        elif finish_reason in CUT_OFF:
+            raise UnreadableError(CUT_OFF[finish_reason])
+        elif "label" not in model.model_fields:
+            raise UnreadableError("it holds no JSON object")
+        else:
+            reading.repairs.append("no JSON object: read as prose")
+            values = {model.key_of("rationale"): answer, model.key_of("label"): answer}
+        return _validate(model, values, reading), reading.repairs
+    except RecursionError:
+        raise UnreadableError("it nests too deep") from None
 
 
-def settle(
-    reply: ChoiceReply, repairs: list[str], shown: Mapping[Choice, Label]
-) -> tuple[Settled, list[str]]:
-    """Returns an adjudicator's decision between two labels, with the repairs.
+def settle(reply: C, repairs: list[str], shown: Mapping[Choice, Label]) -> tuple[C, list[str]]:
+    """Returns an adjudicator's reply with its choice between two labels and the final label.
 
     The final label decides: with other roots or attributes than those of the candidate that the
     reply names, it is a synthesis. A candidate whose label is only given in part keeps its own.
@@ -119,21 +108,22 @@ def settle(
     """
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
-    named, label = reply.choice, reply.label
-    chosen = None if named is None else shown.get(named)
-    if named is not None and chosen is not None and (label is None or _restates(label, chosen)):
+    label: Label | None = reply.label
+    choice, chosen = reply.choice, shown.get(reply.choice or "synthesis")
+    if chosen is not None and (label is None or _restates(label, chosen)):
         note = ["no final line: that of the chosen candidate taken"] if label is None else []
-        return Settled(named, chosen, reply.rationale), [*repairs, *note]
+        return reply.model_copy(update={"label": chosen}), [*repairs, *note]
     if label is None:
         raise UnreadableError(f"{type(reply).key_of('label')} is missing")
     compositions = {candidate.composition for candidate in shown.values()}
     if chosen is not None and label.composition in compositions - {chosen.composition}:
-        raise UnreadableError(f"choice is {named}, and its line is that of the other candidate")
-    choice = _choice_by_label(label, shown, partly=named is None)
-    if "choice" in type(reply).keys_asked() and named != choice:
-        named_so = f"choice {named}" if named else "no choice named"
-        repairs = [*repairs, f"{named_so}: its line makes it {choice}"]
-    return Settled(choice, shown.get(choice, label), reply.rationale), repairs
+        raise UnreadableError(f"choice is {choice}, and its line is that of the other candidate")
+    final = _choice_by_label(label, shown, partly=choice is None)
+    if "choice" in type(reply).keys_asked() and choice != final:
+        named = f"choice {choice}" if choice else "no choice named"
+        repairs = [*repairs, f"{named}: its line makes it {final}"]
+    changes = {"choice": final, "label": shown.get(final, label)}
+    return reply.model_copy(update=changes), repairs
 
 
 def _choice_by_label(label: Label, shown: Mapping[Choice, Label], partly: bool) -> Choice:
@@ -149,30 +139,68 @@ def _restates(label: Label, candidate: Label) -> bool:
     return same and label.fields.items() <= candidate.fields.items()
 
 
-def _with_keys_in_order(
-    values: JsonObject, keys: tuple[str, ...], reading: ReplyReading
-) -> JsonObject:
-    """Returns the values at the keys that are asked for, and notes all that is not as asked."""
-    if extra := sorted(values.keys() - set(keys)):
-        reading.repairs.append(f"unknown keys ignored: {quoted(', '.join(extra))}")
-    order = [key for key in values if key in keys]
-    if order != [key for key in keys if key in values]:
-        reading.repairs.append(f"keys in another order: {quoted(', '.join(order))}")
-    if missing := [key for key in keys if values.get(key) is None]:
-        reading.repairs.append(f"keys not given: {', '.join(missing)}")
-    return {key: values[key] for key in order if values[key] is not None}
+# The judgement of a report
 
 
-def _validated(model: type[R], values: JsonObject, reading: ReplyReading) -> R:
-    try:
-        return model.model_validate(values, context=reading)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = first["loc"][0]
-        if first["type"] == "missing":
-            raise UnreadableError(f"{key} is missing") from None
-        cause = first.get("ctx", {}).get("error", first["msg"])
-        raise UnreadableError(f"{key} is {quoted(first['input'])}: {cause}") from None
+def judge(
+    report: ReportReply, form: Format, rules: ProtocolConfig, criteria: Sequence[Criterion]
+) -> Evaluation:
+    """Returns the evaluation that follows from a report.
+
+    The score is lowered to the cap of each issue and to the band of the verdict; the verdict is
+    lowered to the band of that score. If a report contradicts itself, its worse half counts. The
+    bands are PASS from 85 and WEAK_PASS from 70, or from the threshold if that is lower.
+
+    Args:
+        report: The evaluator's report.
+        form: The format of the answer; the criterion `format` is unmet unless it is strict.
+        rules: The lowest score of an acceptable label, and whether anything is lowered.
+        criteria: The criteria of the codebook, in the order of reports.
+    """
+    score, verdict, caps = report.score, report.verdict, list[str]()
+    excluded = [one for one in criteria if one.cap is not None and one.name in report.issues]
+    if rules.score_caps:
+        limits = {f"issue {criterion.name}": criterion.cap for criterion in excluded}
+        for why, limit in {**limits, f"verdict {verdict}": TOP[verdict]}.items():
+            if limit is not None and score > limit:
+                score = limit
+                caps.append(f"{why}: at most {limit}")
+        band = _band(score, min(WEAK_PASS_FROM, rules.threshold))
+        verdict = max(verdict, band, key=list(Verdict).index)
+    unmet = {*report.issues} | ({FORMAT.name} if form != "strict" else set[str]())
+    failed = report.verdict is Verdict.FAIL
+    return Evaluation(
+        verdict=verdict,
+        raw_verdict=report.verdict,
+        score=score,
+        raw_score=report.score,
+        issues=tuple(criterion.name for criterion in criteria if criterion.name in unmet),
+        summary=report.summary,
+        contradictory=report.verdict is not _band(report.score, WEAK_PASS_FROM)
+        or (not unmet if failed else bool(excluded)),
+        caps=tuple(caps),
+        acceptable=verdict is not Verdict.FAIL and score >= rules.threshold,
+    )
+
+
+def judge_unparsable(problem: str) -> Evaluation:
+    """Returns the evaluation of an answer without a label: score 0, without asking an evaluator."""
+    return Evaluation(
+        verdict=Verdict.FAIL,
+        score=0,
+        raw_score=0,
+        issues=(FORMAT.name,),
+        summary="",
+        contradictory=False,
+        caps=(f"no code could be read, {problem}: 0",),
+        acceptable=False,
+    )
+
+
+def _band(score: int, weak_pass_from: int) -> Verdict:
+    if score >= PASS_FROM:
+        return Verdict.PASS
+    return Verdict.WEAK_PASS if score >= weak_pass_from else Verdict.FAIL
 
 
 # The object in a reply
@@ -186,75 +214,40 @@ def _find_object(
     Raises:
         UnreadableError: The reply holds several different objects, one of which may be quoted.
     """
-    twice: set[str] = set()
-
-    def without_doubles(pairs: list[tuple[str, Any]]) -> JsonObject:
-        counts = Counter(name for name, _ in pairs)
-        twice.update(name for name, count in counts.items() if count > 1)
-        return dict(pairs)
-
-    decoder = json.JSONDecoder(strict=False, object_pairs_hook=without_doubles)
-    answer, whole = text, _decode(decoder, text)
-    if whole is None:
-        answer = _drop_asides(text).strip()
-        if answer != text.strip():
-            repairs.append("thoughts or quoted material ignored")
-        every = json_objects(answer, decoder)
-        objects = [values for values in every if set(keys) & values.keys()]
-        if any(values != objects[0] for values in objects):
-            raise UnreadableError(f"it holds {len(objects)} JSON objects that differ")
-        if objects:
-            repairs.append("text around the JSON object ignored")
-            whole = objects[0]
-    if twice:
-        repairs.append(f"keys given twice, the last taken: {quoted(', '.join(sorted(twice)))}")
-    return answer, whole
+    with suppress(ValueError):
+        whole = DECODER.decode(text)
+        if isinstance(whole, dict):
+            return text, whole
+    answer = _drop_asides(text).strip()
+    if answer != text.strip():
+        repairs.append("thoughts or quoted material ignored")
+    objects = [values for values in _objects(answer) if set(keys) & values.keys()]
+    if any(values != objects[0] for values in objects):
+        raise UnreadableError(f"it holds {len(objects)} JSON objects that differ")
+    if not objects:
+        return answer, None
+    repairs.append("text around the JSON object ignored")
+    return answer, objects[0]
 
 
-def _decode(decoder: json.JSONDecoder, text: str) -> JsonObject | None:
-    """Returns the text as a JSON object; None if it is anything else."""
-    try:
-        whole = decoder.decode(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast(JsonObject, whole) if isinstance(whole, dict) and not _is_deep(whole) else None
-
-
-def json_objects(text: str, decoder: json.JSONDecoder) -> Iterator[JsonObject]:
-    """Yields the JSON objects in a text, in time linear in its length.
-
-    Objects that nest deeper than `DEEPEST` are left out.
-    """
-    left, tries, end = PASSES * len(text), OBJECTS_TRIED, 0
+def _objects(text: str) -> Iterator[JsonObject]:
+    """Yields the JSON objects in a text, in time linear in its length."""
+    end = tries = 0
     for opening in JSON_OBJECT.finditer(text):
-        start = opening.start()
-        if start < end:
-            continue
-        if left <= 0 or tries == 0:
-            return
-        tries -= 1
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except RecursionError:
-            return
-        except ValueError as error:
-            left -= getattr(error, "pos", len(text)) - start
-            continue
-        if not _is_deep(value):
-            yield cast(JsonObject, value)
+        if opening.start() >= end and (tries := tries + 1) <= OBJECTS_TRIED:
+            with suppress(ValueError):
+                value, end = DECODER.raw_decode(text, opening.start())
+                yield value
 
 
-def _is_deep(value: object) -> bool:
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _inner(outer)]
-    return bool(level)
+def _read_pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise UnreadableError("it gives a key twice in one object")
+    return values
 
 
-def _inner(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return cast(JsonObject, value).values()
-    return cast(list[object], value) if isinstance(value, list) else ()
+DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_read_pairs)
 
 
 def _drop_asides(text: str) -> str:
@@ -270,3 +263,29 @@ def _drop_asides(text: str) -> str:
             kept.append(text[place : tag.start()])
             inside = tag["name"]
     return "".join(kept if inside else [*kept, text[place:]])
+
+
+def _with_keys_in_order(
+    values: JsonObject, keys: tuple[str, ...], repairs: list[str]
+) -> JsonObject:
+    """Returns the values at the keys that are asked for, and notes all that is not as asked."""
+    if extra := sorted(values.keys() - set(keys)):
+        repairs.append(f"unknown keys ignored: {quoted(', '.join(extra))}")
+    order = [key for key in values if key in keys]
+    if order != [key for key in keys if key in values]:
+        repairs.append(f"keys in another order: {quoted(', '.join(order))}")
+    if missing := [key for key in keys if values.get(key) is None]:
+        repairs.append(f"keys not given: {', '.join(missing)}")
+    return {key: values[key] for key in order if values[key] is not None}
+
+
+def _validate(model: type[R], values: JsonObject, reading: ReplyReading) -> R:
+    try:
+        return model.model_validate(values, context=reading)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = first["loc"][0]
+        if first["type"] == "missing":
+            raise UnreadableError(f"{key} is missing") from None
+        cause = first.get("ctx", {}).get("error", first["msg"])
+        raise UnreadableError(f"{key} is {quoted(first['input'])}: {cause}") from None

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from raylab.annotation.roles import ADJUDICATOR, ANNOTATORS, CANDIDATE_SIDE, EVALUATOR, Side
+from raylab.annotation.outcome import ADJUDICATOR, ANNOTATORS, CANDIDATE_SIDE, EVALUATOR, Side
 from raylab.codebook import Codebook, PromptSet
-from raylab.config.annotation import LlmConfig, ProtocolConfig
+from raylab.config.annotation import ProtocolConfig
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
 from raylab.errors import ConfigError
@@ -76,62 +76,40 @@ class Settings:
     salt: str = ""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
-    @classmethod
-    def build(
-        cls, llm: LlmConfig, protocol: ProtocolConfig, codebook: Codebook, salt: str = ""
-    ) -> "Settings":
-        """Returns the settings of a configuration.
-
-        Raises:
-            ConfigError: The codebook has no prompts of the configured style.
-        """
-        models = {
-            role: RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
-            for role, chat in llm.roles.items()
-        }
-        prompts = _prompts(llm.prompt, codebook)
-        return cls(
-            annotators={side: models[role] for side, role in ANNOTATORS.items() if role in models},
-            evaluator=models[EVALUATOR],
-            adjudicator=models.get(ADJUDICATOR),
-            prompts=prompts,
-            codebook=codebook,
-            rules=protocol,
-            salt=salt,
-            warnings=tuple(_warnings(models, prompts, protocol)),
-        )
-
 
 def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> Settings:
-    """Returns the settings of a run; a fresh run shares its calls with no other run."""
-    salt = run if config.fresh else ""
-    return Settings.build(config.llm, config.protocol, codebook, salt)
+    """Returns the settings of a run; a fresh run shares its calls with no other run.
+
+    Raises:
+        ConfigError: The codebook has no prompts of the configured style.
+    """
+    llm, rules = config.llm, config.protocol
+    if llm.prompt not in codebook.styles:
+        raise ConfigError(f"llm.prompt={llm.prompt} is none of {', '.join(codebook.styles)}")
+    prompts = codebook.prompts(llm.prompt)
+    models = {
+        role: RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
+        for role, chat in llm.roles.items()
+    }
+    return Settings(
+        annotators={side: models[role] for side, role in ANNOTATORS.items() if role in models},
+        evaluator=models[EVALUATOR],
+        adjudicator=models.get(ADJUDICATOR),
+        prompts=prompts,
+        codebook=codebook,
+        rules=rules,
+        salt=run if config.fresh else "",
+        warnings=tuple(filter(None, (*_warnings(models, rules), prompts.warning))),
+    )
 
 
-def _prompts(style: str, codebook: Codebook) -> PromptSet:
-    if style not in codebook.styles:
-        raise ConfigError(f"llm.prompt={style} is none of {', '.join(codebook.styles)}")
-    return codebook.prompts(style)
-
-
-CANDIDATES_ONLY = (
-    f"protocol.stages=evaluate: the answers of {CANDIDATE_SIDE} are the rows' candidates; no "
-    "annotator and no adjudicator was asked"
-)
-
-
-def _warnings(
-    models: Mapping[str, RoleModel], prompts: PromptSet, protocol: ProtocolConfig
-) -> Iterator[str]:
-    if protocol.stages == "evaluate":
-        yield CANDIDATES_ONLY
-    else:
-        yield from _warnings_of_models(models, protocol)
-    if prompts.warning:
-        yield prompts.warning
-
-
-def _warnings_of_models(models: Mapping[str, RoleModel], protocol: ProtocolConfig) -> Iterator[str]:
+def _warnings(models: Mapping[str, RoleModel], rules: ProtocolConfig) -> Iterator[str]:
+    if rules.stages == "evaluate":
+        yield (
+            f"protocol.stages=evaluate: the answers of {CANDIDATE_SIDE} are the rows' candidates; "
+            "no annotator and no adjudicator was asked"
+        )
+        return
     a, b = (models[role] for role in ANNOTATORS.values())
     if a.is_same_model(b) and a.chat.temperature == b.chat.temperature == 0:
         yield (
@@ -139,7 +117,7 @@ def _warnings_of_models(models: Mapping[str, RoleModel], protocol: ProtocolConfi
             "their agreement says little; use two models, or a temperature above 0"
         )
     consequences = {EVALUATOR: "it may be lenient with its own answers"}
-    if protocol.adjudicator == "model":
+    if rules.adjudicator == "model":
         consequences = {ADJUDICATOR: "it may prefer its own answers", **consequences}
     for role, consequence in consequences.items():
         same = [name for name in ANNOTATORS.values() if models[role].is_same_model(models[name])]

@@ -257,15 +257,9 @@ def case_row(case: Case, outcome: Outcome) -> CaseRow:
 def failed_outcome(case: Case, generation: str, reason: str) -> Outcome:
     """Returns the outcome of a case that a fault ended outside of the protocol."""
     now = datetime.now(UTC)
-    return Outcome(
-        case=case.id,
-        description_hash=case.description_hash,
-        generation=generation,
-        gold=case.gold,
-        gold_label=case.gold_label,
-        candidate=case.candidate,
-        trap=case.trap,
-        meta=dict(case.meta),
+    return Outcome.of_case(
+        case,
+        generation,
         status=Status.FAILED,
         reason=reason,
         path=("failed:process",),

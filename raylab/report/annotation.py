@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from raylab.annotation.roles import SIDES, STAGES, Side
+from raylab.annotation.outcome import SIDES, STAGES, Side
 from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.confusion import NONE, ConfusionPanel

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from raylab.annotation.outcome import Status
-from raylab.annotation.roles import ADJUDICATE, SIDES, classify_stage, evaluate_stage
+from raylab.annotation.outcome import ADJUDICATE, SIDES, Status, classify_stage, evaluate_stage
 from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.drift import DriftChange

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from raylab.annotation.decisions import audited_codes
-from raylab.annotation.outcome import Outcome, Status, read_decision, read_outcome
-from raylab.annotation.roles import Side
+from raylab.annotation.outcome import Outcome, Side, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.settings import Settings
 from raylab.annotation.statistics.disagreements import FullCase, disagreement_report

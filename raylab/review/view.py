@@ -9,8 +9,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from raylab.annotation.outcome import Classification, Evaluation, Outcome
+from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Opened
-from raylab.annotation.stages import draw_order
 from raylab.codebook import Codebook, Label
 from raylab.errors import LabelError
 from raylab.printable import printable

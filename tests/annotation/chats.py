@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raylab.annotation.input.cases import Case
-from raylab.annotation.settings import Settings
+from raylab.annotation.settings import Settings, protocol_settings
+from raylab.codebook import Codebook
 from raylab.config.annotation import LlmConfig, ProtocolConfig
+from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import ChatModel
 from raylab.llm.chat import ChatRequest, Reply
 from raylab.opt.code import parse
@@ -19,6 +21,8 @@ CASE = Case(
     gold="Ctl",
     gold_label=parse("Ctl"),
 )
+
+RULES = ProtocolConfig()
 
 Answer = str | Reply | BaseException
 Script = Mapping[str, Answer | Sequence[Answer]]
@@ -127,5 +131,12 @@ def settings_of(prompt: str = "maximal", **protocol: Any) -> Settings:
         adjudicator=ChatModel(model="delta"),
         prompt=prompt,
     )
-    rules = ProtocolConfig(**protocol)
-    return Settings.build(llm, rules, choose_codebook(rules))
+    return settings_by(llm, ProtocolConfig(**protocol))
+
+
+def settings_by(
+    llm: LlmConfig, rules: ProtocolConfig = RULES, codebook: Codebook | None = None
+) -> Settings:
+    """Settings of these models, by these rules."""
+    config = AnnotateConfig.model_construct(llm=llm, protocol=rules)
+    return protocol_settings(config, "run", codebook or choose_codebook(rules))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 from raylab.annotation.outcome import (
+    SIDES,
     Adjudication,
     Answer,
     Call,
@@ -14,10 +15,10 @@ from raylab.annotation.outcome import (
     Evaluation,
     HumanDecision,
     Outcome,
+    Side,
     Status,
     Verdict,
 )
-from raylab.annotation.roles import SIDES, Side
 from raylab.annotation.statistics.drift import ArchivedRun
 from raylab.annotation.statistics.frame import Tables, tabulate
 from raylab.codebook import Codebook, Label, compare

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from raylab.annotation.exchange import Import, ReviewRow, import_rows, write_rows
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import HumanDecision, Outcome, read_decision
-from raylab.annotation.protocol import annotate
+from raylab.annotation.protocol import annotate, draw_order
 from raylab.annotation.reviews import Reviews, Typed, draw_audit
-from raylab.annotation.stages import draw_order
 from raylab.annotation.worker import case_row
 from raylab.archive.records import AUDIT, DECISION
 from raylab.archive.run import RunArchive

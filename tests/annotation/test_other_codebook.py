@@ -10,12 +10,11 @@ import pytest
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status, read_outcome
 from raylab.annotation.protocol import annotate
-from raylab.annotation.settings import Settings
 from raylab.annotation.statistics.frame import tabulate
 from raylab.annotation.statistics.report import BatchReport, batch_report
-from raylab.config.annotation import LlmConfig, ProtocolConfig
+from raylab.config.annotation import LlmConfig
 from raylab.config.llm import ChatModel
-from tests.annotation.chats import Script, ScriptedChat
+from tests.annotation.chats import Script, ScriptedChat, settings_by
 from tests.annotation.fruits import FRUITS, NAMES, Fruit
 
 CASE = Case("c", "It grows on a tree.", gold="Stone", gold_label=FRUITS.parse("Stone"))
@@ -59,7 +58,7 @@ REFUSED: Script = {**AGREED, "evaluate-b": graded(95, "PASS", "bigness")}
 
 def annotated(script: Script, case: Case = CASE) -> tuple[Outcome, ScriptedChat]:
     chat = ScriptedChat(script)
-    settings = Settings.build(LLM, ProtocolConfig(), FRUITS)
+    settings = settings_by(LLM, codebook=FRUITS)
     return asyncio.run(annotate(case, chat, settings)), chat
 
 

@@ -1,5 +1,4 @@
 import asyncio
-import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +10,8 @@ from hypothesis import strategies as st
 
 from raylab.annotation.input.cases import CandidateCode, Case
 from raylab.annotation.outcome import Classification, Outcome, Status, Verdict, read_outcome
-from raylab.annotation.protocol import annotate, confirm
-from raylab.annotation.settings import Settings
-from raylab.annotation.stages import draw_order
-from raylab.config.annotation import LlmConfig, ProtocolConfig
+from raylab.annotation.protocol import annotate, confirm, draw_order
+from raylab.config.annotation import LlmConfig
 from raylab.config.llm import ChatModel, Endpoint
 from raylab.errors import (
     ArchiveError,
@@ -39,6 +36,7 @@ from tests.annotation.chats import (
     coded,
     graded,
     replied,
+    settings_by,
     settings_of,
     settled,
 )
@@ -149,14 +147,6 @@ def test_evaluator_alone_judges_a_candidate() -> None:
     assert read_outcome(outcome.model_dump(mode="json"), CODEBOOK) == outcome
 
 
-def test_refused_candidate_waits_for_a_person() -> None:
-    outcome, _ = judged("the code is opt: swarm", BAD)
-    assert (outcome.status, outcome.path) == (
-        Status.HUMAN,
-        ("candidate:repaired", "evaluate-a:FAIL:40", "human:candidate"),
-    )
-
-
 def test_candidate_without_a_code_fails_without_a_call_and_is_kept() -> None:
     outcome, chat = judged(JUNK, GOOD)
     assert chat.roles == [] and outcome.status is Status.HUMAN
@@ -209,13 +199,6 @@ def test_a_body_of_another_form_is_refused_with_the_way_out() -> None:
         read_outcome({**body, "status": "done"}, CODEBOOK)
 
 
-def test_fields_after_the_roots_do_not_make_codes_differ() -> None:
-    other = json.dumps({"rationale": "r", "opt": "OPT=Ctl; Rep=state; Human=high"})
-    outcome = outcome_of({**AGREED, "classify-b": other})
-    assert outcome.status is Status.ACCEPTED and str(outcome.label) == f"OPT=Ctl{FIELDS}"
-    assert outcome.agreement is not None and outcome.agreement.levenshtein > 0
-
-
 def test_adjudicated_case_is_confirmed() -> None:
     outcome = outcome_of(DISPUTED)
     assert outcome.status is Status.ADJUDICATED and str(outcome.label) == f"OPT=Lrn+Ctl{FIELDS}"
@@ -231,34 +214,11 @@ def test_adjudicated_case_is_confirmed() -> None:
     assert outcome.unread == ()
 
 
-def test_synthesis_keeps_its_own_attributes_though_its_roots_are_those_of_a_candidate() -> None:
-    own = "OPT=Ctl; Rep=state; Obj=setpoint; Data=observed; Time=online; Human=low"
-    said = json.dumps({"rationale": "other attributes", "choice": "synthesis", "opt": own})
-    chat = ScriptedChat({**DISPUTED, "adjudicate": said})
-    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
-    assert f"Candidate code: {own}\n" in chat.shown("confirm")
-    assert outcome.adjudication is not None and outcome.adjudication.choice == "synthesis"
-    assert str(outcome.label) == own
-
-
 def test_unconfirmed_adjudication_goes_to_a_person() -> None:
     outcome = outcome_of({**DISPUTED, "confirm": BAD})
     assert outcome.status is Status.HUMAN and outcome.label is None
     assert outcome.reason == "the adjudicated code is not acceptable: FAIL 40"
     assert outcome.adjudication is not None and outcome.path[-1] == "human:unconfirmed"
-
-
-def test_lenient_policy_adjudicates_equal_codes_of_which_one_is_refused() -> None:
-    script = {**AGREED, "evaluate-b": BAD, "adjudicate": settled("second", "Ctl"), "confirm": GOOD}
-    outcome = outcome_of(script, policy="lenient")
-    assert outcome.status is Status.ADJUDICATED and outcome.adjudication is not None
-    assert outcome.adjudication.choice == outcome.adjudication.order[1]
-
-
-def test_threshold_is_the_least_acceptable_score() -> None:
-    script = {**AGREED, "evaluate-a": graded("WEAK_PASS", 80)}
-    assert outcome_of(script, threshold=80).status is Status.ACCEPTED
-    assert outcome_of(script, threshold=81).status is Status.HUMAN
 
 
 def test_order_is_drawn_by_seed_and_case_and_is_the_same_forever() -> None:
@@ -283,20 +243,14 @@ def test_adjudicator_sees_the_candidates_in_the_order_logged(choice: str) -> Non
         places = [shown.index(f"candidate: OPT={roots[one]}") for one in order]
         assert places == sorted(places)
         assert shown.index("it feeds back") < shown.index("it adapts") or order == ("B", "A")
+        assert "WEAK_PASS, score 75" in shown and "PASS, score 90" in shown
+        said = "".join(message.content for message in chat.request("adjudicate").messages)
+        assert not any(name in said for name in ("alpha", "beta", "gamma", "Annotator A"))
         assert outcome.adjudication is not None
         assert outcome.adjudication.order == order and outcome.adjudication.choice == side
         assert str(outcome.label) == f"OPT={roots[side]}{FIELDS}"
         met.add(order)
     assert met == {("A", "B"), ("B", "A")}
-
-
-def test_adjudicator_sees_both_rationales_and_reports_but_no_names() -> None:
-    chat = ScriptedChat(DISPUTED)
-    asyncio.run(annotate(CASE, chat, settings_of()))
-    shown = "".join(message.content for message in chat.request("adjudicate").messages)
-    for part in ("it feeds back", "it adapts", "PASS, score 90", "WEAK_PASS, score 75"):
-        assert part in shown
-    assert not any(name in shown for name in ("alpha", "beta", "gamma", "Annotator A"))
 
 
 def test_nothing_of_gold_and_meta_reaches_a_model() -> None:
@@ -378,13 +332,6 @@ def test_reply_cut_off_is_no_answer(stage: str, finish_reason: str) -> None:
     assert ("cut off at max_tokens" if finish_reason == "length" else "withheld") in said
 
 
-def test_whole_object_counts_though_the_server_says_length() -> None:
-    whole = AGREED["classify-a"]
-    assert isinstance(whole, str)
-    outcome = outcome_of({**AGREED, "classify-a": replied(whole, finish_reason="length")})
-    assert outcome.path[0] == "classify-a:strict"
-
-
 # Calls that fail
 
 
@@ -402,14 +349,6 @@ def test_failed_call_ends_the_case_with_what_was_got(stage: str) -> None:
     assert outcome.cost == 0.25 * len(answered)
     assert ("A" not in outcome.answers) == (stage == "classify-a")
     assert (outcome.adjudication is not None) == (stage == "confirm")
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_failed_repair_keeps_the_call_before(stage: str) -> None:
-    script = {**DISPUTED, stage: JUNK, f"{stage}-repair": CallError("gone")}
-    outcome = outcome_of(script)
-    assert outcome.status is Status.FAILED and outcome.reason == f"{stage}-repair: gone"
-    assert [call.stage for call in outcome.unread] == [stage]
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "classify-b-repair", "confirm-repair"])
@@ -430,13 +369,7 @@ def test_errors_of_the_run_leave_the_case_open(stage: str, error: BaseException)
         outcome_of(script)
 
 
-def test_error_of_the_run_beats_a_failed_call_beside_it() -> None:
-    script = {**AGREED, "classify-a": CallError("timeout"), "classify-b": StoppedError("stopping")}
-    with pytest.raises(StoppedError):
-        outcome_of(script)
-
-
-def test_failed_call_beats_an_unreadable_reply_beside_it() -> None:
+def test_error_of_the_run_beats_a_failed_call_and_that_an_unreadable_reply() -> None:
     script = {
         **AGREED,
         "evaluate-a": JUNK,
@@ -446,6 +379,8 @@ def test_failed_call_beats_an_unreadable_reply_beside_it() -> None:
     outcome = outcome_of(script)
     assert outcome.status is Status.FAILED and outcome.path[-1] == "failed:evaluate-b"
     assert [call.stage for call in outcome.unread] == ["evaluate-a", "evaluate-a-repair"]
+    with pytest.raises(StoppedError):
+        outcome_of({**script, "evaluate-b": StoppedError("stopping")})
 
 
 def test_answer_beside_a_stopped_call_is_waited_for() -> None:
@@ -516,7 +451,7 @@ def test_request_holds_what_the_configuration_says() -> None:
         adjudicator=other,
     )
     chat = ScriptedChat(AGREED)
-    asyncio.run(annotate(CASE, chat, Settings.build(llm, ProtocolConfig(), CODEBOOK, salt="again")))
+    asyncio.run(annotate(CASE, chat, replace(settings_by(llm), salt="again")))
     a, b = chat.request("classify-a"), chat.request("classify-b")
     assert (a.endpoint, a.base_url, a.model, a.seed) == ("lab", "http://lab/v1", "alpha", 7)
     assert a.parameters == {"temperature": 0.5, "max_tokens": 99, "top_p": 0.9}
@@ -533,13 +468,6 @@ def test_equal_answers_are_evaluated_once_for_money() -> None:
     evaluation = outcome.evaluation("B")
     assert evaluation is not None and evaluation.calls[0].reply.cached
     assert outcome.prompt_tokens == 300 and outcome.cost == 0.75
-
-
-def test_failed_evaluation_of_equal_answers_is_not_repeated() -> None:
-    script = {**AGREED, "classify-b": AGREED["classify-a"], "evaluate-a": CallError("timeout")}
-    chat = ScriptedChat(script)
-    outcome = asyncio.run(annotate(CASE, chat, settings_of()))
-    assert chat.roles == FIRST_FOUR[:3] and outcome.path[-1] == "failed:evaluate-a"
 
 
 def test_resumed_case_is_answered_from_the_journal() -> None:
@@ -655,7 +583,7 @@ def test_settings_warn_of_models_that_judge_themselves() -> None:
             evaluator=ChatModel(model=evaluator),
             adjudicator=ChatModel(model=adjudicator),
         )
-        return Settings.build(llm, ProtocolConfig(), CODEBOOK).warnings
+        return settings_by(llm).warnings
 
     assert warnings("a", "b", "c", "d") == ()
     (own,) = warnings("a", "b", "c", "b")
@@ -689,16 +617,3 @@ def test_person_is_confirmed_by_the_evaluator() -> None:
 def test_confirmation_without_a_report_is_an_error(script: Script) -> None:
     with pytest.raises(CallError, match="case pid: confirm"):
         asyncio.run(confirm(CASE, PERSON, ScriptedChat(script), settings_of()))
-
-
-@pytest.mark.parametrize("error", [BudgetError, StoppedError, EndpointError])
-def test_confirmation_lets_errors_of_the_run_through(error: type[Exception]) -> None:
-    with pytest.raises(error):
-        asyncio.run(confirm(CASE, PERSON, ScriptedChat({"confirm": error("x")}), settings_of()))
-
-
-def test_stages_are_all_covered() -> None:
-    chat = ScriptedChat(DISPUTED)
-    asyncio.run(annotate(CASE, chat, settings_of()))
-    assert tuple(chat.roles) == STAGES
-    assert len(ROWS) == len(list(itertools.product("yn", "yn", CODES, COLUMNS)))

@@ -1,15 +1,22 @@
 import json
+import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylab.annotation.replies import Settled, UnreadableError, read_reply, settle
-from raylab.codebook import Choice, Label, LabelReply, ReportReply, Verdict, clean
+from raylab.annotation.outcome import Format
+from raylab.annotation.replies import LONGEST_REPLY, UnreadableError, judge, read_reply, settle
+from raylab.codebook import Choice, ChoiceReply, Label, LabelReply, ReportReply, Verdict, clean
+from raylab.config.annotation import ProtocolConfig
+from raylab.errors import OptCodeError, RaylabError
 from raylab.opt.answers import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
 from raylab.opt.code import parse
 from tests.annotation.chats import FIELDS, coded, graded, settled
+from tests.fuzzing import try_all
+from tests.memory import memory
 
 FIRST, SECOND = parse(f"OPT=Ctl{FIELDS}"), parse(f"OPT=Lrn{FIELDS}")
 SHOWN: dict[Choice, Label] = {"first": FIRST, "second": SECOND}
@@ -20,39 +27,38 @@ def read_code(text: str, finish_reason: str = "stop") -> tuple[LabelReply, list[
     return read_reply(CODE_ANSWERS.label, text, finish_reason)
 
 
-def read_word(text: str, finish_reason: str = "stop") -> tuple[LabelReply, list[str]]:
-    return read_reply(WORD_ANSWERS.label, text, finish_reason)
+def read_word(text: str) -> tuple[LabelReply, list[str]]:
+    return read_reply(WORD_ANSWERS.label, text)
 
 
-def read_report(text: str, finish_reason: str = "stop") -> tuple[ReportReply, list[str]]:
-    return read_reply(CODE_ANSWERS.report, text, finish_reason, CRITERIA)
+def read_report(text: str) -> tuple[ReportReply, list[str]]:
+    return read_reply(CODE_ANSWERS.report, text, criteria=CRITERIA)
 
 
 def read_choice(
-    text: str, shown: dict[Choice, Label] = SHOWN, finish_reason: str = "stop", form: Any = None
-) -> tuple[Settled, list[str]]:
-    form = form or CODE_ANSWERS
-    return settle(*read_reply(form.choice, text, finish_reason), shown)
+    text: str, shown: dict[Choice, Label] = SHOWN, form: Any = CODE_ANSWERS
+) -> tuple[ChoiceReply, list[str]]:
+    return settle(*read_reply(form.choice, text), shown)
 
 
 def test_code_as_asked_for_needs_no_repair() -> None:
     reply, repairs = read_code(coded("Evo/Lrn", "a population whose members learn"))
     assert str(reply.label) == f"OPT=Evo/Lrn{FIELDS}"
     assert (reply.rationale, repairs) == ("a population whose members learn", [])
+    text = coded("Evo", "the input has a <think> tag and <description id=0a1b2c3d> in it")
+    assert read_code(text)[1] == []
 
 
 @pytest.mark.parametrize(
     ("text", "repair"),
     [
         (f"Here it is:\n```json\n{coded('Evo')}\n```\n", "text around the JSON object ignored"),
-        (f"\ufeff {coded('Evo')}", "text around the JSON object ignored"),
         (coded("Evo") + coded("Evo"), "text around the JSON object ignored"),
-        (f"[{coded('Evo')}]", "text around the JSON object ignored"),
+        (f'{{"a": 1 {{"b"}} {coded("Evo")} {{', "text around the JSON object ignored"),
         (json.dumps({"opt": EVO, "rationale": "because"}), "keys in another order"),
         (coded("Evo", confidence=0.9), "unknown keys ignored: 'confidence'"),
         (json.dumps({"opt": EVO}), "keys not given: rationale"),
         (json.dumps({"rationale": ["x"], "opt": EVO}), "rationale is no text"),
-        (f'{{"rationale": "x", "opt": "OPT=Lrn", "opt": "{EVO}"}}', "keys given twice"),
         (f"The population breeds.\n{EVO}", "no JSON object: read as prose"),
         (f"<think>{coded('Lrn')}</think>{coded('Evo')}", "thoughts or quoted material ignored"),
         (
@@ -63,23 +69,17 @@ def test_code_as_asked_for_needs_no_repair() -> None:
             '{"rationale": "a\nb", "opt": "OPT=Evo"}',
             "fields not given: Rep, Obj, Data, Time, Human",
         ),
-        (json.dumps({"rationale": "x", "opt": f"`opt: evolution{FIELDS}`"}), "other names"),
     ],
 )
 def test_code_with_a_repair(text: str, repair: str) -> None:
     reply, repairs = read_code(text)
-    assert str(reply.label).startswith("OPT=Evo")
+    assert str(reply.label).startswith("OPT=Evo") and reply.rationale in (
+        text,
+        "because",
+        "",
+        "a\nb",
+    )
     assert any(repair in one for one in repairs), repairs
-
-
-def test_tags_within_a_whole_reply_are_text() -> None:
-    text = coded("Evo", "the input has a <think> tag and <description id=0a1b2c3d> in it")
-    assert read_code(text)[1] == []
-
-
-def test_rationale_of_prose_is_the_prose() -> None:
-    text = f"It breeds.\n{EVO}"
-    assert read_code(text)[0].rationale == text
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ def test_rationale_of_prose_is_the_prose() -> None:
         ('{"rationale": "OPT=Evo or', "content_filter", "the server withheld it"),
         (json.dumps({"rationale": EVO, "opt": "none of them"}), "stop", "no OPT-Code"),
         (json.dumps({"rationale": EVO, "opt": ["Evo"]}), "stop", "opt is .*: should be text"),
-        (json.dumps({"rationale": EVO}), "stop", "opt is missing"),
         (json.dumps({"rationale": EVO, "opt": None}), "stop", "opt is missing"),
         ("x" * 200_001, "stop", "it has 200,001 characters"),
         (coded("Lrn") + coded("Evo"), "stop", "it holds 2 JSON objects that differ"),
+        ('{"rationale": "x", "opt": "OPT=Lrn", "opt": "OPT=Evo"}', "stop", "it gives a key twice"),
         (f"<think>{coded('Lrn')} or rath", "length", "it was cut off at max_tokens"),
     ],
 )
@@ -109,7 +109,6 @@ def test_no_code(text: str, finish_reason: str, problem: str) -> None:
     [
         ('{"reason": "a population", "word": "evolution"}', "Evo", True),
         ('{"reason": "a population", "word": "Evolution."}', "Evo", False),
-        ("swarm", "Swm", False),
         ("The answer is: RULES!", "Sym", False),
         (EVO, "Evo", False),
     ],
@@ -125,7 +124,6 @@ def test_word(text: str, roots: str, strict: bool) -> None:
     [
         ('{"reason": "x", "word": "magic"}', "it holds none of the words learning"),
         ('{"reason": "x"}', "word is missing"),
-        ('{"reason": "x", "word": 3}', "word is '3': should be text"),
         ("search or rules", "it holds 2 of the words"),
     ],
 )
@@ -134,51 +132,31 @@ def test_no_word(text: str, problem: str) -> None:
         read_word(text)
 
 
-def test_report_as_asked_for_needs_no_repair() -> None:
-    reply, repairs = read_report(graded("WEAK_PASS", 72, ["composition", "attributes"]))
-    assert (reply.verdict, reply.score, reply.summary) == (Verdict.WEAK_PASS, 72, "so it seems")
-    assert reply.issues == ("composition", "attributes") and repairs == []
-
-
 @pytest.mark.parametrize(
-    ("text", "verdict", "score", "issues"),
+    ("text", "verdict", "score", "issues", "strict"),
     [
-        (graded("weak pass", 72), "WEAK_PASS", 72, []),
-        (graded("Pass", 90.0), "PASS", 90, []),
-        (graded("PASS", "90"), "PASS", 90, []),
-        (graded("PASS", "90/100"), "PASS", 90, []),
-        (graded("PASS", " 90 % "), "PASS", 90, []),
-        (
-            graded("FAIL", 20, "Parallelism/Pipelines, root"),
-            "FAIL",
-            20,
-            ["mechanism", "parallelism/pipelines"],
-        ),
-        (graded("PASS", 90, ["format"]), "PASS", 90, []),
-        (graded("PASS", 90, ["beauty", 7, None]), "PASS", 90, []),
-        (json.dumps({"verdict": "PASS", "score": 90, "summary": "x"}), "PASS", 90, []),
+        (graded("WEAK_PASS", 72, ["attributes"]), "WEAK_PASS", 72, ["attributes"], True),
+        (graded("weak pass", 72), "WEAK_PASS", 72, [], False),
+        (graded("PASS", 90.0), "PASS", 90, [], False),
+        (graded("PASS", "90/100"), "PASS", 90, [], False),
+        (graded("PASS", " 90 % "), "PASS", 90, [], False),
+        (graded("FAIL", 20, "Attributes, root"), "FAIL", 20, ["mechanism", "attributes"], False),
+        (graded("PASS", 90, ["format", "beauty", 7, None]), "PASS", 90, [], False),
+        (json.dumps({"verdict": "PASS", "score": 90, "summary": "x"}), "PASS", 90, [], False),
     ],
 )
-def test_report_with_a_repair(text: str, verdict: str, score: int, issues: list[str]) -> None:
+def test_report(text: str, verdict: str, score: int, issues: list[str], strict: bool) -> None:
     reply, repairs = read_report(text)
     assert (reply.verdict, reply.score) == (verdict, score)
-    assert list(reply.issues) == issues
-    assert repairs
+    assert list(reply.issues) == issues and (repairs == []) is strict
 
 
 @pytest.mark.parametrize(
-    "score", [-1, 101, 1e9, 85.5, 0.9, "high", "", None, True, [90], {"of": 90}, "9" * 9, "1O0"]
+    "score", [-1, 101, 1e9, 85.5, "high", "", None, True, [90], "9" * 9, "1O0", float("nan")]
 )
 def test_score_out_of_range_is_not_guessed(score: object) -> None:
     with pytest.raises(UnreadableError, match="score is"):
         read_report(graded("PASS", score))
-
-
-@pytest.mark.parametrize("score", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
-def test_number_that_json_does_not_know(score: str) -> None:
-    text = graded("PASS", 0).replace('"score": 0', f'"score": {score}')
-    with pytest.raises(UnreadableError):
-        read_report(text)
 
 
 @pytest.mark.parametrize("verdict", ["OK", "PASS or FAIL", "", None, 1, ["PASS"]])
@@ -187,17 +165,10 @@ def test_unknown_verdict_is_not_guessed(verdict: object) -> None:
         read_report(graded(verdict, 90))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "**Verdict:** WEAK_PASS\n**Score:** 75/100. Good enough.",
-        "PASS (92/100)",
-        '{"summary": "an "unescaped" mechanism", "issues": [], "score": 90, "verdict": "PASS"}',
-    ],
-)
-def test_verdict_is_not_guessed_out_of_prose(text: str) -> None:
-    with pytest.raises(UnreadableError, match="it holds no JSON object"):
-        read_report(text)
+def test_verdict_is_not_guessed_out_of_prose() -> None:
+    for text in ("**Verdict:** WEAK_PASS\n**Score:** 75/100.", '{"score": 90, "summary": an "x"}'):
+        with pytest.raises(UnreadableError, match="it holds no JSON object"):
+            read_report(text)
 
 
 def test_short_report_lists_no_issues() -> None:
@@ -246,10 +217,8 @@ def test_choice(text: str, choice: str, final: str, strict: bool) -> None:
     [
         (settled("first", "Lrn"), "choice is first, and its line is that of the other candidate"),
         (settled("first", "Ctl", rationale=" "), "it gives no reason for the choice"),
-        (json.dumps({"choice": "first", "opt": str(FIRST)}), "it gives no reason"),
         (settled("third", "Ctl"), "choice is 'third': .*'first', 'second' or 'synthesis'"),
         (line("synthesis", None), "opt is missing"),
-        (json.dumps({"rationale": "r", "choice": 1, "opt": EVO}), "choice is '1'"),
     ],
 )
 def test_no_choice(text: str, problem: str) -> None:
@@ -276,6 +245,203 @@ def test_clean_leaves_only_what_a_database_takes() -> None:
     assert reply.rationale == "a\ufffd\ufffd"
 
 
+# Judgement
+
+NAMES = {"mechanism": "mechanism", "execution": "parallelism/pipelines", "fields": "attributes"}
+
+# What the evaluator says: verdict, score, issues; what counts: verdict, score, acceptable, and
+# whether the report contradicts itself. Bands: PASS from 85, WEAK_PASS from 70. Caps: mechanism
+# 50, execution 60. The threshold is 70.
+REPORTS = """
+    PASS      100 -                    PASS      100 yes no
+    PASS       85 -                    PASS       85 yes no
+    PASS       84 -                    WEAK_PASS  84 yes contradictory
+    PASS       70 -                    WEAK_PASS  70 yes contradictory
+    PASS       69 -                    FAIL       69 no  contradictory
+    WEAK_PASS  85 -                    WEAK_PASS  84 yes contradictory
+    WEAK_PASS  84 -                    WEAK_PASS  84 yes no
+    WEAK_PASS  70 fields               WEAK_PASS  70 yes no
+    WEAK_PASS  69 -                    FAIL       69 no  contradictory
+    FAIL      100 fields               FAIL       69 no  contradictory
+    FAIL       70 fields               FAIL       69 no  contradictory
+    FAIL       69 fields               FAIL       69 no  no
+    FAIL       65 mechanism            FAIL       50 no  no
+    FAIL       65 execution            FAIL       60 no  no
+    FAIL       65 mechanism,execution  FAIL       50 no  no
+    FAIL       40 -                    FAIL       40 no  contradictory
+    PASS       95 mechanism            FAIL       50 no  contradictory
+    WEAK_PASS  75 execution            FAIL       60 no  contradictory
+"""
+
+
+def report_of(verdict: Verdict, score: int, issues: tuple[str, ...] = ()) -> ReportReply:
+    """A report as it is when it has been read."""
+    return ReportReply.model_construct(summary="so", issues=issues, score=score, verdict=verdict)
+
+
+@pytest.mark.parametrize(
+    "line", [line.split() for line in REPORTS.strip().splitlines()], ids="-".join
+)
+def test_worse_half_of_a_report_counts(line: list[str]) -> None:
+    said, raw, issues, verdict, score, acceptable, contradictory = line
+    listed = tuple(NAMES[name] for name in issues.split(",") if name != "-")
+    report = report_of(Verdict(said), int(raw), listed)
+    evaluation = judge(report, "strict", ProtocolConfig(), CRITERIA)
+    assert (evaluation.verdict, evaluation.score) == (verdict, int(score))
+    assert (evaluation.raw_verdict, evaluation.raw_score) == (said, int(raw))
+    assert evaluation.acceptable is (acceptable == "yes")
+    assert evaluation.contradictory is (contradictory == "contradictory")
+    assert (evaluation.caps != ()) is (raw != score)
+    assert evaluation.summary == "so"
+
+
+@pytest.mark.parametrize(
+    ("said", "raw", "threshold", "acceptable"),
+    [
+        (Verdict.WEAK_PASS, 60, 60, True),
+        (Verdict.WEAK_PASS, 59, 60, False),
+        (Verdict.FAIL, 65, 60, False),
+        (Verdict.PASS, 90, 90, True),
+        (Verdict.PASS, 89, 90, False),
+        (Verdict.WEAK_PASS, 95, 85, False),
+        (Verdict.WEAK_PASS, 0, 0, True),
+    ],
+)
+def test_threshold_moves_what_is_acceptable(
+    said: Verdict, raw: int, threshold: int, acceptable: bool
+) -> None:
+    rules = ProtocolConfig(threshold=threshold)
+    report = report_of(said, raw, ("attributes",))
+    assert judge(report, "strict", rules, CRITERIA).acceptable is acceptable
+
+
+@pytest.mark.parametrize(("form", "unmet"), [("strict", False), ("repaired", True)])
+def test_format_is_computed_and_caps_say_why(form: Format, unmet: bool) -> None:
+    evaluation = judge(report_of(Verdict.PASS, 90), form, ProtocolConfig(), CRITERIA)
+    assert ("format" in evaluation.issues) is unmet
+    assert evaluation.acceptable and not evaluation.contradictory
+    report = report_of(Verdict.PASS, 95, ("mechanism", "parallelism/pipelines"))
+    capped = judge(report, form, ProtocolConfig(), CRITERIA)
+    assert capped.caps == ("issue mechanism: at most 50",)
+
+
+# Replies made to hang or break their readers: each is read or refused, in time linear in its size.
+# Algorithms of quadratic or exponential time end at the limit that pytest sets.
+
+SIZE = LONGEST_REPLY - 1000
+READERS: dict[str, Callable[[str], object]] = {
+    "code": read_code,
+    "report": read_report,
+    "choice": read_choice,
+    "word": read_word,
+    "grade": lambda text: read_reply(WORD_ANSWERS.report, text),
+    "line": parse,
+}
+
+
+def filled(start: str, piece: str, end: str = "") -> str:
+    """A text of `SIZE` characters, made of one piece."""
+    return start + piece * ((SIZE - len(start) - len(end)) // len(piece)) + end
+
+
+def report(score: str) -> str:
+    return json.dumps({"summary": "", "issues": [], "score": score, "verdict": "PASS"})
+
+
+def objects(depth: int) -> str:
+    return f'{{"opt": {"[" * depth}{"]" * depth}, "rationale": ""}}'
+
+
+ALIASES = "\n".join(f"l{n + 1}: &l{n + 1}\n" + f"- *l{n}\n" * 9 for n in range(8))
+HOSTILE = {
+    "digits": filled("", "9"),
+    "numbers": filled("", "1."),
+    "score of blanks": report(filled("5", " ", "x" * 100)),
+    "score of slashes": report(filled("5 /", " ", "x" * 100)),
+    "blanks": filled("OPT=Lrn;", " ", "="),
+    "lines of blanks": filled("", "Lrn;" + " " * 2900 + "!\n"),
+    "lines of marks": filled("", "Lrn;" + "|" * 2900 + "!\n"),
+    "line breaks": filled("", "\n", "x"),
+    "fields on many lines": filled("", "Lrn;\n" + "Rep=a;\n" * 700),
+    "branches within branches": f"OPT={'Lrn{' * 15}{'Lrn,' * 900}Lrn{'}' * 15}",
+    "explanations": filled("OPT=Lrn", " (Lrn)+Evo"),
+    "braces": filled("", "{"),
+    "open objects": filled("", '{"a":'),
+    "thoughts": filled("", "<think>"),
+    "markers": filled("", "OPT="),
+    "words": filled("", "evolution "),
+    "members": filled("{", '"a": 1, ', '"b": 2}'),
+    "escapes": filled('{"rationale": "', "\\u0000", '", "opt": "OPT=Lrn"}'),
+    "objects around a list": filled('{"a":' * 200 + "[", "1,"),
+    "open texts": filled("", '{"a": "'),
+    "documents in lines": filled('{"opt": "Lrn"}' * 64, "\n"),
+    "quoted material without end": "".join(f"<x id={n:08x}></x " for n in range(SIZE // 19)),
+    "long word": "OPT=Sch/E" + "score" * 700,
+    "long key twice": "OPT=Lrn; " + ("Rep" * 600 + "=a; ") * 2,
+    "aliases": f"```\nl0: &l0\n- x\n{ALIASES}\nroots:\n- *l8\nfields: {{}}\n```",
+    "deep": objects(SIZE // 2 - 20),
+    "two deep": objects(900) + objects(901),
+    "issues": json.dumps({"verdict": "FAIL", "score": 1, "issues": ["x"] * (SIZE // 6)}),
+}
+
+
+def is_read_or_refused(reader: Callable[[str], object], text: str) -> None:
+    try:
+        assert reader(text) is not None
+    except (UnreadableError, OptCodeError) as error:
+        assert 0 < len(str(error)) < 1000
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_reply_is_read_or_refused(text: str) -> None:
+    with memory():
+        for reader in READERS.values():
+            is_read_or_refused(reader, text)
+
+
+def test_reply_nested_to_the_limit_of_the_stack_is_refused() -> None:
+    for depth in range(800, 1000):
+        nested = "[" * depth + "]" * depth
+        with pytest.raises(UnreadableError):
+            read_report(f'{{"summary": "x", "issues": [], "score": {nested}, "verdict": "PASS"}}')
+
+
+GENUINE = (
+    coded("Evo/Lrn", "a population"),
+    graded("PASS", 92),
+    "Final OPT-Code: `OPT=Lrn{Evo,Sym}+[Ctl→Swm]; Rep=param; Obj=loss`\n",
+    "```yaml\nopt: Lrn\nfields:\n  Rep: a\n```\n> quoted\n<think>no</think>",
+    "<description id=0a1b2c3d>OPT=Lrn</description id=0a1b2c3d> swarm",
+)
+PIECES = (
+    *('"', "{", "}", "[", "]", "(", ")", "<", ">", ":", ";", ",", "=", "/", "+", "|", "\\", "#"),
+    *(" ", "\n", "\t", "\r", "\0", "\ud800", "\u200b", "\uff1d", "-", "_", ".", "*", "`", "'", "9"),
+    *("OPT=", "Lrn", "Evo{", "[Ctl→", "}+", "Rep=a;", "verdict", "score", "/100", "PASS", "opt:"),
+    *("<think>", "</think>", "<x id=0a1b2c3d>", "</x id=0a1b2c3d>", '{"opt":', '"}', "```\n"),
+    *("- ", "&a ", "*a ", "? ", "> ", "1. ", "issues:", '"""', "1e9", "-1", "null"),
+)
+
+
+def draw_reply(draw: random.Random) -> tuple[str, str]:
+    """A reader, and a genuine reply, cut and with pieces put in, some of them very often."""
+    text = draw.choice(GENUINE)
+    for _ in range(draw.randint(1, 5)):
+        place = draw.randint(0, len(text))
+        piece = "".join(draw.choices(PIECES, k=draw.randint(1, 3)))
+        count = draw.choice((1, 1, 2, 20, 300, 20_000))
+        text = text[:place] + piece * count + text[place + draw.choice((0, 0, 1, 9)) :]
+    return draw.choice(list(READERS)), text[:SIZE]
+
+
+def test_mutants_are_read_or_refused() -> None:
+    def read(drawn: tuple[str, str]) -> None:
+        name, text = drawn
+        is_read_or_refused(READERS[name], text)
+
+    try_all(draw_reply, read, RaylabError)
+
+
 FORMS = [
     *(CODE_ANSWERS.label, CODE_ANSWERS.report, CODE_ANSWERS.choice),
     *(WORD_ANSWERS.label, WORD_ANSWERS.report, WORD_ANSWERS.choice),
@@ -294,10 +460,3 @@ def test_any_text_is_read_or_refused(text: str, finish_reason: str, form: type[A
         assert str(error)
     else:
         assert isinstance(reply, form)
-
-
-def test_reply_nested_to_the_limit_of_the_stack_is_refused() -> None:
-    for depth in range(800, 1000):
-        nested = "[" * depth + "]" * depth
-        with pytest.raises(UnreadableError):
-            read_report(f'{{"summary": "x", "issues": [], "score": {nested}, "verdict": "PASS"}}')

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from raylab.annotation.decisions import make_decision
-from raylab.annotation.outcome import Status
-from raylab.annotation.roles import SIDES
+from raylab.annotation.outcome import SIDES, Status
 from raylab.annotation.statistics.frame import export_run
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive

@@ -20,7 +20,7 @@ import pytest
 from raylab.annotation.input.cases import Case, read_cases
 from raylab.annotation.outcome import Verdict
 from raylab.annotation.protocol import annotate
-from raylab.annotation.settings import Settings
+from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.records import CallRow
 from raylab.archive.store import Archive
 from raylab.config.compose import load_config
@@ -140,7 +140,7 @@ def arguments(tmp_path: Path, chat: str, store: Store, cases: Path) -> list[str]
 
 def settings_for(overrides: list[str]) -> Settings:
     config = load_config(AnnotateConfig, overrides)
-    return Settings.build(config.llm, config.protocol, CODEBOOK)
+    return protocol_settings(config, "", CODEBOOK)
 
 
 def command(*order: str) -> list[str]:

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event
 
 from raylab.annotation.outcome import current_label
+from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import draw_audit
-from raylab.annotation.stages import draw_order
 from raylab.archive.records import AUDIT, DECISION, HUMAN
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raylab.annotation.outcome import (
+    OTHER,
+    SIDES,
     Classification,
     Evaluation,
     HumanDecision,
     Outcome,
+    Side,
     Status,
     Verdict,
 )
-from raylab.annotation.roles import OTHER, SIDES, Side
 from raylab.annotation.statistics.frame import Frame, Tables
 from raylab.codebook import Categories, Label
 from raylab.llm.prompts import shortened

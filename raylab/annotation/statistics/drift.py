@@ -17,8 +17,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import pandas as pd
 from scipy import stats
 
-from raylab.annotation.outcome import Verdict
-from raylab.annotation.roles import EVALUATOR, SIDES, Side
+from raylab.annotation.outcome import EVALUATOR, SIDES, Side, Verdict
 from raylab.annotation.statistics.figures import SourceReport, source_reports
 from raylab.annotation.statistics.frame import Frame, Tables
 from raylab.runs.measures import measures_of

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from scipy import stats
 
-from raylab.annotation.outcome import Status, Verdict
-from raylab.annotation.roles import OTHER, Side
+from raylab.annotation.outcome import OTHER, Side, Status, Verdict
 from raylab.annotation.statistics.agreement import pair_codes
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.frame import (

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from raylab.annotation.outcome import (
+    SIDES,
     Adjudication,
     Call,
     Classification,
@@ -27,7 +28,6 @@ from raylab.annotation.outcome import (
     current_label,
     read_outcome,
 )
-from raylab.annotation.roles import SIDES
 from raylab.archive.records import CurrentCase, StoredDecision
 from raylab.archive.rows import canonical
 from raylab.archive.run import RunArchive

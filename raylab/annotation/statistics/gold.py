@@ -6,8 +6,7 @@ from typing import Annotated, cast
 
 from scipy import optimize, stats
 
-from raylab.annotation.outcome import Verdict
-from raylab.annotation.roles import SIDES, Side
+from raylab.annotation.outcome import SIDES, Side, Verdict
 from raylab.annotation.statistics.agreement import pair_codes
 from raylab.annotation.statistics.confusion import (
     NONE,

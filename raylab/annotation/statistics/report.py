@@ -6,8 +6,7 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from raylab.annotation.outcome import HumanDecision, Status
-from raylab.annotation.roles import SIDES, Side
+from raylab.annotation.outcome import SIDES, HumanDecision, Side, Status
 from raylab.annotation.statistics.agreement import (
     AgreementReport,
     PairAgreement,

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from raylab.annotation.input.cases import generation_files, in_generation
-from raylab.annotation.outcome import Outcome
-from raylab.annotation.roles import ANNOTATORS, CANDIDATE_SIDE, SIDES, Side
+from raylab.annotation.outcome import ANNOTATORS, CANDIDATE_SIDE, SIDES, Outcome, Side
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.codebook import Codebook, Label, compare
 from raylab.config.base import AS_PUBLISHED, Generation

@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylab.annotation.outcome import Classification, HumanDecision, Outcome, Status, Verdict
-from raylab.annotation.roles import SIDES, Side
+from raylab.annotation.outcome import (
+    SIDES,
+    Classification,
+    HumanDecision,
+    Outcome,
+    Side,
+    Status,
+    Verdict,
+)
 from raylab.annotation.statistics.confusion import (
     ConfusionPanel,
     set_confusion,

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from raylab.annotation.roles import Side
+from raylab.annotation.outcome import Side
 from raylab.annotation.statistics.scores import CANDIDATES, annotator_names, score_files
 from raylab.config.jobs import QualityConfig
 from raylab.config.llm import ChatModel
