@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, ClassVar, TypeVar
 
-from raylab.annotation.outcome import Status
-from raylab.annotation.roles import SIDES
+from raylab.annotation.outcome import SIDES, Status
 from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import FormatReport, JudgementReport, TrapReport
