@@ -194,15 +194,17 @@ def _start(annotation: AnnotationRun) -> None:
         {key: (prompt.name, prompt.version, prompt.text) for key, prompt in catalogue.items()}
     )
     if config.archive is not None and config.archive != record.config.get("archive"):
-        record = record.move(config.archive)
-    run.write_record(record.note_archive(_noted(run, annotation.archive)))
+        moved = {**record.config, "archive": config.archive}
+        record = record.model_copy(update={"config": moved})
+    note = _noted(run, annotation.archive)
+    run.write_record(record.model_copy(update={"archive": note}))
 
 
 def _note(run: Run, archive: Archive) -> None:
     """Notes the number of cases of a run that was started in the archive."""
     record = run.record
     if record.archive is not None and record.archive != (note := _noted(run, archive)):
-        run.write_record(record.note_archive(note))
+        run.write_record(record.model_copy(update={"archive": note}))
 
 
 def _noted(run: Run, archive: Archive) -> ArchiveNote:

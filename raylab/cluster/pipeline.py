@@ -144,7 +144,8 @@ def _measure(config: PipelineConfig, run: Run) -> Quality:
 
     priors = [] if config.prior is None else [str(run / PRIOR)]
     quality = measure(str(run / SCORES), priors)
-    return Quality.of(quality, {uri: measure(uri) for uri in config.score_trees})
+    others = {uri: measure(uri) for uri in config.score_trees}
+    return Quality(**dict(quality), others=others)
 
 
 def _examples(config: PipelineConfig, run: Run, models: Mapping[str, str]) -> Examples:

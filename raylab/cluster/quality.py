@@ -13,9 +13,9 @@ from raylab.config.jobs import QualityConfig
 from raylab.evaluation import quality
 from raylab.evaluation.quality import (
     PartRead,
-    ScoreReading,
     cannot_be_read,
     conclude,
+    read_units,
     watch,
 )
 from raylab.quality.measure import count_files, measure
@@ -60,10 +60,10 @@ def measure_trees(root: str, priors: Sequence[str], config: QualityConfig, run: 
 
 def _measure(trees: Sequence[ScoreTree], config: QualityConfig, run: str) -> TreeQuality:
     groups = quality.parts_of(trees, int(ray.cluster_resources().get("CPU", 1)))
-    reading, meters = ScoreReading.of(config), Meters(run)
+    meters = Meters(run)
     read = ray.remote(_read).options(num_cpus=1, num_returns=2, retry_exceptions=[OSError])
     pairs = cast(
-        "list[list[ObjectRef[Any]]]", [read.remote(reading, group, meters) for group in groups]
+        "list[list[ObjectRef[Any]]]", [read.remote(group, config, meters) for group in groups]
     )
     counts, parts = [count for count, _ in pairs], [scores for _, scores in pairs]
     try:
@@ -76,10 +76,10 @@ def _measure(trees: Sequence[ScoreTree], config: QualityConfig, run: str) -> Tre
 
 
 def _read(
-    reading: ScoreReading, units: Sequence[Unit], meters: Meters
+    units: Sequence[Unit], config: QualityConfig, meters: Meters
 ) -> tuple[int, list[UnitScores]]:
     """Reads some units as a Ray task; returns the number of their files, and the scores."""
-    scores = reading.read(units)
+    scores = read_units(units, config)
     for outcome, count in count_files(scores):
         meters.add(FILES, count, outcome=outcome)
     return count_files(scores).read, scores

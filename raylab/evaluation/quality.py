@@ -4,18 +4,15 @@ import math
 import time
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Self
 
 from raylab.config.jobs import QualityConfig
 from raylab.errors import DataError
 from raylab.log import log_line
 from raylab.quality.measure import count_files, measure
-from raylab.quality.reading import UnitScores, holds_files, read_unit
+from raylab.quality.reading import UnitScores, read_unit
 from raylab.quality.record import QUALITY, Quality, TreeQuality
-from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_trees
+from raylab.quality.trees import LISTING_THREADS, ScoreTree, Unit, configured_trees, score_files
 from raylab.report.quality import log_quality
-from raylab.runs.eval_logs import ScoreChoice
 from raylab.runs.run import Run
 
 PROGRESS_SECONDS = 10.0
@@ -28,34 +25,6 @@ UNITS_PER_PART = 64
 
 PartRead = tuple[int, int]
 """The number of directories of a part that was read, and that of their files."""
-
-
-@dataclass(frozen=True)
-class ScoreReading:
-    """What is read of score files.
-
-    Attributes:
-        replicates: Bootstrap replicates of the benchmark.
-        choice: What is read of each log.
-    """
-
-    replicates: int
-    choice: ScoreChoice
-
-    @classmethod
-    def of(cls, config: QualityConfig) -> Self:
-        """Returns the reading that `config` asks for."""
-        settings = config.quality_eval_cfg
-        return cls(config.bootstrap, ScoreChoice(settings.metric, settings.scorer))
-
-    def read(self, units: Sequence[Unit]) -> list[UnitScores]:
-        """Reads some units.
-
-        Raises:
-            DataError: A directory is missing, or holds too many entries.
-            OSError: A file or directory cannot be read for the moment.
-        """
-        return [read_unit(unit, self.replicates, self.choice) for unit in units]
 
 
 def read_trees(config: QualityConfig) -> list[ScoreTree]:
@@ -90,7 +59,7 @@ def run_quality(config: QualityConfig, trees: Sequence[ScoreTree]) -> None:
 def conclude(config: QualityConfig, quality: TreeQuality) -> None:
     """Writes and prints the quality of a benchmark as a finished run."""
     run = Run.open(config, config.job)
-    run.write_record(Quality.of(quality))
+    run.write_record(Quality(**dict(quality)))
     log_quality(quality)
     log_line(f"{run / QUALITY}", uri=str(run / QUALITY))
     run.finish()
@@ -102,12 +71,12 @@ def measure_here(trees: Sequence[ScoreTree], config: QualityConfig) -> TreeQuali
     Raises:
         DataError: The trees cannot be used.
     """
-    reading, groups = ScoreReading.of(config), parts_of(trees, cpus=1)
+    groups = parts_of(trees, cpus=1)
     parts: list[list[UnitScores]] = []
 
     def read() -> Generator[PartRead]:
         for group in groups:
-            parts.append(_read_patiently(reading, group))
+            parts.append(_read_patiently(group, config))
             yield len(group), count_files(parts[-1]).read
 
     watch(read(), sum(map(len, groups)))
@@ -154,7 +123,7 @@ def _refuse_empty(tree: ScoreTree) -> None:
     for unit in tree.units:
         models.setdefault(unit.model, []).append(unit)
     with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        scored = list(pool.map(lambda units: any(map(holds_files, units)), models.values()))
+        scored = list(pool.map(lambda units: any(map(_holds_files, units)), models.values()))
     for model, has_files in zip(models, scored, strict=True):
         if not has_files:
             raise DataError(
@@ -163,13 +132,31 @@ def _refuse_empty(tree: ScoreTree) -> None:
             )
 
 
-def _read_patiently(reading: ScoreReading, units: Sequence[Unit]) -> list[UnitScores]:
+def read_units(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
+    """Reads some units.
+
+    Raises:
+        DataError: A directory is missing.
+        OSError: A file or directory cannot be read for the moment.
+    """
+    return [read_unit(unit, config) for unit in units]
+
+
+def _read_patiently(units: Sequence[Unit], config: QualityConfig) -> list[UnitScores]:
     for _ in range(RETRIES):
         try:
-            return reading.read(units)
+            return read_units(units, config)
         except OSError:
             continue
     try:
-        return reading.read(units)
+        return read_units(units, config)
     except OSError as error:
         raise cannot_be_read(error) from error
+
+
+def _holds_files(unit: Unit) -> bool:
+    try:
+        return bool(score_files(unit))
+    except OSError:
+        # Reading the unit reports what cannot be read, with the reason.
+        return True

@@ -1,8 +1,9 @@
 """The metrics of a benchmark with their intervals, from the sums of its score tree."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ from raylab.quality.record import FileCounts, QualityFigure, SkippedFile, TreeQu
 from raylab.quality.trees import ScoreTree
 
 LISTED_FILES = 1000
-NAMED_FILES = 3
+NAMED = 3
+"""Most files, reasons, models or generations that a message names."""
 OF_TEXTS = ("mdm", "entropy", "pad", "mmd", "kl_divergence")
 """Figures of Vector's quality script that it computes from embeddings of the tasks' texts."""
 NEEDS_TEXTS = "raylab has no such figure: it is one of the tasks' texts, and scores are read alone"
@@ -35,25 +37,35 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Table:
-    """Mean accuracies of a tree.
-
-    Attributes:
-        tree: The directories.
-        models: Names, in order.
-        generations: Names, in order; one empty name without generations.
-        means: (models, generations) mean accuracies.
-        counts: (models, generations) numbers of files.
-        weighted: (replicates, models, generations) sums of weight times accuracy.
-        weights: (replicates, models, generations) sums of the weights.
-    """
+    """The sums of a tree: for each model, those of the generations that all models have."""
 
     tree: ScoreTree
-    models: tuple[str, ...]
-    generations: tuple[str, ...]
-    means: Array
-    counts: Array
-    weighted: Array
-    weights: Array
+    rows: Mapping[str, Sequence[UnitScores]]
+    generations: Sequence[str]
+    """Names, in order; one empty name without generations."""
+    dropped: Sequence[str]
+    """Names of the generations that some model lacks."""
+
+    def array(self, value: Callable[[UnitScores], float | Array]) -> Array:
+        """Returns a (..., models, generations) array of values, (...) the shape of each."""
+        rows = [[value(scores) for scores in row] for row in self.rows.values()]
+        array = np.array(rows, float)
+        return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if array.ndim > 2 else array
+
+    @property
+    def means(self) -> Array:
+        """(models, generations) mean accuracies."""
+        return self.array(lambda scores: scores.total / scores.count)
+
+    @property
+    def counts(self) -> Array:
+        """(models, generations) numbers of usable files."""
+        return self.array(lambda scores: scores.count)
+
+    def models(self, pooled: bool = False) -> dict[str, float]:
+        """Returns models' means over their generations' means, or over all files if pooled."""
+        means = np.average(self.means, axis=-1, weights=self.counts if pooled else None)
+        return dict(zip(self.rows, means.tolist(), strict=True))
 
 
 def measure(
@@ -73,9 +85,12 @@ def measure(
         DataError: A model has no usable file, models or generations differ, or files are unusable
             with `strict`.
     """
-    units = sorted((unit for group in groups for unit in group), key=_order)
-    if config.strict:
-        _refuse_skipped(units)
+    units = sorted(
+        (scores for group in groups for scores in group),
+        key=lambda scores: (scores.unit.tree, scores.unit.model, scores.unit.generation),
+    )
+    if config.strict and any(scores.skipped for scores in units):
+        raise DataError(f"{_left_out(units)}; fix or remove them, or set strict=false")
     tables = [
         _table(tree, [scores for scores in units if scores.unit.tree == number], config)
         for number, tree in enumerate(trees)
@@ -85,35 +100,86 @@ def measure(
         _refuse_other_models(table, prior)
     means = config.quality_eval_cfg.prior_means
     pooled = means == "files" or (means is None and bool(config.reference_datasets))
+    accuracies_on = {prior.tree.location: prior.models(pooled) for prior in priors}
     accuracies = MeanAccuracies(
         table.means,
-        [_model_means(prior, pooled) for prior in priors],
+        [np.array(list(models.values())) for models in accuracies_on.values()],
         table.generations,
         int(table.counts.min()),
     )
-    noise = deviations(table.weighted, table.weights, table.counts)
     return TreeQuality(
-        figures=dict(_figures(config, accuracies, noise)),
-        models=_by_model(table),
-        file_counts=dict(
-            zip(table.models, table.counts.sum(axis=-1).astype(int).tolist(), strict=True)
-        ),
+        figures=dict(_figures(config, accuracies, _noise(table))),
+        models=table.models(),
+        file_counts=dict(zip(table.rows, table.counts.sum(axis=-1).astype(int), strict=True)),
         generations=_by_generation(table),
-        priors={prior.tree.location: _by_model(prior, pooled) for prior in priors},
+        priors=accuracies_on,
         layout=table.tree.layout,
         layout_reason=table.tree.reason,
         files=count_files(units),
-        skipped=tuple(_listed(units))[:LISTED_FILES],
-        warnings=(*_warnings(tables, units), *_warnings_of_metrics(accuracies)),
+        skipped=tuple(islice(_skipped(units), LISTED_FILES)),
+        warnings=(*_warnings(tables), *_warnings_of_metrics(accuracies)),
     )
 
 
-def _order(scores: UnitScores) -> tuple[int, str, str]:
-    return scores.unit.tree, scores.unit.model, scores.unit.generation
+def count_files(units: Sequence[UnitScores]) -> FileCounts:
+    """Adds up the files of units."""
+    skipped = sum(len(scores.skipped) for scores in units)
+    return FileCounts(read=sum(scores.read for scores in units), skipped=skipped)
+
+
+def _table(tree: ScoreTree, units: Sequence[UnitScores], config: QualityConfig) -> _Table:
+    by_model: dict[str, dict[str, UnitScores]] = {}
+    for scores in units:
+        by_model.setdefault(scores.unit.model, {})[scores.unit.generation] = scores
+    usable = {
+        model: {name for name, scores in members.items() if scores.count}
+        for model, members in by_model.items()
+    }
+    for model, members in by_model.items():
+        if not usable[model]:
+            raise DataError(
+                f"model {model} of {tree.location} has no usable score file: "
+                f"{_left_out(list(members.values()))}; add its scores or remove the directory"
+            )
+    every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
+    if common != every:
+        _check_generations(tree, by_model, usable, config)
+    generations = sorted(common)
+    rows = {model: [members[g] for g in generations] for model, members in by_model.items()}
+    present = {scores.unit.generation for scores in units}
+    return _Table(tree, rows, generations, sorted(present - common))
+
+
+def _check_generations(
+    tree: ScoreTree,
+    by_model: Mapping[str, Mapping[str, UnitScores]],
+    usable: Mapping[str, set[str]],
+    config: QualityConfig,
+) -> None:
+    """Refuses generations that some model lacks, unless they may be dropped and some are left."""
+    every = set[str]().union(*usable.values())
+    lacking = {model: sorted(every - names) for model, names in usable.items() if every - names}
+    named = "; ".join(
+        f"model {model} has {len(usable[model])} of {len(every)}, without usable scores in "
+        f"{_first(missing)} "
+        f"({_left_out([by_model[model][name] for name in missing if name in by_model[model]])})"
+        for model, missing in islice(lacking.items(), NAMED)
+    )
+    problem = (
+        f"the models of {tree.location} have different generations, {len(lacking)} of them lack "
+        f"some: {named}"
+    )
+    if config.on_missing_generation == "error":
+        raise DataError(
+            f"{problem}. Add the scores, set on_missing_generation=drop to use the generations "
+            "that every model has, or layout=flat if the directories are no generations"
+        )
+    if not set.intersection(*usable.values()):
+        raise DataError(f"{problem}. No generation is left that every model has: layout=flat?")
 
 
 def _refuse_other_models(table: _Table, prior: _Table) -> None:
-    if difference := model_difference(table.models, prior.models):
+    if difference := model_difference(table.rows, prior.rows):
         raise DataError(
             f"prior {prior.tree.location} has other models than {table.tree.location}: "
             f"{difference}; novelty needs the same models everywhere: add their scores, or "
@@ -121,95 +187,10 @@ def _refuse_other_models(table: _Table, prior: _Table) -> None:
         )
 
 
-def count_files(units: Iterable[UnitScores]) -> FileCounts:
-    """Adds up the files of units."""
-    units = list(units)
-    return FileCounts(
-        read=sum(unit.read for unit in units), skipped=sum(unit.skipped for unit in units)
-    )
-
-
-def _table(tree: ScoreTree, units: Sequence[UnitScores], config: QualityConfig) -> _Table:
-    by_model: dict[str, dict[str, UnitScores]] = {}
-    for scores in units:
-        by_model.setdefault(scores.unit.model, {})[scores.unit.generation] = scores
-    for model, members in by_model.items():
-        if not any(scores.count for scores in members.values()):
-            raise _unusable(model, list(members.values()))
-    generations = _common_generations(by_model, tree.location, config)
-    rows = [[members[g] for g in generations] for members in by_model.values()]
-    return _Table(
-        tree,
-        tuple(by_model),
-        generations,
-        np.array([[unit.total / unit.count for unit in row] for row in rows]),
-        np.array([[unit.count for unit in row] for row in rows], float),
-        _replicates_first([[unit.weighted for unit in row] for row in rows]),
-        _replicates_first([[unit.weights for unit in row] for row in rows]),
-    )
-
-
-def _unusable(model: str, units: Sequence[UnitScores]) -> DataError:
-    """Returns the error for a model without a usable file: what there is, and why not used."""
-    return DataError(
-        f"model {model} of {units[0].unit.location} has no usable score file: {_left_out(units)}"
-        f"{_named(list(_listed(units)))}; add its scores or remove the directory"
-    )
-
-
-def _left_out(units: Sequence[UnitScores]) -> str:
-    """Returns the numbers of files that are not used, by reason."""
-    reasons = sum((unit.reasons for unit in units), Counter[str]())
-    counts = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
-    hidden = sum(unit.hidden for unit in units)
-    return (
-        f"{reasons.total()} left out{counts and f' ({counts})'}, {hidden} hidden by a name that "
-        "starts with a dot"
-    )
-
-
-def _replicates_first(rows: Sequence[Sequence[Array]]) -> Array:
-    """Stacks (replicates,) arrays by model and generation to (replicates, models, generations)."""
-    return np.ascontiguousarray(np.moveaxis(np.array(rows), -1, 0))
-
-
-def _common_generations(
-    by_model: Mapping[str, Mapping[str, UnitScores]], location: str, config: QualityConfig
-) -> tuple[str, ...]:
-    """Returns the generations that every model has usable scores in.
-
-    Raises:
-        DataError: Some model lacks one and `on_missing_generation` refuses that, or none is left.
-    """
-    usable = {
-        model: {name for name, scores in members.items() if scores.count}
-        for model, members in by_model.items()
-    }
-    every = set[str]().union(*usable.values())
-    common = every.intersection(*usable.values())
-    if common == every:
-        return tuple(sorted(common))
-    lacking = {model: sorted(every - names) for model, names in usable.items() if every - names}
-    named = "; ".join(
-        f"model {model} has {len(usable[model])} of {len(every)}, without usable scores in "
-        f"{_first(missing)}{_why_unusable(by_model[model], missing)}"
-        for model, missing in list(lacking.items())[:NAMED_FILES]
-    )
-    more = f"; and {len(lacking) - NAMED_FILES} models more" if len(lacking) > NAMED_FILES else ""
-    problem = f"the models of {location} have different generations: {named}{more}"
-    if config.on_missing_generation == "error":
-        raise DataError(
-            f"{problem}. Add the scores, set on_missing_generation=drop to use the generations "
-            "that every model has, or layout=flat if the directories are no generations"
-        )
-    if not common:
-        raise DataError(f"{problem}. No generation is left that every model has: layout=flat?")
-    return tuple(sorted(common))
-
-
-def _why_unusable(members: Mapping[str, UnitScores], generations: Sequence[str]) -> str:
-    there = [members[name] for name in generations if name in members]
-    return f" ({_left_out(there)})" if there else ""
+def _noise(table: _Table) -> Array:
+    """Returns the (replicates, models, generations) deviations of the replicates."""
+    weighted = table.array(lambda scores: scores.weighted)
+    return deviations(weighted, table.array(lambda scores: scores.weights), table.counts)
 
 
 def _figures(
@@ -220,11 +201,10 @@ def _figures(
         if name in wanted:
             yield name, figure_of(metric, accuracies, noise)
         else:
-            yield name, QualityFigure(value=None, interval=None, reason=NOT_WANTED)
+            yield name, QualityFigure(reason=NOT_WANTED)
     for name in wanted:
         if name not in METRICS:
-            reason = NEEDS_TEXTS if name in OF_TEXTS else NO_METRIC
-            yield name, QualityFigure(value=None, interval=None, reason=reason)
+            yield name, QualityFigure(reason=NEEDS_TEXTS if name in OF_TEXTS else NO_METRIC)
 
 
 def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> QualityFigure:
@@ -236,15 +216,13 @@ def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
         noise: (replicates, models, generations) deviations of the replicates from them.
     """
     if reason := metric.why_not(accuracies):
-        return QualityFigure(value=None, interval=None, reason=reason)
+        return QualityFigure(reason=reason)
     value = float(metric.compute(accuracies))
     estimated = _estimated(metric, accuracies, noise)
     if isinstance(estimated, str):
-        return QualityFigure(value=value, interval=None, reason=None, no_interval=estimated)
+        return QualityFigure(value=value, no_interval=estimated)
     low, high = (min(max(end, 0.0), 1.0) for end in estimated.interval)
-    return QualityFigure(
-        value=value, corrected=estimated.corrected, interval=(low, high), reason=None
-    )
+    return QualityFigure(value=value, corrected=estimated.corrected, interval=(low, high))
 
 
 def _estimated(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
@@ -260,59 +238,45 @@ def _estimated(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) 
     return metric.estimate(accuracies, noise)
 
 
-def _model_means(table: _Table, pooled: bool) -> Array:
-    """Returns (models,) means over all files, or over the generations' means."""
-    return np.average(table.means, axis=-1, weights=table.counts if pooled else None)
-
-
-def _by_model(table: _Table, pooled: bool = False) -> dict[str, float]:
-    return dict(zip(table.models, _model_means(table, pooled).tolist(), strict=True))
-
-
 def _by_generation(table: _Table) -> dict[str, dict[str, float]]:
     if table.tree.layout is Layout.FLAT:
         return {}
     return {
         model: dict(zip(table.generations, row, strict=True))
-        for model, row in zip(table.models, table.means.tolist(), strict=True)
+        for model, row in zip(table.rows, table.means.tolist(), strict=True)
     }
 
 
-def _refuse_skipped(units: Sequence[UnitScores]) -> None:
-    if count := sum(unit.skipped for unit in units):
-        raise DataError(
-            f"{count} score files cannot be used{_named(list(_listed(units)))}; fix or "
-            "remove them, or set strict=false to leave them out"
-        )
+def _skipped(units: Iterable[UnitScores]) -> Iterator[SkippedFile]:
+    for scores in units:
+        yield from scores.skipped
 
 
-def _listed(units: Iterable[UnitScores]) -> Iterator[SkippedFile]:
-    for unit in units:
-        yield from unit.listed
-
-
-def _named(files: Sequence[SkippedFile]) -> str:
-    lines = [f"\n  {file.path}: {file.reason}" for file in files[:NAMED_FILES]]
-    return f", for example{''.join(lines)}\n" if lines else ""
+def _left_out(units: Sequence[UnitScores]) -> str:
+    """Returns the number of files that cannot be used, with the commonest reasons and examples."""
+    reasons = Counter(file.reason.partition(":")[0] for file in _skipped(units))
+    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(NAMED))
+    lines = [f"\n  {file.path}: {file.reason}" for file in islice(_skipped(units), NAMED)]
+    examples = f" ({counts}), for example{''.join(lines)}\n" if lines else ""
+    return f"{reasons.total()} score files cannot be used{examples}"
 
 
 def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED_FILES]) + (", ..." if len(names) > NAMED_FILES else "")
+    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
 
 
-def _warnings(tables: Sequence[_Table], units: Sequence[UnitScores]) -> Iterator[str]:
-    for number, table in enumerate(tables):
+def _warnings(tables: Sequence[_Table]) -> Iterator[str]:
+    for table in tables:
         location = table.tree.location
         if table.tree.beside:
             yield (
                 f"{table.tree.beside} score files of {location} lie directly under a model beside "
                 "its generations and are not counted; layout=flat counts them"
             )
-        there = {scores.unit.generation for scores in units if scores.unit.tree == number}
-        if dropped := there - set(table.generations):
+        if table.dropped:
             yield (
                 f"generations of {location} left out, because not every model has usable scores in "
-                f"them: {_first(sorted(dropped))}"
+                f"them: {_first(table.dropped)}"
             )
 
 

@@ -8,10 +8,9 @@ the measured accuracies.
 """
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,27 +63,24 @@ class MeanAccuracies:
 
 @dataclass(frozen=True, kw_only=True)
 class QualityMetric:
-    """A figure of the quality of a benchmark.
-
-    Attributes:
-        compute: Returns the figure, with the leading axes of the accuracies.
-        why_not: Returns the reason why it cannot be computed; empty if it can.
-        warning: Returns the reason why the computed figure says nothing; empty if it does.
-        estimate: Returns the figure's interval over tasks, or the reason why it has none, from
-            accuracies and from the (replicates, models, generations) deviations of the replicates
-            from them. A text is the reason why no interval is known that holds.
-        better: The good end of its scale; None if neither is.
-        meaning: The meaning of the figure, for readers of the report.
-        computation: The formula in words.
-    """
+    """A figure of the quality of a benchmark."""
 
     compute: Callable[[MeanAccuracies], Array]
+    """Returns the figure, with the leading axes of the accuracies."""
     why_not: Callable[[MeanAccuracies], str] = lambda _: ""
+    """Returns the reason why it cannot be computed; empty if it can."""
     warning: Callable[[MeanAccuracies], str] = lambda _: ""
+    """Returns the reason why the computed figure says nothing; empty if it does."""
     estimate: Callable[[MeanAccuracies, Array], Estimated | str] | str
+    """Returns the interval over tasks, or the reason why there is none, from accuracies and the
+    (replicates, models, generations) deviations of the replicates. A text is that reason for all
+    trees."""
     better: Literal["higher", "lower"] | None = "higher"
+    """The good end of its scale; None if neither is."""
     meaning: str
+    """The meaning of the figure, for readers of the report."""
     computation: str
+    """The formula in words."""
 
 
 def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
@@ -96,7 +92,7 @@ def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
     """
-    return float(difficulty(_vector(accuracies)))
+    return float(difficulty(_checked(accuracies)))
 
 
 def compute_benchmark_separability(accuracies: Accuracies) -> float:
@@ -108,7 +104,7 @@ def compute_benchmark_separability(accuracies: Accuracies) -> float:
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
     """
-    return float(separability(_vector(accuracies)))
+    return float(separability(_checked(accuracies)))
 
 
 def compute_benchmark_consistency(accuracies: Mapping[str, Sequence[float]]) -> float:
@@ -127,21 +123,18 @@ def compute_benchmark_consistency(accuracies: Mapping[str, Sequence[float]]) -> 
     """
     if not accuracies:
         raise ValueError("consistency of no models: give one model or more")
-    first, expected = next((name, len(values)) for name, values in accuracies.items())
-    for name, values in accuracies.items():
-        if len(values) < 2:
+    rows = {
+        name: _checked(values, f"accuracy of {name!r}, generation")
+        for name, values in accuracies.items()
+    }
+    expected = len(next(iter(rows.values())))
+    for name, row in rows.items():
+        if len(row) < 2 or len(row) != expected:
             raise ValueError(
-                f"model {name!r} has {len(values)} generations: consistency needs two or more"
+                f"model {name!r} has {len(row)} generations, the first model {expected}: "
+                "consistency needs two or more, the same number for every model"
             )
-        if len(values) != expected:
-            raise ValueError(
-                f"model {name!r} has {len(values)} generations, model {first!r} has {expected}"
-            )
-    rows = [
-        [_accuracy(value, f"model {name!r}, generation {index}") for index, value in enumerate(row)]
-        for name, row in accuracies.items()
-    ]
-    return float(consistency(np.array(rows)))
+    return float(consistency(np.array(list(rows.values()))))
 
 
 def compute_benchmark_novelty(
@@ -161,17 +154,18 @@ def compute_benchmark_novelty(
         ValueError: There are no models or no priors, the models differ, an accuracy is outside
             [0, 1] or NaN, or a prior figure is not finite.
     """
-    actual = _vector(current)
+    actual = _checked(current)
     if not priors:
         raise ValueError("novelty against no prior benchmark: give one or more")
-    columns: list[list[float]] = []
+    columns: list[Array] = []
     for number, prior in enumerate(priors, 1):
         if difference := model_difference(current, prior):
             raise ValueError(f"prior {number} has other models than the benchmark: {difference}")
-        columns.append([_finite(prior[name], f"prior {number}, {name!r}") for name in current])
+        figures = {name: prior[name] for name in current}
+        columns.append(_checked(figures, f"figure of prior {number},", bounded=False))
     if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
-    return float(novelty(actual, np.array(columns).T))
+    return float(novelty(actual, np.stack(columns, axis=-1)))
 
 
 def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
@@ -183,16 +177,16 @@ def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
 
 def novelty_warning(models: int, priors: int) -> str:
     """Returns the warning that novelty says nothing, or an empty text."""
-    if priors < models - 1 and models >= LEAST_MODELS:
-        return ""
-    if priors < models - 1:
+    if priors >= models - 1:
         return (
-            f"novelty of {models} models is a rank correlation that takes few values, so that it "
-            f"says nothing: it needs {LEAST_MODELS} models or more"
+            f"{priors} prior benchmarks and an intercept fit {models} models exactly, so that "
+            f"novelty says nothing: it needs {priors + 2} models or more"
         )
+    if models >= LEAST_MODELS:
+        return ""
     return (
-        f"{priors} prior benchmarks and an intercept fit {models} models exactly, so that novelty "
-        f"says nothing: it needs {priors + 2} models or more"
+        f"novelty of {models} models is a rank correlation that takes few values, so that it says "
+        f"nothing: it needs {LEAST_MODELS} models or more"
     )
 
 
@@ -224,17 +218,10 @@ def novelty(current: Array, priors: Array) -> Array:
 
 
 def _why_no_consistency(accuracies: MeanAccuracies) -> str:
-    match accuracies.generations:
-        case ("",):
-            return "the tree has no generations"
-        case (only,):
-            return f"{only} is the only generation, it needs two"
-        case _:
-            return ""
-
-
-def _why_no_novelty(accuracies: MeanAccuracies) -> str:
-    return "" if accuracies.priors else "no prior_datasets are configured"
+    if len(accuracies.generations) > 1:
+        return ""
+    (only,) = accuracies.generations
+    return f"{only} is the only generation, it needs two" if only else "the tree has no generations"
 
 
 def _estimated_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
@@ -303,7 +290,7 @@ METRICS = {
     ),
     "novelty": QualityMetric(
         compute=lambda accuracies: novelty(accuracies.models, np.stack(accuracies.priors, axis=-1)),
-        why_not=_why_no_novelty,
+        why_not=lambda accuracies: "" if accuracies.priors else "no prior_datasets are configured",
         estimate="a rank correlation moves in steps, and no interval that was tried holds the "
         "true one often enough",
         warning=lambda accuracies: novelty_warning(
@@ -330,25 +317,13 @@ def _rounded(values: Array) -> Array:
     return np.round(values, DECIMALS)
 
 
-def _vector(accuracies: Accuracies) -> Array:
-    if isinstance(accuracies, Mapping):
-        named = [(f"model {name!r}", value) for name, value in accuracies.items()]
-    else:
-        named = [(f"number {index}", value) for index, value in enumerate(accuracies)]
+def _checked(accuracies: Accuracies, what: str = "accuracy of", bounded: bool = True) -> Array:
+    """Returns finite values, in [0, 1] if they are bounded; errors begin with `what`."""
+    named = accuracies if isinstance(accuracies, Mapping) else dict(enumerate(accuracies))
     if not named:
         raise ValueError("no accuracies: give one model or more")
-    return np.array([_accuracy(value, name) for name, value in named])
-
-
-def _finite(value: Any, name: str) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"figure of {name} is {number}, not finite")
-    return number
-
-
-def _accuracy(value: Any, name: str) -> float:
-    number = float(value)
-    if math.isnan(number) or not 0.0 <= number <= 1.0:
-        raise ValueError(f"accuracy of {name} is {number}, not in [0, 1]")
-    return number
+    for name, value in named.items():
+        if not np.isfinite(value) or (bounded and not 0.0 <= value <= 1.0):
+            allowed = "in [0, 1]" if bounded else "finite"
+            raise ValueError(f"{what} {name!r} is {value}, not {allowed}")
+    return np.array(list(named.values()), float)

@@ -1,7 +1,7 @@
 """The record of a benchmark's quality: `quality.json`."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from raylab.config.quality import Layout
 from raylab.runs.records import Part, Record
@@ -22,20 +22,15 @@ class QualityFigure(Part):
         no_interval: The reason why it has no interval; None if it has one or was not computed.
     """
 
-    value: float | None
+    value: float | None = None
     corrected: float | None = None
-    interval: tuple[float, float] | None
-    reason: str | None
+    interval: tuple[float, float] | None = None
+    reason: str | None = None
     no_interval: str | None = None
 
 
 class FileCounts(Part):
-    """Numbers of score files.
-
-    Attributes:
-        read: Files opened.
-        skipped: Files that cannot be used.
-    """
+    """Numbers of score files that were opened, and of those among them that cannot be used."""
 
     read: int
     skipped: int
@@ -87,8 +82,3 @@ class Quality(TreeQuality, Record):
     version: ClassVar[int] = 3
 
     others: Mapping[str, TreeQuality] = {}
-
-    @classmethod
-    def of(cls, tree: TreeQuality, others: Mapping[str, TreeQuality] | None = None) -> Self:
-        """Returns the quality of a tree, with that of others beside it."""
-        return cls(**dict(tree), others=others or {})

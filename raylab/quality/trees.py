@@ -1,15 +1,18 @@
-"""Score trees: the models and generations below a root.
+"""Score trees: the models and generations below a root, and their score files.
 
 A tree is `root/<model>/<generation>/**` or `root/<model>/**`, of `.json` and `.eval` logs. Names
 that start with a dot are skipped. A unit is one generation of a model, or a model without
 generations.
 """
 
+import errno
 import os
+import platform
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyarrow import fs
 
@@ -44,11 +47,6 @@ class Unit:
     generation: str
     path: str
 
-    @property
-    def is_prior(self) -> bool:
-        """True if it belongs to an earlier benchmark."""
-        return self.tree > 0
-
 
 @dataclass(frozen=True)
 class ScoreTree:
@@ -69,22 +67,31 @@ class ScoreTree:
     beside: int
 
 
-@dataclass(frozen=True)
-class _Model:
+class _Entry(NamedTuple):
     name: str
-    path: str
-    directories: tuple[str, ...]
-    """Names of the subdirectories."""
+    is_directory: bool
+    is_file: bool
+
+
+class _Model(NamedTuple):
+    directories: list[str]
     files: int
-    """Score files directly under the model."""
+    """Number of score files directly under the model."""
 
 
-def scores_root(config: QualityConfig) -> str:
-    """Returns the root that `config` names, or that of its `run_id` below BASE_ARTIFACTS_DIR.
+def configured_trees(config: QualityConfig) -> list[ScoreTree]:
+    """Finds the trees that `config` names: that of the benchmark, then those of its priors.
 
     Raises:
-        ConfigError: Neither is set, or the variable holds no path or URI.
+        DataError: A root is missing or holds no models, or a model holds no generations.
+        ConfigError: No root is configured, a reference dataset has no directory, or no filesystem
+            opens a URI.
     """
+    return find_trees(_scores_root(config), list(_prior_locations(config)), config.layout)
+
+
+def _scores_root(config: QualityConfig) -> str:
+    """Returns the root that `config` names, or that of its `run_id` below BASE_ARTIFACTS_DIR."""
     settings = config.quality_eval_cfg
     if root := settings.scores_root_dir or config.target_data.scores_root_dir:
         return root
@@ -101,17 +108,6 @@ def scores_root(config: QualityConfig) -> str:
     except ValueError as error:
         raise ConfigError(f"{BASE_VARIABLE}: {error}") from error
     return str(root / settings.scores_subdir / config.run_id)
-
-
-def configured_trees(config: QualityConfig) -> list[ScoreTree]:
-    """Finds the trees that `config` names: that of the benchmark, then those of its priors.
-
-    Raises:
-        DataError: A root is missing or holds no models, or a model holds no generations.
-        ConfigError: No root is configured, a reference dataset has no directory, or no filesystem
-            opens a URI.
-    """
-    return find_trees(scores_root(config), list(_prior_locations(config)), config.layout)
 
 
 def _prior_locations(config: QualityConfig) -> Iterator[str]:
@@ -147,66 +143,71 @@ def find_trees(root: str, priors: Sequence[str], layout: Layout) -> list[ScoreTr
         ConfigError: No filesystem opens a URI.
     """
     locations = [root, *priors]
-    return [_find_tree(place, i, locations, layout) for i, place in enumerate(locations)]
+    return [_find_tree(number, locations, layout) for number in range(len(locations))]
 
 
-def _find_tree(location: str, number: int, locations: Sequence[str], layout: Layout) -> ScoreTree:
-    root = Place.at(location)
-    filesystem = root.filesystem
-    others = [_path_in(filesystem, other) for i, other in enumerate(locations) if i != number]
-    names, _ = _list(filesystem, root.path, location)
-    paths = {name: posixpath.join(root.path, name) for name in names}
-    held = {name for name, path in paths.items() if any(_holds(path, p) for p in others if p)}
-    names = sorted(paths.keys() - held)
-    with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        each = map if root.is_local else pool.map
-        listings = each(lambda name: _list(filesystem, paths[name], location), names)
-        models = [
-            _Model(name, paths[name], *listed) for name, listed in zip(names, listings, strict=True)
-        ]
+def _find_tree(number: int, locations: Sequence[str], layout: Layout) -> ScoreTree:
+    location = locations[number]
+    models = _models(location, [*locations[:number], *locations[number + 1 :]])
     if not models:
         raise DataError(
             f"{location} holds no model directories: expected {location}/<model>/<generation>/"
             "*.json or, without generations, <model>/*.json; give the directory above the models"
         )
-    chosen, reason = (layout, "as configured") if layout is not Layout.AUTO else _decide(models)
-    if chosen is Layout.FLAT:
-        units = [Unit(location, number, m.name, "", m.path) for m in models]
-        return ScoreTree(location, chosen, reason, tuple(units), 0)
-    for model in models:
-        if not model.directories:
-            raise DataError(
-                f"model {model.name} of {location} has no generation directories: add them, "
-                "remove the model, or set layout=flat for a tree without generations"
-            )
-    units = [
-        Unit(location, number, m.name, generation, posixpath.join(m.path, generation))
-        for m in models
-        for generation in m.directories
-    ]
-    return ScoreTree(location, chosen, reason, tuple(units), sum(m.files for m in models))
-
-
-def _decide(models: Sequence[_Model]) -> tuple[Layout, str]:
-    """Returns the layout that `auto` stands for, with the reason."""
-    first = models[0].directories
-    if len(first) >= 2 and all(m.directories == first for m in models):
-        return Layout.GENERATIONS, f"every model has the same {len(first)} subdirectories"
-    direct = next((m for m in models if m.files), None)
-    if direct is None and any(m.directories for m in models):
-        return Layout.GENERATIONS, "no score file lies directly under a model"
-    if direct is None:
-        return Layout.FLAT, "no model has subdirectories"
-    return Layout.FLAT, (
-        f"score files lie directly under model {direct.name}, and the models do not all have the "
-        "same two or more subdirectories"
+    reason = "as configured"
+    if layout is Layout.AUTO:
+        layout, reason = _decide(models)
+    flat, root = layout is Layout.FLAT, Place.at(location).path
+    empty = next((name for name, model in models.items() if not model.directories), None)
+    if empty is not None and not flat:
+        raise DataError(
+            f"model {empty} of {location} has no generation directories: add them, remove the "
+            "model, or set layout=flat for a tree without generations"
+        )
+    units = tuple(
+        Unit(location, number, name, generation, f"{root}/{name}/{generation}".rstrip("/"))
+        for name, model in models.items()
+        for generation in ([""] if flat else model.directories)
     )
+    beside = 0 if flat else sum(model.files for model in models.values())
+    return ScoreTree(location, layout, reason, units, beside)
 
 
-def _path_in(filesystem: fs.FileSystem, location: str) -> str | None:
-    """Returns the path of a location; None if it is on another filesystem."""
-    other = Place.at(location)
-    return other.path if other.filesystem.equals(filesystem) else None
+def _models(location: str, others: Sequence[str]) -> dict[str, _Model]:
+    """Returns the models of a tree by name, without directories that hold one of other roots."""
+    root = Place.at(location)
+    near = [p.path for p in map(Place.at, others) if p.filesystem.equals(root.filesystem)]
+    names = [
+        entry.name
+        for entry in _list(root, "")
+        if entry.is_directory
+        and not any(_holds(posixpath.join(root.path, entry.name), path) for path in near)
+    ]
+    with ThreadPoolExecutor(LISTING_THREADS) as pool:
+        listings = list(pool.map(lambda name: _list(root, name), names))
+    return {
+        name: _Model(
+            [entry.name for entry in listing if entry.is_directory],
+            sum(not e.is_directory and e.name.endswith(SUFFIXES) for e in listing),
+        )
+        for name, listing in zip(names, listings, strict=True)
+    }
+
+
+def _decide(models: Mapping[str, _Model]) -> tuple[Layout, str]:
+    """Returns the layout that `auto` stands for, with the reason."""
+    first, *others = (model.directories for model in models.values())
+    if len(first) >= 2 and all(directories == first for directories in others):
+        return Layout.GENERATIONS, f"every model has the same {len(first)} subdirectories"
+    direct = next((name for name, model in models.items() if model.files), None)
+    if direct is not None:
+        return Layout.FLAT, (
+            f"score files lie directly under model {direct}, and the models do not all have the "
+            "same two or more subdirectories"
+        )
+    if any((first, *others)):
+        return Layout.GENERATIONS, "no score file lies directly under a model"
+    return Layout.FLAT, "no model has subdirectories"
 
 
 def _holds(directory: str, path: str) -> bool:
@@ -215,36 +216,91 @@ def _holds(directory: str, path: str) -> bool:
     return inner == outer or inner.startswith(f"{outer}/")
 
 
-def _list(filesystem: fs.FileSystem, path: str, location: str) -> tuple[tuple[str, ...], int]:
-    """Returns the names of the subdirectories, and the number of score files beside them."""
+def _list(root: Place, name: str) -> list[_Entry]:
+    """Lists the root of a tree, or a model in it."""
     try:
-        if isinstance(filesystem, fs.LocalFileSystem):
-            with os.scandir(path) as entries:
-                seen = [(entry.name, _is_directory(entry)) for entry in entries]
-        else:
-            infos = filesystem.get_file_info(fs.FileSelector(path))
-            seen = [(info.base_name, info.type == fs.FileType.Directory) for info in infos]
+        return _entries(root, f"{root.path}/{name}")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(
-            f"{location} is no directory of scores: {path} is missing or a file; correct "
-            "quality_eval_cfg.scores_root_dir or prior_datasets, or target_data and "
+            f"{root} is no directory of scores: {root / name if name else root} is missing or a "
+            "file; correct quality_eval_cfg.scores_root_dir or prior_datasets, or target_data and "
             "reference_datasets"
         ) from error
     except OSError as error:
-        raise DataError(f"{location} cannot be listed: {error}") from error
-    directories = sorted(name for name, is_directory in seen if is_directory and is_visible(name))
-    files = [n for n, is_directory in seen if not is_directory and is_visible(n)]
-    return tuple(directories), sum(name.endswith(SUFFIXES) for name in files)
+        raise DataError(f"{root} cannot be listed: {error}") from error
 
 
-def _is_directory(entry: "os.DirEntry[str]") -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        # Such as a link to itself, which is left out with its reason when the unit is read.
-        return False
+def _entries(root: Place, directory: str) -> list[_Entry]:
+    """Returns the files and directories in a directory whose names do not hide them, sorted."""
+    if root.is_local:
+        with os.scandir(directory) as found:
+            entries = [_local_entry(entry) for entry in found]
+    else:
+        entries = [
+            _Entry(info.base_name, info.type == fs.FileType.Directory, info.is_file)
+            for info in root.filesystem.get_file_info(fs.FileSelector(directory.rstrip("/")))
+        ]
+    return sorted(entry for entry in entries if not entry.name.startswith("."))
 
 
-def is_visible(name: str) -> bool:
-    """Returns True unless the name is that of a hidden file or directory."""
-    return not name.startswith(".")
+def _local_entry(entry: "os.DirEntry[str]") -> _Entry:
+    if entry.is_symlink():
+        # Unlike the methods of an entry, these raise nothing for a link to itself.
+        return _Entry(entry.name, os.path.isdir(entry.path), os.path.isfile(entry.path))
+    return _Entry(entry.name, entry.is_dir(), entry.is_file())
+
+
+def score_files(unit: Unit) -> list[tuple[str, str]]:
+    """Returns the score files of a unit at any depth, as paths below it, sorted.
+
+    A directory that several links lead to is read once.
+
+    Returns:
+        Each path with the reason why it cannot be read; that is empty if it can be.
+
+    Raises:
+        DataError: The unit is missing on the machine where this runs.
+        OSError: A directory cannot be read for the moment.
+    """
+    root, files = Place.at(unit.location), list[tuple[str, str]]()
+    pending, seen = [""], set[str]()
+    while pending:
+        name = pending.pop()
+        directory = f"{unit.path}/{name}"
+        real = os.path.realpath(directory)
+        if real in seen:
+            continue
+        seen.add(real)
+        try:
+            entries = _entries(root, directory)
+        except OSError as error:
+            if not name and isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise _missing(unit) from error
+            files.append((name, lasting_fault(error)))
+            continue
+        for entry in entries:
+            path = posixpath.join(name, entry.name)
+            if entry.is_directory:
+                pending.append(path)
+            elif path.endswith(SUFFIXES):
+                files.append((path, "" if entry.is_file else "no file, or a link to nothing"))
+    return sorted(files)
+
+
+def _missing(unit: Unit) -> DataError:
+    return DataError(
+        f"{unit.path} is not there on {platform.node()}: with several machines the scores must "
+        "lie on storage that all of them see, and must not be moved during the run"
+    )
+
+
+def lasting_fault(error: OSError) -> str:
+    """Returns the reason why a file cannot be read.
+
+    Raises:
+        OSError: The error may pass.
+    """
+    lasting = FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError
+    if isinstance(error, lasting) or error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+        return f"cannot be read ({error.strerror or error})"
+    raise error

@@ -4,17 +4,14 @@
 is written whole or not at all.
 """
 
-import errno
 import fcntl
-import json
 import logging
-import math
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,8 +30,6 @@ SCORES = "scores"
 TRIALS = "trials"
 RECORD_BYTES = 1 << 25
 """Longest record that is read."""
-NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-"""What file systems answer that cannot lock a directory."""
 
 LOGGER = logging.getLogger(__name__)
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
@@ -48,6 +43,9 @@ class Run(Place):
     @classmethod
     def open(cls, config: JobConfig, job: str) -> "Run":
         """Starts the run of `config`, or continues it with `config.resume`.
+
+        Of processes that start one name at once, one gets it on a local disk. On other storage
+        another may start it between the look and the write.
 
         Args:
             config: Resolved configuration; its name, or one derived from it, names the directory.
@@ -66,9 +64,12 @@ class Run(Place):
                 "storage= an absolute path or a URI",
                 run,
             )
-        record = run._claim(config, job)
+        record = run._present(config, job)
+        if record is None:
+            started = RunRecord.of(config, job, run.name)
+            if not (run / RECORD).create(_json(started)):
+                record = run._present(config, job)
         if record is not None:
-            run._refuse_other(record, config, job)
             run.write_record(record.resume())
         bind_run(run.name, run.id)
         return run
@@ -100,12 +101,7 @@ class Run(Place):
             ConfigError: No filesystem opens the storage.
         """
         run = cls.named(config, job)
-        record = run.read_record(RunRecord)
-        if record is not None:
-            run._refuse_other(record, config, job)
-            return run
-        run._refuse_strange_content()
-        if run.is_local:
+        if run._present(config, job) is None and run.is_local:
             require_writable(Path(run.path))
         return run
 
@@ -167,11 +163,13 @@ class Run(Place):
         if not file.exists():
             return None
         try:
-            return kind.of_content(_OBJECT.decode(file.read(RECORD_BYTES)))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            content = _OBJECT.decode(file.read(RECORD_BYTES))
+        except (ValueError, RecursionError) as error:
             raise RunError(
                 f"{file}: not valid JSON: {error}: restore the file, or remove the run directory"
             ) from error
+        try:
+            return kind.of_content(content)
         except ValueError as error:
             raise RunError(f"{file} cannot be used: {error}, restore or remove it") from error
 
@@ -207,47 +205,26 @@ class Run(Place):
         except OSError as error:
             raise RunError(f"{self} cannot be written: {error.strerror}") from error
         try:
-            self._lock(directory)
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(directory)
+            raise OwnerError(
+                f"run {self} is worked on by another process: wait until it ends, or stop it"
+            ) from error
+        except OSError:
+            # The file system has no locks.
+            pass
+        try:
             yield
         finally:
             os.close(directory)
 
-    def _lock(self, directory: int) -> None:
-        try:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise OwnerError(
-                f"run {self} is worked on by another process: wait until it ends, or stop it"
-            ) from error
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise RunError(f"{self} cannot be locked: {error.strerror}") from error
-
-    def _claim(self, config: JobConfig, job: str) -> RunRecord | None:
-        """Starts the run, or returns the record of the run that has its name already.
-
-        Of processes that start one name at once, one gets it on a local disk. On other storage
-        another may have started it between the look and the write.
-        """
+    def _present(self, config: JobConfig, job: str) -> RunRecord | None:
+        """Returns the record of the run with this name if `config` may go on with it."""
         record = self.read_record(RunRecord)
-        if record is not None:
-            return record
-        self._refuse_strange_content()
-        started = (self / RECORD).create(_json(RunRecord.of(config, job, self.name)))
-        return None if started else self.record
-
-    def _refuse_strange_content(self) -> None:
-        # A process that died while it wrote has left a hidden file.
-        names = [name for name in self.names() if not is_temporary(name)]
-        if names and RECORD not in names:
-            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-            raise RunError(
-                f"run {self} has no {RECORD} but holds {listed}, so it cannot be told what "
-                "made them: choose another name=, or remove the directory"
-            )
-
-    def _refuse_other(self, record: RunRecord, config: JobConfig, job: str) -> None:
-        """Refuses to go on with a run unless the configuration is its own and says so."""
+        if record is None:
+            self._refuse_strange_content()
+            return None
         if not config.resume:
             raise RunError(
                 f"run {self} exists, started {record.started}: go on with it by "
@@ -260,19 +237,18 @@ class Run(Place):
                 f"run {self} is of another configuration:{differing}\n"
                 "set these as the run has them, or choose another name="
             )
+        return record
+
+    def _refuse_strange_content(self) -> None:
+        # A process that died while it wrote has left a hidden file.
+        names = [name for name in self.names() if not is_temporary(name)]
+        if names and RECORD not in names:
+            listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            raise RunError(
+                f"run {self} has no {RECORD} but holds {listed}, so it cannot be told what "
+                "made them: choose another name=, or remove the directory"
+            )
 
 
 def _json(record: Record) -> bytes:
-    text = json.dumps(_without_non_finite(record.content()), indent=2, allow_nan=False)
-    return text.encode() + b"\n"
-
-
-def _without_non_finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        mapping = cast(Mapping[str, Any], value)
-        return {key: _without_non_finite(item) for key, item in mapping.items()}
-    if isinstance(value, list | tuple):
-        return [_without_non_finite(item) for item in cast(list[Any], value)]
-    return value
+    return msgspec.json.format(msgspec.json.encode(record.content()), indent=2) + b"\n"

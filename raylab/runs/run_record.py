@@ -8,11 +8,11 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import raylab
 from raylab.config.base import JobConfig
@@ -40,6 +40,7 @@ IDENTITY_EXCLUDES = (
 
 They set where it runs, how fast and at what price, not what it does.
 """
+EXCLUDED_PATHS = [path.split(".") for path in IDENTITY_EXCLUDES]
 PACKAGES = ("raylab", "ray", "torch", "pytorch-lightning", "numpy", "genai-prices")
 CHECKOUT = Path(raylab.__file__).parents[1]
 HASH_DIGITS = 10
@@ -131,10 +132,10 @@ class RunRecord(Record):
     def of(cls, config: JobConfig, job: str, name: str) -> Self:
         """Returns the record of a run that starts now, on this machine."""
         return cls(
-            id=new_id(),
+            id=f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}",
             job=job,
             name=name,
-            config=_dump(config),
+            config=config.model_dump(mode="json"),
             config_hash=config_hash(config),
             argv=tuple(sys.argv),
             started=_now(),
@@ -148,7 +149,7 @@ class RunRecord(Record):
     @property
     def identity(self) -> dict[str, Any]:
         """The configuration without the keys that may change between starts of the run."""
-        return _identity(self.config)
+        return _identity(self.config, EXCLUDED_PATHS)
 
     def resume(self) -> Self:
         """Returns the record with a later start now."""
@@ -159,26 +160,10 @@ class RunRecord(Record):
         """Returns the record with the run finished now."""
         return self.model_copy(update={"finished": _now()})
 
-    def reopen(self) -> Self:
-        """Returns the record with the run unfinished."""
-        return self.model_copy(update={"finished": None})
-
-    def cover(self, input_hash: str | None) -> Self:
-        """Returns the record with another hash of its input."""
-        return self.model_copy(update={"input": input_hash})
-
-    def note_archive(self, note: ArchiveNote) -> Self:
-        """Returns the record with another note of its archive."""
-        return self.model_copy(update={"archive": note})
-
-    def move(self, archive: str) -> Self:
-        """Returns the record with another location of the archive."""
-        return self.model_copy(update={"config": {**self.config, "archive": archive}})
-
 
 def identity_of(config: JobConfig) -> dict[str, Any]:
     """Returns the configuration without the keys in `IDENTITY_EXCLUDES`."""
-    return _identity(_dump(config))
+    return _identity(config.model_dump(mode="json"), EXCLUDED_PATHS)
 
 
 def config_hash(config: JobConfig) -> str:
@@ -188,36 +173,17 @@ def config_hash(config: JobConfig) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
-def new_id() -> str:
-    """Returns the time in milliseconds and 40 random bits: a UUID 7 as short as Inspect's ids."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(5)}"
-
-
-def _dump(config: JobConfig) -> dict[str, Any]:
-    return config.model_dump(mode="json")
-
-
-def _identity(config: Mapping[str, Any], above: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {
-        key: _identity(cast("dict[str, Any]", value), (*above, key))
-        if isinstance(value, dict)
-        else value
-        for key, value in config.items()
-        if not _excluded((*above, key))
-    }
-
-
-def _excluded(path: tuple[str, ...]) -> bool:
-    """Returns True if `IDENTITY_EXCLUDES` has this path, given as its keys, which may hold dots."""
-    return any(
-        len(names) == len(path)
-        and all(name in ("*", key) for name, key in zip(names, path, strict=True))
-        for names in (excluded.split(".") for excluded in IDENTITY_EXCLUDES)
-    )
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _identity(config: Mapping[str, Any], excluded: Sequence[Sequence[str]]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in config.items():
+        below = [path[1:] for path in excluded if path[0] in ("*", key)]
+        if all(below):
+            kept[key] = _identity(value, below) if isinstance(value, dict) else value
+    return kept
 
 
 def _version(package: str) -> str | None:
@@ -231,16 +197,14 @@ def _checkout() -> Checkout | None:
     """Returns the commit of the checkout that raylab runs from; None outside of one."""
     if not (CHECKOUT / ".git").exists():
         return None
-    commit, changes = _git_output("rev-parse", "HEAD"), _git_output("status", "--porcelain")
-    return None if commit is None else Checkout(commit=commit, dirty=changes != "")
-
-
-def _git_output(*arguments: str) -> str | None:
-    command = ["git", "-C", str(CHECKOUT), *arguments]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
-        )
+        return Checkout(commit=_git("rev-parse", "HEAD"), dirty=_git("status", "--porcelain") != "")
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(CHECKOUT), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
+    ).stdout.strip()

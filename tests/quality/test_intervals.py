@@ -18,8 +18,8 @@ def test_deviations_have_the_variance_of_the_mean():
     # Weights 1 0 and 0 2 of accuracies 0 and 1: replicates 0 and 1, mean .5; n / (n - 1) is 2.
     weights = np.array([[[1.0]], [[2.0]], [[0.0]]])
     weighted = np.array([[[0.0]], [[2.0]], [[0.0]]])
-    found = deviations(weighted, weights, np.array([[2.0]]))
-    assert found.ravel() == pytest.approx([-(0.5**0.5), 0.5**0.5])
+    noise = deviations(weighted, weights, np.array([[2.0]]))
+    assert noise.ravel() == pytest.approx([-(0.5**0.5), 0.5**0.5])
 
 
 def test_one_value_has_a_normal_interval():

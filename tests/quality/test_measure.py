@@ -12,44 +12,41 @@ from raylab.quality.measure import measure
 from raylab.quality.reading import read_unit
 from raylab.quality.record import FileCounts, Quality, SkippedFile, TreeQuality
 from raylab.quality.trees import find_trees
+from tests.quality.test_trees import write
 
 Scores = dict[str, Any]
 """Model to generation to accuracies, or model to accuracies; None is a failed evaluation."""
 
 
-def write(root: Path, scores: Scores) -> None:
+def write_tree(root: Path, scores: Scores) -> None:
     for name, content in scores.items():
-        directory = root / name
-        directory.mkdir(parents=True, exist_ok=True)
         if isinstance(content, dict):
-            write(directory, content)
-            continue
-        for index, accuracy in enumerate(content):
-            status = "error" if accuracy is None else "success"
-            results = {"scores": [{"metrics": {"accuracy": {"value": accuracy}}}]}
-            log = {"status": status, "results": results}
-            (directory / f"task{index}.json").write_text(json.dumps(log))
+            write_tree(root / name, content)
+        else:
+            (root / name).mkdir(parents=True, exist_ok=True)
+            for index, accuracy in enumerate(content):
+                write(root / name / f"task{index}.json", accuracy)
 
 
 def quality(tmp_path: Path, scores: Scores, *priors: Scores, **changes: Any) -> TreeQuality:
     roots = [tmp_path / "root", *(tmp_path / f"prior{i}" for i, _ in enumerate(priors))]
     for root, content in zip(roots, (scores, *priors), strict=True):
-        write(root, content)
+        write_tree(root, content)
     config = QualityConfig(**{"bootstrap": 0, **changes})
     trees = find_trees(str(roots[0]), [str(root) for root in roots[1:]], config.layout)
     units = [unit for tree in trees for unit in tree.units]
     # Ray reads them in groups, in any order.
-    groups = [[read_unit(unit, config.bootstrap) for unit in units[start::3]] for start in range(3)]
+    groups = [[read_unit(unit, config) for unit in units[start::3]] for start in range(3)]
     return measure(trees, config, *reversed(groups))
 
 
-def values(found: TreeQuality) -> dict[str, float | None]:
-    return {name: figure.value for name, figure in found.figures.items()}
+def values(measured: TreeQuality) -> dict[str, float | None]:
+    return {name: figure.value for name, figure in measured.figures.items()}
 
 
-def interval(found: TreeQuality, metric: str) -> tuple[float, float, float]:
+def interval(measured: TreeQuality, metric: str) -> tuple[float, float, float]:
     """The low end, the value and the high end."""
-    figure = found.figures[metric]
+    figure = measured.figures[metric]
     assert figure.value is not None and figure.interval is not None
     return figure.interval[0], figure.value, figure.interval[1]
 
@@ -63,41 +60,41 @@ TWO = {"m1": {"g1": [0.5, 0.7], "g2": [1.0]}, "m2": {"g1": [0.2], "g2": [0.4, 0.
 
 
 def test_a_model_is_the_mean_over_its_generations_means(tmp_path: Path):
-    found = quality(tmp_path, TWO)
-    assert found.models == {"m1": exactly(0.8), "m2": exactly(0.3)}
-    assert found.generations["m1"] == {"g1": exactly(0.6), "g2": exactly(1.0)}
-    assert values(found) == {
+    measured = quality(tmp_path, TWO)
+    assert measured.models == {"m1": exactly(0.8), "m2": exactly(0.3)}
+    assert measured.generations["m1"] == {"g1": exactly(0.6), "g2": exactly(1.0)}
+    assert values(measured) == {
         "difficulty": exactly(0.2),
         "separability": exactly(0.25),
         # Deviations .4 / sqrt 2 and .2 / sqrt 2, mean .3 / sqrt 2.
         "consistency": exactly(1 - 0.3 / 2**0.5),
         "novelty": None,
     }
-    assert "prior_datasets" in (found.figures["novelty"].reason or "")
-    assert found.files == FileCounts(read=7, skipped=0)
-    assert (found.layout, found.warnings) == ("generations", ())
-    whole = Quality.of(found, {"/elsewhere": found})
+    assert "prior_datasets" in (measured.figures["novelty"].reason or "")
+    assert measured.files == FileCounts(read=7, skipped=0)
+    assert (measured.layout, measured.warnings) == ("generations", ())
+    whole = Quality(**dict(measured), others={"/elsewhere": measured})
     assert Quality.of_content(json.loads(json.dumps(whole.content()))) == whole
 
 
 def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
     scores = {"m1": [0.5, 0.7, None], "m2": {"any": {"depth": [0.2]}, "x": [0.4, 0.9]}}
-    found = quality(tmp_path, scores)
-    assert found.models == {"m1": exactly(0.6), "m2": exactly(0.5)}
-    assert (found.layout, found.generations) == ("flat", {})
-    assert found.file_counts == {"m1": 2, "m2": 3}
-    consistency = found.figures["consistency"]
+    measured = quality(tmp_path, scores)
+    assert measured.models == {"m1": exactly(0.6), "m2": exactly(0.5)}
+    assert (measured.layout, measured.generations) == ("flat", {})
+    assert measured.file_counts == {"m1": 2, "m2": 3}
+    consistency = measured.figures["consistency"]
     assert consistency.value is None and "no generations" in (consistency.reason or "")
-    assert found.files.skipped == 1
+    assert measured.files.skipped == 1
     path = str(tmp_path / "root" / "m1" / "task2.json")
-    assert found.skipped == (SkippedFile(path=path, reason="status is error, not success"),)
+    assert measured.skipped == (SkippedFile(path=path, reason="status is error, not success"),)
 
 
 def test_one_generation_has_no_consistency(tmp_path: Path):
-    found = quality(tmp_path, {"m1": {"g1": [0.5]}})
-    consistency = found.figures["consistency"]
+    measured = quality(tmp_path, {"m1": {"g1": [0.5]}})
+    consistency = measured.figures["consistency"]
     assert consistency.value is None and "g1 is the only" in (consistency.reason or "")
-    assert (values(found)["difficulty"], values(found)["separability"]) == (0.5, 0.0)
+    assert (values(measured)["difficulty"], values(measured)["separability"]) == (0.5, 0.0)
 
 
 def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
@@ -105,12 +102,12 @@ def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
     current = {"a": {"g1": [0.4], "g2": [0.6]}, "b": {"g1": [0.1], "g2": [0.1]}}
     current["c"] = {"g1": [0.6], "g2": [0.6]}
     prior = {"a": [0.2, 0.4], "b": [0.5], "c": [0.7]}
-    found = quality(tmp_path, current, prior)
-    assert values(found)["novelty"] == exactly(0.5)
-    assert found.priors == {
+    measured = quality(tmp_path, current, prior)
+    assert values(measured)["novelty"] == exactly(0.5)
+    assert measured.priors == {
         str(tmp_path / "prior0"): {"a": exactly(0.3), "b": exactly(0.5), "c": exactly(0.7)}
     }
-    assert "needs 6 models or more" in found.warnings[0]
+    assert "needs 6 models or more" in measured.warnings[0]
     again = quality(tmp_path / "two", current, prior, prior)
     assert values(again)["novelty"] == exactly(0.5)
     assert "fit 3 models exactly" in again.warnings[0]
@@ -134,29 +131,27 @@ MISSING = {
 
 
 def test_missing_generations_are_refused_or_dropped(tmp_path: Path):
-    reason = (
-        r"m2 has 2 of 3, without usable scores in g3 \(1 left out \(1 status is error, not succ"
-    )
+    reason = r"m2 has 2 of 3, without usable scores in g3 \(1 score files cannot be used \(1 status"
     with pytest.raises(DataError, match=reason):
         quality(tmp_path, MISSING)
-    found = quality(tmp_path, MISSING, on_missing_generation="drop")
-    assert found.models == {"m1": exactly(0.6), "m2": exactly(0.2)}
-    assert "left out" in found.warnings[0] and "g3" in found.warnings[0]
-
-
-def test_dropping_every_generation_is_refused(tmp_path: Path):
-    scores = {"m1": {"g1": [0.5]}, "m2": {"g2": [0.5]}}
-    with pytest.raises(DataError, match="No generation is left"):
-        quality(tmp_path, scores, on_missing_generation="drop")
+    measured = quality(tmp_path, MISSING, on_missing_generation="drop")
+    assert measured.models == {"m1": exactly(0.6), "m2": exactly(0.2)}
+    assert "left out" in measured.warnings[0] and "g3" in measured.warnings[0]
 
 
 @pytest.mark.parametrize(
     ("scores", "priors", "changes", "message"),
     [
-        ({"m1": [0.5], "m2": [None, None]}, [], {}, r"model m2 .*no usable(?s:.*)status is error"),
+        ({"m1": [0.5], "m2": [None, None]}, [], {}, r"m2 .*no usable .* 2 score .*\(2 status is"),
         ({"m1": [0.5], "m2": []}, [], {}, "model m2 .*no usable"),
         ({"a": [0.5], "b": [0.5]}, [{"b": [0.1], "z": [0.2]}], {}, "missing a; extra z"),
         ({"a": [0.5, None]}, [], {"strict": True}, r"1 score files(?s:.*)task1.json: status is"),
+        (
+            {"m1": {"g1": [0.5]}, "m2": {"g2": [0.5]}},
+            [],
+            {"on_missing_generation": "drop"},
+            "No generation is left",
+        ),
     ],
 )
 def test_wrong_trees(
@@ -167,7 +162,7 @@ def test_wrong_trees(
 
 
 def test_files_beside_generations_are_warned_of(tmp_path: Path):
-    write(tmp_path / "root", {"m1": [0.9, 0.9]})
+    write_tree(tmp_path / "root", {"m1": [0.9, 0.9]})
     assert "2 score files" in quality(tmp_path, TWO).warnings[0]
 
 
@@ -201,8 +196,8 @@ def test_equal_models_have_a_separability_and_a_consistency_without_the_chance_o
 ):
     draw = random.Random(7)
     scores = {f"m{i}": {g: [draw.random() for _ in range(60)] for g in "ab"} for i in range(6)}
-    found = quality(tmp_path, scores, bootstrap=500)
-    separability, consistency = found.figures["separability"], found.figures["consistency"]
+    measured = quality(tmp_path, scores, bootstrap=500)
+    separability, consistency = measured.figures["separability"], measured.figures["consistency"]
     assert separability.interval is not None and separability.interval[0] == 0.0
     assert consistency.interval is not None and consistency.interval[1] == 1.0
     assert (separability.corrected or 0.0) < (separability.value or 0.0)
@@ -213,8 +208,8 @@ def test_equal_models_have_a_separability_and_a_consistency_without_the_chance_o
 
 
 def test_novelty_has_no_interval(tmp_path: Path):
-    found = quality(tmp_path, accuracies(20, 2), accuracies(30, 2), bootstrap=200)
-    novelty = found.figures["novelty"]
+    measured = quality(tmp_path, accuracies(20, 2), accuracies(30, 2), bootstrap=200)
+    novelty = measured.figures["novelty"]
     assert novelty.value is not None and novelty.interval is None
     assert "steps" in (novelty.no_interval or "")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raylab.bounded import ZSTANDARD
-from raylab.runs.eval_logs import PREFIX, EvalLog, ScoreChoice, is_estimated, read_score
+from raylab.runs.eval_logs import PREFIX, EvalLog, is_estimated, read_score
 from tests.memory import MIB, memory
 from tests.zips import PACK, member_zip
 
@@ -41,17 +41,6 @@ def zipped(content: dict[str, Any], name: str = "header.json") -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, json.dumps(content))
     return buffer.getvalue()
-
-
-class Counted(io.BytesIO):
-    """Counts the bytes that are read."""
-
-    taken = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        content = super().read(size)
-        self.taken += len(content)
-        return content
 
 
 def test_our_logs_are_opened_by_inspect(tmp_path: Path):
@@ -92,6 +81,8 @@ def test_our_logs_are_read_and_the_same_again():
     assert read(log()) == 0.75
     assert read(zipped(log()), "x.eval") == 0.75
     assert log() == log()
+    # An id of its own is as long as that of a run.
+    assert len(log()["eval"]["run_id"]) == 22
 
 
 @pytest.mark.parametrize(
@@ -99,34 +90,16 @@ def test_our_logs_are_read_and_the_same_again():
     [{}, {"loss": 0.5}, {"accuracy": 1.01}, {"accuracy": 0.5, "loss": float("nan")}],
 )
 def test_a_log_needs_finite_metrics_and_an_accuracy(metrics: dict[str, float]):
-    with pytest.raises(ValueError, match=r"m on t|of m"):
+    with pytest.raises(ValueError, match=r"m on t|finite"):
         EvalLog(model="m", task="t", dataset="d", samples=1, metrics=metrics, created=CREATED)
 
 
-def test_a_log_names_the_run_that_made_it():
-    def run_id(task: str, id_: str | None) -> str:
-        metrics = {"accuracy": 1.0}
-        made = EvalLog(
-            model="m", task=task, dataset="d", samples=1, metrics=metrics, created=CREATED,
-            run_id=id_,
-        )  # fmt: skip
-        return made.content()["eval"]["run_id"]
-
-    assert run_id("t", "0a1b") == "0a1b"
-    # One for all tasks, and as long as the id of a run.
-    assert run_id("t", None) == run_id("u", None) and len(run_id("t", None)) == 22
-
-
-def test_reading_does_not_grow_with_the_samples():
+@pytest.mark.parametrize("indent", [None, 2])
+def test_reading_does_not_grow_with_the_samples(indent: int | None):
     samples = [{"id": i, "input": "word " * 100} for i in range(2000)]
-    for indent in (None, 2):
-        file = Counted(json.dumps(log(samples=samples), indent=indent).encode())
-        assert read_score(file, "x.json") == 0.75
-        assert file.taken == PREFIX
-    late = log(eval={"dataset": {"sample_ids": list(range(5000))}}, samples=samples)
-    file = Counted(json.dumps(late).encode())
+    file = io.BytesIO(json.dumps(log(samples=samples), indent=indent).encode())
     assert read_score(file, "x.json") == 0.75
-    assert file.taken == 8 * PREFIX
+    assert file.tell() == PREFIX
 
 
 def test_keys_of_samples_elsewhere_do_not_mislead():
@@ -142,30 +115,28 @@ def test_keys_of_samples_elsewhere_do_not_mislead():
     # The samples come first: everything must be read.
     assert read({"samples": long, "status": "success", "results": scored(0.5)}) == 0.5
     assert "status is" in str(read({"samples": long, "status": "error", "results": scored(0.5)}))
-    many = {"metadata": {str(i): {"samples": [i]} for i in range(3000)}}
+    # So does a header that is longer than what is read first.
+    many = {"metadata": {str(i): {"samples": [i]} for i in range(9000)}}
     assert read({**many, **log(samples=long)}) == 0.75
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (log(status="error"), "status is error"),
         (log(status="cancelled"), "status is cancelled"),
+        (log(status="\x1b[2J"), r"status is \x1b[2J, not success"),
+        (log(status="x" * 10**6), "status is xxx"),
         (log(error={"message": "boom"}), "carries an error"),
         (log(results=None), "no scores"),
         (log(results={"scores": []}), "no scores"),
         (log(results={"scores": [{"metrics": {}}]}), "no accuracy: it has none"),
         (log(results={"scores": [{"metrics": {"f1": {}, "mean": 2}}]}), "it has f1, mean"),
         (log(results=scored(None)), "no accuracy"),
-        (log(results=scored(float("nan"))), "accuracy is NaN"),
-        (log(results=scored(float("inf"))), "accuracy is Infinity"),
-        (log(results=scored(1.2)), "accuracy is 1.2"),
+        (log(results=scored(float("nan"))), "accuracy is nan, not in [0, 1]"),
+        (log(results=scored(float("inf"))), "accuracy is inf, not in"),
         (log(results=scored(-0.1)), "accuracy is -0.1"),
-        (log(results=scored("high")), "not an Inspect eval log: Invalid enum value 'high' - at"),
-        (log(results=scored(True)), "Expected `float | str | null`, got `bool` - at `$.value`"),
-        (log(invalidated=True), "invalidated"),
+        (log(results=scored("high")), "Expected `float | null`, got `str` - at `$.value`"),
         (json.dumps(log())[:-20], "not JSON"),
-        ("", "not JSON"),
         (b"\xff\xfe", "not JSON"),
         ('{"status": ' + "[" * 100_000, "not "),
         ("[1, 2]", "not an Inspect eval log"),
@@ -174,7 +145,7 @@ def test_keys_of_samples_elsewhere_do_not_mislead():
 )
 def test_unusable_logs_give_a_reason(content: dict[str, Any] | str | bytes, reason: str):
     outcome = read(content)
-    assert isinstance(outcome, str) and reason in outcome
+    assert isinstance(outcome, str) and reason in outcome and len(outcome) <= 200
 
 
 def test_a_log_without_status_but_with_a_score_counts():
@@ -205,56 +176,31 @@ def test_unusable_archives_give_a_reason(content: bytes, reason: str):
     assert isinstance(outcome, str) and reason in outcome
 
 
-def zeros(method: int) -> io.BytesIO:
-    """A log whose header is 2 GiB of zeros, as it says."""
-    parts = 2048 if method == ZSTANDARD else 1
-    data = PACK[method](bytes(MIB)) * parts
-    return member_zip(method, data, b"header.json", size=2048 * MIB)
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, ZSTANDARD])
-def test_a_header_that_expands_is_refused_within_little_memory(method: int):
-    file = zeros(method)
-    with memory(64 * MIB):
-        outcome = read_score(file, "x.eval")
-    assert isinstance(outcome, str) and "header.json: more than" in outcome
-
-
-def test_results_that_grow_as_objects_are_refused_within_little_memory():
-    # 7 million empty scores would be 600 MB of objects.
-    text = b'{"status":"success","results":{"scores":[' + b"{}," * 7_000_000 + b"{}]}}"
-    with memory(128 * MIB):
-        outcome = read_score(io.BytesIO(text), "x.json")
-    assert outcome == "results: more than 4,194,304 bytes"
-
-
-def test_an_error_that_grows_as_objects_is_never_built():
-    text = b'{"status":"success","error":[' + b"[]," * 7_000_000 + b"[]]}"
-    with memory(128 * MIB):
-        assert read_score(io.BytesIO(text), "x.json") == "the log carries an error"
-
-
-def test_a_sparse_file_is_read_up_to_its_limit(tmp_path: Path):
+def test_a_log_beyond_the_limit_is_refused_within_little_memory(tmp_path: Path):
+    # A zip whose header is 2 GiB of zeros, as it says, and a sparse file of a TiB.
+    zeros = PACK[ZSTANDARD](bytes(MIB)) * 2048
+    header = member_zip(ZSTANDARD, zeros, b"header.json", size=2048 * MIB)
     path = tmp_path / "x.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)
-    with path.open("rb") as file, memory(1024 * MIB):
-        assert "more than" in str(read_score(file, "x.json"))
+    with path.open("rb") as file, memory(300 * MIB):
+        assert "header.json: more than" in str(read_score(header, "x.eval"))
+        assert "the log: more than" in str(read_score(file, "x.json"))
 
 
 @pytest.mark.parametrize(
-    ("choice", "outcome"),
+    ("metric", "scorer", "outcome"),
     [
-        (ScoreChoice(), 0.25),
-        (ScoreChoice("f1"), 0.5),
-        (ScoreChoice(scorer="judge"), 0.75),
-        (ScoreChoice(scorer="model_graded"), 0.75),
-        (ScoreChoice("f1", "judge"), "the score of judge has no f1: it has accuracy"),
-        (ScoreChoice(scorer="other"), "the log has no score of other: it has match, judge"),
-        (ScoreChoice("tokens"), "tokens is 120.0, not in [0, 1]"),
+        ("accuracy", None, 0.25),
+        ("f1", None, 0.5),
+        ("accuracy", "judge", 0.75),
+        ("accuracy", "model_graded", 0.75),
+        ("f1", "judge", "the score of judge has no f1: it has accuracy"),
+        ("accuracy", "other", "the log has no score of other: it has match, judge"),
+        ("tokens", None, "tokens is 120.0, not in [0, 1]"),
     ],
 )
-def test_metric_and_scorer_can_be_chosen(choice: ScoreChoice, outcome: float | str):
+def test_metric_and_scorer_can_be_chosen(metric: str, scorer: str | None, outcome: float | str):
     first = {"accuracy": {"value": 0.25}, "f1": {"value": 0.5}, "tokens": {"value": 120}}
     judged = {"accuracy": {"value": 0.75}}
     scores = [
@@ -262,7 +208,7 @@ def test_metric_and_scorer_can_be_chosen(choice: ScoreChoice, outcome: float | s
         {"name": "judge", "scorer": "model_graded", "metrics": judged},
     ]
     text = json.dumps({"status": "success", "results": {"scores": scores}}).encode()
-    assert read_score(io.BytesIO(text), "x.json", choice) == outcome
+    assert read_score(io.BytesIO(text), "x.json", metric, scorer) == outcome
 
 
 def test_a_standard_error_needs_right_and_wrong_units():

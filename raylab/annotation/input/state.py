@@ -99,10 +99,11 @@ def take_input(annotation: AnnotationRun) -> InputState:
             logging.WARNING,
             vanished=count,
         )
-    record = record.cover(None if state.vanished else state.hash)
+    covered = None if state.vanished else state.hash
+    record = record.model_copy(update={"input": covered})
     if state.new:
         annotation.archived.reopen()
-        record = record.reopen()
+        record = record.model_copy(update={"finished": None})
     if record != run.record:
         run.write_record(record)
     return state

@@ -52,7 +52,7 @@ def test_the_score_tree_is_measured_as_any_benchmark(tmp_path: Any):
         path.write_text(json.dumps(file.log.content()))
     config = QualityConfig(bootstrap=200)
     (tree,) = find_trees(str(tmp_path), [], config.layout)
-    measured = measure([tree], config, [read_unit(unit, 200) for unit in tree.units])
+    measured = measure([tree], config, [read_unit(unit, config) for unit in tree.units])
     assert set(measured.generations["good"]) == {"published", "seed-1", "seed-2"}
     assert measured.models["good"] == 1.0
     # Half of each root's cases but those of Lrn, which is always right: (6 x 0.5 + 1) / 7.
