@@ -9,27 +9,12 @@ from typing import Any, Self
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Lane
 from raylab.errors import CallError, LlmError, StoppedError
-from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation, TokenCounts
+from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
 from raylab.llm.connection import Connection, Timing
-from raylab.llm.embedded import Embedded
-from raylab.llm.limits import (
-    PAUSE,
-    LocalRateLimiter,
-    RateLimiter,
-    RateLimiterClient,
-    Share,
-    limited_endpoints,
-)
+from raylab.llm.endpoints import Access, Redactor, access_to
+from raylab.llm.limits import PAUSE, RateLimiterClient, Share, limited_endpoints
 from raylab.llm.prices import Prices
-from raylab.llm.redaction import Redactor
-from raylab.llm.wire import (
-    AttemptOutcome,
-    Completion,
-    Failure,
-    encode_request,
-    most_tokens,
-    unbelievable,
-)
+from raylab.llm.wire import FINAL, AttemptOutcome, Completion, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
 """Longest pause in seconds before the second attempt; doubles with each further attempt."""
@@ -64,6 +49,32 @@ class CallEvent:
     reply: Reply | None = None
 
 
+@dataclass
+class _Call:
+    """A call on its way.
+
+    Attributes:
+        attempts: attempts made.
+        looks: looks at an equal call in flight elsewhere.
+        since: time from which the deadline counts.
+        seconds: duration of the last attempt.
+        stored: ends when the reply is durable, or raises; None before there is one.
+    """
+
+    request: ChatRequest
+    key: str
+    description_hash: str
+    role: str
+    connection: Connection
+    content: bytes
+    most: Reservation
+    attempts: int = 0
+    looks: int = 0
+    since: float = 0.0
+    seconds: float = 0.0
+    stored: asyncio.Task[None] | None = None
+
+
 class Client:
     """A client that answers requests; see `raylab.llm.chat.Chat`. It belongs to one event loop.
 
@@ -76,8 +87,8 @@ class Client:
         llm: Endpoints and prices. The limiter enforces the limits a minute, the journal the
             budget.
         journal: Log of answered calls.
-        limiter: Client of the limiter that all processes share; None limits this process alone.
-            It is asked about the endpoints in `limited_endpoints(llm)` only.
+        limiter: Client of the limiter that all processes share, asked about the endpoints in
+            `limited_endpoints(llm)` alone; None if there are none.
         embedded: The served embedded model; needed by an endpoint without base_url.
         on_call: Called after every attempt.
         timing: Clocks.
@@ -93,7 +104,7 @@ class Client:
         llm: LlmConfig,
         journal: Journal,
         limiter: RateLimiterClient | None = None,
-        embedded: Embedded | None = None,
+        embedded: Access | None = None,
         on_call: Callable[[CallEvent], None] | None = None,
         timing: Timing | None = None,
         share: Share | None = None,
@@ -101,25 +112,12 @@ class Client:
         for name in LOUD_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._timing = timing or Timing()
-        used = {chat.endpoint for chat in llm.roles.values()}
-        self._connections = {
-            name: Connection(
-                name, llm.endpoints[name], llm.lane, share or Share(), embedded, self._timing
-            )
-            for name in sorted(used)
-        }
-        redactor = Redactor(connection.key for connection in self._connections.values())
-        for connection in self._connections.values():
-            connection.redactor = redactor
-        self._limited = limited_endpoints(llm)
-        self._limiter = limiter or LocalRateLimiter(RateLimiter(llm.limits, self._timing.clock))
+        self._connections = _connect(llm, embedded, share or Share(), self._timing)
+        self._limiters = dict.fromkeys(limited_endpoints(llm), limiter)
         self._journal = journal
         self._prices = Prices(llm)
         self._on_call = on_call
         self._ending: set[asyncio.Task[None]] = set()
-
-    def __repr__(self) -> str:
-        return f"Client({', '.join(map(repr, self._connections.values()))})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -134,8 +132,11 @@ class Client:
 
     def stop(self) -> None:
         """Starts no further attempts; those in flight finish and are stored."""
+        self._end(StoppedError("the run is stopping; resume=true goes on from here"))
+
+    def _end(self, reason: LlmError) -> None:
         for connection in self._connections.values():
-            connection.end(StoppedError("the run is stopping; resume=true goes on from here"))
+            connection.end(reason)
 
     async def close(self) -> None:
         """Closes the connections; no call may be in flight."""
@@ -147,95 +148,99 @@ class Client:
         """Answers a request; see `raylab.llm.chat.Chat.complete`.
 
         A request that equals one in flight waits for its reply, which then counts as cached.
-
-        Raises:
-            CallError: The endpoint refused the call.
-            DeadlineError: No attempt was answered before the deadline.
-            EndpointError: The endpoint would answer no call.
-            BudgetError: The budget is used up; nothing was sent.
-            StoppedError: The run is stopping; nothing was sent.
         """
         key = request.key
-        kept = await self._journal.get(key, description_hash)
-        if kept is not None:
-            return replace(kept, cached=True)
+        archived = await self._journal.get(key, description_hash)
+        if archived is not None:
+            return replace(archived, cached=True)
         connection = self._connections[request.endpoint]
-        call = self._prepare(connection, request, key, description_hash, role)
-        while True:
-            # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
-            # loses at most one reply a slot.
-            async with connection.slots:
-                result = await self._attempt(connection, call)
-            if call.kept is not None:
-                await call.kept
-            if isinstance(result, Reply):
-                return result
-            await connection.pause(self._pause_after(connection, call, result))
-
-    def _prepare(
-        self,
-        connection: Connection,
-        request: ChatRequest,
-        key: str,
-        description_hash: str,
-        role: str,
-    ) -> "_Call":
         try:
             content = encode_request(request, connection.form, connection.lane)
         except UnicodeEncodeError:
             raise CallError(
                 "a message holds half of a surrogate pair, which is not valid: correct the case"
             ) from None
-        prompt, reply = most_tokens(content, request.parameters)
-        cost = self._prices.most(request.endpoint, request.model, TokenCounts(prompt, reply))
-        most = Reservation(prompt, reply, cost)
-        return _Call(request, key, description_hash, role, content, most)
+        tokens = most_tokens(content, request.parameters)
+        cost = self._prices.most(request.endpoint, request.model, tokens)
+        most = Reservation(tokens.prompt, tokens.completion, cost)
+        call = _Call(request, key, description_hash, role, connection, content, most)
+        while True:
+            # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
+            # loses at most one reply a slot.
+            async with connection.slots:
+                result = await self._attempt(call)
+            if call.stored is not None:
+                await call.stored
+            if isinstance(result, Reply):
+                return result
+            await connection.pause(self._pause_after(call, result))
 
-    async def _attempt(self, connection: Connection, call: "_Call") -> Reply | Failure | None:
+    async def _attempt(self, call: _Call) -> Reply | Failure | None:
         """Makes one attempt; returns None if the journal grants it only later."""
-        await self._admit(connection, call.most.tokens)
-        asked = self._timing.now()
+        await self._admit(call)
+        claim = None
         try:
-            claim = await self._journal.claim(
-                call.key, call.request, call.description_hash, call.most
-            )
-        except BaseException:
-            await self._settle(connection, call.most.tokens, 1)
-            raise
+            claim = await self._claim(call)
+        finally:
+            if not isinstance(claim, Claim):
+                await self._settle(call, call.most.tokens, calls=1)
         if not isinstance(claim, Claim):
-            await self._settle(connection, call.most.tokens, 1)
-            return claim if claim is None else replace(claim, cached=True)
-        # A process that was suspended asks again: by now others may have the run.
-        if connection.has_ended or self._timing.now() - asked > SUSPENDED_SECONDS:
-            await self._journal.end(claim, paid=False)
-            await self._settle(connection, call.most.tokens, 1)
-            connection.check()
-            return None
+            return claim
         try:
-            return await self._send(connection, call, claim)
+            return await self._send(call, claim)
         except asyncio.CancelledError:
             # Nobody waits for the answer any more, which may be billed all the same.
             self._finish(self._journal.end(claim, paid=True))
             raise
 
-    async def _send(self, connection: Connection, call: "_Call", claim: Claim) -> Reply | Failure:
+    async def _admit(self, call: _Call) -> None:
+        """Waits until the limits allow an attempt."""
+        connection = call.connection
+        connection.check()
+        while (wait := connection.throttled) > 0:
+            await connection.pause(wait)
+        if limiter := self._limiters.get(connection.name):
+            async with connection.turn:
+                while (wait := await limiter.reserve(connection.name, call.most.tokens)) > 0:
+                    await connection.pause(wait)
+                    connection.check()
+
+    async def _settle(self, call: _Call, tokens: int, calls: int = 0) -> None:
+        """Gives back what an attempt did not use."""
+        if limiter := self._limiters.get(call.connection.name):
+            await limiter.settle(call.connection.name, tokens, calls)
+
+    async def _claim(self, call: _Call) -> Claim | Reply | None:
+        """Returns the right to send an attempt; or the reply; or None if it is granted later."""
+        connection, since = call.connection, self._timing.now()
+        claim = await self._journal.claim(call.key, call.request, call.description_hash, call.most)
+        if isinstance(claim, Reply):
+            return replace(claim, cached=True)
+        # A process that was suspended asks again: by now others may have the run.
+        late = connection.has_ended or self._timing.now() - since > SUSPENDED_SECONDS
+        if claim is None or not late:
+            return claim
+        await self._journal.end(claim, paid=False)
+        connection.check()
+        return None
+
+    async def _send(self, call: _Call, claim: Claim) -> Reply | Failure:
         started = self._timing.clock()
-        result = await connection.send(call.content)
+        result = await call.connection.send(call.content, call.most)
         call.seconds = self._timing.clock() - started
         call.attempts += 1
         if call.attempts == 1:
             call.since = started
         if isinstance(result, Failure):
-            result = await self._slow_down(connection, result, started)
+            result = await self._slow_down(call.connection, result, started)
             await self._journal.end(claim, paid=result.billed)
             return result
-        connection.succeeded()
-        reply = self._reply(connection, call, self._believe(connection, call, result))
+        reply = self._reply(call, result)
         self._tell(call, AttemptOutcome.OK, False, reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
-        call.kept = self._finish(self._keep(stored))
+        call.stored = self._finish(self._keep(stored))
         if tokens := reply.prompt_tokens + reply.completion_tokens:
-            await self._settle(connection, call.most.tokens - tokens)
+            await self._settle(call, call.most.tokens - tokens)
         return reply
 
     async def _slow_down(self, connection: Connection, failure: Failure, started: float) -> Failure:
@@ -244,16 +249,14 @@ class Client:
             connection.slots.failed()
             return failure
         fell = connection.slots.refused(started, self._timing.clock())
-        pause = failure.pause
-        if pause is None:
-            pause = PAUSE if fell else 0.0
-        if pause > 0:
-            connection.throttle(pause)
-            if connection.name in self._limited:
-                await self._limiter.penalise(connection.name, pause)
+        pause = PAUSE * fell if failure.pause is None else failure.pause
+        connection.throttle(pause)
+        limiter = self._limiters.get(connection.name)
+        if limiter and pause > 0:
+            await limiter.penalise(connection.name, pause)
         return replace(failure, pause=pause)
 
-    def _pause_after(self, connection: Connection, call: "_Call", failure: Failure | None) -> float:
+    def _pause_after(self, call: _Call, failure: Failure | None) -> float:
         """Returns the pause before another attempt.
 
         Raises:
@@ -266,26 +269,21 @@ class Client:
         pause = (failure.pause or 0.0) + jitter
         if failure.outcome is AttemptOutcome.QUEUE_FULL:
             call.since += call.seconds + pause
-        again = failure.passing and self._timing.clock() + pause < call.since + connection.deadline
-        self._tell(call, failure.outcome, again)
-        if not again:
-            raise connection.failed(failure, call.request.model, call.attempts)
+        is_late = self._timing.clock() + pause >= call.since + call.connection.deadline
+        ends = is_late or failure.outcome in FINAL
+        self._tell(call, failure.outcome, not ends)
+        if ends:
+            raise call.connection.failed(failure, call.request.model, call.attempts)
         return pause
 
-    def _believe(self, connection: Connection, call: "_Call", completion: Completion) -> Completion:
-        """Returns the completion without its usage if that cannot be true."""
-        problem = completion.usage_problem or unbelievable(
-            completion, len(call.content), call.most.completion_tokens
-        )
-        if not problem:
-            return completion
-        connection.warn_of_usage(problem)
-        return replace(completion, tokens=TokenCounts())
+    def _jitter(self, first: float, count: int, longest: float) -> float:
+        """Returns a pause with full jitter, which doubles with each further one."""
+        return min(first * 2 ** min(count - 1, 30), longest) * self._timing.draw()
 
-    def _reply(self, connection: Connection, call: "_Call", result: Completion) -> Reply:
+    def _reply(self, call: _Call, result: Completion) -> Reply:
         request, tokens = call.request, result.tokens
         # A server may answer in another lane than it was asked to, and bills that one.
-        is_flex = connection.lane is Lane.FLEX and result.service_tier in ("", Lane.FLEX)
+        is_flex = call.connection.lane is Lane.FLEX and result.service_tier in ("", Lane.FLEX)
         lane = Lane.FLEX if is_flex else Lane.STANDARD
         return Reply(
             key=call.key,
@@ -307,11 +305,8 @@ class Client:
         try:
             await stored
         except Exception as error:
-            reason = LlmError(
-                f"an answer could not be archived, so no further call is sent: {error}"
-            )
-            for connection in self._connections.values():
-                connection.end(reason)
+            what = "an answer could not be archived, so no further call is sent"
+            self._end(LlmError(f"{what}: {error}"))
             raise
 
     def _finish(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -321,55 +316,22 @@ class Client:
         task.add_done_callback(self._ending.discard)
         return task
 
-    def _jitter(self, first: float, count: int, longest: float) -> float:
-        """Returns a pause with full jitter, which doubles with each further one."""
-        return min(first * 2 ** min(count - 1, 30), longest) * self._timing.draw()
-
-    async def _admit(self, connection: Connection, tokens: int) -> None:
-        """Waits until the limits allow an attempt."""
-        connection.check()
-        while (wait := connection.throttled) > 0:
-            await connection.pause(wait)
-        if connection.name not in self._limited:
-            return
-        async with connection.turn:
-            while (wait := await self._limiter.reserve(connection.name, tokens)) > 0:
-                await connection.pause(wait)
-                connection.check()
-
-    async def _settle(self, connection: Connection, tokens: int, calls: int = 0) -> None:
-        """Gives back what an attempt did not use."""
-        if connection.name in self._limited:
-            await self._limiter.settle(connection.name, tokens, calls)
-
     def _tell(
-        self, call: "_Call", outcome: AttemptOutcome, retried: bool, reply: Reply | None = None
+        self, call: _Call, outcome: AttemptOutcome, retried: bool, reply: Reply | None = None
     ) -> None:
         if self._on_call is not None:
             endpoint, model = call.request.endpoint, call.request.model
             self._on_call(CallEvent(endpoint, model, outcome, retried, call.seconds, reply))
 
 
-@dataclass
-class _Call:
-    """A call on its way.
-
-    Attributes:
-        attempts: attempts made.
-        looks: looks at an equal call in flight elsewhere.
-        since: time from which the deadline counts.
-        seconds: duration of the last attempt.
-        kept: ends when the reply is durable, or raises; None before there is one.
-    """
-
-    request: ChatRequest
-    key: str
-    description_hash: str
-    role: str
-    content: bytes
-    most: Reservation
-    attempts: int = 0
-    looks: int = 0
-    since: float = 0.0
-    seconds: float = 0.0
-    kept: asyncio.Task[None] | None = None
+def _connect(
+    llm: LlmConfig, embedded: Access | None, share: Share, timing: Timing
+) -> dict[str, Connection]:
+    """Returns a connection to the endpoint of each role, by name."""
+    used = {chat.endpoint: llm.endpoints[chat.endpoint] for chat in llm.roles.values()}
+    accesses = {name: access_to(name, endpoint, embedded) for name, endpoint in used.items()}
+    redact = Redactor(access.api_key.get_secret_value() for access in accesses.values())
+    return {
+        name: Connection(name, endpoint, accesses[name], redact, llm.lane, share, timing)
+        for name, endpoint in used.items()
+    }

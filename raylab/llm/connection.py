@@ -4,31 +4,42 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import aiohttp
 import httpx2
-from pydantic import SecretStr
+from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from raylab.config.llm import Endpoint, Lane
-from raylab.errors import CallError, ConfigError, DeadlineError, EndpointError, LlmError
-from raylab.llm.embedded import Embedded
-from raylab.llm.endpoints import key_of
+from raylab.errors import CallError, DeadlineError, EndpointError, LlmError
+from raylab.llm.chat import Reservation
+from raylab.llm.endpoints import Access, Redactor
 from raylab.llm.limits import Share, Slots
-from raylab.llm.redaction import Redactor, scrub
-from raylab.llm.transport import LARGEST_ANSWER, OversizeError, Transport
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status
 
 SILENT_CALLS = 5
-"""Consecutive calls that reached their deadline without an answer, after which a run ends."""
+"""Calls without an answer before their deadline, and none answered between, that end a run."""
+REFUSED_CALLS = 50
+"""Calls refused in the same words, and none answered between, that end a run."""
 UNREACHED_DEADLINE = 120.0
 """Longest deadline in seconds while no connection to an endpoint was ever made."""
-REFUSED_CALLS = 50
-"""Consecutive calls refused in the same words, after which a run ends."""
 TIMEOUTS = {Lane.STANDARD: 120.0, Lane.FLEX: 900.0}
 """Seconds for one attempt where none are configured."""
-UNCONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, aiohttp.ClientConnectorError)
+CONNECT_TIMEOUT = 15.0
+KEEP_ALIVE = 4.0
+"""Seconds that an idle connection is kept: shorter than servers keep it, so that none breaks."""
+LARGEST_ANSWER = 1 << 22
+"""Most bytes of an answer, decompressed: the 200,000 characters that are read of a reply take up
+to 2.4 MB in JSON, and some servers repeat the thoughts of a model beside it."""
+LARGEST_ERROR = 1 << 16
+"""Bytes of any other answer that are read; the rest is not needed to show it."""
+
+UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+"""Causes of errors before anything was sent; httpx2 calls lost connections by the same names."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -45,28 +56,94 @@ class Timing:
     """Uniform in [0, 1)."""
 
 
+class HttpResponse(NamedTuple):
+    """A response of an endpoint: status, headers (look-ups ignore case) and decompressed body."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Transport:
+    """A sender of chat requests to one address, with the SDK's headers and HTTP client.
+
+    The SDK's own methods cost more than sending itself does. No redirect is followed: whoever may
+    redirect a call may send it to any host, and the archive would name another than answered.
+    """
+
+    def __init__(self, access: Access, connections: int, trust_env: bool) -> None:
+        """Opens at most `connections`; `trust_env` lets the environment set proxies."""
+        limits = httpx2.Limits(
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=KEEP_ALIVE,
+        )
+        self._http = DefaultAioHttpClient(
+            limits=limits, trust_env=trust_env, follow_redirects=False
+        )
+        sdk = AsyncOpenAI(api_key="not sent", base_url=access.base_url, http_client=self._http)
+        headers = {k: value for k, value in sdk.default_headers.items() if isinstance(value, str)}
+        self._headers = httpx2.Headers(headers)
+        # The environment may set another key for the SDK.
+        self._headers.pop("Authorization", None)
+        if access.api_key:
+            self._headers["Authorization"] = f"Bearer {access.api_key.get_secret_value()}"
+        self._url = httpx2.URL(f"{access.base_url.rstrip('/')}/chat/completions")
+        self._extensions = {"timeout": httpx2.Timeout(None, connect=CONNECT_TIMEOUT).as_dict()}
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def post(self, content: bytes) -> HttpResponse:
+        """Sends a request; reads one byte more than the largest answer at most.
+
+        Raises:
+            httpx2.HTTPError, aiohttp.ClientError, OSError: The connection failed.
+        """
+        request = httpx2.Request(
+            "POST", self._url, headers=self._headers, content=content, extensions=self._extensions
+        )
+        response = await self._http.send(request, stream=True)
+        try:
+            most = LARGEST_ANSWER + 1 if response.is_success else LARGEST_ERROR
+            body = await _read(response, most)
+        finally:
+            await response.aclose()
+        return HttpResponse(response.status_code, response.headers, body)
+
+
+async def _read(response: httpx2.Response, most: int) -> bytes:
+    content = bytearray()
+    async with aclosing(response.aiter_bytes()) as pieces:
+        async for piece in pieces:
+            content += piece
+            if len(content) >= most:
+                break
+    return bytes(content[:most])
+
+
 class Connection:
     """A connection to an endpoint, usable until it is ended.
 
     Args:
         name: Name of the endpoint in the configuration.
         endpoint: Its configuration.
+        access: Its address and key.
+        redact: Removes all keys from what a server says.
         lane: The lane in which calls are sent.
         share: The share of this process in the calls in flight.
-        embedded: The served embedded model, for an endpoint without base_url.
         timing: Clocks.
-
-    Raises:
-        ConfigError: The key is not in the environment, or the embedded model is not served.
     """
 
     def __init__(
         self,
         name: str,
         endpoint: Endpoint,
+        access: Access,
+        redact: Redactor,
         lane: Lane,
         share: Share,
-        embedded: Embedded | None,
         timing: Timing,
     ) -> None:
         self.name = name
@@ -74,67 +151,53 @@ class Connection:
         self.lane = lane
         self.timeout = endpoint.limits.timeout or TIMEOUTS[lane]
         """Seconds for one attempt."""
-        self.base_url, self._key = _address(name, endpoint, embedded)
         self.slots = Slots(endpoint.limits, share)
         """Held while an attempt waits for the limits a minute, and is in flight."""
         self.turn = asyncio.Lock()
         """Held while waiting for the limits a minute, so that calls go in order."""
-        self.redactor = Redactor([self.key])
-        """Removes keys from answers; a client replaces it by one that knows all its keys."""
+        self._address = access.base_url
+        self._redact = redact
         self._deadline = endpoint.limits.deadline
         self._timing = timing
         self._not_before = float("-inf")
-        self._ended: LlmError | None = None
-        self._halted = asyncio.Event()
-        self._answered = False
-        self._reached = False
-        self._warned = False
-        self._silent = 0
-        self._refused = 0
-        self._refusal = ""
-        self._transport = Transport(
-            self.base_url,
-            self.key,
-            self.slots.most,
-            trust_env=endpoint.base_url is not None,
-        )
-
-    @property
-    def key(self) -> str:
-        """The key of the endpoint; empty if it needs none."""
-        return self._key.get_secret_value()
-
-    def __repr__(self) -> str:
-        return f"Connection({self.name}={self.base_url})"
+        self._error: LlmError | None = None
+        self._ended = asyncio.Event()
+        self._answered = self._reached = self._warned = False
+        self._failed = Counter[str]()
+        """Calls that failed since the last answer, by the words of their refusal."""
+        trust_env = endpoint.base_url is not None
+        self._transport = Transport(access, self.slots.most, trust_env)
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._transport.close()
 
-    def end(self, reason: LlmError) -> None:
-        """Ends the connection and wakes all waiting calls."""
-        self._ended = self._ended or reason
-        self._halted.set()
+    def end(self, error: LlmError) -> None:
+        """Ends the connection for this reason and wakes all waiting calls."""
+        self._error = self._error or error
+        self._ended.set()
 
     @property
     def has_ended(self) -> bool:
         """True if no further call may be sent."""
-        return self._ended is not None
+        return self._ended.is_set()
 
     def check(self) -> None:
         """Raises the reason of the end if the connection has ended."""
-        if self._ended is not None:
-            raise type(self._ended)(*self._ended.args)
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
 
     async def pause(self, seconds: float) -> None:
         """Waits until the time is over or the connection ends, then checks."""
-        asleep = asyncio.ensure_future(self._timing.sleep(seconds))
-        halted = asyncio.ensure_future(self._halted.wait())
+        waits = [
+            asyncio.ensure_future(self._timing.sleep(seconds)),
+            asyncio.ensure_future(self._ended.wait()),
+        ]
         try:
-            await asyncio.wait((asleep, halted), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            asleep.cancel()
-            halted.cancel()
+            for wait in waits:
+                wait.cancel()
         self.check()
 
     def throttle(self, seconds: float) -> None:
@@ -151,102 +214,73 @@ class Connection:
         """The seconds for one call with all its attempts."""
         return self._deadline if self._reached else min(self._deadline, UNREACHED_DEADLINE)
 
-    def warn_of_usage(self, problem: str) -> None:
-        """Warns once of a usage that the endpoint says and that cannot be true."""
-        if not self._warned:
+    async def send(self, content: bytes, most: Reservation) -> Completion | Failure:
+        """Makes one attempt, which may take `most`; removes keys from what the server says."""
+        result = await self._send(content, most)
+        if isinstance(result, Failure):
+            self._reached |= result.was_sent
+            return replace(result, message=self._redact(result.message))
+        self.slots.answered()
+        self._answered = self._reached = True
+        self._failed.clear()
+        if result.usage_problem and not self._warned:
             self._warned = True
             LOGGER.warning(
-                "endpoint %s: %s: such calls count as much as they may take", self.name, problem
+                "endpoint %s: %s: such calls count as much as they may take",
+                self.name,
+                self._redact(result.usage_problem),
             )
+        return replace(
+            result,
+            text=self._redact(result.text),
+            response_model=self._redact(result.response_model),
+            finish_reason=self._redact(result.finish_reason),
+        )
 
-    async def send(self, content: bytes) -> Completion | Failure:
-        """Makes one attempt; removes keys from what the server says."""
-        result = await self._send(content)
-        if isinstance(result, Completion):
-            return replace(
-                result,
-                text=self.redactor(result.text),
-                response_model=self.redactor(result.response_model),
-                finish_reason=self.redactor(result.finish_reason),
-            )
-        self._reached |= result.was_sent
-        return replace(result, message=self.redactor(scrub(result.message, self.key)))
-
-    async def _send(self, content: bytes) -> Completion | Failure:
+    async def _send(self, content: bytes, most: Reservation) -> Completion | Failure:
         try:
             async with asyncio.timeout(self.timeout):
-                answer = await self._transport.post(content)
+                status, headers, answer = await self._transport.post(content)
         except TimeoutError:
             return Failure(AttemptOutcome.TIMEOUT, f"no answer within {self.timeout:g} s")
-        except OversizeError:
+        except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
+            return _broken(error)
+        if not 200 <= status < 300:
+            now = self._timing.now()
+            return read_status(status, headers, answer, now, self._answered, self.lane)
+        if len(answer) > LARGEST_ANSWER:
             return Failure(
                 AttemptOutcome.OVERSIZED,
                 f"it has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check that "
                 "base_url is that of a chat endpoint",
             )
-        except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
-            root = _root(error)
-            return Failure(
-                AttemptOutcome.CONNECTION,
-                f"the connection failed: {type(root).__name__} {root}".rstrip(),
-                was_sent=not _was_not_made(error),
-            )
-        if not answer.is_success:
-            now = self._timing.now()
-            return read_status(
-                answer.status, answer.headers, answer.content, now, self._answered, self.lane
-            )
-        return read_completion(answer.content)
-
-    def succeeded(self) -> None:
-        """Counts an answered call."""
-        self.slots.answered()
-        self._answered = self._reached = True
-        self._silent = self._refused = 0
+        return read_completion(answer, most)
 
     def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """Counts a failed call; returns its error, which may end the endpoint."""
-        where = f"endpoint {self.name} ({self.base_url}), model {model}"
-        said = failure.message
+        words, kind, most = failure.message, EndpointError, 1
         if failure.outcome in (AttemptOutcome.REFUSED, AttemptOutcome.OVERSIZED):
-            refused = failure.outcome is AttemptOutcome.REFUSED
-            did = "refused" if refused else "gave no usable answer to"
-            self._refused = self._refused + 1 if said == self._refusal else 1
-            self._refusal = said
-            if self._refused < REFUSED_CALLS:
-                return CallError(f"{where}: {did} the call: {said}")
-            said = f"{did} {self._refused} calls in a row: {said}"
+            kind, most = CallError, REFUSED_CALLS
         elif failure.outcome is not AttemptOutcome.UNUSABLE:
-            self._silent += 1
-            said = f"no answer in {attempts} attempts, the last: {said}"
-            if self._silent < SILENT_CALLS:
-                return DeadlineError(f"{where}: {said}")
-            said = f"{self._silent} calls in a row failed; {said}"
-        error = EndpointError(f"{where}: {said}")
+            kind, most = DeadlineError, SILENT_CALLS
+            words = f"no answer in {attempts} attempts, the last: {words}"
+        same = "" if kind is DeadlineError else words
+        self._failed[same] += 1
+        where = f"endpoint {self.name} ({self._address}), model {model}"
+        if self._failed[same] < most:
+            return kind(f"{where}: {words}")
+        count = f"{most} calls in a row failed; " if most > 1 else ""
+        error = EndpointError(f"{where}: {count}{words}")
         self.end(error)
         return error
 
 
-def _address(name: str, endpoint: Endpoint, embedded: Embedded | None) -> tuple[str, SecretStr]:
-    """Returns the address of an endpoint and its key, which is empty if it needs none."""
-    if endpoint.base_url is None:
-        if embedded is None:
-            raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
-        return embedded.base_url, embedded.api_key
-    return endpoint.base_url, key_of(name, endpoint)
-
-
-def _root(error: BaseException) -> BaseException:
-    """Returns the innermost cause; the HTTP client wraps it in its own errors."""
-    while error.__cause__ is not None:
+def _broken(error: BaseException) -> Failure:
+    """Returns the failure that an error of the HTTP client means; it wraps the cause in its own."""
+    was_made = True
+    while True:
+        was_made &= not isinstance(error, UNCONNECTED)
+        if error.__cause__ is None:
+            words = f"the connection failed: {type(error).__name__} {error}".rstrip()
+            return Failure(AttemptOutcome.CONNECTION, words, was_sent=was_made)
         error = error.__cause__
-    return error
-
-
-def _was_not_made(error: BaseException | None) -> bool:
-    """Returns True if no connection was made, so that nothing was sent."""
-    while error is not None:
-        if isinstance(error, UNCONNECTED):
-            return True
-        error = error.__cause__
-    return False

@@ -1,9 +1,11 @@
-"""What can be told of endpoints before any call: whether their keys and addresses can be used."""
+"""Access to endpoints: checked before any call; keys are removed from what servers say."""
 
 import os
+import re
 import socket
-from collections.abc import Callable
-from urllib.parse import urlsplit
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
 from urllib.request import getproxies
 
 from pydantic import SecretStr
@@ -14,44 +16,65 @@ from raylab.errors import ConfigError, EndpointError
 
 LOOK_SECONDS = 2.0
 """Longest wait for a connection, after which it stays unknown whether there will be one."""
-PORTS = {"http": 80, "https": 443}
+SHORTEST = 12
+"""Shortest piece of a key that is removed, in characters. It is longer than the words that models
+answer with, so that a key of such words spoils no answer. A shorter key is no secret."""
+BLANK = "***"
+WORD = re.compile(r"[\w%+/=.~-]+")
+"""A word that may be a key or hold one."""
 
 
-def require_endpoints(llm: LlmConfig, known: Callable[[str], bool]) -> None:
+@dataclass(frozen=True)
+class Access:
+    """Address and key of an endpoint; the key is empty if it needs none."""
+
+    base_url: str
+    api_key: SecretStr
+
+
+def require_endpoints(llm: LlmConfig, is_archived: Callable[[str], bool]) -> None:
     """Refuses endpoints of roles whose key is not set, or whose address this machine cannot reach.
 
     A connection is tried, and nothing is sent. With a proxy in the environment it is not tried. An
-    address may be out of reach if its answers are known, because the calls may all be answered.
+    address may be out of reach if it has archived answers, because the calls may all be answered.
 
     Args:
         llm: The endpoints and roles.
-        known: Returns True if answers of the endpoint at an address are archived.
+        is_archived: Returns True if answers of the endpoint at an address are archived.
 
     Raises:
         ConfigError: A key is not in the environment, or no header can hold it.
         EndpointError: The host of an address does not exist, or refuses connections.
     """
-    used = sorted({chat.endpoint for chat in llm.roles.values()})
-    endpoints = {name: llm.endpoints[name] for name in used}
-    for name, endpoint in endpoints.items():
-        key_of(name, endpoint)
-    for name, endpoint in endpoints.items():
-        if endpoint.base_url is None or getproxies():
+    used = {chat.endpoint: llm.endpoints[chat.endpoint] for chat in llm.roles.values()}
+    for name, endpoint in used.items():
+        _key_of(name, endpoint)
+    for name, endpoint in used.items():
+        address = endpoint.base_url
+        if address is None or getproxies():
             continue
-        reason = _why_not_reached(endpoint.base_url)
-        if reason is not None and not known(endpoint.base_url):
+        reason = _try_connection(address)
+        if reason is not None and not is_archived(address):
             raise EndpointError(
-                f"endpoint {name} ({endpoint.base_url}) cannot be reached from here: {reason}; "
+                f"endpoint {name} ({address}) cannot be reached from here: {reason}; "
                 f"start it, or correct llm.endpoints.{name}.base_url"
             )
 
 
-def key_of(name: str, endpoint: Endpoint) -> SecretStr:
-    """Returns the key of an endpoint from the environment; empty if it needs none.
+def access_to(name: str, endpoint: Endpoint, embedded: Access | None) -> Access:
+    """Returns the address of an endpoint, or of the embedded model, and its key.
 
     Raises:
-        ConfigError: It is not set, or no header can hold it.
+        ConfigError: The key is not in the environment, or the embedded model is not served.
     """
+    if endpoint.base_url is not None:
+        return Access(endpoint.base_url, _key_of(name, endpoint))
+    if embedded is None:
+        raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
+    return embedded
+
+
+def _key_of(name: str, endpoint: Endpoint) -> SecretStr:
     variable = endpoint.api_key_env
     if endpoint.base_url is None or variable is None:
         return SecretStr("")
@@ -68,18 +91,43 @@ def key_of(name: str, endpoint: Endpoint) -> SecretStr:
     return SecretStr(key)
 
 
-def _why_not_reached(base_url: str) -> str | None:
-    """Returns why there can be no connection; None if there is one, or it cannot be told."""
-    url = urlsplit(base_url)
-    port = url.port or PORTS.get(url.scheme)
-    if url.hostname is None or port is None:
-        return None
+def _try_connection(address: str) -> str | None:
+    """Returns why there can be no connection; None if there is one, or it stays unknown."""
+    url = urlsplit(address)
+    port = url.port or {"http": 80, "https": 443}[url.scheme]
     try:
-        socket.create_connection((url.hostname, port), timeout=LOOK_SECONDS).close()
-    except socket.gaierror as error:
-        return f"the host {url.hostname} is not found ({error.strerror})"
-    except ConnectionRefusedError:
-        return f"nothing listens at port {port} of {url.hostname}"
+        socket.create_connection((str(url.hostname), port), timeout=LOOK_SECONDS).close()
+    except (socket.gaierror, ConnectionRefusedError) as error:
+        return f"{error.strerror} ({url.hostname}, port {port})"
     except OSError:
-        return None
+        pass
     return None
+
+
+class Redactor:
+    """Removes keys, plain or percent-encoded, from what servers say.
+
+    A word is blanked that has the first `SHORTEST` characters of a key, or twice as many in a row.
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        """Takes the keys; empty and short ones are passed over."""
+        self._blocks = {
+            form[start : start + SHORTEST]
+            for key in keys
+            for form in (key, quote(key, safe=""))
+            for start in range(0, len(form) - SHORTEST + 1, SHORTEST)
+        }
+
+    def __call__(self, text: str) -> str:
+        """Returns the text with `BLANK` for what holds a piece of a key."""
+        if not self._is_in(text):
+            return text
+        text = WORD.sub(lambda word: BLANK if self._is_in(word[0]) else word[0], text)
+        # A key may also hold characters that are in no word.
+        for block in self._blocks:
+            text = text.replace(block, BLANK)
+        return text
+
+    def _is_in(self, text: str) -> bool:
+        return any(block in text for block in self._blocks)

@@ -6,7 +6,6 @@ processes of a run: `RateLimiter` is synchronous, and reached through a `RateLim
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -67,8 +66,8 @@ def _limits_in_use(llm: LlmConfig) -> dict[str, Limits]:
     return {chat.endpoint: llm.endpoints[chat.endpoint].limits for chat in llm.roles.values()}
 
 
-class Slots:
-    """Places for calls in flight, given in order; `async with` holds one.
+class Slots(asyncio.Semaphore):
+    """Places for calls in flight, whose number finds itself.
 
     Args:
         limits: The limits of the endpoint.
@@ -81,39 +80,32 @@ class Slots:
         """Calls that may ever be in flight."""
         self._least = share.take(min(LEAST, most))
         self._allowed = float(share.take(limits.concurrency or FIRST))
-        self._used = 0
+        self._surplus = 0
+        """Places that go with the next calls to end."""
         self._clean = 0
         self._fell = float("-inf")
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        super().__init__(self.allowed)
 
     @property
     def allowed(self) -> int:
         """The number of calls that may be in flight now."""
         return int(self._allowed)
 
-    async def __aenter__(self) -> None:
-        if self._used < self.allowed:
-            self._used += 1
-            return
-        place = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
-        try:
-            await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled():
-                self._leave()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._leave()
+    def release(self) -> None:
+        """Frees a place, unless there are more than are allowed."""
+        if self._surplus:
+            self._surplus -= 1
+        else:
+            super().release()
 
     def answered(self) -> None:
         """Counts an answer; grows after a clean round."""
         self._clean += 1
         if self._clean >= self.allowed:
             self._clean = 0
-            self._allowed = min(self._allowed * GROWTH, self.most)
-            self._admit()
+            before, self._allowed = self.allowed, min(self._allowed * GROWTH, self.most)
+            for _ in range(self.allowed - before):
+                self.release()
 
     def failed(self) -> None:
         """Counts an attempt without an answer: the round is not clean."""
@@ -129,36 +121,20 @@ class Slots:
         self._clean = 0
         if sent <= self._fell:
             return False
+        before, self._allowed = self.allowed, max(self._allowed * FALL, self._least)
         self._fell = now
-        self._allowed = max(self._allowed * FALL, self._least)
+        self._surplus += before - self.allowed
         return True
-
-    def _leave(self) -> None:
-        self._used -= 1
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and self._used < self.allowed:
-            place = self._waiting.popleft()
-            if not place.done():
-                self._used += 1
-                place.set_result(None)
 
 
 class RateLimiterClient(Protocol):
-    """Access to the limiter of a run from any process."""
+    """Access to the `RateLimiter` of a run from any process."""
 
-    async def reserve(self, endpoint: str, tokens: int) -> float:
-        """Asks to send an attempt; see `RateLimiter.reserve`."""
-        ...
+    async def reserve(self, endpoint: str, tokens: int) -> float: ...
 
-    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
-        """Gives back what an attempt did not use; see `RateLimiter.settle`."""
-        ...
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None: ...
 
-    async def penalise(self, endpoint: str, seconds: float) -> None:
-        """Lets nobody send for a time; see `RateLimiter.penalise`."""
-        ...
+    async def penalise(self, endpoint: str, seconds: float) -> None: ...
 
 
 class _Rate:
@@ -166,17 +142,14 @@ class _Rate:
 
     def __init__(self, limit: int | None) -> None:
         self._seconds = MINUTE / limit if limit else 0.0
-        self._free = float("-inf")
+        self.free = float("-inf")
         """Time from which the next use may begin."""
 
-    def wait(self, now: float) -> float:
-        return self._free - now
-
     def take(self, now: float, amount: int) -> None:
-        self._free = max(self._free, now) + amount * self._seconds
+        self.free = max(self.free, now) + amount * self._seconds
 
     def give_back(self, amount: int) -> None:
-        self._free -= amount * self._seconds
+        self.free -= amount * self._seconds
 
 
 class RateLimiter:
@@ -207,13 +180,12 @@ class RateLimiter:
         """
         now = self._clock()
         calls, used = self._calls[endpoint], self._tokens[endpoint]
-        wait = max(
-            self._not_before[endpoint] - now, calls.wait(now), min(used.wait(now), RECHECK), 0.0
-        )
-        if wait == 0:
-            calls.take(now, 1)
-            used.take(now, tokens)
-        return wait
+        start = max(self._not_before[endpoint], calls.free, min(used.free, now + RECHECK))
+        if start > now:
+            return start - now
+        calls.take(now, 1)
+        used.take(now, tokens)
+        return 0.0
 
     def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
         """Gives back tokens that an attempt did not use, and the call if it was not sent."""
@@ -224,22 +196,3 @@ class RateLimiter:
         """Grants nothing for this many seconds, at the request of the endpoint's server."""
         until = self._clock() + seconds
         self._not_before[endpoint] = max(self._not_before[endpoint], until)
-
-
-class LocalRateLimiter:
-    """The client of a limiter in the same process."""
-
-    def __init__(self, limiter: RateLimiter) -> None:
-        self._limiter = limiter
-
-    async def reserve(self, endpoint: str, tokens: int) -> float:
-        """See `RateLimiter.reserve`."""
-        return self._limiter.reserve(endpoint, tokens)
-
-    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
-        """See `RateLimiter.settle`."""
-        self._limiter.settle(endpoint, tokens, calls)
-
-    async def penalise(self, endpoint: str, seconds: float) -> None:
-        """See `RateLimiter.penalise`."""
-        self._limiter.penalise(endpoint, seconds)

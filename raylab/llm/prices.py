@@ -86,16 +86,12 @@ def _find_packaged(base_url: str | None, model: str, lane: Lane) -> Price | None
         _, info = PACKAGED.find_provider_model(model, None, None, base_url)
     except LookupError:
         return None
-    known = info.get_prices(datetime.now(UTC), {"service_tier": lane.value})
-    rates = {
-        "input": _rate(known.input_mtok),
-        "cached_input": _rate(known.cache_read_mtok),
-        "cache_write": _rate(known.cache_write_mtok),
-        "output": _rate(known.output_mtok),
-    }
-    if rates["input"] is None or rates["output"] is None:
+    packaged = info.get_prices(datetime.now(UTC), {"service_tier": lane.value})
+    request, reply = _rate(packaged.input_mtok), _rate(packaged.output_mtok)
+    if request is None or reply is None:
         return None
-    return Price.model_validate(rates)
+    cached, written = _rate(packaged.cache_read_mtok), _rate(packaged.cache_write_mtok)
+    return Price(input=request, cached_input=cached, cache_write=written, output=reply)
 
 
 def _rate(price: Decimal | TieredPrices | None) -> float | None:

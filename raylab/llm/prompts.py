@@ -8,13 +8,12 @@ text cannot close.
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from jinja2 import DictLoader, Environment, StrictUndefined, meta
+from jinja2 import DictLoader, Environment, StrictUndefined, Template, meta
 
 from raylab.errors import DataError
 from raylab.llm.chat import Message
@@ -72,10 +71,17 @@ class PromptFile:
         return tuple(self.schema.get("properties", ()))
 
     @cached_property
-    def variables(self) -> frozenset[str]:
-        """The variables of the file; included files take none."""
-        parsed = _environment(self.files).parse(self.files[0][1])
-        return frozenset(meta.find_undeclared_variables(parsed) - {"fenced"})
+    def _template(self) -> Template:
+        environment = Environment(
+            loader=DictLoader({f"{name}.j2": source for name, source in self.files}),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            autoescape=False,
+        )
+        environment.globals["fenced"] = fenced
+        return environment.get_template(f"{self.name}.j2")
 
     def messages(self, **content: object) -> tuple[Message, ...]:
         """Returns the turns of a call.
@@ -84,16 +90,13 @@ class PromptFile:
             **content: the variables of the file.
 
         Raises:
-            ValueError: A variable is missing or unknown.
+            jinja2.UndefinedError: A variable is missing.
         """
-        if content.keys() != self.variables:
-            raise ValueError(f"{self.name}.j2 takes {', '.join(sorted(self.variables))}")
-        template = _environment(self.files).get_template(f"{self.name}.j2")
-        context = template.new_context({**content, "fenced": fenced})
+        blocks, context = self._template.blocks, self._template.new_context(content)
         return tuple(
-            Message(role, "".join(template.blocks[role](context)).strip())
+            Message(role, "".join(blocks[role](context)).strip())
             for role in ("system", "user")
-            if role in template.blocks
+            if role in blocks
         )
 
 
@@ -106,11 +109,13 @@ def read_prompt(
         DataError: The file does not begin with its version.
         OSError: There is no such file.
     """
-    files = tuple((part, _source(folder, part)) for part in (name, *_included(folder, name)))
-    found = VERSION.match(files[0][1])
-    if found is None:
+    source = _source(folder, f"{name}.j2")
+    version = VERSION.match(source)
+    if version is None:
         raise DataError(f"the prompt {name}.j2 does not begin with {{#- version ... -#}}: add it")
-    return PromptFile(name, found[1], files, schema, longest, shown)
+    included = map(str, meta.find_referenced_templates(Environment().parse(source)))
+    files = [(file.removesuffix(".j2"), _source(folder, file)) for file in included]
+    return PromptFile(name, version[1], ((name, source), *files), schema, longest, shown)
 
 
 def fenced(text: str, label: str) -> str:
@@ -138,26 +143,5 @@ def shortened(text: str, longest: int) -> str:
     return f"{text[:longest]} [{len(text) - longest} characters left out]"
 
 
-@cache
-def _environment(files: Files = ()) -> Environment:
-    return Environment(
-        loader=DictLoader({f"{name}.j2": source for name, source in files}),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-        auto_reload=False,
-    )
-
-
-def _source(folder: Traversable, name: str) -> str:
-    return (folder / f"{name}.j2").read_text(encoding="utf-8")
-
-
-def _included(folder: Traversable, name: str) -> Iterator[str]:
-    """Yields the names of the files that a prompt includes, in order."""
-    for part in meta.find_referenced_templates(_environment().parse(_source(folder, name))):
-        assert part is not None, f"{name}.j2 includes a file that it does not name"
-        yield part.removesuffix(".j2")
-        yield from _included(folder, part.removesuffix(".j2"))
+def _source(folder: Traversable, file: str) -> str:
+    return (folder / file).read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
 from raylab.llm.client import Client
 from raylab.llm.connection import Timing
-from raylab.llm.embedded import Embedded
-from raylab.llm.limits import LocalRateLimiter, RateLimiter
+from raylab.llm.endpoints import Access
+from raylab.llm.limits import RateLimiter
 
 
 class LocalArchive:
@@ -41,12 +41,28 @@ class LocalArchive:
         self._writer.confirm(sequence, row)
 
 
+class LocalRateLimiter:
+    """The client of a limiter in the same process."""
+
+    def __init__(self, limiter: RateLimiter) -> None:
+        self._limiter = limiter
+
+    async def reserve(self, endpoint: str, tokens: int) -> float:
+        return self._limiter.reserve(endpoint, tokens)
+
+    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
+        self._limiter.settle(endpoint, tokens, calls)
+
+    async def penalise(self, endpoint: str, seconds: float) -> None:
+        self._limiter.penalise(endpoint, seconds)
+
+
 def client_of_run(
     llm: LlmConfig,
     archive: Archive,
     run: str,
     owner: str,
-    embedded: Embedded | None = None,
+    embedded: Access | None = None,
     timing: Timing | None = None,
     limiter: RateLimiter | None = None,
 ) -> Client:

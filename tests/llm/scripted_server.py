@@ -31,15 +31,8 @@ from aiohttp import web
 Json = dict[str, Any]
 
 ROOTS = ("Lrn", "Evo", "Sym", "Prb", "Sch", "Ctl", "Swm")
-WORDS = {
-    "Lrn": "learning",
-    "Evo": "evolution",
-    "Sym": "rules",
-    "Prb": "probability",
-    "Sch": "search",
-    "Ctl": "control",
-    "Swm": "swarm",
-}
+NAMES = ("learning", "evolution", "rules", "probability", "search", "control", "swarm")
+WORDS = dict(zip(ROOTS, NAMES, strict=True))
 FIELDS = "Rep=param; Obj=loss; Data=sim; Time=iter; Human=low"
 MARK = re.compile(r"\[\[([^\[\]]*=[^\[\]]*)\]\]")
 SIDE = re.compile(r"said by (a|b|adj)\b")
@@ -86,10 +79,7 @@ class Call:
     def role(self) -> str:
         """The first of `ROLES` that the schema's title or a piece of the prompt tells."""
         title, text = self.schema.get("title", ""), self.text
-        for role in ROLES:
-            if title == role.title or (not title and role.says in text):
-                return role.name
-        return "unknown"
+        return next((r for r, (piece, _) in ROLES.items() if title == r or piece in text), "")
 
     def draw(self, what: str) -> float:
         """Uniform in [0, 1) by the content of the call."""
@@ -99,36 +89,27 @@ class Call:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the scripted models think of a case."""
+    """What the scripted models think of a case: codes and scores by side (a, b and adj)."""
 
     gold: str
-    a: str
-    b: str
-    adj: str
-    eval_a: int
-    eval_b: int
-    eval_adj: int
+    codes: Mapping[str, str]
+    scores: Mapping[str, int]
 
     @classmethod
-    def of(cls, text: str) -> "Mark":
+    def read(cls, text: str) -> "Mark":
         """The mark in a text, or one by a hash of its longest line."""
-        found = MARK.search(text)
-        pairs = (pair.partition("=") for pair in found[1].split(";")) if found else ()
-        given = {key.strip(): value.strip() for key, _, value in pairs}
+        match = MARK.search(text)
+        pairs = re.findall(r"(\w+)=([^;]+)", match[1]) if match else []
+        values = {key: value.strip() for key, value in pairs}
         line = max(text.splitlines(), key=len, default="")
-        drawn = ROOTS[hashlib.sha256(line.encode(errors="replace")).digest()[0] % len(ROOTS)]
-        gold = given.get("gold", drawn)
-        a, b = given.get("a", gold), given.get("b", gold)
-        adj = given.get("adj", gold)
-        return cls(
-            gold=gold,
-            a=a,
-            b=b,
-            adj={"a": a, "b": b}.get(adj, adj),
-            eval_a=int(given.get("eval_a", _score(a, gold))),
-            eval_b=int(given.get("eval_b", _score(b, gold))),
-            eval_adj=int(given.get("eval_adj", _score({"a": a, "b": b}.get(adj, adj), gold))),
-        )
+        digest = hashlib.sha256(line.encode(errors="replace")).digest()
+        gold = values.get("gold", ROOTS[digest[0] % len(ROOTS)])
+        codes = {side: values.get(side, gold) for side in ("a", "b", "adj")}
+        codes["adj"] = codes.get(codes["adj"], codes["adj"])
+        scores = {
+            side: int(values.get(f"eval_{side}", _score(codes[side], gold))) for side in codes
+        }
+        return cls(gold, codes, scores)
 
 
 def _score(code: str, gold: str) -> int:
@@ -139,15 +120,17 @@ def _score(code: str, gold: str) -> int:
 
 
 def classify(call: Call) -> Json:
-    mark, side = Mark.of(call.text), side_of(call)
-    return coded(mark.a if side == "a" else mark.b, side)
+    # B has a model whose name ends in b, or else an even seed.
+    model, seed = str(call.body["model"]), call.body.get("seed")
+    by_seed = "b" if isinstance(seed, int) and seed % 2 == 0 else "a"
+    side = model[-1] if model.endswith(("-a", "-b")) else by_seed
+    return coded(Mark.read(call.text).codes[side], side)
 
 
 def evaluate(call: Call) -> Json:
-    mark, said, shown = Mark.of(call.text), SIDE.search(call.text), SHOWN_CODE.search(call.text)
+    mark, said, shown = Mark.read(call.text), SIDE.search(call.text), SHOWN_CODE.search(call.text)
     side = said[1] if said else "a"
-    code = {"a": mark.a, "b": mark.b, "adj": mark.adj}[side]
-    score = {"a": mark.eval_a, "b": mark.eval_b, "adj": mark.eval_adj}[side]
+    code, score = mark.codes[side], mark.scores[side]
     if shown and shown[1] not in (code, WORDS.get(code[:3])):
         score = _score(shown[1], mark.gold)
     verdict = "PASS" if score >= 85 else "WEAK_PASS" if score >= 70 else "FAIL"
@@ -156,13 +139,11 @@ def evaluate(call: Call) -> Json:
 
 
 def adjudicate(call: Call) -> Json:
-    mark = Mark.of(call.text)
-    shown = [found[1] for found in SIDE.finditer(call.text)]
-    order = [mark.a if side == "a" else mark.b for side in shown]
-    choice = "synthesis"
-    if mark.adj in order:
-        choice = ("first", "second")[order.index(mark.adj)]
-    return {"choice": choice, **coded(mark.adj, "adj")}
+    mark = Mark.read(call.text)
+    order = [mark.codes[match[1]] for match in SIDE.finditer(call.text)]
+    code = mark.codes["adj"]
+    choice = ("first", "second")[order.index(code)] if code in order else "synthesis"
+    return {"choice": choice, **coded(code, "adj")}
 
 
 def coded(code: str, side: str) -> Json:
@@ -171,30 +152,12 @@ def coded(code: str, side: str) -> Json:
     return {"rationale": reason, "opt": f"OPT={code}; {FIELDS}", "reason": reason, "word": word}
 
 
-def side_of(call: Call) -> str:
-    """Which annotator asks: B has a model whose name ends in b, or else an even seed."""
-    model, seed = str(call.body["model"]), call.body.get("seed")
-    if model.endswith(("-a", "-b")):
-        return model[-1]
-    return "b" if isinstance(seed, int) and seed % 2 == 0 else "a"
-
-
-@dataclass(frozen=True)
-class Role:
-    """A part in the protocol: the title of its schema, or else a piece of its prompt."""
-
-    name: str
-    title: str
-    says: str
-    reply: Callable[[Call], Json]
-
-
-ROLES = (
-    Role("adjudicator", "opt_adjudication", "Two annotators classified", adjudicate),
-    Role("evaluator", "opt_evaluation", "You review one candidate", evaluate),
-    Role("classifier", "opt_classification", "Classify the system", classify),
-)
-REPLIES = {role.name: role.reply for role in ROLES}
+ROLES: dict[str, tuple[str, Callable[[Call], Json]]] = {
+    "opt_adjudication": ("Two annotators classified", adjudicate),
+    "opt_evaluation": ("You review one candidate", evaluate),
+    "opt_classification": ("Classify the system", classify),
+}
+"""By the title of its schema: a piece of the prompt that tells a role, and its reply."""
 
 
 def filled(schema: Json, answers: Json) -> Json:
@@ -219,15 +182,12 @@ def spoiled(text: str, fault: str) -> str:
         case "broken_json":
             return text[: len(text) * 2 // 3]
         case "wrong_roots":
-            return re.sub("|".join(ROOTS), lambda root: next_root(root[0]), text)
+            following = dict(zip(ROOTS, (*ROOTS[1:], ROOTS[0]), strict=True))
+            return re.sub("|".join(ROOTS), lambda root: following[root[0]], text)
         case "unknown_root":
             return re.sub("|".join(ROOTS), "Qnt", text)
         case _:
             return text
-
-
-def next_root(root: str) -> str:
-    return ROOTS[(ROOTS.index(root) + 1) % len(ROOTS)]
 
 
 @dataclass(frozen=True)
@@ -235,9 +195,6 @@ class Answer:
     """What the server does with one attempt.
 
     Attributes:
-        body: what it sends.
-        status: HTTP status.
-        headers: headers beside the usual ones.
         fault: name of the fault that this is; empty if it is none.
         hangs: whether it sends nothing at all until the client goes away.
         cut: whether it closes the connection: before anything, or in the middle of the body.
@@ -314,8 +271,7 @@ class Model:
             return failure(int(fault), "scripted", retry_after=pause)
         if fault == "timeout":
             return Answer(fault=fault, hangs=True)
-        reply = REPLIES.get(call.role)
-        answers = reply(call) if reply else {}
+        answers = ROLES[call.role][1](call) if call.role else {}
         text = json.dumps(filled(call.schema, answers)) if answers else "I cannot tell."
         answer = completion(call, spoiled(text, fault), fault)
         cuts = {"cut": "before", "cut_body": "body"}
@@ -355,75 +311,45 @@ class ScriptedServer:
     ) -> None:
         self.behave = behave or Model()
         self.calls: list[Call] = []
-        self.in_flight = self.most_in_flight = 0
-        self.faults: Counter[str] = Counter()
-        self.roles: Counter[str] = Counter()
+        self.in_flight = 0
         self.base_url = ""
         self._sends: Counter[str] = Counter()
-        self._answered = 0
         self._latency = latency
         self._key = key
         self._log = None if log is None else log.open("ab", buffering=0)
-        self._closing = asyncio.Event()
+        self._closing = False
 
-    async def start(self, port: int = 0) -> None:
+    async def __aenter__(self) -> "ScriptedServer":
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/v1/chat/completions", self._complete)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/stats", self._stats)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, backlog=1024)
         await site.start()
         self.base_url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+        return self
 
-    async def stop(self) -> None:
-        self._closing.set()
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
         await self._runner.cleanup()
         if self._log is not None:
             self._log.close()
 
-    async def __aenter__(self) -> "ScriptedServer":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    async def _health(self, _: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
-
-    async def _stats(self, _: web.Request) -> web.Response:
-        stats = {
-            "received": self._sends.total(),
-            "answered": self._answered,
-            "most_in_flight": self.most_in_flight,
-            "most_sends_of_a_call": max(self._sends.values(), default=0),
-            "faults": self.faults,
-            "roles": self.roles,
-        }
-        return web.json_response(stats)
-
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         content = await request.read()
-        given = request.headers.get("Authorization", "")
-        if self._key is not None and given != f"Bearer {self._key}":
-            wrong = failure(401, f"Incorrect API key provided: {given}", code="invalid_api_key")
+        key = request.headers.get("Authorization", "")
+        if self._key is not None and key != f"Bearer {self._key}":
+            wrong = failure(401, f"Incorrect API key provided: {key}", code="invalid_api_key")
             return web.Response(body=wrong.body, status=401, content_type="application/json")
         body = json.loads(content)
         digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         self._sends[digest] += 1
         call = Call(body, digest, self._sends[digest], request.headers)
         self.calls.append(call)
-        self.roles[call.role] += 1
         self._note(call, "received")
         self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            answer = self.behave(call)
-            if answer.fault:
-                self.faults[answer.fault] += 1
-            return await self._send(request, call, answer)
+            return await self._send(request, call, self.behave(call))
         finally:
             self.in_flight -= 1
 
@@ -431,10 +357,9 @@ class ScriptedServer:
         latency = self._latency if answer.latency is None else answer.latency
         if latency:
             await asyncio.sleep(latency)
-        if answer.hangs:
-            await self._gone(request)
+        while answer.hangs and request.transport is not None and not self._closing:
+            await asyncio.sleep(0.02)
         self._note(call, "answered", fault=answer.fault, status=answer.status)
-        self._answered += 1
         headers = {"Content-Type": "application/json", **answer.headers}
         if not (answer.cut or answer.hangs):
             return web.Response(body=answer.body, status=answer.status, headers=headers)
@@ -447,14 +372,9 @@ class ScriptedServer:
             request.transport.abort()
         return response
 
-    async def _gone(self, request: web.Request) -> None:
-        while request.transport is not None and not self._closing.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), 0.02)
-
     def _note(self, call: Call, event: str, **more: object) -> None:
         if self._log is not None:
-            line = {"event": event, "hash": call.hash, "attempt": call.attempt, "role": call.role}
+            line = {"event": event, "hash": call.hash}
             self._log.write(json.dumps(line | more).encode() + b"\n")
 
 
@@ -478,7 +398,6 @@ def server_process(*arguments: str) -> Generator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--latency-ms", type=float, default=0.0)
     parser.add_argument("--fault-rate", type=float, default=0.0)
     parser.add_argument("--faults", default=",".join((*TRANSPORT_FAULTS, *CONTENT_FAULTS)))

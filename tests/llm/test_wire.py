@@ -1,59 +1,46 @@
 import json
+import random
+from typing import Any
 
 import pytest
 
-from raylab.config.llm import ReplyFormat
-from raylab.llm.chat import ChatRequest, Message, TokenCounts
-from raylab.llm.redaction import scrub
+from raylab.config.llm import Lane, ReplyFormat
+from raylab.errors import RaylabError
+from raylab.llm.chat import ChatRequest, Message, Reservation, TokenCounts
 from raylab.llm.wire import (
+    HIDDEN_TOKENS,
     SHOWN,
+    AttemptOutcome,
     Completion,
+    Failure,
     encode_request,
     most_tokens,
     read_completion,
-    retry_after,
-    server_words,
+    read_error,
+    read_status,
 )
+from tests.fuzzing import try_altered
+from tests.llm.scripted_server import Answer, Call, completion, failure
 
-
-def counts(
-    prompt: int, completion: int, asked: object = None, reply: object = None
-) -> dict[str, object]:
-    """A usage with its details."""
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "prompt_tokens_details": asked,
-        "completion_tokens_details": reply,
-    }
-
-
+MOST = Reservation(100, 50, None)
 # Sun, 09 Sep 2001 01:46:40 GMT
 NOW = 1_000_000_000.0
+PAUSES: dict[str, float | None] = {
+    "0.5": 0.5,
+    "-2": 0.0,
+    "Sun, 09 Sep 2001 01:47:00 GMT": 20.0,
+    "Sun, 09 Sep 2001 01:46:00 GMT": 0.0,
+    "Sun, 09 Sep 2001 03:47:00 +0200": 20.0,
+    "1e999": None,
+    "nan": None,
+    "tomorrow": None,
+    "": None,
+}
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({}, None),
-        ({"retry-after": "3"}, 3.0),
-        ({"retry-after": "0.5"}, 0.5),
-        ({"retry-after": "-2"}, 0.0),
-        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
-        ({"x-ms-retry-after-ms": "250"}, 0.25),
-        ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
-        ({"retry-after": "Sun, 09 Sep 2001 01:47:00 GMT"}, 20.0),
-        ({"retry-after": "Sun, 09 Sep 2001 01:46:00 GMT"}, 0.0),
-        ({"retry-after": "Sun, 09 Sep 2001 03:47:00 +0200"}, 20.0),
-        ({"retry-after": "nan"}, None),
-        ({"retry-after": "inf"}, None),
-        ({"retry-after": "1e999"}, None),
-        ({"retry-after": "tomorrow"}, None),
-        ({"retry-after": ""}, None),
-    ],
-)
-def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers, NOW) == seconds
+@pytest.mark.parametrize(("value", "seconds"), PAUSES.items(), ids=PAUSES)
+def test_pause_that_a_server_asks_for(value: str, seconds: float | None) -> None:
+    assert read_status(503, {"retry-after": value}, b"", NOW, False).pause == seconds
 
 
 @pytest.mark.parametrize(
@@ -61,52 +48,72 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
     [
         ({"error": {"message": "too long"}}, "too long"),
         ({"error": "too long"}, "too long"),
-        ({"message": "too long"}, "too long"),
         ({"object": "error", "message": "two\nlines"}, "two lines"),
         ({"detail": "Not Found"}, "Not Found"),
-        ({"detail": [{"loc": ["body", "n"]}]}, '[{"loc":["body","n"]}]'),
         ({"error": {"code": 7}}, '{"error": {"code": 7}}'),
-        ({"error": None}, '{"error": null}'),
         ([1, 2], "[1, 2]"),
+        ("x" * 10_000, '"' + "x" * (SHOWN - 1) + "…"),
     ],
 )
 def test_words_of_a_server_wherever_it_puts_them(body: object, words: str) -> None:
-    assert server_words(json.dumps(body).encode()) == words
+    assert read_error(json.dumps(body).encode())[0] == words
 
 
-def test_long_words_are_cut() -> None:
-    assert server_words(b"x" * 10_000) == "x" * SHOWN + "…"
-    assert server_words(b"") == ""
+UNUSABLE = {
+    "401": (failure(401, "bad key"), "api_key_env"),
+    "403": (failure(403, "not for you"), "api_key_env"),
+    "402": (failure(402, "no credit"), "add credit"),
+    "quota": (failure(429, "You exceeded it", code="insufficient_quota"), "add credit"),
+    "hours": (failure(429, "daily limit", retry_after=7_200), "asks to wait 7,200 s: resume"),
+    "model": (failure(404, "The model `m` does not exist."), "a model that the endpoint serves"),
+    "code": (failure(400, "no", code="model_not_found"), "a model that the endpoint serves"),
+    "page": (Answer(b"<h1>Not Found</h1>", 404), "base_url"),
+    "redirect": (Answer(b"", 307), "HTTP 307 Temporary Redirect; give"),
+    "param": (failure(400, "Invalid schema", param="response_format"), "reply_format=json_object"),
+    "words": (failure(422, "unknown field response_format"), "reply_format=text"),
+    "max_tokens": (failure(400, "too large", param="max_tokens"), "configuration of the model"),
+    "top_k": (failure(400, "no", param="top_k", code="unsupported_parameter"), "configuration of"),
+}
 
 
-KEY = "sk-0123456789abcdef"
+@pytest.mark.parametrize(("answer", "advice"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_every_call_would_meet_names_a_way_out(answer: Answer, advice: str) -> None:
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    result = read_status(answer.status, headers, answer.body, NOW, False)
+    assert result.outcome is AttemptOutcome.UNUSABLE
+    assert advice in result.message
 
 
-@pytest.mark.parametrize(
-    ("text", "scrubbed"),
-    [
-        ("nothing here", "nothing here"),
-        (f"key {KEY} is wrong", "key *** is wrong"),
-        (f"key={KEY},\nuser=me", "***\nuser=me"),
-        (f"key {KEY[:8]}...", "key ***"),
-        (f"key {KEY[5:14]} has", "key *** has"),
-        # seven characters in common are not enough to tell
-        (f"key {KEY[:7]}*** has", f"key {KEY[:7]}*** has"),
-    ],
+@pytest.mark.parametrize("status", [400, 413, 415, 418, 422])
+def test_refusal_of_one_call(status: int) -> None:
+    result = read_status(status, {}, failure(status, "no", param="messages").body, NOW, False)
+    assert result.outcome is AttemptOutcome.REFUSED
+
+
+def test_403_of_an_endpoint_that_has_answered_is_about_the_call() -> None:
+    assert read_status(403, {}, b"", NOW, True).outcome is AttemptOutcome.REFUSED
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 500, 503, 529, 599])
+def test_failures_that_pass(status: int) -> None:
+    assert read_status(status, {}, b"", NOW, False).outcome is AttemptOutcome.SERVER_ERROR
+
+
+FULL = (
+    failure(429, "Resource Unavailable", code="resource_unavailable"),
+    failure(498, "capacity", code="capacity_exceeded"),
 )
-def test_scrub(text: str, scrubbed: str) -> None:
-    assert scrub(text, KEY) == scrubbed
 
 
-def test_scrub_of_short_and_absent_keys() -> None:
-    assert scrub("my abc key", "abc") == "my *** key"
-    assert scrub("my key", "") == "my key"
+@pytest.mark.parametrize("full", FULL, ids=["OpenAI", "Groq"])
+def test_the_standard_lane_knows_no_full_queue(full: Answer) -> None:
+    outcomes = [read_status(full.status, {}, full.body, NOW, True, lane).outcome for lane in Lane]
+    assert (outcomes[0] is AttemptOutcome.QUEUE_FULL, outcomes[1]) == (False, "queue_full")
 
 
 def test_most_tokens_is_a_third_of_the_bytes_and_the_longest_reply() -> None:
-    assert most_tokens(b"x" * 100, {"max_tokens": 50}) == (34, 50)
-    assert most_tokens(b"x", {"max_tokens": 5, "max_completion_tokens": 9}) == (1, 9)
-    assert most_tokens(b"", {}) == (0, 0)
+    assert most_tokens(b"x" * 100, {"max_tokens": 50}) == TokenCounts(34, 50)
+    assert most_tokens(b"x", {"max_tokens": 5, "max_completion_tokens": 9}) == TokenCounts(1, 9)
 
 
 def test_parameters_do_not_replace_what_the_request_says() -> None:
@@ -119,45 +126,100 @@ def test_parameters_do_not_replace_what_the_request_says() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("title", "name"),
-    [("opt evaluation!", "opt_evaluation_"), ("x" * 80, "x" * 64), (None, "reply")],
-)
-def test_name_of_a_schema_is_one_that_servers_take(title: str | None, name: str) -> None:
-    schema = {"type": "object"} | ({} if title is None else {"title": title})
-    request = ChatRequest("e", "u", "m", (), schema=schema)
+def test_name_of_a_schema_is_one_that_servers_take() -> None:
+    request = ChatRequest("e", "u", "m", (), schema={"title": "opt evaluation!" + "x" * 80})
     body = json.loads(encode_request(request, ReplyFormat.JSON_SCHEMA))
-    assert body["response_format"]["json_schema"]["name"] == name
+    assert body["response_format"]["json_schema"]["name"] == "opt_evaluation_" + "x" * 49
+
+
+def usage(prompt: object, completion: object, asked: object = None, **reply: int) -> Any:
+    """A usage with its details; `reply` is of the completion, but for the total."""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": reply.pop("total", None),
+        "prompt_tokens_details": asked,
+        "completion_tokens_details": reply,
+    }
+
+
+def counts(said: object) -> tuple[TokenCounts, str]:
+    body = {"choices": [{"message": {"content": "x"}}], "usage": said}
+    result = read_completion(json.dumps(body).encode(), MOST)
+    assert isinstance(result, Completion)
+    return result.tokens, result.usage_problem
 
 
 USAGES: dict[str, tuple[object, TokenCounts]] = {
     "nothing": (None, TokenCounts()),
     "half": ({"prompt_tokens": 5}, TokenCounts()),
-    "plain": (counts(10, 4), TokenCounts(10, 4)),
+    "plain": (usage(10, 4), TokenCounts(10, 4)),
     "details": (
-        counts(10, 4, {"cached_tokens": 6, "cache_write_tokens": 1}, {"reasoning_tokens": 3}),
+        usage(10, 4, {"cached_tokens": 6, "cache_write_tokens": 1}, reasoning_tokens=3),
         TokenCounts(10, 4, 6, 1, 3),
     ),
-    "reasoning beside the completion": (
-        {**counts(10, 4, reply={"reasoning_tokens": 30}), "total_tokens": 44},
+    "reasoning beside": (
+        usage(10, 4, reasoning_tokens=30, total=44),
         TokenCounts(10, 34, 0, 0, 30),
     ),
     "reasoning within": (
-        {**counts(10, 34, reply={"reasoning_tokens": 30}), "total_tokens": 44},
+        usage(10, 34, reasoning_tokens=30, total=44),
         TokenCounts(10, 34, 0, 0, 30),
     ),
-    "more cached than sent": (counts(10, 4, {"cached_tokens": 11}), TokenCounts(10, 4)),
-    "no details": (counts(10, 4, "none", [1]), TokenCounts(10, 4)),
-    "no numbers": (
-        counts(10, 4, {"cached_tokens": -6}, {"reasoning_tokens": True}),
-        TokenCounts(10, 4),
-    ),
+    "more cached than sent": (usage(10, 4, {"cached_tokens": 11}), TokenCounts(10, 4)),
 }
 
 
-@pytest.mark.parametrize(("usage", "tokens"), USAGES.values(), ids=USAGES)
-def test_tokens_of_a_usage(usage: object, tokens: TokenCounts) -> None:
-    body = {"choices": [{"message": {"content": "x"}}], "usage": usage}
-    result = read_completion(json.dumps(body).encode())
-    assert isinstance(result, Completion)
-    assert (result.tokens, result.usage_problem) == (tokens, "")
+@pytest.mark.parametrize(("said", "tokens"), USAGES.values(), ids=USAGES)
+def test_tokens_of_a_usage(said: object, tokens: TokenCounts) -> None:
+    assert counts(said) == (tokens, "")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        usage(-1, 4),
+        usage(10, 2**63),
+        usage(10**300, 4),
+        usage("10", 4),
+        usage(True, 4),
+        usage(10, 4, {"cached_tokens": -6}),
+        usage(3 * 100 + HIDDEN_TOKENS + 1, 4),
+        usage(10, 50 + HIDDEN_TOKENS + 1),
+        "many",
+    ],
+)
+def test_usage_that_cannot_be_true_counts_as_not_said(said: object) -> None:
+    tokens, problem = counts(said)
+    assert (tokens, problem.startswith("usage ")) == (TokenCounts(), True)
+
+
+DEEP = {
+    "list": b"[" * 100_000,
+    "object": b'{"a":' * 100_000,
+    "field": b'{"choices": [{"message": {"content": "x"}}], "y": ' + b"[" * 100_000,
+    "closed": b'{"error": {"message": ' + b"[" * 50_000 + b"]" * 50_000 + b"}}",
+}
+
+
+@pytest.mark.parametrize("body", DEEP.values(), ids=DEEP)
+def test_deep_answer_is_a_failed_attempt(body: bytes) -> None:
+    result = read_completion(body, MOST)
+    assert isinstance(result, Failure)
+    assert result.outcome is AttemptOutcome.MALFORMED
+    assert len(read_status(400, {}, body, NOW, False).message) < 1000
+
+
+def test_altered_answers_are_completions_or_failures() -> None:
+    sample = completion(Call({"model": "m", "messages": []}, "0" * 64, 1), "here").body
+    errors = [failure(429, "slow", retry_after=7).body, b'{"detail": [{"loc": ["body", 1]}]}']
+
+    def read(content: bytes) -> None:
+        assert isinstance(read_completion(content, MOST), Completion | Failure)
+        draw = random.Random(content)
+        headers = {"retry-after": content[:40].decode("latin-1")}
+        status = draw.choice((0, 99, 204, 302, 400, 401, 404, 429, 500, 599, 999))
+        result = read_status(status, headers, content, 1e9, draw.random() < 0.5)
+        assert len(result.message) < 1000
+
+    try_altered([sample, *errors], read, RaylabError)

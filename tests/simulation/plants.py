@@ -17,9 +17,8 @@ from raylab.archive.ledger import AnswerRow, CallOperation, CallResults, EndRow,
 from raylab.archive.ownership import Ownership
 from raylab.archive.records import Cost
 from raylab.llm import wire
-from raylab.llm.chat import ChatRequest, Claim, Reply
-from raylab.llm.client import Client
-from raylab.llm.wire import Completion, Failure
+from raylab.llm.chat import ChatRequest, Claim, Reply, TokenCounts
+from raylab.llm.wire import Failure
 
 Patches = Iterator[Any]
 PLANTS: dict[str, Callable[[], Patches]] = {}
@@ -174,11 +173,11 @@ def a_timeout_costs_nothing() -> Patches:
 
 @_plant
 def any_usage_is_believed() -> Patches:
-    def believe(client: Client, connection: object, call: object, told: Completion) -> Completion:
-        return told
+    def believe(usage: Any, _: object) -> tuple[TokenCounts, str]:
+        said = usage or {"prompt_tokens": 0, "completion_tokens": 0}
+        return TokenCounts(said["prompt_tokens"], said["completion_tokens"]), ""
 
-    yield patch.object(Client, "_believe", believe)
-    yield patch.object(wire, "_is_count", lambda value: isinstance(value, int))
+    yield patch.object(wire, "_read_usage", believe)
 
 
 @_plant

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 
-from raylab.llm.transport import HttpResponse
+from raylab.llm.connection import HttpResponse
 from raylab.llm.wire import BYTES_PER_TOKEN
 from tests.simulation.scheduler import PROCESS, Process
 
@@ -121,7 +121,7 @@ CALL: ContextVar[Call] = ContextVar("call")
 
 
 class Server:
-    """The server, in the place of `raylab.llm.transport.Transport`.
+    """The server, in the place of `raylab.llm.connection.Transport`.
 
     Attributes:
         attempts: all attempts, in the order in which they came.
@@ -135,7 +135,7 @@ class Server:
         self._arrived = arrived
 
     async def post(self, content: bytes) -> HttpResponse:
-        """Answers an attempt; see `raylab.llm.transport.Transport`."""
+        """Answers an attempt; see `raylab.llm.connection.Transport`."""
         attempt = self._receive(content)
         try:
             response = await self._answer(attempt, content)
@@ -143,7 +143,7 @@ class Server:
             if attempt.fate is Fate.IN_FLIGHT:
                 attempt.fate = Fate.FAILED
             raise
-        if not response.is_success:
+        if response.status >= 300:
             attempt.fate, attempt.refused = Fate.FAILED, True
         elif attempt.answer not in WITH_COMPLETION:
             attempt.fate = Fate.FAILED

@@ -28,7 +28,8 @@ from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor, Rate
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.errors import StoppedError
-from raylab.llm.embedded import Embedded, embedded_if_used
+from raylab.llm.embedded import embedded_if_used
+from raylab.llm.endpoints import Access
 from raylab.llm.limits import Share, fewest_calls, limited_endpoints, most_calls
 from raylab.log import log_line
 from raylab.report.progress import AnnotationProgress
@@ -123,7 +124,7 @@ def drive(
 class Pool:
     """The actors of a run, and the cases that each of them has."""
 
-    def __init__(self, annotation: AnnotationRun, embedded: Embedded | None = None) -> None:
+    def __init__(self, annotation: AnnotationRun, embedded: Access | None = None) -> None:
         """Starts the configured number of actors, or one per CPU, but no more than can have a call.
 
         Args:
@@ -145,7 +146,7 @@ class Pool:
         """Running chunks by actor."""
         self._start(annotation, count, embedded)
 
-    def _start(self, annotation: AnnotationRun, count: int, embedded: Embedded | None) -> None:
+    def _start(self, annotation: AnnotationRun, count: int, embedded: Access | None) -> None:
         config, run = annotation.config, annotation.run.name
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
