@@ -25,7 +25,7 @@ from raylab.config.jobs import AnnotateConfig
 from raylab.errors import CallError, DeadlineError, RaylabError
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import Timing
-from raylab.llm.endpoints import Access
+from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiterClient, Share
 
 LOGGER = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class Worker:
         archive: ArchiveClient,
         meter: Meter,
         limiter: RateLimiterClient | None = None,
-        embedded: Access | None = None,
+        embedded: EndpointAccess | None = None,
         timing: Timing | None = None,
         share: Share | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from raylab.config.llm import Lane
 from raylab.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
 from raylab.llm.connection import Connection, Timing
-from raylab.llm.endpoints import Access, Redactor, access_to
+from raylab.llm.endpoints import EndpointAccess, Redactor, access_to
 from raylab.llm.limits import PAUSE, RateLimiterClient, Share, limited_endpoints
 from raylab.llm.prices import Prices
 from raylab.llm.wire import FINAL, AttemptOutcome, Completion, Failure, encode_request, most_tokens
@@ -104,7 +104,7 @@ class Client:
         llm: LlmConfig,
         journal: Journal,
         limiter: RateLimiterClient | None = None,
-        embedded: Access | None = None,
+        embedded: EndpointAccess | None = None,
         on_call: Callable[[CallEvent], None] | None = None,
         timing: Timing | None = None,
         share: Share | None = None,
@@ -325,7 +325,7 @@ class Client:
 
 
 def _connect(
-    llm: LlmConfig, embedded: Access | None, share: Share, timing: Timing
+    llm: LlmConfig, embedded: EndpointAccess | None, share: Share, timing: Timing
 ) -> dict[str, Connection]:
     """Returns a connection to the endpoint of each role, by name."""
     used = {chat.endpoint: llm.endpoints[chat.endpoint] for chat in llm.roles.values()}

@@ -17,7 +17,7 @@ from openai import AsyncOpenAI, DefaultAioHttpClient
 from raylab.config.llm import Endpoint, Lane
 from raylab.errors import CallError, DeadlineError, EndpointError, LlmError
 from raylab.llm.chat import Reservation
-from raylab.llm.endpoints import Access, Redactor
+from raylab.llm.endpoints import EndpointAccess, Redactor
 from raylab.llm.limits import Share, Slots
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status
 
@@ -71,7 +71,7 @@ class Transport:
     redirect a call may send it to any host, and the archive would name another than answered.
     """
 
-    def __init__(self, access: Access, connections: int, trust_env: bool) -> None:
+    def __init__(self, access: EndpointAccess, connections: int, trust_env: bool) -> None:
         """Opens at most `connections`; `trust_env` lets the environment set proxies."""
         limits = httpx2.Limits(
             max_connections=connections,
@@ -140,7 +140,7 @@ class Connection:
         self,
         name: str,
         endpoint: Endpoint,
-        access: Access,
+        access: EndpointAccess,
         redact: Redactor,
         lane: Lane,
         share: Share,

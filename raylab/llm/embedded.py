@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from raylab.config.annotation import LlmConfig
 from raylab.errors import ConfigError, EndpointError
-from raylab.llm.endpoints import Access
+from raylab.llm.endpoints import EndpointAccess
 
 EMBEDDED = "SmolLM2-135M-Instruct"
 SMOKE_NOTICE = (
@@ -66,7 +66,7 @@ def uses_embedded(llm: LlmConfig) -> bool:
 
 
 @contextmanager
-def embedded_if_used(llm: LlmConfig) -> Generator[Access | None]:
+def embedded_if_used(llm: LlmConfig) -> Generator[EndpointAccess | None]:
     """Serves the embedded model if a role uses it; see `embedded_server`."""
     if not uses_embedded(llm):
         yield None
@@ -76,7 +76,7 @@ def embedded_if_used(llm: LlmConfig) -> Generator[Access | None]:
 
 
 @contextmanager
-def embedded_server() -> Generator[Access]:
+def embedded_server() -> Generator[EndpointAccess]:
     """Serves the embedded model on 127.0.0.1 from threads of this process.
 
     Raises:
@@ -89,7 +89,7 @@ def embedded_server() -> Generator[Access]:
     key = secrets.token_urlsafe(32)
     server = _start(weights, key)
     try:
-        yield Access(f"{server.listening_address}/v1", SecretStr(key))
+        yield EndpointAccess(f"{server.listening_address}/v1", SecretStr(key))
     finally:
         # The server ends with its last reference.
         del server

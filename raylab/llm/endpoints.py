@@ -25,7 +25,7 @@ WORD = re.compile(r"[\w%+/=.~-]+")
 
 
 @dataclass(frozen=True)
-class Access:
+class EndpointAccess:
     """Address and key of an endpoint; the key is empty if it needs none."""
 
     base_url: str
@@ -61,14 +61,14 @@ def require_endpoints(llm: LlmConfig, is_archived: Callable[[str], bool]) -> Non
             )
 
 
-def access_to(name: str, endpoint: Endpoint, embedded: Access | None) -> Access:
+def access_to(name: str, endpoint: Endpoint, embedded: EndpointAccess | None) -> EndpointAccess:
     """Returns the address of an endpoint, or of the embedded model, and its key.
 
     Raises:
         ConfigError: The key is not in the environment, or the embedded model is not served.
     """
     if endpoint.base_url is not None:
-        return Access(endpoint.base_url, _key_of(name, endpoint))
+        return EndpointAccess(endpoint.base_url, _key_of(name, endpoint))
     if embedded is None:
         raise ConfigError(f"endpoint {name} has no base_url, and no embedded model is served")
     return embedded

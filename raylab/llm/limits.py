@@ -128,7 +128,7 @@ class Slots(asyncio.Semaphore):
 
 
 class RateLimiterClient(Protocol):
-    """Access to the `RateLimiter` of a run from any process."""
+    """EndpointAccess to the `RateLimiter` of a run from any process."""
 
     async def reserve(self, endpoint: str, tokens: int) -> float: ...
 

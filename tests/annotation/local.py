@@ -9,7 +9,7 @@ from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig
 from raylab.llm.client import Client
 from raylab.llm.connection import Timing
-from raylab.llm.endpoints import Access
+from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiter
 
 
@@ -62,7 +62,7 @@ def client_of_run(
     archive: Archive,
     run: str,
     owner: str,
-    embedded: Access | None = None,
+    embedded: EndpointAccess | None = None,
     timing: Timing | None = None,
     limiter: RateLimiter | None = None,
 ) -> Client:

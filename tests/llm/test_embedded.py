@@ -16,7 +16,7 @@ from raylab.llm import embedded
 from raylab.llm.chat import ChatRequest, Message, Reply
 from raylab.llm.client import Client
 from raylab.llm.embedded import EMBEDDED, embedded_server, find_weights
-from raylab.llm.endpoints import Access
+from raylab.llm.endpoints import EndpointAccess
 from tests.llm.test_client import Notebook
 
 SCHEMA: dict[str, Any] = {
@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def client(served: Access) -> Client:
+def client(served: EndpointAccess) -> Client:
     one = ChatModel(model=EMBEDDED)
     llm = LlmConfig(
         endpoints={
@@ -62,7 +62,7 @@ def request(text: str, schema: dict[str, Any] | None = None, **parameters: Any) 
     )
 
 
-async def answers(served: Access, *requests: ChatRequest) -> list[Reply]:
+async def answers(served: EndpointAccess, *requests: ChatRequest) -> list[Reply]:
     async with client(served) as chat:
         return await asyncio.gather(
             *(chat.complete(r, "description_hash", "role") for r in requests)
@@ -76,7 +76,7 @@ def test_replies_are_of_the_schema_and_nobody_else_gets_any() -> None:
     with embedded_server() as served:
         replies = asyncio.run(answers(served, *(request(text, SCHEMA) for text in texts)))
         free = asyncio.run(answers(served, request("Say hello.", max_tokens=5)))
-        stranger = Access(served.base_url, SecretStr("guessed"))
+        stranger = EndpointAccess(served.base_url, SecretStr("guessed"))
         with pytest.raises(EndpointError, match="HTTP 401"):
             asyncio.run(answers(stranger, request("hello")))
         assert served.api_key.get_secret_value() not in repr(served)

@@ -17,7 +17,7 @@ from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
 from raylab.errors import RaylabError
 from raylab.llm.client import CallEvent
-from raylab.llm.endpoints import Access
+from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiter, Share
 from raylab.taxonomies import choose_codebook
 
@@ -46,7 +46,7 @@ class Annotator:
         name: str,
         writer: str,
         limiter: str | None,
-        embedded: Access | None,
+        embedded: EndpointAccess | None,
         share: Share,
     ) -> None:
         """Opens the worker.

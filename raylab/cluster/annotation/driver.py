@@ -29,7 +29,7 @@ from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.errors import StoppedError
 from raylab.llm.embedded import embedded_if_used
-from raylab.llm.endpoints import Access
+from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import Share, fewest_calls, limited_endpoints, most_calls
 from raylab.log import log_line
 from raylab.report.progress import AnnotationProgress
@@ -124,7 +124,7 @@ def drive(
 class Pool:
     """The actors of a run, and the cases that each of them has."""
 
-    def __init__(self, annotation: AnnotationRun, embedded: Access | None = None) -> None:
+    def __init__(self, annotation: AnnotationRun, embedded: EndpointAccess | None = None) -> None:
         """Starts the configured number of actors, or one per CPU, but no more than can have a call.
 
         Args:
@@ -146,7 +146,9 @@ class Pool:
         """Running chunks by actor."""
         self._start(annotation, count, embedded)
 
-    def _start(self, annotation: AnnotationRun, count: int, embedded: Access | None) -> None:
+    def _start(
+        self, annotation: AnnotationRun, count: int, embedded: EndpointAccess | None
+    ) -> None:
         config, run = annotation.config, annotation.run.name
         # Actors find each other by name: a handle passed as an argument lies in the object store,
         # and may be gone from there when an actor restarts.
