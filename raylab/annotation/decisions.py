@@ -9,17 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from raylab.annotation.input.cases import Case
-from raylab.annotation.outcome import (
-    Choice,
-    Classification,
-    HumanDecision,
-    Outcome,
-    read_decision,
-)
+from raylab.annotation.outcome import Choice, Classification, HumanDecision, read_decision
 from raylab.annotation.protocol import confirm
 from raylab.annotation.settings import Settings
 from raylab.archive.records import (
     ACCEPTED,
+    AUDIT,
     DECISION,
     DRAW,
     HUMAN,
@@ -30,7 +25,7 @@ from raylab.archive.records import (
 )
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook, Label
-from raylab.errors import DataError, LabelError
+from raylab.errors import DataError
 from raylab.llm.chat import Chat
 
 LONGEST_NAME = 60
@@ -60,14 +55,15 @@ def make_decision(
     insisted: bool = False,
 ) -> HumanDecision:
     """Returns a decision that no evaluator has judged; without a choice it takes one back."""
+    classification = None
+    if label is not None:
+        classification = Classification(label=label, rationale=justification, format="strict")
     return HumanDecision(
         case=case,
         action="undo" if choice is None else "decide",
         choice=choice,
         insisted=insisted,
-        classification=None
-        if label is None
-        else Classification(label=label, rationale=justification, format="strict"),
+        classification=classification,
         justification=justification,
         reviewer=reviewer,
         confirmation=None,
@@ -75,39 +71,21 @@ def make_decision(
     )
 
 
-def chosen_label(choice: Choice, text: str, outcome: Outcome, codebook: Codebook) -> Label | None:
-    """Returns the label that a person's choice stands for; None if it is `unclear`.
-
-    Args:
-        choice: What the person chose.
-        text: The line of an own label; nothing is repaired.
-        outcome: The outcome with the answers to choose from.
-        codebook: Reads an own label.
-
-    Raises:
-        LabelError: The side has no label, or the text is none.
-    """
-    if choice == "unclear":
-        return None
-    if choice == "own":
-        return codebook.parse_own(text)
-    label = outcome.label_of(choice)
-    if label is None:
-        raise LabelError(f"{choice} has no code")
-    return label
-
-
 def decision_row(decision: HumanDecision, kind: str = DECISION) -> DecisionRow:
     """Returns the archived form of a decision, with the status that its case has from then on."""
-    status = _status_after(decision) if kind == DECISION or decision.action == "undo" else ACCEPTED
+    report = decision.confirmation
+    if decision.action == "undo":
+        status = HUMAN
+    elif decision.choice == "unclear":
+        status = UNCLEAR
+    elif decision.insisted or kind == AUDIT:
+        status = ACCEPTED
+    elif report is None:
+        status = UNCONFIRMED
+    else:
+        status = ACCEPTED if report.acceptable else HUMAN
     body = decision.model_dump(mode="json")
     return DecisionRow(decision.case, decision.action, decision.reviewer, status, body, kind)
-
-
-def say_same(one: HumanDecision, other: HumanDecision) -> bool:
-    """Returns whether two decisions say the same; their times and reports do not count."""
-    changes = {"decided": other.decided, "confirmation": other.confirmation}
-    return one.model_copy(update=changes) == other
 
 
 def check_name(reviewer: str) -> str:
@@ -130,22 +108,16 @@ def unconfirmed_cases(run: RunArchive, codebook: Codebook) -> Iterator[tuple[str
     """
     for current in run.current_cases(UNCONFIRMED):
         stored, last = current.case, current.decisions[-1]
-        yield (
-            stored.body["generation"],
-            DecidedCase(
-                stored.case,
-                stored.description,
-                decision=read_decision(last.body, codebook),
-                place=last.sequence,
-            ),
-        )
+        decision = read_decision(last.body, codebook)
+        case = DecidedCase(stored.case, stored.description, decision=decision, place=last.sequence)
+        yield stored.body["generation"], case
 
 
 async def confirm_decision(case: DecidedCase, chat: Chat, settings: Settings) -> DecisionRow:
     """Has the evaluator judge the decision on a case; returns its row with the report.
 
     Raises:
-        LlmError: As `raylab.annotation.protocol.course.confirm`; the decision stays unconfirmed.
+        LlmError: As `raylab.annotation.protocol.confirm`; the decision stays unconfirmed.
     """
     decision = case.decision
     assert decision.classification is not None
@@ -166,16 +138,3 @@ def audited_codes(entries: Iterable[StoredDecision], codebook: Codebook) -> dict
         classification = decision and decision.classification
         codes[entry.case] = classification and classification.label
     return codes
-
-
-def _status_after(decision: HumanDecision) -> str:
-    if decision.action == "undo":
-        return HUMAN
-    if decision.choice == "unclear":
-        return UNCLEAR
-    if decision.insisted:
-        return ACCEPTED
-    report = decision.confirmation
-    if report is None:
-        return UNCONFIRMED
-    return ACCEPTED if report.acceptable else HUMAN

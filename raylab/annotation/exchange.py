@@ -9,24 +9,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, StringConstraints, ValidationError
 
 from raylab.annotation.decisions import check_name, decision_row
-from raylab.annotation.outcome import (
-    Classification,
-    Evaluation,
-    HumanDecision,
-    Outcome,
-    Side,
-    Verdict,
-    read_outcome,
-)
+from raylab.annotation.outcome import Classification, Evaluation, HumanDecision
 from raylab.annotation.protocol import draw_order
-from raylab.annotation.reviews import CHOICES, Opened, Reviews, Typed, UndecidedError
-from raylab.archive.records import AUDIT, DECISION, HUMAN, UNCONFIRMED
-from raylab.archive.run import RunArchive
+from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
+from raylab.archive.records import HUMAN, UNCONFIRMED
 from raylab.bounded import lines, parse_json
 from raylab.config.base import Strict
 from raylab.config.schema import problems_of
@@ -36,6 +27,7 @@ UNDO = "undo"
 SHOWN_PROBLEMS = 50
 LONGEST_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
+SHOWN_OF_REPORT = {"verdict", "score", "issues", "summary", "contradictory", "caps"}
 
 Filled = Annotated[
     str,
@@ -43,29 +35,6 @@ Filled = Annotated[
     StringConstraints(strip_whitespace=True),
 ]
 """Text that a person fills in; null is empty."""
-
-
-class ShownReport(Strict):
-    """The part of an evaluator's report that a person sees."""
-
-    verdict: Verdict
-    score: int
-    issues: tuple[str, ...]
-    summary: str
-    contradictory: bool
-    caps: tuple[str, ...]
-
-
-class ShownAnswer(Strict):
-    """An answer as a person sees it, without the name of its model."""
-
-    name: Side | Literal["adjudicator"]
-    opt: str | None
-    """The line of its label; None if none could be read."""
-    rationale: str
-    problem: str | None
-    """The reason why no label could be read."""
-    report: ShownReport | None
 
 
 class ReviewRow(Strict):
@@ -77,8 +46,10 @@ class ReviewRow(Strict):
     reason: str | None = None
     """The reason why the case is open."""
     description: str | None = None
-    candidates: tuple[ShownAnswer, ...] = ()
-    adjudicated: ShownAnswer | None = None
+    candidates: tuple[dict[str, Any], ...] = ()
+    """The answers, each with its name (A or B), opt (the line of its code; null if none could be
+    read), rationale, problem (why no code could be read) and the evaluator's report."""
+    adjudicated: dict[str, Any] | None = None
     """The adjudicator's proposal, which was not confirmed."""
     decision: Filled = ""
     """A, B, unclear, undo or the line of another label; of an audit a line or undo."""
@@ -86,69 +57,6 @@ class ReviewRow(Strict):
     """Decide over the evaluator, which is not asked then."""
     justification: Filled = ""
     reviewer: Filled = ""
-
-
-def review_row(outcome: Outcome, description: str, seed: int) -> ReviewRow:
-    """Returns the row of an open case.
-
-    Args:
-        outcome: Its outcome.
-        description: The text it is about.
-        seed: Of the order of the answers, in which neither place nor name leads to a choice.
-    """
-    adjudication = outcome.adjudication
-    return ReviewRow(
-        case=outcome.case,
-        queue=DECISION,
-        reason=outcome.reason,
-        description=description,
-        candidates=tuple(
-            _shown(side, outcome.answers[side].classification, outcome.evaluation(side))
-            for side in draw_order(seed, outcome.case)
-            if side in outcome.answers
-        ),
-        adjudicated=adjudication
-        and _shown("adjudicator", adjudication.classification, adjudication.confirmation),
-    )
-
-
-def write_rows(path: Path, run: RunArchive, reviews: Reviews, kind: str) -> int:
-    """Writes the waiting cases of a queue to a file; returns their number.
-
-    Args:
-        path: The file; one that holds decisions is kept.
-        run: The archived run.
-        reviews: Its reviews.
-        kind: `DECISION` or `AUDIT`.
-
-    Raises:
-        RunError: The file holds decisions, or cannot be written.
-        ArchiveError: The archive fails.
-    """
-    if path.exists() and _is_filled(path):
-        raise RunError(
-            f"{path} holds decisions: archive them first by import={path}, or give export= "
-            "another file"
-        )
-    places = [case.sequence for case in reviews.queue(AUDIT if kind == AUDIT else "")]
-    stored = {one.case.sequence: one.case for one in run.cases_at(places)}
-    written = 0
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            for case in (stored[place] for place in places):
-                if kind == AUDIT:
-                    row = ReviewRow(
-                        case=case.case, queue=AUDIT, reason=None, description=case.description
-                    )
-                else:
-                    outcome = read_outcome(case.body, reviews.codebook)
-                    row = review_row(outcome, case.description, reviews.seed)
-                values = row.model_dump(mode="json")
-                file.write(f"{json.dumps(values, ensure_ascii=False)}\n")
-                written += 1
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
-    return written
 
 
 @dataclass(frozen=True)
@@ -168,6 +76,65 @@ class Import:
     left_out: tuple[str, ...]
 
 
+def write_rows(path: Path, reviews: Reviews, kind: str = "") -> int:
+    """Writes the waiting cases of a queue to a new file; returns their number.
+
+    Args:
+        path: The file.
+        reviews: Reviews of the run.
+        kind: As of `Reviews.queue`.
+
+    Raises:
+        RunError: The file exists, or cannot be written.
+        ArchiveError: The archive fails.
+    """
+    waiting = reviews.queue(kind)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            for case in waiting:
+                row = _row(reviews.look(case.sequence), reviews.seed).model_dump(mode="json")
+                file.write(f"{json.dumps(row, ensure_ascii=False)}\n")
+    except FileExistsError as error:
+        raise RunError(
+            f"{path} exists: archive the decisions in it by import={path}, or give export= "
+            "another file"
+        ) from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error}): give export= another file") from error
+    return len(waiting)
+
+
+def _row(opened: Opened, seed: int) -> ReviewRow:
+    case, outcome = opened.case, opened.outcome
+    if opened.blind:
+        return ReviewRow(case=case.case, queue="audit", description=case.description)
+    adjudication = outcome.adjudication
+    return ReviewRow(
+        case=case.case,
+        queue="decision",
+        reason=outcome.reason,
+        description=case.description,
+        candidates=tuple(
+            _shown(side, outcome.answers[side].classification, outcome.evaluation(side))
+            for side in draw_order(seed, case.case)
+            if side in outcome.answers
+        ),
+        adjudicated=adjudication
+        and _shown("adjudicator", adjudication.classification, adjudication.confirmation),
+    )
+
+
+def _shown(name: str, answer: Classification, report: Evaluation | None) -> dict[str, Any]:
+    """Returns an answer as a person sees it, without the name of its model."""
+    return {
+        "name": name,
+        "opt": None if answer.label is None else str(answer.label),
+        "rationale": answer.rationale,
+        "problem": answer.problem,
+        "report": report and report.model_dump(mode="json", include=SHOWN_OF_REPORT),
+    }
+
+
 def import_rows(path: Path, reviews: Reviews, reviewer: str | None = None) -> Import:
     """Archives the decisions of a file: all of them, or none if rows cannot be used.
 
@@ -181,13 +148,13 @@ def import_rows(path: Path, reviews: Reviews, reviewer: str | None = None) -> Im
             its line, the value and what is expected.
         ArchiveError: The archive fails.
     """
-    decided = _decided(path, reviews, reviewer)
+    decided = _read_decisions(path, reviews, reviewer)
     new: list[HumanDecision] = []
     left_out: list[str] = []
     for opened, decision in decided:
+        last = opened.last and opened.last.decision
         if opened.says(decision):
             continue
-        last = opened.decisions[-1].decision if opened.decisions else None
         if not opened.waits and last is not None and last.reviewer != decision.reviewer:
             left_out.append(f"case {decision.case} is decided by {last.reviewer}")
             continue
@@ -197,12 +164,11 @@ def import_rows(path: Path, reviews: Reviews, reviewer: str | None = None) -> Im
             left_out.append(str(error))
         else:
             new.append(decision)
-    rows = [decision_row(decision) for decision in new]
-    unconfirmed = sum(row.status == UNCONFIRMED for row in rows)
+    unconfirmed = sum(decision_row(decision).status == UNCONFIRMED for decision in new)
     return Import(len(decided), len(new), unconfirmed, tuple(left_out))
 
 
-def _decided(
+def _read_decisions(
     path: Path, reviews: Reviews, reviewer: str | None
 ) -> list[tuple[Opened, HumanDecision]]:
     decided: list[tuple[Opened, HumanDecision]] = []
@@ -210,93 +176,23 @@ def _decided(
     places: dict[str, str] = {}
     for place, line in _lines(path):
         try:
-            row = _row(place, line)
+            row = _read_row(place, line)
             if not row.decision and not row.justification:
                 continue
             if row.case in places:
                 raise DataError(f"case {row.case} is decided at {places[row.case]} already")
-            decided.append(_decide(row, reviews, reviewer))
+            decided.append(_decide(row, reviews, reviewer or ""))
             places[row.case] = place
         except DataError as error:
-            problems.append(f"{place}: {str(error)[:LONGEST_PROBLEM]}")
+            problems.append(f"\n  {place}: {str(error)[:LONGEST_PROBLEM]}")
     if problems:
-        raise DataError(_report(path, problems))
+        more = len(problems) - SHOWN_PROBLEMS
+        raise DataError(
+            f"{path} has rows that cannot be used, so none was imported; mend them and import "
+            f"again:{''.join(problems[:SHOWN_PROBLEMS])}"
+            + (f"\n  and {more} rows more" if more > 0 else "")
+        )
     return decided
-
-
-def _decide(row: ReviewRow, reviews: Reviews, reviewer: str | None) -> tuple[Opened, HumanDecision]:
-    """Returns the case of a filled-in row, and its decision."""
-    label = reviews.codebook.label_name
-    if not row.decision:
-        raise DataError(
-            f"case {row.case} has a justification and no decision: fill in A, B, unclear or "
-            f"{label} line, or empty the justification to leave the case open"
-        )
-    opened = reviews.find(row.case, reviewer or "")
-    if opened is None:
-        raise DataError(f"the run has no case {row.case!r}: is it another run's file?")
-    _check_case(row, opened)
-    if not row.justification and not opened.blind:
-        raise DataError(f"case {row.case} is decided without justification: fill it in")
-    if not row.reviewer and not reviewer:
-        raise DataError(f"case {row.case} is decided without reviewer: fill it in")
-    name = check_name(row.reviewer or reviewer or "")
-    if row.decision.casefold() == UNDO:
-        return opened, reviews.take_back(opened, name, row.justification)
-    choice = "own" if opened.blind or row.decision not in CHOICES else row.decision
-    try:
-        typed = Typed(choice, row.decision, row.justification, row.insist)
-        return opened, reviews.decide(opened, name, typed)
-    except UndecidedError as error:
-        reason = error.problems.get("code")
-        if reason is None:
-            raise
-        raise DataError(
-            f"decision {row.decision!r} is none of A, B, unclear, {UNDO} and not {label}: {reason}"
-        ) from error
-
-
-def _check_case(row: ReviewRow, opened: Opened) -> None:
-    """Refuses a row that is not about the case as it was exported."""
-    if row.queue not in (None, opened.queue):
-        raise DataError(
-            f"case {row.case} is of the queue {opened.queue}, not {row.queue}: a larger audit= "
-            "draws more cases for the audit"
-        )
-    if not opened.blind and opened.stored.status != HUMAN:
-        raise DataError(
-            f"case {row.case} is {opened.stored.status}, no person was asked: remove the row"
-        )
-    if row.description not in (None, opened.stored.description):
-        raise DataError(
-            f"the description of case {row.case} is not the one that was classified: leave it as "
-            "it was exported"
-        )
-
-
-def _shown(
-    name: Side | Literal["adjudicator"],
-    classification: Classification,
-    evaluation: Evaluation | None,
-) -> ShownAnswer:
-    report = None
-    if evaluation is not None:
-        report = ShownReport(**evaluation.model_dump(include=set(ShownReport.model_fields)))
-    return ShownAnswer(
-        name=name,
-        opt=None if classification.label is None else str(classification.label),
-        rationale=classification.rationale,
-        problem=classification.problem,
-        report=report,
-    )
-
-
-def _is_filled(path: Path) -> bool:
-    """Returns whether a file holds decisions, or is not as it was exported."""
-    try:
-        return any(_row(place, line).decision for place, line in _lines(path))
-    except DataError:
-        return True
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -311,24 +207,60 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
         ) from error
 
 
-def _row(place: str, line: bytes) -> ReviewRow:
+def _read_row(place: str, line: bytes) -> ReviewRow:
     try:
-        values = parse_json(line, place)
-    except DataError as error:
-        reason = str(error).removeprefix(f"{place}: ")
-        raise DataError(f"{reason}; a row is one JSON object on one line") from None
-    try:
-        return ReviewRow.model_validate(values)
+        return ReviewRow.model_validate(parse_json(line, place))
     except ValidationError as error:
         problem = problems_of(ReviewRow, error.errors(include_url=False))[0]
         raise DataError(f"{problem}; leave the rows as they were exported") from error
+    except DataError as error:
+        reason = str(error).removeprefix(f"{place}: ")
+        raise DataError(f"{reason}; a row is one JSON object on one line") from error
 
 
-def _report(path: Path, problems: list[str]) -> str:
-    listed = "".join(f"\n  {problem}" for problem in problems[:SHOWN_PROBLEMS])
-    more, rows = len(problems) - SHOWN_PROBLEMS, "row" if len(problems) == 1 else "rows"
-    rest = f"\n  and {more} rows more" if more > 0 else ""
-    return (
-        f"{path} has {len(problems)} {rows} that cannot be used, so none was imported:{listed}"
-        f"{rest}\nmend them and import again"
+def _decide(row: ReviewRow, reviews: Reviews, reviewer: str) -> tuple[Opened, HumanDecision]:
+    """Returns the case of a filled-in row, and its decision."""
+    label = reviews.codebook.label_name
+    if not row.decision:
+        raise DataError(
+            f"case {row.case} has a justification and no decision: fill in A, B, unclear or "
+            f"{label} line, or empty the justification to leave the case open"
+        )
+    opened = reviews.find(row.case)
+    if opened is None:
+        raise DataError(f"the run has no case {row.case!r}: is it another run's file?")
+    _check_case(row, opened)
+    name = check_name(row.reviewer or reviewer)
+    if row.decision.casefold() == UNDO:
+        return opened, reviews.take_back(opened, name, row.justification)
+    choice = row.decision if row.decision in ("A", "B", "unclear") else "own"
+    typed = Typed(
+        choice=choice, code=row.decision, justification=row.justification, insist=row.insist
     )
+    try:
+        return opened, reviews.decide(opened, name, typed)
+    except UndecidedError as error:
+        reason = error.problems.get("code")
+        if reason is None:
+            raise DataError(f"case {row.case}: {error}") from error
+        raise DataError(
+            f"decision {row.decision!r} is none of A, B, unclear, {UNDO} and not {label}: {reason}"
+        ) from error
+
+
+def _check_case(row: ReviewRow, opened: Opened) -> None:
+    """Refuses a row that is not about the case as it was exported."""
+    if row.queue not in (None, opened.queue):
+        raise DataError(
+            f"case {row.case} is of the queue {opened.queue}, not {row.queue}: a larger audit= "
+            "draws more cases for the audit"
+        )
+    if not opened.blind and opened.case.status != HUMAN:
+        raise DataError(
+            f"case {row.case} is {opened.case.status}, no person was asked: remove the row"
+        )
+    if row.description not in (None, opened.case.description):
+        raise DataError(
+            f"the description of case {row.case} is not the one that was classified: leave it as "
+            "it was exported"
+        )

@@ -62,8 +62,8 @@ class ReviewedCase:
     lease: Lease | None
 
     @property
-    def kind(self) -> str:
-        """`AUDIT` if the case is drawn, else `DECISION`."""
+    def queue(self) -> str:
+        """The kind of decision that it takes: `AUDIT` if it is drawn, else `DECISION`."""
         return self.decisions[-1].kind if self.decisions else DECISION
 
     @property
@@ -290,7 +290,10 @@ class RunReviews:
         place = {"run": self._run_id, "sequence": case.sequence}
         lease = connection.execute(_LEASE_AT, place).first()
         if lease is None or lease.reviewer != row.reviewer:
-            raise LeaseError(f"{row.reviewer} has no lease on case {row.case}: open it again")
+            raise LeaseError(
+                f"{lease.reviewer if lease else 'nobody'} works on case {row.case} now: your text "
+                "stays, and can be sent when the case is given back"
+            )
 
 
 def _are_equal(stored: AnyRow, row: DecisionRow) -> bool:

@@ -3,16 +3,14 @@
 import hashlib
 import hmac
 import ipaddress
-import logging
 import os
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
@@ -31,22 +29,13 @@ LARGEST_BODY = 1 << 18
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src data:",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
-)
 SCRYPT = {"n": 2**14, "r": 8, "p": 5}
 """Some 0.3 s and 16 MiB for each guess at a token by its cookie, as OWASP advises."""
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -59,8 +48,7 @@ NOT_BY_PROXY = (
     "This page is reached over HTTPS alone: by its proxy, which says X-Forwarded-Proto: https "
     "and comes from an address in proxies= of jobs/review.py."
 )
-FAILED = "The page failed at this; its log says why. Nothing that was sent is lost: try again."
-LOGGER = logging.getLogger(__name__)
+FOREIGN = "This form comes from another page: open the page itself and send it again."
 
 
 @dataclass(frozen=True)
@@ -102,6 +90,7 @@ class Access:
             same_site="strict",
             https_only=bool(self.proxies),
         )
+        app.add_middleware(RequestBodyLimitMiddleware, max_body_size=LARGEST_BODY)
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=self.hosts, www_redirect=False)
         app.add_middleware(Guard, https_only=bool(self.proxies))
         if self.proxies:
@@ -122,7 +111,7 @@ def access_of(config: ReviewConfig) -> Access:
         )
     if any("*" in name for name in config.hosts):
         raise ConfigError("hosts= takes the very names of the page: leave out *")
-    if not token and (config.hosts or not is_loopback(config.host)):
+    if not token and (config.hosts or not _is_loopback(config.host)):
         raise ConfigError(
             f"a page that is reached at {', '.join((config.host, *config.hosts))} demands a "
             f"token: export {TOKEN_VARIABLE} with the output of openssl rand -hex 32, or leave "
@@ -133,11 +122,11 @@ def access_of(config: ReviewConfig) -> Access:
             f"the token in {TOKEN_VARIABLE} has {len(token)} characters, it needs "
             f"{SHORTEST_TOKEN}: take the output of openssl rand -hex 32"
         )
-    names = LOOPBACK.union(map(_as_in_url, {config.host, *config.hosts} - EVERYWHERE))
+    names = {config.host, *config.hosts} - EVERYWHERE
     cookie = f"raylab-review-{config.name}"
     key = hashlib.scrypt(token.encode(), salt=cookie.encode(), **SCRYPT).hex() if token else ""
     return Access(
-        hosts=tuple(sorted(names)),
+        hosts=tuple(sorted(LOOPBACK.union(f"[{name}]" if ":" in name else name for name in names))),
         token=SecretStr(token) if token else None,
         key=SecretStr(key or secrets.token_hex(32)),
         # By this prefix a browser takes the cookie from this very host over TLS alone.
@@ -146,16 +135,8 @@ def access_of(config: ReviewConfig) -> Access:
     )
 
 
-def is_loopback(host: str) -> bool:
-    """Returns whether an address is this machine's own."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Guard:
-    """Refuses requests that another page has sent, that are too large or come without TLS.
+    """Refuses requests that another page has sent, or that come without TLS where it is due.
 
     A page elsewhere may have a browser that is signed in send requests: their origin betrays it.
     """
@@ -165,62 +146,34 @@ class Guard:
         self._app, self._https_only = app, https_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request itself, or lets it pass and adds headers to the answer."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        headers = HEADERS | OVER_TLS if scope["scheme"] == "https" else HEADERS
-        begun = False
+        """Answers a request itself, or lets it pass; adds headers to every answer."""
 
         async def send_guarded(message: Message) -> None:
-            nonlocal begun
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(headers)
-                begun = True
+                over_tls = OVER_TLS if scope["scheme"] == "https" else {}
+                MutableHeaders(scope=message).update(HEADERS | over_tls)
             await send(message)
 
-        for status, problem in self._problems(scope):
-            await PlainTextResponse(problem, status)(scope, receive, send_guarded)
-            return
-        try:
-            await self._app(scope, receive, send_guarded)
-        except Exception:
-            LOGGER.exception("%s %s failed", scope["method"], scope["path"])
-            if begun:
-                raise
-            await PlainTextResponse(FAILED, 500)(scope, receive, send_guarded)
-
-    def _problems(self, scope: Scope) -> Iterator[tuple[int, str]]:
-        headers = Headers(scope=scope)
-        if self._https_only and scope["scheme"] != "https":
-            yield 400, NOT_BY_PROXY
-        if scope["method"] in SAFE_METHODS:
-            return
-        if not _is_own(headers):
-            yield 403, "This form comes from another page: open the page itself and send it again."
-        length = headers.get("content-length", "")
-        if not length.isdecimal():
-            yield 411, "A request says how long it is."
-        elif int(length) > LARGEST_BODY:
-            yield 413, f"A request has {LARGEST_BODY:,} bytes at most: shorten the justification."
+        app = self._app
+        if scope["type"] == "http" and self._https_only and scope["scheme"] != "https":
+            app = PlainTextResponse(NOT_BY_PROXY, 400)
+        elif scope["type"] == "http" and scope["method"] not in SAFE_METHODS:
+            app = self._app if _is_own(Headers(scope=scope)) else PlainTextResponse(FOREIGN, 403)
+        await app(scope, receive, send_guarded)
 
 
 def _is_own(headers: Headers) -> bool:
     """Returns whether the browser says that a page of this host sent a request."""
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-    if site is None and origin is None:
+    if site not in (None, "same-origin"):
         return False
-    own = site in (None, "same-origin")
-    return own and (origin is None or _netloc(origin) == headers.get("host", ""))
+    if origin is None:
+        return site is not None
+    return origin.partition("://")[2] == headers.get("host")
 
 
-def _netloc(origin: str) -> str | None:
+def _is_loopback(host: str) -> bool:
     try:
-        return urlsplit(origin).netloc
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return None
-
-
-def _as_in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+        return host == "localhost"

@@ -6,29 +6,35 @@ may make it wait. The page sends nothing to any model.
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping
+from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Form, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from raylab.annotation.decisions import check_name
+from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.archive.records import AUDIT
-from raylab.errors import ArchiveError, DataError, LeaseError
-from raylab.review.access import Access
-from raylab.review.pages import STATIC, link, read_static, render
-from raylab.review.view import CaseView, case_view, read_own
+from raylab.errors import ArchiveError, DataError, LabelError, LeaseError
+from raylab.review.access import HEADERS, Access
+from raylab.review.pages import description_markup, differences, link, render
 
 PAGE_LENGTH = 50
 """Cases of a queue on one page."""
-VIEWS = 1000
-"""Views of cases that are kept."""
-KIND = r"^[\w-]{0,60}$"
 OWN_PATH = re.compile(r"/(?:decided|next|cases/\d{1,18})?(?:\?[\w=&-]*)?")
 """The paths to which a reviewer may be sent on after signing in."""
+STATIC = {
+    "style.css": resources.files("raylab.report") / "templates",
+    "review.css": resources.files("raylab.review") / "static",
+    "review.js": resources.files("raylab.review") / "static",
+}
+"""The folders of the files that pages load."""
+FAILED = "The page failed at this; its log says why. Nothing that was sent is lost: try again."
 LOGGER = logging.getLogger(__name__)
 
 
@@ -45,11 +51,11 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.reviews, app.state.access = reviews, access
-    app.state.views = {}
     app.include_router(PAGES)
     app.add_exception_handler(SignedOut, _sign_in_first)
     for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _explain)
+    app.add_exception_handler(Exception, _fail)
     access.guard(app)
     return app
 
@@ -65,25 +71,14 @@ def _reviewer(request: Request) -> str:
     return reviewer
 
 
-def _typed(
-    choice: Annotated[str, Form()] = "",
-    code: Annotated[str, Form()] = "",
-    justification: Annotated[str, Form()] = "",
-    insist: Annotated[bool, Form()] = False,
-) -> Typed:
-    # Forms send line breaks as CR LF.
-    return Typed(choice, code, justification.replace("\r\n", "\n"), insist)
-
-
 Number = Annotated[int, Path(ge=1, lt=2**63)]
 """Sequence of a case in its run."""
 Place = Annotated[int, Query(ge=0, lt=2**63)]
 """The same in a query; 0 is none."""
-Kind = Annotated[str, Query(pattern=KIND)]
-FilledKind = Annotated[str, Form(pattern=KIND)]
+Kind = Annotated[str, Query(pattern=r"^[\w-]{0,60}$")]
 OfRun = Annotated[Reviews, Depends(_reviews_of)]
 Reviewer = Annotated[str, Depends(_reviewer)]
-Filled = Annotated[Typed, Depends(_typed)]
+Filled = Annotated[Typed, Form()]
 
 PAGES = APIRouter(default_response_class=HTMLResponse)
 
@@ -105,8 +100,7 @@ def sign_in(
         name = check_name(name)
     except DataError as error:
         problems["name"] = f"{error}."
-    access: Access = request.app.state.access
-    if not access.admits(token):
+    if not request.app.state.access.admits(token):
         address = request.client.host if request.client else ""
         LOGGER.warning("a wrong token was given for the review page, from %s", address)
         problems["token"] = "This is not the token of this page."
@@ -132,9 +126,6 @@ def queue(
 ) -> Response:
     """Shows the open cases, of all kinds or of one, or with `kind=audit` the drawn ones."""
     waiting = reviews.queue(AUDIT if kind == AUDIT else "")
-    kinds: dict[str, int] = {}
-    for case in waiting:
-        kinds[case.kind] = kinds.get(case.kind, 0) + 1
     chosen = [case for case in waiting if kind in ("", case.kind)]
     pages = max(1, -(-len(chosen) // PAGE_LENGTH))
     page = min(max(page, 1), pages)
@@ -143,8 +134,8 @@ def queue(
         request,
         "queue.html",
         total=len(waiting),
-        drawn=reviews.count_drawn() if kind == AUDIT else 0,
-        kinds=sorted(kinds.items()),
+        drawn=reviews.archived.count_drawn() if kind == AUDIT else 0,
+        kinds=sorted(Counter(case.kind for case in waiting).items()),
         kind=kind,
         cases=chosen[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH],
         page=page,
@@ -166,13 +157,8 @@ def next_case(
 @PAGES.get("/decided")
 def decided(request: Request, reviews: OfRun, reviewer: Reviewer, done: Place = 0) -> Response:
     """Shows the reviewer's latest decisions, and what has become of them."""
-    return render(
-        request,
-        "decided.html",
-        decisions=reviews.made_by(reviewer),
-        codes=reviews.made_by(reviewer, AUDIT),
-        done=done,
-    )
+    decisions, codes = reviews.made_by(reviewer), reviews.made_by(reviewer, AUDIT)
+    return render(request, "decided.html", decisions=decisions, codes=codes, done=done)
 
 
 # A case
@@ -188,7 +174,8 @@ def case(
     done: Place = 0,
 ) -> Response:
     """Shows a case, and keeps it for the reviewer while nobody else works on it."""
-    return _case_page(request, reviews.open(case, reviewer), reviewer, kind=kind, done=done)
+    opened = reviews.open(case, reviewer)
+    return _case_page(request, opened, opened.retyped(reviewer), kind, done=done)
 
 
 @PAGES.post("/cases/{case}/keep")
@@ -200,11 +187,9 @@ def keep(
 
 
 @PAGES.post("/cases/{case}/skip")
-def skip(
-    reviews: OfRun, reviewer: Reviewer, case: Number, kind: FilledKind = ""
-) -> RedirectResponse:
+def skip(reviews: OfRun, reviewer: Reviewer, case: Number, kind: Kind = "") -> RedirectResponse:
     """Leaves a case to others and goes on to the next."""
-    reviews.give_back(case, reviewer)
+    reviews.archived.give_back(case, reviewer)
     return _to_next(reviews, reviewer, kind, case)
 
 
@@ -215,16 +200,15 @@ def decide(
     reviewer: Reviewer,
     case: Number,
     typed: Filled,
-    kind: FilledKind = "",
+    kind: Kind = "",
 ) -> Response:
     """Archives a decision, or the code of a drawn case, and goes on to the next case."""
     try:
         reviews.submit(case, reviewer, typed)
-    except (UndecidedError, LeaseError) as error:
-        problems = error.problems if isinstance(error, UndecidedError) else {}
-        lost = str(error) if isinstance(error, LeaseError) else ""
-        opened, status = reviews.look(case, reviewer), 409 if lost else 422
-        return _case_page(request, opened, reviewer, status, typed, kind, problems, lost)
+    except UndecidedError as error:
+        return _case_page(request, reviews.look(case), typed, kind, 422, error.problems)
+    except LeaseError as error:
+        return _case_page(request, reviews.look(case), typed, kind, 409, lost=str(error))
     return _to_next(reviews, reviewer, kind, case, done=case)
 
 
@@ -236,11 +220,11 @@ def undo(reviews: OfRun, reviewer: Reviewer, case: Number) -> Response:
 
 
 @PAGES.get("/static/{name}")
-async def static(name: str) -> Response:
+def static(name: str) -> Response:
     """Returns a style sheet or the script; there is no other file."""
     if name not in STATIC:
         raise HTTPException(404, "There is no such file.")
-    return Response(read_static(name), media_type=STATIC[name][0])
+    return FileResponse(str(STATIC[name] / name))
 
 
 # Content of pages
@@ -249,58 +233,40 @@ async def static(name: str) -> Response:
 def _case_page(
     request: Request,
     opened: Opened,
-    reviewer: str,
+    typed: Typed,
+    kind: str,
     status: int = 200,
-    typed: Typed | None = None,
-    kind: str = "",
     problems: Mapping[str, str] | None = None,
     lost: str = "",
     done: int = 0,
 ) -> Response:
-    reviews = _reviews_of(request)
-    state = _state(reviews, opened, typed or opened.typed)
-    last = opened.decisions[-1] if opened.decisions else None
+    reviews, outcome = _reviews_of(request), opened.outcome
+    order = () if opened.blind else draw_order(reviews.seed, opened.case.case)
     return render(
         request,
         "case.html",
         status,
-        case=opened.stored,
-        blind=opened.blind,
-        source=opened.source,
-        view=_view(request, opened),
-        code=None if opened.blind else opened.outcome.label,
-        decisions=opened.decisions,
-        last=last,
-        undoable=last is not None and last.can_be_undone_by(reviewer),
-        seconds=reviews.lease_seconds,
+        description=description_markup(opened.case.description, opened.source),
+        sides=[side for side in order if side in outcome.answers],
+        differences=list(differences(outcome.label_of("A"), outcome.label_of("B"))),
+        seconds=reviews.lease.total_seconds(),
         kind=AUDIT if opened.blind else kind,
         problems=problems or {},
         lost=lost,
         done=done,
-        **state,
+        **_state(reviews, opened, typed),
     )
-
-
-def _view(request: Request, opened: Opened) -> CaseView:
-    """Returns the view of a case, made once: neither its description nor its answers change."""
-    reviews, views = _reviews_of(request), request.app.state.views
-    key = (opened.stored.sequence, opened.blind)
-    if key not in views:
-        if len(views) >= VIEWS:
-            views.clear()
-        views[key] = case_view(opened, reviews.seed, reviews.codebook)
-    return views[key]
 
 
 def _state(reviews: Reviews, opened: Opened, typed: Typed) -> dict[str, Any]:
     """Returns the part of a case's page that changes while a reviewer types."""
-    reads = opened.blind or typed.choice == "own"
-    return {
-        "waits": opened.waits,
-        "lease": opened.lease,
-        "typed": typed,
-        "reading": read_own(typed.code, reviews.codebook) if reads else None,
-    }
+    label, misread = None, ""
+    if typed.code.strip() and (opened.blind or typed.choice == "own"):
+        try:
+            label = reviews.codebook.parse_own(typed.code.strip())
+        except LabelError as error:
+            misread = str(error)
+    return {"opened": opened, "typed": typed, "label": label, "misread": misread}
 
 
 def _to_next(
@@ -312,25 +278,16 @@ def _to_next(
 
 
 def _sign_in_form(
-    request: Request,
-    then: str,
-    problems: Mapping[str, str] | None = None,
-    name: str = "",
+    request: Request, then: str, problems: Mapping[str, str], name: str = ""
 ) -> Response:
-    return render(
-        request,
-        "sign_in.html",
-        401,
-        then=then,
-        name=name,
-        problems=problems or {},
-        with_token=request.app.state.access.token is not None,
-    )
+    with_token = request.app.state.access.token is not None
+    content = {"then": then, "name": name, "problems": problems, "with_token": with_token}
+    return render(request, "sign_in.html", 401, **content)
 
 
 def _sign_in_first(request: Request, error: Exception) -> Response:
     target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return _sign_in_form(request, target if request.method == "GET" else "/")
+    return _sign_in_form(request, target if request.method == "GET" else "/", {})
 
 
 def _explain(request: Request, error: Exception) -> Response:
@@ -348,3 +305,8 @@ def _explain(request: Request, error: Exception) -> Response:
         case _:
             status, message = 400, "The address cannot be read."
     return render(request, "message.html", status, message=message)
+
+
+def _fail(request: Request, error: Exception) -> Response:
+    """Answers a request that failed; the server logs the error."""
+    return PlainTextResponse(FAILED, 500, HEADERS)

@@ -1,25 +1,36 @@
-"""The pages as HTML, from the templates, and the files that they load."""
+"""The pages as HTML, from the templates: reasons in words, differences, coloured source code."""
 
 import functools
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib import resources
 from typing import Any
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
 from raylab.annotation.reviews import Reviews
+from raylab.codebook import Codebook, Label
 from raylab.printable import printable
-from raylab.review.view import kind_in_words
 
-STATIC = {
-    "style.css": ("text/css", "raylab.report", "templates"),
-    "review.css": ("text/css", "raylab.review", "static"),
-    "review.js": ("text/javascript", "raylab.review", "static"),
+LONGEST_HIGHLIGHTED = 100_000
+LONGEST_LINE_HIGHLIGHTED = 2_000
+"""Characters; what is longer is shown plain, because colouring it takes seconds."""
+KINDS = {
+    "one-acceptable": "One answer acceptable",
+    "none-acceptable": "Neither acceptable",
+    "disagreement": "Codes differ",
+    "candidate": "Candidate refused",
+    "unconfirmed": "Adjudication refused",
+    "unparsable": "Answer without a code",
+    "unreadable": "Reply unreadable",
+    "audit": "Audit",
 }
-"""Media type, package and folder of each file that pages load."""
+"""Names for people of the reasons why a case waits."""
 
 
 def link(path: str, **query: object) -> str:
@@ -43,21 +54,41 @@ def render(request: Request, template: str, status: int = 200, **content: Any) -
         "run_id": reviews.run_id,
         "reviewer": request.session.get("reviewer", ""),
         "here": link(request.url.path, kind=request.query_params.get("kind", "")),
-        "path": link,
-        "roots": reviews.codebook.categories,
     }
-    return HTMLResponse(_environment().get_template(template).render(**shown, **content), status)
+    page = _environment(reviews.codebook).get_template(template)
+    return HTMLResponse(page.render(**shown, **content), status)
+
+
+def differences(a: Label | None, b: Label | None) -> Iterator[str]:
+    """Yields a sentence for each difference of the codes of A and B; none if one has no code."""
+    if a is None or b is None:
+        return
+    for name, mine, other in (("A", a, b), ("B", b, a)):
+        if only := sorted(mine.categories - other.categories):
+            yield f"Only {name} names {' and '.join(only)}."
+    if a.categories == b.categories and a.composition != b.composition:
+        yield f"The same roots are joined otherwise: {a.composition} in A, {b.composition} in B."
+    for key in dict.fromkeys([*a.fields, *b.fields]):
+        values = [code.fields.get(key, "nothing") for code in (a, b)]
+        if values[0] != values[1]:
+            yield f"{key} is {values[0]} in A and {values[1]} in B."
+    if a == b:
+        yield "Both give the same code."
+
+
+@functools.lru_cache(256)
+def description_markup(text: str, source: bool) -> Markup:
+    """Returns a description as markup: escaped, and coloured if it is source of bearable size."""
+    text = printable(text)
+    longest = max(map(len, text.splitlines()), default=0)
+    if not source or len(text) > LONGEST_HIGHLIGHTED or longest > LONGEST_LINE_HIGHLIGHTED:
+        return escape(text)
+    formatter = HtmlFormatter[str](nowrap=True)
+    return Markup(highlight(text, PythonLexer(stripnl=False), formatter))
 
 
 @functools.cache
-def read_static(name: str) -> bytes:
-    """Returns the content of a file, one of `STATIC`."""
-    _, package, directory = STATIC[name]
-    return (resources.files(package) / directory / name).read_bytes()
-
-
-@functools.cache
-def _environment() -> Environment:
+def _environment(codebook: Codebook) -> Environment:
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("raylab.review"), PackageLoader("raylab.report")]),
         autoescape=True,
@@ -66,9 +97,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["when"] = _when
-    environment.filters["clock"] = _clock
-    environment.filters["in_words"] = kind_in_words
+    environment.globals |= {"path": link, "roots": codebook.categories}
+    environment.filters |= {
+        "when": _when,
+        "clock": _clock,
+        "in_words": lambda kind: KINDS.get(kind, kind),
+    }
     return environment
 
 

@@ -13,24 +13,22 @@ import uvicorn
 from raylab.annotation.exchange import import_rows, write_rows
 from raylab.annotation.reviews import Reviews, draw_audit
 from raylab.annotation.run import AnnotationRun, archive_location, find_annotation_run, open_archive
-from raylab.archive.records import AUDIT, DECISION
+from raylab.archive.records import AUDIT
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
+from raylab.report.table import counted
 from raylab.review.access import access_of
 from raylab.review.app import create_app
 from raylab.taxonomies import choose_codebook
 
-BACKLOG = 128
 SECONDS_TO_END = 10
 """For requests in flight."""
 
 
 @contextmanager
-def open_reviews(
-    config: ReviewConfig,
-) -> Generator[tuple[Reviews, AnnotationRun]]:
+def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun]]:
     """Opens the reviews of a run while in use, and draws the audit that is asked for.
 
     Of the run's own configuration only the protocol and the place of the archive are used: review
@@ -47,11 +45,11 @@ def open_reviews(
     with open_archive(run, archive_location(made)) as archive:
         bind_run(run.name, run.id)
         annotation = AnnotationRun(made, choose_codebook(made.protocol), run, archive)
-        if config.audit is not None:
-            drawn = draw_audit(annotation.archived, config.audit, made.protocol.seed)
-            log_line(f"{drawn} {_cases(drawn)} drawn for the audit", drawn=drawn)
-        lease = timedelta(minutes=config.lease_minutes)
         seed = made.protocol.seed
+        if config.audit is not None:
+            drawn = draw_audit(annotation.archived, config.audit, seed)
+            log_line(f"{counted(drawn, 'decided case')} drawn for the audit", drawn=drawn)
+        lease = timedelta(minutes=config.lease_minutes)
         yield Reviews(annotation.archived, annotation.codebook, seed, lease), annotation
 
 
@@ -59,15 +57,13 @@ def export_cases(config: ReviewConfig, path: Path) -> None:
     """Writes the open cases of a run, or those drawn for the audit, to a file to fill in.
 
     Raises:
-        RunError: There is no annotation run of this name, the file holds decisions, or cannot be
-            written.
+        RunError: There is no annotation run of this name, or the file exists or cannot be written.
         ArchiveError: The run's archive cannot be opened or read.
     """
     with open_reviews(config) as (reviews, annotation):
-        kind = DECISION if config.audit is None else AUDIT
-        written = write_rows(path, annotation.archived, reviews, kind)
+        written = write_rows(path, reviews, "" if config.audit is None else AUDIT)
     label = reviews.codebook.label_name
-    decision = f"A, B, unclear or {label} line" if kind == DECISION else f"{label} line"
+    decision = f"A, B, unclear or {label} line" if config.audit is None else f"{label} line"
     waits = "case waits" if written == 1 else "cases wait"
     log_line(
         f"{written} {waits} for a person -> {path}\n"
@@ -91,8 +87,9 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
         done = import_rows(path, reviews, config.reviewer)
         for sentence in done.left_out:
             log_line(f"left out: {sentence}", logging.WARNING)
-        new = "decision" if done.new == 1 else "decisions"
-        message = f"{done.new} new {new} of {done.read}, {done.unconfirmed} unconfirmed"
+        message = (
+            f"{counted(done.new, 'new decision')} of {done.read}, {done.unconfirmed} unconfirmed"
+        )
         log_line(message, decisions=done.read, new=done.new, unconfirmed=done.unconfirmed)
         conclude(annotation)
 
@@ -133,17 +130,11 @@ def address_and_next(config: ReviewConfig, port: int) -> str:
     )
 
 
-def _cases(count: int) -> str:
-    return "decided case is" if count == 1 else "decided cases are"
-
-
 def _bound(config: ReviewConfig) -> socket.socket:
     """Returns a listening socket; an address that is taken is reported before all else."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        return socket.create_server(
-            (config.host, config.port), family=family, backlog=BACKLOG, reuse_port=False
-        )
+        return socket.create_server((config.host, config.port), family=family, backlog=128)
     except OSError as error:
         raise ConfigError(
             f"port {config.port} of {config.host} cannot be listened to ({error}): give another "

@@ -33,8 +33,6 @@ from tests.annotation.chats import (
     settings_of,
 )
 from tests.annotation.outcomes import CODEBOOK
-from tests.fuzzing import limits
-from tests.memory import MIB
 
 JUNK = "I would rather not say."
 FILLED = {"decision": "A", "justification": "the loop is closed", "reviewer": "Ada"}
@@ -76,14 +74,15 @@ def file_of(path: Path, *rows: object) -> Path:
     return file
 
 
-def rows_of(path: Path) -> dict[str, dict[str, Any]]:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+def exported(path: Path, reviews: Reviews, kind: str = "") -> dict[str, dict[str, Any]]:
+    file = path / "review.jsonl"
+    file.unlink(missing_ok=True)
+    rows = (
+        [json.loads(line) for line in file.read_text().splitlines()]
+        if write_rows(file, reviews, kind)
+        else []
+    )
     return {row["case"]: row for row in rows}
-
-
-def exported(path: Path, run: RunArchive, reviews: Reviews, kind: str = DECISION):
-    write_rows(path / "review.jsonl", run, reviews, kind)
-    return rows_of(path / "review.jsonl")
 
 
 def decisions(run: RunArchive, kind: str = DECISION) -> list[HumanDecision]:
@@ -95,7 +94,7 @@ def decisions(run: RunArchive, kind: str = DECISION) -> list[HumanDecision]:
 
 
 def test_a_row_shows_what_a_person_needs(tmp_path: Path, run: RunArchive, reviews: Reviews) -> None:
-    rows = exported(tmp_path, run, reviews)
+    rows = exported(tmp_path, reviews)
     assert rows.keys() == SCRIPTS.keys() - {"accepted"}
     row = rows["unconfirmed"]
     assert tuple(row) == tuple(ReviewRow.model_fields)
@@ -122,7 +121,7 @@ def test_answers_stand_in_the_order_drawn_without_models_or_gold(
     tmp_path: Path, run: RunArchive, reviews: Reviews
 ) -> None:
     orders: set[tuple[str, ...]] = set()
-    for name, row in exported(tmp_path, run, reviews).items():
+    for name, row in exported(tmp_path, reviews).items():
         order = tuple(candidate["name"] for candidate in row["candidates"])
         assert order == draw_order(307, name)
         orders.add(order)
@@ -131,24 +130,19 @@ def test_answers_stand_in_the_order_drawn_without_models_or_gold(
     assert len(orders) == 2
 
 
-def test_a_file_that_holds_decisions_is_not_overwritten(
-    tmp_path: Path, run: RunArchive, reviews: Reviews
-) -> None:
-    for _ in range(2):
-        exported(tmp_path, run, reviews)
-    for content in ({"case": "case-0", **FILLED}, "not as it was exported"):
-        file = file_of(tmp_path, content)
-        with pytest.raises(RunError, match="holds decisions: archive them first by import="):
-            write_rows(file, run, reviews, DECISION)
+def test_a_file_that_exists_is_not_overwritten(tmp_path: Path, reviews: Reviews) -> None:
+    file = file_of(tmp_path, {"case": "case-0", **FILLED})
+    with pytest.raises(RunError, match="exists: archive the decisions in it by import="):
+        write_rows(file, reviews)
     with pytest.raises(RunError, match="cannot be written"):
-        write_rows(tmp_path / "gone" / "review.jsonl", run, reviews, DECISION)
+        write_rows(tmp_path / "gone" / "review.jsonl", reviews)
 
 
 # Decisions
 
 
 def test_decisions_come_back(tmp_path: Path, run: RunArchive, reviews: Reviews) -> None:
-    rows = exported(tmp_path, run, reviews)
+    rows = exported(tmp_path, reviews)
     filled = {
         "case-0": {},
         "case-1": {"decision": "B"},
@@ -178,13 +172,13 @@ def test_decisions_come_back(tmp_path: Path, run: RunArchive, reviews: Reviews) 
     assert run.counts(now=True) == {"unconfirmed": 3, "accepted": 2, "unclear": 1, "human": 1}
     # A file that is imported again says nothing new.
     assert import_rows(file, reviews) == Import(5, 0, 0, ())
-    assert exported(tmp_path / "..", run, reviews).keys() == {"unconfirmed"}
+    assert exported(tmp_path, reviews).keys() == {"unconfirmed"}
 
 
 def test_rows_left_open_stay_open_and_short_ones_are_enough(
     tmp_path: Path, run: RunArchive, reviews: Reviews
 ) -> None:
-    rows = exported(tmp_path, run, reviews)
+    rows = exported(tmp_path, reviews)
     file = file_of(
         tmp_path,
         rows["case-0"],
@@ -221,7 +215,7 @@ def test_a_decision_is_corrected_and_taken_back_by_its_reviewer_alone(
 def test_a_decision_on_the_page_stands_against_that_of_a_file(
     tmp_path: Path, run: RunArchive, reviews: Reviews
 ) -> None:
-    reviews.submit(1, "Bo", Typed("B", justification="so"))
+    reviews.submit(1, "Bo", Typed(choice="B", justification="so"))
     file = file_of(tmp_path, {"case": "case-0", **FILLED}, {"case": "case-1", **FILLED})
     done = import_rows(file, reviews)
     assert (done.read, done.new) == (2, 1)
@@ -232,8 +226,8 @@ PROBLEMS: list[tuple[object, str]] = [
     ({"case": "other", **FILLED}, "the run has no case 'other'"),
     ({**FILLED}, "case"),
     ({"case": 7, **FILLED}, "case"),
-    ({"case": "case-0", **FILLED, "justification": " "}, "is decided without justification"),
-    ({"case": "case-0", "decision": "A", "justification": "so"}, "decided without reviewer"),
+    ({"case": "case-0", **FILLED, "justification": " "}, "case case-0: Say why"),
+    ({"case": "case-0", "decision": "A", "justification": "so"}, "name has 1 to 60 letters"),
     ({"case": "case-0", "justification": "so"}, "has a justification and no decision"),
     ({"case": "case-0", **FILLED, "decision": "C"}, "decision 'C' is none of A, B, unclear, undo"),
     ({"case": "case-0", **FILLED, "decision": "Evo/Lern"}, "Lern"),
@@ -257,59 +251,25 @@ def test_rows_that_cannot_be_used_are_named_and_none_is_taken(
     tmp_path: Path, run: RunArchive, reviews: Reviews
 ) -> None:
     file = file_of(tmp_path, {"case": "case-1", **FILLED}, "", *(row for row, _ in PROBLEMS))
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match="so none was imported; mend them") as caught:
         import_rows(file, reviews)
-    first, *told, last = str(caught.value).splitlines()
-    assert f"{len(PROBLEMS)} rows that cannot be used, so none was imported" in first
-    assert last == "mend them and import again"
-    starts = [f"  {file}:{number}: " for number in range(3, 3 + len(PROBLEMS))]
-    lines = [line for line in told if line.startswith(f"  {file}:")]
-    for line, start, (_, problem) in zip(lines, starts, PROBLEMS, strict=True):
-        assert line.startswith(start)
-        assert problem in str(caught.value)[str(caught.value).index(line) :]
+    _, *told = str(caught.value).split(f"\n  {file}:")
+    for line, text, (_, problem) in zip(range(3, 3 + len(PROBLEMS)), told, PROBLEMS, strict=True):
+        assert text.startswith(f"{line}: ") and problem in text
     assert decisions(run) == []
     with pytest.raises(DataError, match=r"and 10 rows more"):
         import_rows(file_of(tmp_path, *["{"] * 60), reviews)
 
 
-@pytest.mark.parametrize("is_directory", [False, True])
-def test_a_file_that_cannot_be_read(tmp_path: Path, reviews: Reviews, is_directory: bool) -> None:
-    file = tmp_path / "review.jsonl"
-    if is_directory:
-        file.mkdir()
+def test_a_file_that_cannot_be_read(tmp_path: Path, reviews: Reviews) -> None:
     with pytest.raises(DataError, match=r"review\.jsonl cannot be read.*export="):
-        import_rows(file, reviews)
+        import_rows(tmp_path / "review.jsonl", reviews)
 
 
 def test_the_byte_order_mark_of_an_editor_is_passed_over(tmp_path: Path, reviews: Reviews) -> None:
     file = tmp_path / "review.jsonl"
     file.write_text(json.dumps({"case": "case-0", **FILLED}) + "\r\n", encoding="utf-8-sig")
     assert import_rows(file, reviews).new == 1
-
-
-HOSTILE = {
-    "repeated": ('{"case": "a", ' + '"k": 1, ' * 500_000 + '"l": 1}', "the key 'k' occurs twice"),
-    "long key": ('{"case": "a", "' + "k" * MIB * 8 + '": 1}', "kkk"),
-    "surrogate": ('{"case": "\\ud800"}', "lone surrogate"),
-    "control": (json.dumps({"case": "\x1b[2J", **FILLED}), r"has no case '\x1b[2J'"),
-}
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(("row", "problem"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_row_is_named(tmp_path: Path, reviews: Reviews, row: str, problem: str) -> None:
-    with limits(), pytest.raises(DataError) as caught:
-        import_rows(file_of(tmp_path, row), reviews)
-    assert problem in str(caught.value) and "review.jsonl:1: " in str(caught.value)
-    assert len(str(caught.value)) < 1000
-
-
-@pytest.mark.parametrize("content", [b"\n" * MIB, b"x" * 17 * MIB, b"\xff\n"], ids=len)
-def test_a_hostile_file_is_refused(tmp_path: Path, reviews: Reviews, content: bytes) -> None:
-    path = tmp_path / "review.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"more than|not UTF-8"):
-        import_rows(path, reviews)
 
 
 @given(
@@ -337,7 +297,7 @@ def test_drawn_cases_go_out_blind_and_come_back_as_codes(
     tmp_path: Path, run: RunArchive, reviews: Reviews
 ) -> None:
     draw_audit(run, 1.0, seed=5)
-    (row,) = exported(tmp_path, run, reviews, AUDIT).values()
+    (row,) = exported(tmp_path, reviews, AUDIT).values()
     assert (row["case"], row["queue"]) == ("accepted", "audit")
     assert row["description"] == CASE.description and "Ctl" not in json.dumps(row)
     assert (row["reason"], row["candidates"], row["adjudicated"]) == (None, [], None)
@@ -349,4 +309,4 @@ def test_drawn_cases_go_out_blind_and_come_back_as_codes(
     (made,) = decisions(run, AUDIT)
     assert made.classification is not None and str(made.classification.label) == "OPT=Evo"
     assert (made.insisted, decisions(run), run.counts(now=True)["accepted"]) == (False, [], 1)
-    assert exported(tmp_path / "..", run, reviews, AUDIT) == {}
+    assert exported(tmp_path, reviews, AUDIT) == {}

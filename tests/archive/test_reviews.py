@@ -141,10 +141,10 @@ def test_what_waits_is_what_no_decision_settled(archive: Archive, reviews: RunRe
 
 
 def test_a_decision_needs_a_lease_on_a_case_that_waits(reviews: RunReviews) -> None:
-    with pytest.raises(LeaseError, match="ada has no lease on case c"):
+    with pytest.raises(LeaseError, match="nobody works on case c now"):
         reviews.add(unconfirmed("c"), leased=True)
     reviews.take([1], "bo", NOON, SOON)
-    with pytest.raises(LeaseError, match="ada has no lease on case c"):
+    with pytest.raises(LeaseError, match="bo works on case c now"):
         reviews.add(unconfirmed("c"), leased=True)
     reviews.add(unconfirmed("c", reviewer="bo"), leased=True)
     assert reviews.leases(NOON) == {}
@@ -241,7 +241,7 @@ def test_drawn_cases_wait_once_for_a_code(archive: Archive, reviews: RunReviews)
     assert archive.run("r").counts(now=True) == {"accepted": 4, "human": 2}
     assert list(archive.run("r").decisions()) == []
     opened = reviews.look(3, NOON)
-    assert opened is not None and (opened.kind, opened.status) == (AUDIT, "human")
+    assert opened is not None and (opened.queue, opened.status) == (AUDIT, "human")
     assert [row.action for row in opened.decisions] == ["draw", "decide", "undo"]
 
 

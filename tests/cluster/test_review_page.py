@@ -89,8 +89,8 @@ def test_the_next_run_has_decisions_judged_by_the_models_of_its_own_command(
     assert statuses(tmp_path) == []
     with open_reviews(review(tmp_path, 0)) as (reviews, *_):
         places = {case.case: case.sequence for case in reviews.queue()}
-        reviews.submit(places["one"], "Ada", Typed("A", justification="It breeds."))
-        reviews.submit(places["two"], "Ada", Typed("B", justification="It learns."))
+        reviews.submit(places["one"], "Ada", Typed(choice="A", justification="It breeds."))
+        reviews.submit(places["two"], "Ada", Typed(choice="B", justification="It learns."))
     # Where record and command name different endpoints, nothing is sent to either.
     with pytest.raises(RunError, match="of another configuration"):
         run_annotate(annotation(tmp_path, "http://127.0.0.1:9/v1", *overrides))
