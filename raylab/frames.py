@@ -10,7 +10,7 @@ import pandas as pd
 
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
 from raylab.annotation.settings import protocol_settings
-from raylab.annotation.statistics.frame import export_frame
+from raylab.annotation.statistics.export import export_frame
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import PipelineConfig, TrainConfig, TuneConfig
@@ -98,7 +98,7 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
 def cases(run: str) -> pd.DataFrame:
     """Returns the cases of an annotation run with people's decisions, a row each.
 
-    Columns: those of `raylab.annotation.statistics.frame.COLUMNS`.
+    Columns: those of `raylab.annotation.statistics.export.COLUMNS`.
 
     Raises:
         RunError: There is no annotation run in this place.

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from raylab.annotation.outcome import SIDES, STAGES, Side
-from raylab.annotation.statistics.agreement import AgreementReport
+from raylab.annotation.statistics.agreement import NONE, AgreementReport, ConfusionPanel
 from raylab.annotation.statistics.audit import AuditReport
-from raylab.annotation.statistics.confusion import NONE, ConfusionPanel
 from raylab.annotation.statistics.drift import Drift, DriftChange, DriftRun
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import (

@@ -1,12 +1,11 @@
 """The end of an annotation: report, score tree and page."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from raylab.annotation.decisions import audited_codes
-from raylab.annotation.outcome import Outcome, Side, Status, read_decision, read_outcome
+from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
-from raylab.annotation.settings import Settings
 from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
 from raylab.annotation.statistics.drift import (
     LEVEL,
@@ -15,16 +14,10 @@ from raylab.annotation.statistics.drift import (
     alarms,
     compare_latest,
 )
-from raylab.annotation.statistics.frame import (
-    Tables,
-    Tabulator,
-    export_run,
-    is_open_book,
-    read_run,
-    tabulate,
-)
+from raylab.annotation.statistics.export import export_run
+from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
-from raylab.annotation.statistics.scores import CANDIDATES, ScoreFiles, annotator_names, score_files
+from raylab.annotation.statistics.scores import CANDIDATES, annotator_names, score_tree
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.annotation.worker import OpenCases
 from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
@@ -96,17 +89,16 @@ def _report(annotation: AnnotationRun, left: OpenCases | None) -> AnnotationRepo
     """Reads the outcomes once; returns their report and writes the score tree."""
     config, codebook, settings = annotation.config, annotation.codebook, annotation.settings
     run, archived = annotation.run, annotation.archived
-    head = archived.row()
-    tabulator = Tabulator(codebook, open_book=settings.prompts.open_book)
-    scores = score_files(
-        _tabulated(archived, tabulator, settings),
+    head, open_book = archived.row(), settings.prompts.open_book
+    tables = tabulate(read_run(archived, codebook), codebook, open_book=open_book)
+    logs, tree = score_tree(
+        tables,
         config.generations,
         CANDIDATES if settings.rules.stages == "evaluate" else annotator_names(config.llm.roles),
-        codebook,
         (head.finished or head.started).isoformat(),
     )
-    _write_scores(run, scores)
-    tables = tabulator.tables()
+    for path, log in logs.items():
+        run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
     warnings = settings.warnings if left is None else (*settings.warnings, f"{left}.")
     batch = batch_report(
         tables,
@@ -121,7 +113,7 @@ def _report(annotation: AnnotationRun, left: OpenCases | None) -> AnnotationRepo
         run=run.name,
         run_id=run.id,
         archive=ArchiveHead(place=annotation.archive.place, records=head.records),
-        score_tree=scores.summary,
+        score_tree=tree,
         disagreements=disagreement_report(tables, partial(_full_case, archived, codebook)),
         changes=tuple(_changes(annotation, head, tables)),
         **dict(batch),
@@ -137,19 +129,6 @@ def _uncertain(archived: RunArchive) -> UncertainUsage:
         completion_tokens=cost.completion_tokens,
         cost=cost.money,
     )
-
-
-def _tabulated(archived: RunArchive, tabulator: Tabulator, settings: Settings) -> Iterator[Outcome]:
-    """Yields the outcomes for the score tree, without gold that the prompts give away."""
-    for outcome, label in read_run(archived, settings.codebook):
-        tabulator.add(outcome, label)
-        hidden = is_open_book(outcome, settings.prompts.open_book)
-        yield outcome.model_copy(update={"gold_label": None}) if hidden else outcome
-
-
-def _write_scores(run: Run, scores: ScoreFiles) -> None:
-    for file in scores.files:
-        run.write_record(file.log.model_copy(update={"run_id": run.id}), f"{SCORES}/{file.path}")
 
 
 def _full_case(archived: RunArchive, codebook: Codebook, case: str) -> FullCase:

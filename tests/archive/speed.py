@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from raylab.annotation.decisions import make_decision
 from raylab.annotation.outcome import SIDES, Status
-from raylab.annotation.statistics.frame import export_run
+from raylab.annotation.statistics.export import export_run
 from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.opt.code import bare

@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from raylab.annotation.decisions import make_decision
 from raylab.annotation.outcome import Status
-from raylab.annotation.statistics.frame import export_run
+from raylab.annotation.statistics.export import export_run
 from raylab.archive.records import CaseRow, DecisionRow, RunRow
 from raylab.archive.store import Archive
 from raylab.codebook import Agreement
@@ -235,12 +235,9 @@ def test_a_run_without_cases_exports_its_columns(archive: Archive, tmp_path: Pat
 def test_large_cases_are_exported_in_groups(
     archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("raylab.annotation.statistics.frame.ROW_GROUP_BYTES", 165_000)
-    archive.run("r").add_cases(
-        [row_of(f"c{n}", description=f"{n}" + "x" * 10_000) for n in range(24)]
-    )
+    monkeypatch.setattr("raylab.annotation.statistics.export.GROUP", 14)
+    archive.run("r").add_cases([row_of(f"c{n}") for n in range(24)])
     assert export_run(archive.run("r"), tmp_path / "cases.parquet", CODEBOOK) == 24
-    # A row has 12 KB: 14 fill a group.
     file = parquet.ParquetFile(tmp_path / "cases.parquet")
     try:
         groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]

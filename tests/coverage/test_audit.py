@@ -42,7 +42,7 @@ def test_intervals_of_an_audit_hold_the_share(
         if sample.sum() < 2:
             continue
         labels = truth[sample].astype(float)
-        found = predicted_share(labels, scores[sample], scores).interval
+        found = predicted_share(labels, scores[sample], scores)[0].interval
         alone = proportion(int(labels.sum()), len(labels)).interval
         assert alone is not None
         hit.add(found, share)

@@ -3,7 +3,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.statistics.confusion import ConfusionPanel
+from raylab.annotation.statistics.agreement import ConfusionPanel
 from raylab.annotation.statistics.drift import ArchivedRun, compare_runs
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.report.annotation import (

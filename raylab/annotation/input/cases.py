@@ -332,11 +332,12 @@ def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
         ConfigError: Two generations have the same name.
     """
     files: dict[str, str] = {}
+    others = {f"seed-{generation}" for generation in generations} | {AS_PUBLISHED}
     for location in generations:
         if isinstance(location, int) or location == AS_PUBLISHED:
             continue
         name = Place.at(location).name.partition(".")[0]
-        if name in files or name in map(str, generations):
+        if name in files or name in others:
             raise ConfigError(f"generations: two are called {name}; rename the file {location}")
         files[name] = location
     return files

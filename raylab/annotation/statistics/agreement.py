@@ -1,9 +1,14 @@
-"""Agreement of the annotators, with and beyond chance."""
+"""Two sides' codes of the same cases: agreement, with and beyond chance, and confusion.
 
+Rows of a confusion matrix belong to one side (gold, or A), columns to the other (an annotator, or
+B). Both are in the order of the taxonomy's roots, followed by `none` for a case without a code.
+"""
+
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from itertools import product
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
@@ -25,11 +30,15 @@ TOLERANCE = 1e-9
 SHARES = ("jaccard", "weighted", "composition", "levenshtein_normalised")
 """The measures of `Agreement` in [0, 1] that a run averages."""
 EDITS = "levenshtein"
+NONE = "none"
+NOTHING: Categories = frozenset()
 
 Category = TypeVar("Category", bound=str)
-Answer = TypeVar("Answer")
 SetDistance = Callable[[frozenset[Category], frozenset[Category]], float]
 """A distance of two non-empty sets of categories, in [0, 1]; a metric."""
+Pairs = Counter[tuple[Label | None, Label | None]]
+"""Cases by the codes of two sides, None for a missing code."""
+Matrix = tuple[tuple[float, ...], ...]
 
 
 class PairAgreement(Part):
@@ -66,80 +75,43 @@ class AgreementReport(PairAgreement):
     """The same as a share of the longer line; 0 is equal."""
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The codes of two sides for the same cases.
+class ConfusionPanel(Part):
+    """The confusion matrices of two sides, in the order of the labels."""
 
-    Attributes:
-        counts: Cases by the two labels, None for a missing code.
-    """
-
-    counts: Counter[tuple[Label | None, Label | None]]
-
-    @property
-    def cases(self) -> int:
-        """The number of cases, with or without codes."""
-        return self.counts.total()
-
-    @property
-    def both(self) -> int:
-        """The number of cases with two codes."""
-        return self.count(lambda row, column: True)
-
-    @property
-    def exact(self) -> int:
-        """The number of cases with equal compositions."""
-        return self.count(lambda row, column: row.composition == column.composition)
-
-    @property
-    def same_roots(self) -> int:
-        """The number of cases with equal sets of roots."""
-        return self.count(lambda row, column: row.categories == column.categories)
-
-    @property
-    def same_primary(self) -> int:
-        """The number of cases with equal primary roots."""
-        return self.count(lambda row, column: row.primary == column.primary)
-
-    def count(self, equal: Callable[[Label, Label], bool]) -> int:
-        """Returns the number of cases with two codes for which a function is true."""
-        return sum(
-            n for (row, column), n in self.counts.items() if row and column and equal(row, column)
-        )
-
-    def sets(self) -> Counter[tuple[Categories, Categories]]:
-        """Returns the cases by the two sets of roots, empty for a missing code."""
-        return self._by(lambda label: label.categories if label else frozenset[str]())
-
-    def primaries(self) -> Counter[tuple[str | None, str | None]]:
-        """Returns the cases by the two primary roots, None for a missing code."""
-        return self._by(lambda label: label.primary if label else None)
-
-    def _by(self, value: Callable[[Label | None], Answer]) -> Counter[tuple[Answer, Answer]]:
-        found = Counter[tuple[Answer, Answer]]()
-        for (row, column), n in self.counts.items():
-            found[value(row), value(column)] += n
-        return found
+    rows: str
+    """Name of the side of the rows."""
+    columns: str
+    sets: Matrix
+    """See `set_confusion`."""
+    primary: tuple[tuple[int, ...], ...]
+    """Cases by primary root."""
 
 
 def pair_codes(tables: Tables, rows: str, columns: str) -> Pairs:
-    """Returns the codes of two columns of the cases side by side."""
-    counts = Counter[tuple[Label | None, Label | None]]()
-    for (row, column), n in tally(tables.cases, rows, columns).items():
-        counts[tables.label(row), tables.label(column)] += n
-    return Pairs(counts)
+    """Returns the cases by the codes in two columns."""
+    counts = Pairs()
+    for (row, column), cases in tally(tables.cases, rows, columns).items():
+        counts[tables.label(row), tables.label(column)] += cases
+    return counts
+
+
+def count_equal(pairs: Pairs, name: str) -> int:
+    """Returns the cases with two codes that are equal in an attribute, such as `categories`."""
+    values = _by(pairs, name)
+    return sum(cases for (a, b), cases in values.items() if a is not None and a == b)
 
 
 def measure_pairs(tables: Tables, seed: int) -> PairAgreement:
     """Returns the agreement of A and B."""
     pairs = pair_codes(tables, "code_a", "code_b")
+    both = sum(cases for (a, b), cases in pairs.items() if a and b)
     return PairAgreement(
-        cases=pairs.cases,
-        both=pairs.both,
-        exact=proportion(pairs.exact, pairs.both),
-        same_roots=proportion(pairs.same_roots, pairs.both),
-        kappa=cohen_kappa(pairs.primaries(), seed=seed),
-        alpha=krippendorff_alpha(pairs.sets(), tables.codebook.distance, seed=seed),
+        cases=pairs.total(),
+        both=both,
+        exact=proportion(count_equal(pairs, "composition"), both),
+        same_roots=proportion(count_equal(pairs, "categories"), both),
+        kappa=cohen_kappa(_by(pairs, "primary"), seed=seed),
+        alpha=krippendorff_alpha(_by(pairs, "categories"), tables.codebook.distance, seed=seed),
     )
 
 
@@ -147,13 +119,8 @@ def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     """Returns the agreement of A and B, with the means of the measures of single cases."""
     both = tables.cases.dropna(subset=EDITS)
     means = {name: share_mean(tally(both, name), seed) for name in SHARES}
-    return AgreementReport.model_validate(
-        {
-            **dict(measure_pairs(tables, seed)),
-            **means,
-            EDITS: amount_mean(tally(both, EDITS)),
-        }
-    )
+    means[EDITS] = amount_mean(tally(both, EDITS))
+    return AgreementReport(**dict(measure_pairs(tables, seed)), **means)
 
 
 def cohen_kappa(
@@ -171,8 +138,7 @@ def cohen_kappa(
         draws: Draws from the posterior for the interval; 0 leaves it out.
         seed: Seed of the draws.
     """
-    answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
-    values = sorted({value for pair in answered for value in pair})
+    values, table = _table(counts)
     differences = 1.0 - np.eye(len(values))
 
     def kappa(cases: Array) -> Array:
@@ -181,11 +147,11 @@ def cohen_kappa(
         expected = 1.0 - (first * second).sum(-1) / total**2
         return _one_less((cases * differences).sum((-2, -1)) / total, expected)
 
-    return agreement(_table(answered, values), kappa, draws, seed)
+    return agreement(table, kappa, draws, seed)
 
 
 def krippendorff_alpha(
-    counts: Mapping[tuple[frozenset[Category], frozenset[Category]], int],
+    counts: Mapping[tuple[frozenset[Category] | None, frozenset[Category] | None], int],
     distance: SetDistance[Category],
     draws: int = DRAWS,
     seed: int = 307,
@@ -197,14 +163,13 @@ def krippendorff_alpha(
     Undefined if all answers are the same set, so that no disagreement is expected.
 
     Args:
-        counts: Cases by the two answers, an empty set for a missing one; those cases hold no
-            pair of values and are left out.
+        counts: Cases by the two answers, None or an empty set for a missing one; those cases hold
+            no pair of values and are left out.
         distance: Distance of two sets, in [0, 1].
         draws: Draws from the posterior for the interval; 0 leaves it out.
         seed: Seed of the draws.
     """
-    answered = {(a, b): n for (a, b), n in counts.items() if a and b and n}
-    values = sorted({answer for pair in answered for answer in pair}, key=sorted)
+    values, table = _table(counts, sorted)
     differences = np.array([[distance(a, b) ** 2 for b in values] for a in values])
 
     def alpha(cases: Array) -> Array:
@@ -213,15 +178,75 @@ def krippendorff_alpha(
         expected = ((margin @ differences) * margin).sum(-1) / (size * (size - 1))
         return _one_less((cases * differences).sum((-2, -1)) / (size / 2), expected)
 
-    return agreement(_table(answered, values), alpha, draws, seed)
+    return agreement(table, alpha, draws, seed)
 
 
-def _table(counts: Mapping[tuple[Answer, Answer], int], values: Sequence[Answer]) -> Array:
-    """Returns the (values, values) numbers of cases, first annotator by second."""
+def confusion_panel(
+    pairs: Pairs, rows: str, columns: str, categories: Sequence[str]
+) -> ConfusionPanel:
+    """Returns the confusion matrices of the codes of two named sides."""
+    places = {category: place for place, category in enumerate((*categories, None))}
+    primary = np.zeros((len(places), len(places)), int)
+    for (row, column), cases in _by(pairs, "primary").items():
+        primary[places[row], places[column]] += cases
+    return ConfusionPanel(
+        rows=rows,
+        columns=columns,
+        sets=set_confusion(_by(pairs, "categories"), categories),
+        primary=primary.tolist(),
+    )
+
+
+def set_confusion(
+    counts: Mapping[tuple[Categories | None, Categories | None], int], categories: Sequence[str]
+) -> Matrix:
+    """Returns the numbers of roots, for codes that may name several.
+
+    A root that both name counts 1 on the diagonal. The roots that only one side names are matched
+    at random with those that only the other names, and the expectation is counted: with m and n
+    such roots each pair gets 1 / max(m, n), and the rest of the longer side counts under `none`.
+    So a row sums to the cases whose row side names that root, a column to those whose column side
+    does, and exchanging the sides transposes the matrix. A case without any code counts in the
+    corner.
+
+    Args:
+        counts: Cases by the two sets, None or empty for a missing code.
+        categories: All N roots, in order; the matrix has N + 1 rows and columns.
+    """
+    places = {category: place for place, category in enumerate((*categories, None))}
+    # The parts of a case are whole numbers, so that the sums are exact.
+    unit = math.lcm(*range(1, len(categories) + 1))
+    parts = np.zeros((len(places), len(places)), object)
+    for (row, column), cases in counts.items():
+        a, b = row or NOTHING, column or NOTHING
+        for root in a & b if a or b else {None}:
+            parts[places[root], places[root]] += unit * cases
+        longest = max(len(a - b), len(b - a))
+        ours, theirs = ([*rest, *[None] * (longest - len(rest))] for rest in (a - b, b - a))
+        for pair in product(ours, theirs):
+            parts[tuple(places[root] for root in pair)] += unit // longest * cases
+    return tuple(tuple(part / unit for part in line) for line in parts.tolist())
+
+
+def _by(pairs: Pairs, name: str) -> Counter[tuple[Any, Any]]:
+    """Returns the cases by an attribute of the two codes, None for a missing code."""
+    counts = Counter[tuple[Any, Any]]()
+    for pair, cases in pairs.items():
+        first, second = (None if label is None else getattr(label, name) for label in pair)
+        counts[first, second] += cases
+    return counts
+
+
+def _table(
+    counts: Mapping[tuple[Any, Any], int], key: Callable[[Any], Any] | None = None
+) -> tuple[list[Any], Array]:
+    """Returns the answers in order and their (answers, answers) cases, first by second."""
+    answered = {(a, b): cases for (a, b), cases in counts.items() if a and b and cases}
+    values = sorted({value for pair in answered for value in pair}, key=key)
     table = np.zeros((len(values), len(values)))
-    for (first, second), count in counts.items():
-        table[values.index(first), values.index(second)] = count
-    return table
+    for (first, second), cases in answered.items():
+        table[values.index(first), values.index(second)] = cases
+    return values, table
 
 
 def _one_less(observed: Array, expected: Array) -> Array:

@@ -6,15 +6,13 @@ protocol corrects what the evaluator's scores say of the whole batch.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from raylab.annotation.input.cases import in_generation
 from raylab.annotation.outcome import Status
-from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.estimates import Array, Estimate, estimate, proportion
 from raylab.annotation.statistics.frame import ADJUDICATED, Tables
 from raylab.codebook import Label
 from raylab.runs.records import Part
@@ -22,8 +20,6 @@ from raylab.runs.records import Part
 DECIDED = (Status.ACCEPTED, Status.ADJUDICATED)
 """The cases that an audit is about: those with a code of the protocol."""
 Z = float(stats.norm.ppf(0.975))
-
-Array = NDArray[np.float64]
 
 
 class AuditReport(Part):
@@ -56,32 +52,21 @@ def audit_report(tables: Tables, codes: Mapping[str, Label | None]) -> AuditRepo
         codes: Each drawn case with the code that a person gave it, None while it has none.
     """
     cases = tables.cases
-    score = cases.score_a.where(
-        cases.run_status.ne(Status.ADJUDICATED), cases[f"score_{ADJUDICATED}"]
-    )
-    decided = cases[cases.run_status.isin(DECIDED) & cases.run_code.notna() & score.notna()]
-    everywhere = score[decided.index].to_numpy(float) / 100
+    settled = cases.run_status.eq(Status.ADJUDICATED)
+    share = cases.score_a.where(~settled, cases[f"score_{ADJUDICATED}"]) / 100
+    rows = cases.run_status.isin(DECIDED) & cases.run_code.notna() & share.notna()
+    decided = cases.assign(share=share)[rows]
     drawn = decided[decided.case.isin([*codes])]
-    pairs = [
-        (codes[case], tables.label(line), score[place] / 100)
-        for place, case, line in zip(drawn.index, drawn.case, drawn.run_code, strict=True)
-    ]
-    audited = [
-        (given.categories == label.categories, share)
-        for given, label, share in pairs
-        if given is not None and label is not None
-    ]
-    labels = np.array([right for right, _ in audited], float)
+    lines = [str(codes[case] or "") or None for case in drawn.case]
+    audited = drawn.assign(given=lines).dropna(subset="given")
+    labels = tables.equal(audited.run_code, audited.given, "categories").to_numpy(float)
+    everywhere = decided.share.to_numpy(float)
     right = proportion(int(labels.sum()), len(labels))
     corrected, weight = right, None
-    if len(audited) > 1:
-        found = predicted_share(labels, np.array([share for _, share in audited]), everywhere)
-        weight = found.weight
-        corrected = Estimate(
-            value=found.value, interval=found.interval, count=len(everywhere), reason=None
-        )
+    if len(labels) > 1:
+        corrected, weight = predicted_share(labels, audited.share.to_numpy(float), everywhere)
     return AuditReport(
-        decided=len(everywhere),
+        decided=len(decided),
         drawn=len(drawn),
         audited=len(audited),
         judged=float(everywhere.mean()) if len(everywhere) else None,
@@ -99,22 +84,7 @@ def is_drawn(case: str, seed: int, share: float) -> bool:
     return in_generation(f"audit/{case}", seed, share)
 
 
-@dataclass(frozen=True)
-class PredictedShare:
-    """A share estimated from labels and predictions.
-
-    Attributes:
-        value: The estimate, in [0, 1].
-        interval: 95 % interval.
-        weight: Weight of the predictions, from 0 (the labels alone) to 1.
-    """
-
-    value: float
-    interval: tuple[float, float]
-    weight: float
-
-
-def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> PredictedShare:
+def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> tuple[Estimate, float]:
     """Estimates a share over all units from the labels of a random sample of them.
 
     The estimate is that of PPI++ (Angelopoulos, Duchi and Zrnic 2023, arXiv 2311.01453), a mean
@@ -129,20 +99,21 @@ def predicted_share(labels: Array, predicted: Array, everywhere: Array) -> Predi
         predicted: (n,) prediction for the same units, in any units.
         everywhere: (N,) prediction for every unit, those of the sample included.
 
-    Raises:
-        ValueError: The sample has fewer than two units, or its arrays differ in length.
+    Returns:
+        The share with its 95 % interval, and the weight of the predictions with the least variance,
+        from 0 (the labels alone) to 1.
     """
-    n, total = len(labels), len(everywhere)
-    if n < 2 or len(predicted) != n:
-        raise ValueError(f"{n} labels and {len(predicted)} predictions: give two or more of each")
-    weight = _weight(labels, predicted, everywhere)
+    n, total, weight = len(labels), len(everywhere), 0.0
+    if spread := float(everywhere.var(ddof=1)):
+        together = float(np.cov(labels, predicted)[0, 1])
+        weight = min(max(together / ((1 + n / total) * spread), 0.0), 1.0)
     rectified = labels - weight * predicted
     value = float(np.clip(weight * everywhere.mean() + rectified.mean(), 0.0, 1.0))
     variance = weight**2 * everywhere.var(ddof=1) / total + rectified.var(ddof=1) / n
     size = float(n)
     if variance > 0 and 0 < value < 1:
         size = min(max(value * (1 - value) / float(variance), n), total)
-    return PredictedShare(value, wilson_interval(value, size), weight)
+    return estimate(value, total, wilson_interval(value, size)), weight
 
 
 def wilson_interval(share: float, size: float) -> tuple[float, float]:
@@ -150,13 +121,3 @@ def wilson_interval(share: float, size: float) -> tuple[float, float]:
     centre = (share + Z * Z / (2 * size)) / (1 + Z * Z / size)
     half = Z / (1 + Z * Z / size) * math.sqrt(share * (1 - share) / size + (Z / (2 * size)) ** 2)
     return max(centre - half, 0.0), min(centre + half, 1.0)
-
-
-def _weight(labels: Array, predicted: Array, everywhere: Array) -> float:
-    """Returns the weight of the predictions with the least variance, within [0, 1]."""
-    n, total = len(labels), len(everywhere)
-    spread = float(everywhere.var(ddof=1))
-    if spread == 0:
-        return 0.0
-    together = float(np.cov(labels, predicted)[0, 1])
-    return min(max(together / ((1 + n / total) * spread), 0.0), 1.0)

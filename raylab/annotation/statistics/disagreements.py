@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import pandas as pd
 
 from raylab.annotation.outcome import (
     OTHER,
@@ -15,7 +17,8 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
-from raylab.annotation.statistics.frame import Frame, Tables
+from raylab.annotation.statistics.agreement import NOTHING
+from raylab.annotation.statistics.frame import Tables
 from raylab.codebook import Categories, Label
 from raylab.llm.prompts import shortened
 from raylab.runs.records import Part
@@ -24,7 +27,6 @@ KEPT = 10
 EXCERPT = 600
 """Longest excerpt of a description, a rationale or any other text, in characters."""
 SHOWN_NAME = 120
-NOTHING: Categories = frozenset()
 SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
 
@@ -140,108 +142,87 @@ def disagreement_report(
         look_up: Returns the case of an id.
         kept: Most cases to show.
     """
-    differing = _ranked(tables.cases[tables.cases.exact.eq(False)])
+    cases = tables.cases[tables.cases.exact.eq(False)]
+    distance = 1.0 - cases.weighted
+    conviction = cases[["score_a", "score_b"]].fillna(0).min(axis=1) / 100
+    order = pd.DataFrame(
+        {
+            "unsettled": ~cases.run_status.isin(SETTLED),
+            "blandness": -distance * conviction,
+            "case": cases.case.astype(str),
+        }
+    ).sort_values(["unsettled", "blandness", "case"])[:kept]
     return DisagreementReport(
-        total=len(differing),
+        total=len(cases),
         shown=tuple(
-            _shown(look_up(case), distance, conviction)
-            for case, distance, conviction in zip(
-                differing.case[:kept],
-                differing.distance[:kept],
-                differing.conviction[:kept],
-                strict=True,
-            )
+            _shown(look_up(case), float(distance[place]), float(conviction[place]))
+            for place, case in order.case.items()
         ),
     )
-
-
-def _ranked(cases: Frame) -> Frame:
-    scores = cases[[f"score_{side.lower()}" for side in SIDES]].fillna(0)
-    ranked = cases[["case"]].assign(
-        distance=1.0 - cases.weighted,
-        conviction=scores.min(axis=1) / 100,
-        unsettled=~cases.run_status.isin(SETTLED),
-    )
-    ranked["instructive"] = ranked.distance * ranked.conviction
-    ranked["case"] = ranked.case.astype(str)
-    order = ["unsettled", "instructive", "case"]
-    return ranked.sort_values(order, ascending=[True, False, True])
 
 
 def _shown(full: FullCase, distance: float, conviction: float) -> ShownDisagreement:
-    outcome = full.outcome
-    roots = {side: _roots(outcome.label_of(side)) for side in SIDES}
-    settled = outcome.adjudication
+    outcome, settled, decision = full.outcome, full.outcome.adjudication, full.decision
+    labels = {side: outcome.label_of(side) for side in SIDES}
+    roots = {side: label.categories if label else NOTHING for side, label in labels.items()}
     return ShownDisagreement(
-        case=_name(outcome.case),
+        case=shortened(outcome.case, SHOWN_NAME),
         status=outcome.status,
-        reason=outcome.reason and _excerpt(outcome.reason),
-        gold=_code(outcome.gold_label) if outcome.gold_label else None,
+        reason=outcome.reason and shortened(outcome.reason, EXCERPT),
+        gold=_code(outcome.gold_label),
         distance=distance,
         conviction=conviction,
-        description=_excerpt(full.description),
+        description=shortened(full.description, EXCERPT),
         candidates={
-            side: _candidate(
-                outcome.classification(side),
-                outcome.evaluation(side),
-                roots[side] - roots[OTHER[side]],
-            )
+            side: Candidate(**_candidate(answer, report, roots[side] - roots[OTHER[side]]))
             for side in SIDES
+            for answer, report in [(outcome.classification(side), outcome.evaluation(side))]
         },
         adjudicated=settled
         and AdjudicatedCandidate(
-            choice=settled.choice,
-            **dict(_candidate(settled.classification, settled.confirmation)),
+            choice=settled.choice, **_candidate(settled.classification, settled.confirmation)
         ),
-        code=_code(outcome.label) if outcome.label else None,
-        decision=full.decision and _decision(full.decision),
+        code=_code(outcome.label),
+        decision=decision and _decision(decision),
     )
 
 
 def _candidate(
     answer: Classification | None, report: Evaluation | None, alone: Categories = NOTHING
-) -> Candidate:
+) -> dict[str, Any]:
+    """Returns the fields of a `Candidate`."""
     call = answer.calls[0] if answer and answer.calls else None
-    return Candidate(
-        model=call and _name(call.reply.response_model or call.model),
-        code=_code(answer.label, alone) if answer and answer.label else None,
-        rationale=answer and _excerpt(answer.rationale),
-        report=report
+    return {
+        "model": call and shortened(call.reply.response_model or call.model, SHOWN_NAME),
+        "code": answer and _code(answer.label, alone),
+        "rationale": answer and shortened(answer.rationale, EXCERPT),
+        "report": report
         and ShownJudgement(
             verdict=report.verdict,
             score=report.score,
             issues=report.issues,
-            summary=_excerpt(report.summary),
+            summary=shortened(report.summary, EXCERPT),
         ),
-    )
+    }
 
 
 def _decision(decision: HumanDecision) -> DecidedCandidate:
-    candidate = _candidate(decision.classification, decision.confirmation)
+    fields = _candidate(decision.classification, decision.confirmation)
+    fields["rationale"] = shortened(decision.justification, EXCERPT)
     return DecidedCandidate(
-        **dict(candidate.model_copy(update={"rationale": _excerpt(decision.justification)})),
+        **fields,
         action=decision.action,
-        reviewer=_name(decision.reviewer),
+        reviewer=shortened(decision.reviewer, SHOWN_NAME),
         decided=decision.decided.isoformat(),
         confirmed=decision.confirmation and decision.confirmation.acceptable,
     )
 
 
-def _roots(label: Label | None) -> Categories:
-    return label.categories if label else NOTHING
-
-
-def _code(label: Label, alone: Categories = NOTHING) -> ShownCode:
+def _code(label: Label | None, alone: Categories = NOTHING) -> ShownCode | None:
+    if label is None:
+        return None
     parts = tuple(
         ShownRoot(operator=operator, root=str(root), alone=root in alone)
         for operator, root in label.parts
     )
-    return ShownCode(parts=parts, fields=_name(str(label).partition("; ")[2]))
-
-
-def _excerpt(text: str) -> str:
-    return shortened(text, EXCERPT)
-
-
-def _name(text: str) -> str:
-    return shortened(text, SHOWN_NAME)
+    return ShownCode(parts=parts, fields=shortened(str(label).partition("; ")[2], SHOWN_NAME))

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
+import numpy as np
 import pandas as pd
 from scipy import stats
 
 from raylab.annotation.outcome import EVALUATOR, SIDES, Side, Verdict
 from raylab.annotation.statistics.figures import SourceReport, source_reports
-from raylab.annotation.statistics.frame import Frame, Tables
+from raylab.annotation.statistics.frame import Frame, Tables, view
 from raylab.runs.measures import measures_of
 from raylab.runs.records import Part, Record
 
@@ -37,29 +38,10 @@ EVALUATOR_FACTS = {
     "evaluator": f"response_model of {EVALUATOR}",
     "evaluator_prompt_hash": f"prompt of {EVALUATOR}",
 }
-
-
-class DriftMeasure(NamedTuple):
-    """A measure of shared cases: one of `SourceReport`, of one side or of both."""
-
-    name: str
-    side: str
-
-    @property
-    def sides(self) -> tuple[Side, ...]:
-        """The annotators whose answers the measure depends on."""
-        return tuple(side for side in SIDES if self.side in (side, BOTH))
-
-    @property
-    def label(self) -> str:
-        """The name and side in words."""
-        return f"{measures_of(SourceReport)[self.name].label}, {self.side}"
-
-
-MEASURES = (
-    *(DriftMeasure(name, side) for name in ("roots", "pass_rate") for side in SIDES),
-    DriftMeasure("exact", BOTH),
-)
+MEASURES = (*((name, side) for name in ("roots", "pass_rate") for side in SIDES), ("exact", BOTH))
+"""The measures of shared cases, of one side or of both; each is one of `SourceReport`."""
+Counts = Counter[tuple[bool, bool]]
+"""Cases by whether they were right in the earlier run and in the later."""
 
 
 class DriftSource(SourceReport):
@@ -97,12 +79,6 @@ class DriftTests(Part):
     """Fisher's exact test, which treats the two runs as independent samples."""
     mcnemar: DriftTest
     """McNemar's exact test, which uses only the cases that changed."""
-
-    @property
-    def flags(self) -> list[str]:
-        """The names of the tests that flag a change."""
-        named = {"two_proportion": self.two_proportion, "mcnemar": self.mcnemar}
-        return [name for name, test in named.items() if test.flagged]
 
 
 class DriftResult(Part):
@@ -145,7 +121,7 @@ class DriftChange(Part):
     @property
     def label(self) -> str:
         """The measure and side in words."""
-        return DriftMeasure(self.measure, self.side).label
+        return f"{measures_of(SourceReport)[self.measure].label}, {self.side}"
 
 
 class Drift(Record):
@@ -189,21 +165,13 @@ class ArchivedRun:
         """Its outcomes, read once."""
         return self.read()
 
-    def asked(self, measure: DriftMeasure) -> tuple[str, ...] | None:
-        """Returns the models behind a measure, by which runs match; None if one is missing."""
-        models = [self._requested.get(side) for side in measure.sides]
-        named = tuple(model for model in models if model is not None)
-        return named if len(named) == len(models) else None
-
     @cached_property
-    def _requested(self) -> Mapping[Side, str]:
+    def requested(self) -> Mapping[Side, str]:
+        """The models of its annotators as requested, by which runs match."""
         if self.models is not None:
             return self.models
-        found: dict[Side, str] = {}
-        for side in SIDES:
-            for model in self.tables.cases[f"requested_{side.lower()}"].dropna()[:1]:
-                found[side] = str(model)
-        return found
+        columns = {side: self.tables.cases[f"requested_{side.lower()}"].dropna() for side in SIDES}
+        return {side: str(column.iloc[0]) for side, column in columns.items() if len(column)}
 
     def summary(self) -> DriftRun:
         """Returns the run in the form of the report."""
@@ -213,9 +181,9 @@ class ArchivedRun:
             taxonomy=self.taxonomy,
             cases=len(self.tables.cases),
             sources=tuple(
-                DriftSource(side=side, **dict(row))
+                DriftSource(side=side, **dict(source))
                 for side in SIDES
-                for row in source_reports(self.tables, side)
+                for source in source_reports(self.tables, side)
             ),
         )
 
@@ -232,17 +200,21 @@ def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
         level: Chance of a false flag for a run in which nothing changed, in (0, 1).
     """
     ordered = sorted(runs, key=lambda run: (run.started, run.name))
-    families = [list(_pairs(ordered, place)) for place in range(1, len(ordered))]
-    comparisons = [change for pairs in families for change in _changes(pairs, level)]
+    families = {
+        run.name: compare_latest(run, ordered[:place], level)
+        for place, run in enumerate(ordered)
+        if place
+    }
+    comparisons = [change for family in families.values() for change in family]
     return Drift(
         level=level,
         runs=tuple(run.summary() for run in ordered),
         comparisons=tuple(comparisons),
         alarms=tuple(alarms(comparisons)),
         notes=tuple(
-            f"{run.name} is compared with no run: none before it asked the same models"
-            for run, pairs in zip(ordered[1:], families, strict=True)
-            if not pairs
+            f"{name} is compared with no run: none before it asked the same models"
+            for name, family in families.items()
+            if not family
         ),
     )
 
@@ -250,223 +222,162 @@ def compare_runs(runs: Iterable[ArchivedRun], *, level: float = LEVEL) -> Drift:
 def compare_latest(
     run: ArchivedRun, earlier: Sequence[ArchivedRun], level: float = LEVEL
 ) -> list[DriftChange]:
-    """Returns the changes of one run, as in `compare_runs` with all these runs."""
-    return list(_changes(list(_pairs([*earlier, run], len(earlier))), level))
-
-
-class _Results(NamedTuple):
-    """A measure of each shared case in one run, as columns of truths.
-
-    Attributes:
-        right: Right, passed or the same.
-        known: The run has a result.
-        fresh: A model was asked anew; a result from the journal is that of an earlier run.
-    """
-
-    right: Any
-    known: Any
-    fresh: Any
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A measure in two runs of the same models."""
-
-    measure: DriftMeasure
-    before: ArchivedRun
-    after: ArchivedRun
-
-    @cached_property
-    def shared(self) -> tuple[Frame, Frame]:
-        """The shared cases in both runs, in one order, with the gold of the later run."""
-        before, after = (
-            run.tables.cases.set_index([run.tables.cases[name].astype(str) for name in KEY])
-            for run in (self.before, self.after)
-        )
-        keys = after.index[after.index.isin(before.index)]
-        gold = after.gold_code[keys]
-        return before.loc[keys].assign(gold_code=gold), after.loc[keys]
-
-    @cached_property
-    def results(self) -> tuple[_Results, _Results]:
-        """The results of both runs on the shared cases."""
-        before, after = self.shared
-        return self._results(before), self._results(after)
-
-    @cached_property
-    def common(self) -> "_Common":
-        before, after = self.results
-        rows = before.known & before.fresh & after.known & after.fresh
-        pairs = Counter(zip(before.right[rows], after.right[rows], strict=True))
-        both, lost, gained = pairs[True, True], pairs[True, False], pairs[False, True]
-        return _Common(pairs.total(), both + lost, both + gained, lost, gained)
-
-    @property
-    def recoded(self) -> int | None:
-        if self.measure.side == BOTH:
-            return None
-        before, after = (rows[f"code_{self.measure.side.lower()}"] for rows in self.shared)
-        return int((before.notna() & after.notna() & ~self._equal(before, after)).sum())
-
-    @property
-    def changed(self) -> tuple[str, ...]:
-        facts = {
-            f"{column}_{side.lower()}": name.format(side=side)
-            for side in self.measure.sides
-            for column, name in (FACTS | (EVALUATOR_FACTS if self._is_judged else {})).items()
-        }
-        before, after = self.shared
-        changed = [
-            name
-            for column, name in facts.items()
-            if set(before[column].dropna()) != set(after[column].dropna())
-        ]
-        if self.before.taxonomy != self.after.taxonomy:
-            changed.append("taxonomy")
-        return tuple(changed)
-
-    @property
-    def why_nothing(self) -> str:
-        count = len(self.shared[1])
-        if not count:
-            return "the runs share no case, equal in id and description"
-        if self.measure.name == "roots" and self.shared[1].gold_code.isna().all():
-            return f"none of the {count} shared cases has gold"
-        for run, found in zip((self.after, self.before), self.results[::-1], strict=True):
-            if found.known.any() and not (found.known & found.fresh).any():
-                return f"the journal answered for {run.name}: annotate with fresh=true to ask anew"
-        return f"none of the {count} shared cases was answered in both"
-
-    @property
-    def _is_judged(self) -> bool:
-        return self.measure.name == "pass_rate"
-
-    def _results(self, rows: Frame) -> _Results:
-        codes = [rows[f"code_{side.lower()}"] for side in self.measure.sides]
-        cached = [rows[f"cached_{side.lower()}"].eq(True) for side in self.measure.sides]
-        if self.measure.side == BOTH:
-            a, b = codes
-            return _Results(self._equal(a, b), a.notna() & b.notna(), ~(cached[0] & cached[1]))
-        own = self.measure.side.lower()
-        answered, fresh = rows[f"format_{own}"].notna(), ~cached[0]
-        if not self._is_judged:
-            right = self._equal(codes[0], rows.gold_code, roots=True)
-            return _Results(right, answered & rows.gold_code.notna(), fresh)
-        verdicts = rows[f"verdict_{own}"]
-        judged_anew = rows[f"evaluator_{own}"].notna() & ~rows[f"evaluator_cached_{own}"].eq(True)
-        return _Results(verdicts.ne(Verdict.FAIL), answered & verdicts.notna(), fresh | judged_anew)
-
-    def _equal(self, first: Any, second: Any, roots: bool = False) -> Any:
-        """Returns a column: whether two columns have the same roots, or the same composition."""
-        label = self.after.tables.label
-
-        def value(line: Any) -> object:
-            read = label(line) if isinstance(line, str) else None
-            return read and (read.categories if roots else read.composition)
-
-        pairs = zip(first, second, strict=True)
-        return pd.Series([value(a) == value(b) for a, b in pairs], first.index, bool)
-
-
-@dataclass(frozen=True)
-class _Common:
-    """Counts of the cases that both runs answered, and of those that were right."""
-
-    cases: int
-    before: int
-    after: int
-    lost: int
-    gained: int
-
-    @property
-    def fisher(self) -> float:
-        """The exact two-sided p-value of equal shares."""
-        table = [[right, self.cases - right] for right in (self.after, self.before)]
-        return float(cast(Any, stats.fisher_exact(table)).pvalue)
-
-    @property
-    def mcnemar(self) -> float:
-        """The exact two-sided p-value of equally many lost and gained; 1 if nothing changed."""
-        changed = self.lost + self.gained
-        return float(stats.binomtest(self.lost, changed).pvalue) if changed else 1.0
-
-
-def _pairs(ordered: Sequence[ArchivedRun], place: int) -> Iterator[_Pair]:
-    """Yields each measure of one run, paired with the earlier run to compare with."""
-    after = ordered[place]
-    for measure in MEASURES:
-        asked = after.asked(measure)
-        if asked is None:
-            continue
-        latest = None
-        for before in reversed(ordered[:place]):
-            if before.asked(measure) == asked:
-                pair = _Pair(measure, before, after)
-                latest = latest or pair
-                if pair.common.cases:
-                    yield pair
-                    break
-        else:
-            if latest is not None:
-                yield latest
-
-
-def _changes(pairs: Sequence[_Pair], level: float) -> Iterator[DriftChange]:
-    """Yields the comparisons of one run, which form a family of tests."""
-    results = dict(_family([pair.common for pair in pairs], level))
-    for place, pair in enumerate(pairs):
-        result = results.get(place)
-        yield DriftChange(
-            measure=pair.measure.name,
-            side=pair.measure.side,
-            models=pair.after.asked(pair.measure) or (),
-            before=pair.before.name,
-            after=pair.after.name,
-            changed=pair.changed,
-            shared=len(pair.shared[1]),
-            recoded=pair.recoded,
-            cases=pair.common.cases,
-            result=result,
-            reason=pair.why_nothing if result is None else None,
-        )
-
-
-def _family(results: Sequence[_Common], level: float) -> Iterator[tuple[int, DriftResult]]:
-    """Yields the results with cases by their place, tested as one family."""
-    tested = {place: common for place, common in enumerate(results) if common.cases}
-    fisher = _corrected({place: common.fisher for place, common in tested.items()}, level)
-    mcnemar = _corrected({place: common.mcnemar for place, common in tested.items()}, level)
-    for place, common in tested.items():
-        yield (
-            place,
-            DriftResult(
-                right_before=common.before,
-                right_after=common.after,
-                lost=common.lost,
-                gained=common.gained,
-                tests=DriftTests(two_proportion=fisher[place], mcnemar=mcnemar[place]),
-            ),
-        )
-
-
-def _corrected(p_values: Mapping[int, float], level: float) -> dict[int, DriftTest]:
-    """Returns the tests of one family with Holm's correction (1979)."""
-    found: dict[int, DriftTest] = {}
-    highest = 0.0
-    for rank, place in enumerate(sorted(p_values, key=lambda place: p_values[place])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        found[place] = DriftTest(p_value=p_values[place], holm=highest, flagged=highest <= level)
-    return found
+    """Returns the changes of one run since earlier ones, as in `compare_runs` with all of them."""
+    latest = [_latest(name, side, earlier, run) for name, side in MEASURES]
+    compared = [pair for pair in latest if pair is not None]
+    tables = [counts for _, counts in compared if counts]
+    fisher, mcnemar = (_holm(list(map(test, tables)), level) for test in (_fisher, _mcnemar))
+    results = map(_result, tables, fisher, mcnemar)
+    return [
+        change.model_copy(update={"result": next(results)}) if counts else change
+        for change, counts in compared
+    ]
 
 
 def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
     """Yields a sentence for each flagged measure."""
     for change in changes:
-        result = change.result
-        if result is not None and (flags := result.tests.flags):
-            why = f"; changed as well: {', '.join(change.changed)}" if change.changed else ""
+        if (result := change.result) is None:
+            continue
+        flags = [name for name, test in result.tests if test.flagged]
+        why = f"; changed as well: {', '.join(change.changed)}" if change.changed else ""
+        if flags:
             yield (
                 f"{change.label} ({', '.join(change.models)}): "
                 f"{result.right_before} of {change.cases} shared cases in {change.before}, "
                 f"{result.right_after} in {change.after} ({', '.join(flags)}){why}"
             )
+
+
+def _latest(
+    name: str, side: str, earlier: Sequence[ArchivedRun], run: ArchivedRun
+) -> tuple[DriftChange, Counts] | None:
+    """Compares a measure with the latest run of the same models that shares answered cases."""
+    sides = [annotator for annotator in SIDES if side in (annotator, BOTH)]
+    models = [run.requested.get(annotator) for annotator in sides]
+    first = None
+    for before in reversed(earlier if all(models) else ()):
+        if [before.requested.get(annotator) for annotator in sides] == models:
+            compared = _compare(name, side, sides, before, run)
+            if compared[0].cases:
+                return compared
+            first = first or compared
+    return first
+
+
+def _compare(
+    name: str, side: str, sides: Sequence[Side], before: ArchivedRun, after: ArchivedRun
+) -> tuple[DriftChange, Counts]:
+    """Compares a measure of two runs of the same models; the result is left out."""
+    tables = after.tables
+    rows = _shared(before.tables.cases, tables.cases)
+    first, second = results = [_results(tables, shared, name, sides) for shared in rows]
+    used = first.known & first.fresh & second.known & second.fresh
+    counts = Counter(zip(first.right[used], second.right[used], strict=True))
+    changed = [*_changed(*rows, name, sides)]
+    if before.taxonomy != after.taxonomy:
+        changed.append("taxonomy")
+    recoded = None
+    if side != BOTH:
+        a, b = (shared[f"code_{side.lower()}"] for shared in rows)
+        recoded = int((a.notna() & b.notna() & ~tables.equal(a, b, "composition")).sum())
+    change = DriftChange(
+        measure=name,
+        side=side,
+        models=tuple(after.requested[annotator] for annotator in sides),
+        before=before.name,
+        after=after.name,
+        changed=tuple(changed),
+        shared=len(used),
+        recoded=recoded,
+        cases=counts.total(),
+        result=None,
+        reason=None if counts else _why_nothing(name, rows[1], results, (before.name, after.name)),
+    )
+    return change, counts
+
+
+def _shared(before: Frame, after: Frame) -> tuple[Frame, Frame]:
+    """Returns the shared cases in both runs, in one order, with the gold of the later run."""
+    before, after = (
+        cases.set_index([cases[name].astype(str) for name in KEY]) for cases in (before, after)
+    )
+    keys = after.index[after.index.isin(before.index)]
+    return before.loc[keys].assign(gold_code=after.gold_code[keys]), after.loc[keys]
+
+
+def _results(tables: Tables, rows: Frame, name: str, sides: Sequence[Side]) -> Frame:
+    """Returns a measure of each case.
+
+    Its columns are truths: `right`, whether the case is right, passed or the same; `known`, whether
+    that can be said; `fresh`, whether a model was asked anew, for a result from the journal is that
+    of an earlier run.
+    """
+    own, other = (view(rows, side.lower()) for side in (sides[0], sides[-1]))
+    fresh, answered = ~(own.cached.eq(True) & other.cached.eq(True)), own.format.notna()
+    if name == "exact":
+        right = tables.equal(own.code, other.code, "composition")
+        known = own.code.notna() & other.code.notna()
+    elif name == "roots":
+        right = tables.equal(own.code, rows.gold_code, "categories")
+        known = answered & rows.gold_code.notna()
+    else:
+        right = own.verdict.ne(Verdict.FAIL)
+        known = answered & own.verdict.notna()
+        fresh |= own.evaluator.notna() & ~own.evaluator_cached.eq(True)
+    return pd.DataFrame({"right": right, "known": known, "fresh": fresh})
+
+
+def _changed(before: Frame, after: Frame, name: str, sides: Sequence[Side]) -> Iterator[str]:
+    facts = FACTS | (EVALUATOR_FACTS if name == "pass_rate" else {})
+    for side in sides:
+        for column, fact in facts.items():
+            values = (rows[f"{column}_{side.lower()}"].dropna() for rows in (before, after))
+            if len({frozenset(each) for each in values}) > 1:
+                yield fact.format(side=side)
+
+
+def _why_nothing(name: str, rows: Frame, results: Sequence[Frame], runs: Sequence[str]) -> str:
+    if not len(rows):
+        return "the runs share no case, equal in id and description"
+    if name == "roots" and rows.gold_code.isna().all():
+        return f"none of the {len(rows)} shared cases has gold"
+    for run, result in zip(runs[::-1], results[::-1], strict=True):
+        if result.known.any() and not (result.known & result.fresh).any():
+            return f"the journal answered for {run}: annotate with fresh=true to ask anew"
+    return f"none of the {len(rows)} shared cases was answered in both"
+
+
+def _result(counts: Counts, fisher: DriftTest, mcnemar: DriftTest) -> DriftResult:
+    both, lost, gained = counts[True, True], counts[True, False], counts[False, True]
+    return DriftResult(
+        right_before=both + lost,
+        right_after=both + gained,
+        lost=lost,
+        gained=gained,
+        tests=DriftTests(two_proportion=fisher, mcnemar=mcnemar),
+    )
+
+
+def _fisher(counts: Counts) -> float:
+    rights = (counts[True, True] + counts[right] for right in ((False, True), (True, False)))
+    table = [[right, counts.total() - right] for right in rights]
+    return float(cast(Any, stats.fisher_exact(table)).pvalue)
+
+
+def _mcnemar(counts: Counts) -> float:
+    lost, changed = counts[True, False], counts[True, False] + counts[False, True]
+    return float(stats.binomtest(lost, changed).pvalue) if changed else 1.0
+
+
+def _holm(p_values: Sequence[float], level: float) -> list[DriftTest]:
+    """Returns the tests of one family, corrected by Holm's method (1979)."""
+    values = np.array(p_values)
+    order = values.argsort(kind="stable")
+    steps = np.minimum(1.0, np.arange(len(values), 0, -1) * values[order])
+    corrected = np.empty_like(values)
+    corrected[order] = np.maximum.accumulate(steps)
+    return [
+        DriftTest(p_value=p_value, holm=holm, flagged=holm <= level)
+        for p_value, holm in zip(p_values, corrected.tolist(), strict=True)
+    ]

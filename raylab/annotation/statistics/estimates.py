@@ -1,7 +1,8 @@
-"""Estimates from cases: proportions and their differences, means, and agreement."""
+"""Estimates from cases: proportions, means, and agreement."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,15 @@ class Estimate(Part):
         return round((self.value or 0.0) * self.count)
 
 
+def estimate(
+    value: float | None, count: int, interval: tuple[float, float] | None = None, reason: str = ""
+) -> Estimate:
+    """Returns an estimate; without cases it has no value."""
+    return Estimate(
+        value=value if count else None, interval=interval, count=count, reason=reason or None
+    )
+
+
 def proportion(successes: int, trials: int) -> Estimate:
     """Returns a proportion with its Wilson score interval (1927).
 
@@ -57,10 +67,14 @@ def proportion(successes: int, trials: int) -> Estimate:
         ValueError: The successes are negative or more than the trials.
     """
     if not trials and not successes:
-        return Estimate(value=None, interval=None, count=0, reason="no cases")
+        return estimate(None, 0, reason="no cases")
     interval = stats.binomtest(successes, trials).proportion_ci(method="wilson")
-    low, high = float(interval.low), float(interval.high)
-    return Estimate(value=successes / trials, interval=(low, high), count=trials, reason=None)
+    return estimate(successes / trials, trials, (float(interval.low), float(interval.high)))
+
+
+def share_of(rows: Any) -> Estimate:
+    """Returns the proportion of rows that are true, of a column of truths."""
+    return proportion(int(rows.sum()), len(rows))
 
 
 def share_mean(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Estimate:
@@ -74,80 +88,43 @@ def share_mean(counts: Mapping[float, int], seed: int, draws: int = DRAWS) -> Es
         seed: Seed of the draws.
         draws: Draws from the posterior; 0 leaves the interval out.
     """
-    values, cases = _sorted(counts)
+    values, cases, mean = _sorted(counts)
     total = int(cases.sum())
     if missing := _too_few(total, draws):
-        return _without_interval(values, cases, missing)
-    mean = float(values @ cases / total)
+        return estimate(mean, total, reason=missing)
     values, weights = np.append(values, (0.0, 1.0)), np.append(cases, (PRIOR, PRIOR))
-    generator = np.random.default_rng(seed)
-    at_once = max(1, CHUNK // len(values))
-    drawn: list[Array] = []
-    for start in range(0, draws, at_once):
-        gammas = generator.standard_gamma(weights, (min(at_once, draws - start), len(weights)))
-        drawn.append(gammas @ values / gammas.sum(-1))
-    return Estimate(
-        value=mean, interval=_percentiles(np.concatenate(drawn)), count=total, reason=None
-    )
+    gammas = _gammas(weights, draws, seed)
+    drawn = np.concatenate([chunk @ values / chunk.sum(-1) for chunk in gammas])
+    return estimate(mean, total, _percentiles(drawn))
 
 
 def amount_mean(counts: Mapping[float, int]) -> Estimate:
     """Returns the mean of counted amounts >= 0, with Student's interval corrected for skewness.
 
     The correction is Hall's transformation (J. R. Statist. Soc. B 54, 1992, 221-228): amounts such
-    as edits are 0 for most cases and large for a few, where Student's interval falls short.
+    as edits are 0 for most cases and large for a few, where Student's interval falls short. With
+    a = skewness / 3 and b = skewness / 6 it takes x = statistic / root of n to
+    (x + a x^2 + a^2 x^3 / 3 + b / n) times the root of n.
 
     Args:
         counts: Cases by value.
     """
-    values, cases = _sorted(counts)
+    values, cases, mean = _sorted(counts)
     total = int(cases.sum())
     apart = total - int(cases.max(initial=0))
     missing = _too_few(total)
     if not missing and apart < LEAST_APART:
         missing = f"{apart} cases differ from the commonest: an interval needs {LEAST_APART}"
     if missing:
-        return _without_interval(values, cases, missing)
-    mean = float(values @ cases / total)
+        return estimate(mean, total, reason=missing)
     moments = [float((values - mean) ** power @ cases / total) for power in (2, 3)]
-    skewness = moments[1] / moments[0] ** 1.5
-    error = math.sqrt(moments[0] / (total - 1))
+    skewness, root = moments[1] / moments[0] ** 1.5, math.sqrt(total)
     quantile = float(stats.t.ppf(QUANTILES[1], total - 1))
-    low, high = (mean - error * _untransformed(t, skewness, total) for t in (quantile, -quantile))
-    return Estimate(value=mean, interval=(max(low, 0.0), high), count=total, reason=None)
-
-
-def _untransformed(quantile: float, skewness: float, cases: int) -> float:
-    """Returns the value of Student's statistic that Hall's transformation takes to a quantile.
-
-    With a = skewness / 3 and b = skewness / 6 the transformation takes x = statistic / root of n to
-    (x + a x^2 + a^2 x^3 / 3 + b / n) times the root of n.
-    """
-    root = math.sqrt(cases)
-    shifted = quantile / root - skewness / 6 / cases
-    if math.isclose(skewness, 0.0, abs_tol=1e-9):
-        return root * shifted
-    return root * (float(np.cbrt(1 + skewness * shifted)) - 1) * 3 / skewness
-
-
-def _sorted(counts: Mapping[float, int]) -> tuple[Array, Array]:
-    values = np.array(sorted(counts), float)
-    return values, np.array([counts[value] for value in values], float)
-
-
-def _too_few(total: int, draws: int = DRAWS) -> str:
-    """Returns the reason why so many cases give no interval; empty if they do."""
-    if not draws:
-        return "no replicates"
-    return "" if total >= LEAST_CASES else f"{total} cases: an interval needs {LEAST_CASES}"
-
-
-def _without_interval(values: Array, cases: Array, reason: str) -> Estimate:
-    total = int(cases.sum())
-    if not total:
-        return Estimate(value=None, interval=None, count=0, reason="no cases")
-    mean = float(values @ cases / total)
-    return Estimate(value=mean, interval=None, count=total, reason=reason)
+    shifted = np.array([quantile, -quantile]) / root - skewness / 6 / total
+    skewed = not math.isclose(skewness, 0.0, abs_tol=1e-9)
+    ends = root * (np.cbrt(1 + skewness * shifted) - 1) * 3 / skewness if skewed else root * shifted
+    low, high = (mean - math.sqrt(moments[0] / (total - 1)) * ends).tolist()
+    return estimate(mean, total, (max(low, 0.0), high))
 
 
 def agreement(table: Array, statistic: Callable[[Array], Array], draws: int, seed: int) -> Estimate:
@@ -168,17 +145,16 @@ def agreement(table: Array, statistic: Callable[[Array], Array], draws: int, see
     """
     total = int(table.sum())
     if not total:
-        return Estimate(value=None, interval=None, count=0, reason="no case with both answers")
+        return estimate(None, 0, reason="no case with both answers")
     value = float(statistic(table))
     if math.isnan(value):
         reason = "no disagreement is expected: all answers are the same"
-        return Estimate(value=None, interval=None, count=total, reason=reason)
+        return estimate(None, total, reason=reason)
     if missing := _too_few(total, draws):
-        return Estimate(value=value, interval=None, count=total, reason=missing)
+        return estimate(value, total, reason=missing)
     tail = float(stats.norm.cdf(stats.t.ppf(QUANTILES[0], total - 1)))
     low, high = _percentiles(_posterior(table, statistic, draws, seed), (tail, 1 - tail))
-    agreed = bool(np.trace(table) == total)
-    return Estimate(value=value, interval=(low, 1.0 if agreed else high), count=total, reason=None)
+    return estimate(value, total, (low, 1.0 if np.trace(table) == total else high))
 
 
 def _posterior(table: Array, statistic: Callable[[Array], Array], draws: int, seed: int) -> Array:
@@ -189,16 +165,35 @@ def _posterior(table: Array, statistic: Callable[[Array], Array], draws: int, se
     equal = np.diag(margin * (1 - margin))
     weights = table + 2 * PRIOR * equal / equal.sum() + PRIOR * chance / (chance.sum() or 1.0)
     places = np.nonzero(weights)
-    generator = np.random.default_rng(seed)
-    at_once = max(1, CHUNK // table.size)
     values: list[Array] = []
-    for start in range(0, draws, at_once):
-        tables = np.zeros((min(at_once, draws - start), *table.shape))
-        gammas = generator.standard_gamma(weights[places], (len(tables), len(places[0])))
+    for gammas in _gammas(weights[places], draws, seed, table.size):
+        tables = np.zeros((len(gammas), *table.shape))
         tables[:, *places] = gammas / gammas.sum(-1, keepdims=True) * table.sum()
         values.append(statistic(tables))
     drawn = np.concatenate(values)
     return drawn[~np.isnan(drawn)]
+
+
+def _gammas(weights: Array, draws: int, seed: int, size: int = 0) -> Iterator[Array]:
+    """Yields (some, weights) gamma variates, which make a Dirichlet posterior, `draws` in all."""
+    generator = np.random.default_rng(seed)
+    at_once = max(1, CHUNK // (size or len(weights)))
+    for start in range(0, draws, at_once):
+        yield generator.standard_gamma(weights, (min(at_once, draws - start), len(weights)))
+
+
+def _sorted(counts: Mapping[float, int]) -> tuple[Array, Array, float]:
+    """Returns the values in order, the cases of each, and their mean, NaN without cases."""
+    values = np.array(sorted(counts), float)
+    cases = np.array([counts[value] for value in values], float)
+    return values, cases, float(values @ cases / cases.sum()) if counts else math.nan
+
+
+def _too_few(total: int, draws: int = DRAWS) -> str:
+    """Returns the reason why so many cases give no interval; empty if they do."""
+    if not total or not draws:
+        return "no replicates" if total else "no cases"
+    return "" if total >= LEAST_CASES else f"{total} cases: an interval needs {LEAST_CASES}"
 
 
 def _percentiles(values: Array, quantiles: tuple[float, float] = QUANTILES) -> tuple[float, float]:

@@ -1,21 +1,20 @@
 """The figures of a run: how its cases ended, what its annotators answered, how they were judged."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated
 
 from scipy import stats
 
 from raylab.annotation.outcome import OTHER, Side, Status, Verdict
-from raylab.annotation.statistics.agreement import pair_codes
-from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.estimates import Estimate, proportion, share_of
 from raylab.annotation.statistics.frame import (
     ADJUDICATED,
     SEPARATOR,
     Frame,
     Tables,
     by_source,
-    counted,
-    counted_values,
+    ranked,
     tally,
     view,
 )
@@ -28,6 +27,8 @@ BAND = 10
 """Scores in one bin; the last also holds 100."""
 EXAMPLES = 200
 """Longest example of a reason, in characters."""
+SOURCE = ["requested", "model", "prompt", "prompt_hash"]
+"""The columns of an answer that tell sources apart."""
 
 
 class Ending(Part):
@@ -167,23 +168,20 @@ def case_report(tables: Tables) -> CaseReport:
 
 def status_shares(cases: Frame) -> dict[Status, Estimate]:
     """Returns the share of each status at the end of the protocol."""
-    counts = tally(cases, "run_status")
-    return {status: proportion(counts[status], len(cases)) for status in Status}
+    return {status: share_of(cases.run_status.eq(status)) for status in Status}
 
 
 def _endings(cases: Frame) -> dict[str, Ending]:
     path = cases.path.astype(str)
     last = path.str.split(" > ").str[-1].where(path != "", cases.run_status.astype(str))
-    reasons = cases.reason[cases.reason.notna()]
+    reasons = cases.assign(last=last)[cases.reason.notna()].drop_duplicates("last")
     examples = {
         ending: f"{case}: {reason}"[:EXAMPLES]
-        for ending, case, reason in zip(
-            last[reasons.index][::-1], cases.case[reasons.index][::-1], reasons[::-1], strict=True
-        )
+        for ending, case, reason in zip(reasons["last"], reasons.case, reasons.reason, strict=True)
     }
     return {
         ending: Ending(cases=count, example=examples.get(ending))
-        for ending, count in counted(last).items()
+        for ending, count in ranked(Counter(last))
     }
 
 
@@ -199,80 +197,74 @@ def annotator_report(tables: Tables, side: Side) -> AnnotatorReport:
 
 def format_report(answers: Frame) -> FormatReport:
     """Returns the form of answers, given as a `view` of all cases that could have one."""
-    forms = tally(answers, "format")
-    missing = forms.pop(None, 0)
-    answered = forms.total()
+    forms = answers.format.dropna()
     return FormatReport(
-        answers=answered,
-        missing=missing,
-        strict=proportion(forms["strict"], answered),
-        repaired=proportion(forms["repaired"], answered),
-        unparsable=proportion(forms["unparsable"], answered),
+        answers=len(forms),
+        missing=len(answers) - len(forms),
+        **{form: share_of(forms.eq(form)) for form in ("strict", "repaired", "unparsable")},
     )
 
 
 def judgement_report(answers: Frame, codebook: Codebook) -> JudgementReport:
     """Returns the evaluator's judgement of answers, given as a `view` of the cases."""
     judged = answers[answers.verdict.notna()]
-    verdicts = tally(judged, "verdict")
-    issues, evaluated = counted_values(judged.issues), len(judged)
-    asked = int(judged.raw_verdict.notna().sum())
-    bands = (judged.score.clip(upper=99) // BAND * BAND).value_counts()
+    verdicts, read = tally(judged, "verdict"), judged[judged.raw_verdict.notna()]
+    issues = Counter(judged.issues.astype(str).str.split(SEPARATOR).explode())
+    bands = Counter(judged.score.clip(upper=99) // BAND * BAND)
     return JudgementReport(
-        evaluated=evaluated,
-        pass_rate=proportion(evaluated - verdicts[Verdict.FAIL], evaluated),
-        acceptable=proportion(int(judged.acceptable.sum()), evaluated),
-        execution_issue=proportion(issues.get(codebook.execution_criterion, 0), asked),
-        contradictory=proportion(int(judged.contradictory.sum()), asked),
+        evaluated=len(judged),
+        pass_rate=share_of(judged.verdict.ne(Verdict.FAIL)),
+        acceptable=share_of(judged.acceptable),
+        execution_issue=proportion(issues[codebook.execution_criterion], len(read)),
+        contradictory=proportion(int(judged.contradictory.sum()), len(read)),
         verdicts={verdict: verdicts[verdict] for verdict in Verdict},
-        issues={one.name: issues.get(one.name, 0) for one in codebook.criteria},
-        mean_score=float(judged.score.mean()) if evaluated else None,
-        scores={lowest: int(bands.get(lowest, 0)) for lowest in range(0, 100, BAND)},
+        issues={criterion.name: issues[criterion.name] for criterion in codebook.criteria},
+        mean_score=float(judged.score.mean()) if len(judged) else None,
+        scores={lowest: bands[lowest] for lowest in range(0, 100, BAND)},
     )
 
 
 def source_reports(tables: Tables, side: Side) -> Iterator[SourceReport]:
     """Yields the results of one annotator by source; a server may change during a run."""
-    own, other = side.lower(), OTHER[side].lower()
-    answered = tables.cases[tables.cases[f"format_{own}"].notna()]
-    keys = [f"{name}_{own}" for name in ("requested", "model", "prompt", "prompt_hash")]
-    for values, rows in by_source(answered, keys, f"model_{own}"):
-        group = tables.only(rows.index)
-        gold = pair_codes(group.only(rows.held_out), f"code_{own}", "gold_code")
-        both = pair_codes(group, f"code_{own}", f"code_{other}")
-        judged = tally(rows, f"verdict_{own}")
-        evaluated = len(rows) - judged[None]
-        names = ("model", "response_model", "prompt", "prompt_hash")
+    cases, answers = tables.cases, view(tables.cases, side.lower())
+    other = cases[f"code_{OTHER[side].lower()}"]
+    answers = answers.assign(
+        held_out=cases.held_out,
+        right=tables.equal(answers.code, cases.gold_code, "categories"),
+        both=answers.code.notna() & other.notna(),
+        same=tables.equal(answers.code, other, "composition"),
+    )
+    for source, rows in by_source(answers[answers.format.notna()], SOURCE):
         yield SourceReport(
-            **dict(zip(names, values.values(), strict=True)),
+            model=source["requested"],
+            response_model=source["model"],
+            prompt=source["prompt"],
+            prompt_hash=source["prompt_hash"],
             answers=len(rows),
-            cached=int(rows[f"cached_{own}"].sum()),
-            roots=proportion(gold.same_roots, gold.cases),
-            pass_rate=proportion(evaluated - judged[Verdict.FAIL], evaluated),
-            exact=proportion(both.exact, both.both),
+            cached=int(rows.cached.sum()),
+            roots=share_of(rows.right[rows.held_out]),
+            pass_rate=share_of(rows.verdict.dropna().ne(Verdict.FAIL)),
+            exact=share_of(rows.same[rows.both]),
         )
 
 
 def trap_report(tables: Tables, codes: str) -> TrapReport:
     """Returns the results of one column of codes on the traps with held-out gold and a code."""
-    cases = tables.cases
+    cases, execution = tables.cases, tables.codebook.execution_bait
     answered = cases[cases.trap & cases.held_out & cases[codes].notna()]
-    wrong = taken = 0
-    roots = dict.fromkeys(tables.codebook.categories, 0)
-    for (gold_line, line, bait), count in tally(answered, "gold_code", codes, "bait").items():
-        gold, label = tables.label(gold_line), tables.label(line)
-        assert gold is not None and label is not None
-        suggested = frozenset(bait.split(SEPARATOR)) if bait else tables.codebook.execution_bait
-        named = (label.categories - gold.categories) & suggested
-        wrong += count * (label.categories != gold.categories)
+    taken, roots = 0, Counter[str]()
+    for (gold, line, bait), count in tally(answered, "gold_code", codes, "bait").items():
+        right, label = tables.label(gold), tables.label(line)
+        assert right is not None and label is not None
+        suggested = frozenset(bait.split(SEPARATOR)) if bait else execution
+        named = (label.categories - right.categories) & suggested
         taken += count * bool(named)
-        for root in named:
-            roots[root] += count
+        roots.update(dict.fromkeys(named, count))
     return TrapReport(
         answered=len(answered),
-        wrong=proportion(wrong, len(answered)),
+        wrong=share_of(~tables.equal(answered[codes], answered.gold_code, "categories")),
         taken=proportion(taken, len(answered)),
-        taken_for={root: count for root, count in roots.items() if count},
+        taken_for={root: roots[root] for root in tables.codebook.categories if roots[root]},
     )
 
 

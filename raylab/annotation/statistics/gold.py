@@ -1,24 +1,22 @@
 """Codes and verdicts against held-out gold: are the annotators right, and is the judge good?"""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Annotated, cast
 
 from scipy import optimize, stats
 
 from raylab.annotation.outcome import SIDES, Side, Verdict
-from raylab.annotation.statistics.agreement import pair_codes
-from raylab.annotation.statistics.confusion import (
+from raylab.annotation.statistics.agreement import (
     NONE,
-    Confusion,
     ConfusionPanel,
-    RootFigures,
-    by_root,
-    primary_confusion,
-    set_confusion,
+    Pairs,
+    confusion_panel,
+    count_equal,
+    pair_codes,
 )
-from raylab.annotation.statistics.estimates import Estimate, proportion
-from raylab.annotation.statistics.frame import Tables, tally, view
+from raylab.annotation.statistics.estimates import Estimate, estimate, proportion, share_of
+from raylab.annotation.statistics.frame import Tables, view
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
@@ -39,6 +37,19 @@ GIVERS = (*SIDES, FINAL)
 """The givers of codes while the protocol runs."""
 
 
+class RootFigures(Part):
+    """Counts of the cases that name a root in gold, in the code, and in both."""
+
+    gold: int
+    """Cases whose gold names it."""
+    answered: int
+    """Cases whose code names it."""
+    right: int
+    """Cases where both name it."""
+    recall: Estimate
+    precision: Estimate
+
+
 class GoldReport(Part):
     """Shares of right codes, over the cases with gold and an answer.
 
@@ -55,6 +66,15 @@ class GoldReport(Part):
     primary: Annotated[Estimate, Measure("right primary root")]
     """The right first root."""
     by_root: dict[str, RootFigures]
+
+
+class Confusion(Part):
+    """Confusion matrices of the sides of a run."""
+
+    labels: tuple[str, ...]
+    """Labels of the rows and columns."""
+    panels: dict[str, ConfusionPanel]
+    """`a_b` and, with gold, `gold_A`, `gold_B` and `gold_final`."""
 
 
 class JudgeReport(Part):
@@ -88,85 +108,51 @@ def gold_reports(tables: Tables, any_reviewed: bool) -> dict[str, GoldReport]:
 
 def gold_report(tables: Tables, name: str) -> GoldReport:
     """Returns the accuracy of one giver of codes, a key of `CODES`."""
-    with_gold = tables.only(tables.cases.held_out)
-    answered = f"format_{name.lower()}" if name in SIDES else CODES[name]
-    pairs = pair_codes(with_gold.only(with_gold.cases[answered].notna()), "gold_code", CODES[name])
-    categories = tuple(tables.codebook.categories)
+    pairs = _against_gold(tables, name)
+    cases = pairs.total()
     return GoldReport(
-        cases=pairs.cases,
-        left_out=len(with_gold.cases) - pairs.cases,
-        roots=proportion(pairs.same_roots, pairs.cases),
-        exact=proportion(pairs.exact, pairs.cases),
-        primary=proportion(pairs.same_primary, pairs.cases),
-        by_root=by_root(set_confusion(pairs.sets(), categories), categories),
+        cases=cases,
+        left_out=int(tables.cases.held_out.sum()) - cases,
+        roots=proportion(count_equal(pairs, "categories"), cases),
+        exact=proportion(count_equal(pairs, "composition"), cases),
+        primary=proportion(count_equal(pairs, "primary"), cases),
+        by_root={root: _of_root(pairs, root) for root in tables.codebook.categories},
     )
 
 
 def confusion_report(tables: Tables) -> Confusion:
     """Returns the confusion of A and B and, with gold, of gold and each giver of codes."""
-    panels = {"a_b": _panel(tables, *SIDES)}
-    with_gold = tables.only(tables.cases.held_out)
-    if len(with_gold.cases):
-        panels |= {f"gold_{name}": _panel(with_gold, "gold", name) for name in GIVERS}
-    return Confusion(labels=(*tables.codebook.categories, NONE), panels=panels)
-
-
-def _panel(tables: Tables, rows: str, columns: str) -> ConfusionPanel:
-    cases, categories = tables.cases, tuple(tables.codebook.categories)
-    if rows == "gold":
-        answered = f"format_{columns.lower()}" if columns in SIDES else CODES[columns]
-        tables = tables.only(cases[answered].notna())
-    pairs = pair_codes(tables, CODES.get(rows, "gold_code"), CODES[columns])
-    return ConfusionPanel(
-        rows=NAMES.get(rows, rows),
-        columns=NAMES[columns],
-        sets=set_confusion(pairs.sets(), categories),
-        primary=primary_confusion(pairs.primaries(), categories),
-    )
+    categories = tuple(tables.codebook.categories)
+    both = pair_codes(tables, *(CODES[side] for side in SIDES))
+    panels = {"a_b": confusion_panel(both, *(NAMES[side] for side in SIDES), categories)}
+    for name in GIVERS if tables.cases.held_out.any() else ():
+        pairs = _against_gold(tables, name)
+        panels[f"gold_{name}"] = confusion_panel(pairs, "gold", NAMES[name], categories)
+    return Confusion(labels=(*categories, NONE), panels=panels)
 
 
 def judge_report(tables: Tables, side: Side) -> JudgeReport:
     """Returns the evaluator's verdicts and scores of one annotator's codes against gold."""
-    answers = view(tables.cases, side.lower()).assign(gold=tables.cases.gold_code)
-    judged = answers[tables.cases.held_out & answers.code.notna() & answers.raw_verdict.notna()]
-    verdicts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
-    scores: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
-    for (line, gold, verdict, score), count in tally(
-        judged, "code", "gold", "verdict", "score"
-    ).items():
-        right = _has_roots(tables, line, gold)
-        verdicts[right][verdict] += count
-        scores[right][int(score)] += count
-    right, wrong = verdicts[True], verdicts[False]
+    cases, codes = tables.cases, view(tables.cases, side.lower())
+    judged = codes[cases.held_out & codes.code.notna() & codes.raw_verdict.notna()]
+    gold = cases.gold_code[judged.index]
+    judged = judged.assign(right=tables.equal(judged.code, gold, "categories"))
+    bands = judged.score.clip(upper=99) // BAND * BAND
     return JudgeReport(
         codes=len(judged),
-        right=proportion(right.total(), len(judged)),
+        right=share_of(judged.right),
         right_by_verdict={
-            verdict: proportion(right[verdict], right[verdict] + wrong[verdict])
-            for verdict in Verdict
+            verdict: share_of(judged.right[judged.verdict.eq(verdict)]) for verdict in Verdict
         },
-        auc=area_under_curve(scores[True], scores[False]),
-        right_by_score=_by_band(scores[True], scores[False]),
+        auc=area_under_curve(judged.score[judged.right], judged.score[~judged.right]),
+        right_by_score={
+            lowest: share_of(judged.right[bands.eq(lowest)])
+            for lowest in range(100 - BAND, -BAND, -BAND)
+        },
     )
 
 
-def _has_roots(tables: Tables, line: str, gold: str) -> bool:
-    label, right = tables.label(line), tables.label(gold)
-    return label is not None and right is not None and label.categories == right.categories
-
-
-def _by_band(right: Counter[int], wrong: Counter[int]) -> dict[int, Estimate]:
-    bands = {
-        lowest: [
-            sum(n for score, n in side.items() if min(score, 99) // BAND * BAND == lowest)
-            for side in (right, wrong)
-        ]
-        for lowest in range(100 - BAND, -BAND, -BAND)
-    }
-    return {lowest: proportion(won, won + lost) for lowest, (won, lost) in bands.items()}
-
-
-def area_under_curve(right: Mapping[int, int], wrong: Mapping[int, int]) -> Estimate:
+def area_under_curve(right: Iterable[float], wrong: Iterable[float]) -> Estimate:
     """Returns the area under the ROC curve of a score, with Newcombe's 95 % interval.
 
     The estimate is the Mann-Whitney statistic divided by the number of pairs. The interval is
@@ -175,18 +161,17 @@ def area_under_curve(right: Mapping[int, int], wrong: Mapping[int, int]) -> Esti
     sizes in it. Unlike a bootstrap it has a width where the score separates both perfectly.
 
     Args:
-        right: Right codes by score.
-        wrong: Wrong codes by score.
+        right: Scores of right codes.
+        wrong: Scores of wrong codes.
     """
-    m, n = sum(right.values()), sum(wrong.values())
+    highs, lows = list(right), list(wrong)
+    m, n = len(highs), len(lows)
     if not m or not n:
         reason = "no code is wrong" if m else "no code is right" if n else "no cases"
-        return Estimate(value=None, interval=None, count=m + n, reason=reason)
-    won = sum(
-        a * b * ((x > y) + 0.5 * (x == y)) for x, a in right.items() for y, b in wrong.items()
-    )
-    area = won / (m * n)
-    return Estimate(value=area, interval=_newcombe(area, m, n), count=m + n, reason=None)
+        return estimate(None, m + n, reason=reason)
+    ranks = stats.rankdata([*highs, *lows])
+    area = float(ranks[:m].sum() - m * (m + 1) / 2) / (m * n)
+    return estimate(area, m + n, _newcombe(area, m, n))
 
 
 def _newcombe(area: float, m: int, n: int) -> tuple[float, float]:
@@ -197,9 +182,28 @@ def _newcombe(area: float, m: int, n: int) -> tuple[float, float]:
         return (at - area) ** 2 - Z**2 * at * (1 - at) * spread / (m * n)
 
     # The estimate itself is no end of the interval, also where it is 0 or 1.
-    low, high = 0.0, 1.0
-    if area > NEAR:
-        low = cast(float, optimize.brentq(beyond, 0.0, area - NEAR))
-    if area < 1 - NEAR:
-        high = cast(float, optimize.brentq(beyond, area + NEAR, 1.0))
-    return low, high
+    low = optimize.brentq(beyond, 0.0, area - NEAR) if area > NEAR else 0.0
+    high = optimize.brentq(beyond, area + NEAR, 1.0) if area < 1 - NEAR else 1.0
+    return cast(float, low), cast(float, high)
+
+
+def _against_gold(tables: Tables, name: str) -> Pairs:
+    """Returns gold and the codes of a giver, of the cases with held-out gold and an answer."""
+    answered = f"format_{name.lower()}" if name in SIDES else CODES[name]
+    rows = tables.cases.held_out & tables.cases[answered].notna()
+    return pair_codes(tables.only(rows), "gold_code", CODES[name])
+
+
+def _of_root(pairs: Pairs, root: str) -> RootFigures:
+    named = Counter[tuple[bool, ...]]()
+    for pair, cases in pairs.items():
+        named[tuple(label is not None and root in label.categories for label in pair)] += cases
+    right = named[True, True]
+    gold, answered = right + named[True, False], right + named[False, True]
+    return RootFigures(
+        gold=gold,
+        answered=answered,
+        right=right,
+        recall=proportion(right, gold),
+        precision=proportion(right, answered),
+    )

@@ -1,10 +1,8 @@
 """The report of an annotation run: `report.json`."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Self
-
-from pydantic import model_validator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from raylab.annotation.outcome import SIDES, HumanDecision, Side, Status
 from raylab.annotation.statistics.agreement import (
@@ -14,7 +12,6 @@ from raylab.annotation.statistics.agreement import (
     measure_pairs,
 )
 from raylab.annotation.statistics.audit import AuditReport, audit_report
-from raylab.annotation.statistics.confusion import Confusion
 from raylab.annotation.statistics.disagreements import DisagreementReport
 from raylab.annotation.statistics.drift import DriftChange
 from raylab.annotation.statistics.estimates import Estimate, proportion
@@ -29,10 +26,11 @@ from raylab.annotation.statistics.figures import (
     status_shares,
     trap_report,
 )
-from raylab.annotation.statistics.frame import Tables, tally
+from raylab.annotation.statistics.frame import Tables, ranked, tally
 from raylab.annotation.statistics.gold import (
     CODES,
     GIVERS,
+    Confusion,
     GoldReport,
     JudgeReport,
     confusion_report,
@@ -143,14 +141,13 @@ def batch_report(
         seed: Seed of the draws for intervals.
     """
     cases, any_reviewed = case_report(tables), bool(standing_decisions(decisions))
-    final = _final_labels(tables)
     return BatchReport(
         smoke=smoke,
         notices=(*([SMOKE_NOTICE] if smoke else []), *_notices(cases), *warnings),
         distance=tables.codebook.distance.version,
         cases=cases,
-        codes=tuple(_final_codes(final)),
-        roots=_final_roots(final, tables.codebook.categories),
+        codes=tuple(_final_codes(tables)),
+        roots=_final_roots(tables),
         annotators={side: annotator_report(tables, side) for side in SIDES},
         agreement=measure_agreement(tables, seed),
         gold=gold_reports(tables, any_reviewed),
@@ -172,26 +169,30 @@ def _notices(cases: CaseReport) -> Iterator[str]:
         yield OPEN_BOOK.format(cases=cases.open_book)
 
 
-def _final_labels(tables: Tables) -> Counter[Label]:
-    """Returns the cases by the label in force."""
-    labels = {tables.label(line): n for line, n in tally(tables.cases, "code").items()}
-    return Counter({label: n for label, n in labels.items() if label is not None})
+def _final_labels(tables: Tables) -> Iterator[tuple[Label, int]]:
+    """Yields the labels in force, with the cases of each."""
+    for line, cases in tally(tables.cases, "code").items():
+        if (label := tables.label(line)) is not None:
+            yield label, cases
 
 
-def _final_codes(labels: Counter[Label]) -> Iterator[FinalCode]:
+def _final_codes(tables: Tables) -> Iterator[FinalCode]:
     counts = Counter[str]()
-    for label, count in labels.items():
-        counts[label.composition] += count
-    for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        yield FinalCode(code=code, share=proportion(count, counts.total()))
+    for label, cases in _final_labels(tables):
+        counts[label.composition] += cases
+    for code, cases in ranked(counts):
+        yield FinalCode(code=code, share=proportion(cases, counts.total()))
 
 
-def _final_roots(labels: Counter[Label], categories: Iterable[str]) -> dict[str, Estimate]:
-    named = dict.fromkeys(categories, 0)
-    for label, count in labels.items():
-        for root in label.categories:
-            named[root] += count
-    return {root: proportion(count, labels.total()) for root, count in named.items()}
+def _final_roots(tables: Tables) -> dict[str, Estimate]:
+    labels = dict(_final_labels(tables))
+    return {
+        root: proportion(
+            sum(cases for label, cases in labels.items() if root in label.categories),
+            sum(labels.values()),
+        )
+        for root in tables.codebook.categories
+    }
 
 
 def _generations(
@@ -200,15 +201,13 @@ def _generations(
     names = sorted(tally(tables.cases, "generation"))
     for name in names if len(names) > 1 else ():
         group = tables.only(tables.cases.generation.eq(name))
-        yield (
-            name,
-            GenerationReport(
-                cases=len(group.cases),
-                status=status_shares(group.cases),
-                agreement=measure_pairs(group, seed),
-                gold=gold_reports(group, any_reviewed),
-            ),
+        report = GenerationReport(
+            cases=len(group.cases),
+            status=status_shares(group.cases),
+            agreement=measure_pairs(group, seed),
+            gold=gold_reports(group, any_reviewed),
         )
+        yield name, report
 
 
 class ArchiveHead(Part):
@@ -236,15 +235,3 @@ class AnnotationReport(BatchReport, Record):
     disagreements: DisagreementReport
     changes: tuple[DriftChange, ...]
     """The run against earlier runs of the archive, on the cases that they share."""
-
-    @model_validator(mode="after")
-    def _check_givers(self) -> Self:
-        sides = {*SIDES}
-        lacking = [
-            *(sides - self.annotators.keys()),
-            *(sides - self.judge.keys()),
-            *(set(GIVERS) - self.sensitivity.keys()),
-        ]
-        if lacking:
-            raise ValueError(f"it lacks the figures of {', '.join(sorted(lacking))}")
-        return self

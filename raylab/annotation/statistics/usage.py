@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from raylab.annotation.outcome import Call, HumanDecision, Status
+from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.statistics.frame import Frame, Tables, by_source, tabulate_calls
 from raylab.runs.measures import Measure
 from raylab.runs.records import Part
@@ -122,7 +122,7 @@ def usage_report(tables: Tables, uncertain: UncertainUsage) -> UsageReport:
         total=call_usage(tables.calls),
         by_source=tuple(
             SourceUsage(**dict(call_usage(rows)), **source)
-            for source, rows in by_source(tables.calls, SOURCE, "response_model")
+            for source, rows in by_source(tables.calls, SOURCE)
         ),
     )
 
@@ -152,45 +152,42 @@ def times(seconds: Any) -> Seconds | None:
 
 
 def standing_decisions(decisions: Iterable[HumanDecision]) -> dict[str, HumanDecision]:
-    """Returns the decision that stands for each case: the latest, which an undo removes."""
-    standing: dict[str, HumanDecision] = {}
-    for decision in decisions:
-        if decision.action == "undo":
-            standing.pop(decision.case, None)
-        else:
-            standing[decision.case] = decision
-    return standing
+    """Returns the decision that stands for each case: the latest, unless it is an undo."""
+    latest = {decision.case: decision for decision in decisions}
+    return {case: last for case, last in latest.items() if last.action != "undo"}
 
 
 def decision_report(tables: Tables, decisions: Sequence[HumanDecision]) -> DecisionReport:
     """Returns the counts of people's decisions, in the order in which they were archived."""
-    standing = standing_decisions(decisions)
-    choices = Counter(one.choice or "own" for one in standing.values())
-    insisted = sum(one.insisted for one in standing.values())
-    verdicts = Counter(
-        one.confirmation and one.confirmation.acceptable
-        for one in standing.values()
-        if not one.insisted and one.choice != UNCLEAR
-    )
-    settled = {
-        case for case, one in standing.items() if one.choice == UNCLEAR or one.confirmation is None
-    }
+    standing = standing_decisions(decisions).values()
+    choices = Counter(decision.choice or "own" for decision in standing)
+    judged = [
+        decision.confirmation
+        for decision in standing
+        if not decision.insisted and decision.choice != UNCLEAR
+    ]
+    verdicts = Counter(report and report.acceptable for report in judged)
+    settled = [
+        decision.case
+        for decision in standing
+        if decision.choice == UNCLEAR or decision.confirmation is None
+    ]
     left = tables.cases[tables.cases.run_status.eq(Status.HUMAN) & tables.cases.code.isna()]
+    parts = [
+        part
+        for decision in decisions
+        for part in (decision.classification, decision.confirmation)
+        if part is not None
+    ]
     return DecisionReport(
         cases=len(standing),
         choices={name: choices[name] for name in ("A", "B", "own", UNCLEAR)},
-        insisted=insisted,
+        insisted=sum(decision.insisted for decision in standing),
         unclear=choices[UNCLEAR],
         confirmed=verdicts[True],
         refused=verdicts[False],
         unconfirmed=verdicts[None],
         waiting=int((~left.case.isin(settled)).sum()),
-        reviewers=dict(Counter(one.reviewer for one in decisions).most_common()),
-        usage=call_usage(tabulate_calls(_calls(decisions))),
+        reviewers=dict(Counter(decision.reviewer for decision in decisions).most_common()),
+        usage=call_usage(tabulate_calls(call for part in parts for call in part.calls)),
     )
-
-
-def _calls(decisions: Iterable[HumanDecision]) -> Iterable[Call]:
-    for decision in decisions:
-        for part in (decision.classification, decision.confirmation):
-            yield from part.calls if part is not None else ()

@@ -20,15 +20,15 @@ def test_estimate_by_hand() -> None:
     everywhere = np.array([0.9, 0.8, 0.4, 0.9, 0.6, 0.6])
     # Covariance 0.225, variance 0.04: the weight 0.225 / (1.5 * 0.04) is cut to 1, so that the
     # estimate is the mean prediction 0.7 plus the mean of 0.1, 0.2 and -0.4, which is -1 / 30.
-    found = predicted_share(labels, predicted, everywhere)
-    assert found.weight == 1.0
+    found, weight = predicted_share(labels, predicted, everywhere)
+    assert weight == 1.0
     assert found.value == pytest.approx(0.7 - 1 / 30)
 
 
 def test_predictions_without_information_get_no_weight() -> None:
     labels, same = np.array([1.0, 1, 0, 1]), np.full(4, 0.9)
-    found = predicted_share(labels, same, np.full(40, 0.9))
-    assert (found.weight, found.value) == (0.0, 0.75)
+    found, weight = predicted_share(labels, same, np.full(40, 0.9))
+    assert (weight, found.value) == (0.0, 0.75)
     assert found.interval == pytest.approx(proportion(3, 4).interval)
 
 
@@ -37,11 +37,6 @@ def test_wilson_interval_is_that_of_proportions() -> None:
         assert wilson_interval(right / trials, trials) == pytest.approx(
             proportion(right, trials).interval
         )
-
-
-def test_too_few_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match="two or more"):
-        predicted_share(np.array([1.0]), np.array([0.9]), np.array([0.9, 0.8]))
 
 
 def counted(codes: dict[str, str | None], outcomes: list[Outcome]) -> AuditReport:

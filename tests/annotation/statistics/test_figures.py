@@ -20,13 +20,12 @@ from raylab.annotation.outcome import (
     Status,
     Verdict,
 )
-from raylab.annotation.statistics.confusion import (
+from raylab.annotation.statistics.agreement import (
     ConfusionPanel,
     set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate
 from raylab.annotation.statistics.figures import Ending
-from raylab.annotation.statistics.frame import LISTED, OTHERS, counted
 from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.annotation.statistics.usage import UncertainUsage, times
 from raylab.codebook import Categories, Codebook, Label
@@ -498,19 +497,6 @@ def test_times_have_the_quantiles_that_sorting_finds():
         assert getattr(found, name) == ordered[math.ceil(share_ * 2000) - 1]
     assert (found.max, found.mean) == (ordered[-1], pytest.approx(statistics.fmean(times_)))
     assert times([]) is None
-
-
-def test_rare_texts_and_served_names_are_counted_together():
-    cases = [
-        outcome(str(n), answer("Lrn", [call(response_model=f"m-{n}")]), "Lrn", path=(f"human:{n}",))
-        for n in range(LISTED + 50)
-    ]
-    found = quality(cases)
-    assert len(found.annotators["A"].sources) == LISTED + 1
-    assert sum(row.answers for row in found.annotators["A"].sources) == LISTED + 50
-    assert (len(found.cases.endings), found.cases.endings[OTHERS].cases) == (LISTED + 1, 50)
-    texts = tables(cases).cases.path
-    assert next(iter(counted(texts.where(texts != "human:7", "human:9")))) == "human:9"
 
 
 def test_what_people_insist_on_or_find_unclear_is_counted_apart():
