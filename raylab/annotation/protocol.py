@@ -405,7 +405,7 @@ class _Course:
         call = Call(
             stage=stage,
             model=model.chat.model,
-            prompt=prompt.label,
+            prompt=f"{prompt.name}@{prompt.version}",
             prompt_hash=prompt.hash,
             seed=model.chat.seed,
             reply=replace(

@@ -81,7 +81,7 @@ class Reply:
         response_model: model and version as the server names them.
         finish_reason: stop, length or content_filter, as the server says.
         prompt_tokens: tokens of the request as billed; 0 where the server does not say.
-        completion_tokens: tokens of the reply as billed, reasoning included; 0 likewise.
+        completion_tokens: tokens of the reply, reasoning included; likewise.
         cost: price in the currency of `llm.prices`; None for a model without a price.
         seconds: time from sending the last attempt to the end of its answer.
         attempts: attempts made, the successful one included.
@@ -121,21 +121,14 @@ class Chat(Protocol):
             CallError: the endpoint refused the call.
             DeadlineError: no attempt was answered in time.
             EndpointError: the endpoint would answer no call.
-            BudgetError: the budget is used up; nothing was sent.
-            StoppedError: the run is stopping; nothing was sent.
+            BudgetError, StoppedError: nothing was sent; the budget is used up, or the run stops.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """The most that one attempt at a call may take.
-
-    Attributes:
-        prompt_tokens: tokens of the request.
-        completion_tokens: tokens of the reply.
-        cost: price of both; None for a model without a price.
-    """
+    """The most that one attempt at a call may take; without a price its cost is None."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -149,12 +142,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Claim:
-    """The right to send one attempt at a call, which nobody else has until it ends.
-
-    Attributes:
-        id: unique in a journal.
-        key: key of the request.
-    """
+    """The exclusive right to send one attempt at the call of a key; its id is unique."""
 
     id: str
     key: str = ""

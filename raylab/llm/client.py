@@ -12,7 +12,7 @@ from raylab.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.endpoints import EndpointAccess, Redactor, access_to
-from raylab.llm.limits import PAUSE, RateLimiterClient, Share, limited_endpoints
+from raylab.llm.limits import RateLimiterClient, Share, limited_endpoints
 from raylab.llm.prices import Prices
 from raylab.llm.wire import FINAL, AttemptOutcome, Completion, Failure, encode_request, most_tokens
 
@@ -112,12 +112,37 @@ class Client:
         for name in LOUD_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         self._timing = timing or Timing()
-        self._connections = _connect(llm, embedded, share or Share(), self._timing)
-        self._limiters = dict.fromkeys(limited_endpoints(llm), limiter)
+        self._connections = self._connect(llm, limiter, embedded, share or Share())
         self._journal = journal
         self._prices = Prices(llm)
         self._on_call = on_call
         self._ending: set[asyncio.Task[None]] = set()
+
+    def _connect(
+        self,
+        llm: LlmConfig,
+        limiter: RateLimiterClient | None,
+        embedded: EndpointAccess | None,
+        share: Share,
+    ) -> dict[str, Connection]:
+        """Returns a connection to the endpoint of each role, by name."""
+        used = {chat.endpoint: llm.endpoints[chat.endpoint] for chat in llm.roles.values()}
+        accesses = {name: access_to(name, endpoint, embedded) for name, endpoint in used.items()}
+        redact = Redactor(access.api_key.get_secret_value() for access in accesses.values())
+        limiters = dict.fromkeys(limited_endpoints(llm), limiter)
+        return {
+            name: Connection(
+                name,
+                endpoint,
+                accesses[name],
+                redact,
+                llm.lane,
+                share,
+                limiters.get(name),
+                self._timing,
+            )
+            for name, endpoint in used.items()
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -177,13 +202,13 @@ class Client:
 
     async def _attempt(self, call: _Call) -> Reply | Failure | None:
         """Makes one attempt; returns None if the journal grants it only later."""
-        await self._admit(call)
+        await call.connection.admit(call.most.tokens)
         claim = None
         try:
             claim = await self._claim(call)
         finally:
             if not isinstance(claim, Claim):
-                await self._settle(call, call.most.tokens, calls=1)
+                await call.connection.settle(call.most.tokens, calls=1)
         if not isinstance(claim, Claim):
             return claim
         try:
@@ -192,23 +217,6 @@ class Client:
             # Nobody waits for the answer any more, which may be billed all the same.
             self._finish(self._journal.end(claim, paid=True))
             raise
-
-    async def _admit(self, call: _Call) -> None:
-        """Waits until the limits allow an attempt."""
-        connection = call.connection
-        connection.check()
-        while (wait := connection.throttled) > 0:
-            await connection.pause(wait)
-        if limiter := self._limiters.get(connection.name):
-            async with connection.turn:
-                while (wait := await limiter.reserve(connection.name, call.most.tokens)) > 0:
-                    await connection.pause(wait)
-                    connection.check()
-
-    async def _settle(self, call: _Call, tokens: int, calls: int = 0) -> None:
-        """Gives back what an attempt did not use."""
-        if limiter := self._limiters.get(call.connection.name):
-            await limiter.settle(call.connection.name, tokens, calls)
 
     async def _claim(self, call: _Call) -> Claim | Reply | None:
         """Returns the right to send an attempt; or the reply; or None if it is granted later."""
@@ -232,7 +240,6 @@ class Client:
         if call.attempts == 1:
             call.since = started
         if isinstance(result, Failure):
-            result = await self._slow_down(call.connection, result, started)
             await self._journal.end(claim, paid=result.billed)
             return result
         reply = self._reply(call, result)
@@ -240,21 +247,8 @@ class Client:
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
         call.stored = self._finish(self._keep(stored))
         if tokens := reply.prompt_tokens + reply.completion_tokens:
-            await self._settle(call, call.most.tokens - tokens)
+            await call.connection.settle(call.most.tokens - tokens)
         return reply
-
-    async def _slow_down(self, connection: Connection, failure: Failure, started: float) -> Failure:
-        """Lets all calls of the endpoint wait where it has refused one for their number."""
-        if failure.outcome not in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
-            connection.slots.failed()
-            return failure
-        fell = connection.slots.refused(started, self._timing.clock())
-        pause = PAUSE * fell if failure.pause is None else failure.pause
-        connection.throttle(pause)
-        limiter = self._limiters.get(connection.name)
-        if limiter and pause > 0:
-            await limiter.penalise(connection.name, pause)
-        return replace(failure, pause=pause)
 
     def _pause_after(self, call: _Call, failure: Failure | None) -> float:
         """Returns the pause before another attempt.
@@ -322,16 +316,3 @@ class Client:
         if self._on_call is not None:
             endpoint, model = call.request.endpoint, call.request.model
             self._on_call(CallEvent(endpoint, model, outcome, retried, call.seconds, reply))
-
-
-def _connect(
-    llm: LlmConfig, embedded: EndpointAccess | None, share: Share, timing: Timing
-) -> dict[str, Connection]:
-    """Returns a connection to the endpoint of each role, by name."""
-    used = {chat.endpoint: llm.endpoints[chat.endpoint] for chat in llm.roles.values()}
-    accesses = {name: access_to(name, endpoint, embedded) for name, endpoint in used.items()}
-    redact = Redactor(access.api_key.get_secret_value() for access in accesses.values())
-    return {
-        name: Connection(name, endpoint, accesses[name], redact, llm.lane, share, timing)
-        for name, endpoint in used.items()
-    }

@@ -18,7 +18,7 @@ from raylab.config.llm import Endpoint, Lane
 from raylab.errors import CallError, DeadlineError, EndpointError, LlmError
 from raylab.llm.chat import Reservation
 from raylab.llm.endpoints import EndpointAccess, Redactor
-from raylab.llm.limits import Share, Slots
+from raylab.llm.limits import PAUSE, RateLimiterClient, Share, Slots
 from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status
 
 SILENT_CALLS = 5
@@ -133,6 +133,7 @@ class Connection:
         redact: Removes all keys from what a server says.
         lane: The lane in which calls are sent.
         share: The share of this process in the calls in flight.
+        limiter: Client of the limiter; None without limits a minute.
         timing: Clocks.
     """
 
@@ -144,6 +145,7 @@ class Connection:
         redact: Redactor,
         lane: Lane,
         share: Share,
+        limiter: RateLimiterClient | None,
         timing: Timing,
     ) -> None:
         self.name = name
@@ -153,8 +155,9 @@ class Connection:
         """Seconds for one attempt."""
         self.slots = Slots(endpoint.limits, share)
         """Held while an attempt waits for the limits a minute, and is in flight."""
-        self.turn = asyncio.Lock()
-        """Held while waiting for the limits a minute, so that calls go in order."""
+        self._limiter = limiter
+        self._turn = asyncio.Lock()
+        """Held while waiting for the limiter, so that calls go in order."""
         self._address = access.base_url
         self._redact = redact
         self._deadline = endpoint.limits.deadline
@@ -200,14 +203,21 @@ class Connection:
                 wait.cancel()
         self.check()
 
-    def throttle(self, seconds: float) -> None:
-        """Delays further calls for this many seconds."""
-        self._not_before = max(self._not_before, self._timing.clock() + seconds)
+    async def admit(self, tokens: int) -> None:
+        """Waits until the limits allow an attempt of at most this many tokens."""
+        self.check()
+        while (wait := self._not_before - self._timing.clock()) > 0:
+            await self.pause(wait)
+        if self._limiter is not None:
+            async with self._turn:
+                while (wait := await self._limiter.reserve(self.name, tokens)) > 0:
+                    await self.pause(wait)
+                self.check()
 
-    @property
-    def throttled(self) -> float:
-        """The remaining seconds of throttling; 0 or less if a call may be sent."""
-        return self._not_before - self._timing.clock()
+    async def settle(self, tokens: int, calls: int = 0) -> None:
+        """Gives back what an attempt did not use."""
+        if self._limiter is not None:
+            await self._limiter.settle(self.name, tokens, calls)
 
     @property
     def deadline(self) -> float:
@@ -216,10 +226,12 @@ class Connection:
 
     async def send(self, content: bytes, most: Reservation) -> Completion | Failure:
         """Makes one attempt, which may take `most`; removes keys from what the server says."""
-        result = await self._send(content, most)
+        started = self._timing.clock()
+        result = await self._post(content, most)
         if isinstance(result, Failure):
             self._reached |= result.was_sent
-            return replace(result, message=self._redact(result.message))
+            result = replace(result, message=self._redact(result.message))
+            return await self._slow_down(result, started)
         self.slots.answered()
         self._answered = self._reached = True
         self._failed.clear()
@@ -237,7 +249,20 @@ class Connection:
             finish_reason=self._redact(result.finish_reason),
         )
 
-    async def _send(self, content: bytes, most: Reservation) -> Completion | Failure:
+    async def _slow_down(self, failure: Failure, started: float) -> Failure:
+        """Lets all calls of the endpoint wait where it has refused one for their number."""
+        if failure.outcome not in (AttemptOutcome.RATE_LIMITED, AttemptOutcome.QUEUE_FULL):
+            self.slots.failed()
+            return failure
+        now = self._timing.clock()
+        fell = self.slots.refused(started, now)
+        pause = PAUSE * fell if failure.pause is None else failure.pause
+        self._not_before = max(self._not_before, now + pause)
+        if self._limiter is not None and pause > 0:
+            await self._limiter.penalise(self.name, pause)
+        return replace(failure, pause=pause)
+
+    async def _post(self, content: bytes, most: Reservation) -> Completion | Failure:
         try:
             async with asyncio.timeout(self.timeout):
                 status, headers, answer = await self._transport.post(content)

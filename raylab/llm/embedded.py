@@ -48,13 +48,12 @@ def find_weights() -> Path:
         raise ConfigError(f"the embedded model needs its weights: {INSTALL_WEIGHTS}")
     path = Path(spec.submodule_search_locations[0], WEIGHTS_FILE)
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error}): {INSTALL_WEIGHTS}") from error
     if digest != WEIGHTS_SHA256:
         raise ConfigError(
-            f"{path} is not the file expected: its SHA-256 is {digest}, not {WEIGHTS_SHA256}; "
+            f"{path} has the SHA-256 {digest}, not {WEIGHTS_SHA256}: "
             f"{INSTALL_WEIGHTS} --force-reinstall"
         )
     return path
@@ -63,16 +62,6 @@ def find_weights() -> Path:
 def uses_embedded(llm: LlmConfig) -> bool:
     """Returns True if any role uses the embedded model."""
     return any(llm.endpoints[chat.endpoint].base_url is None for chat in llm.roles.values())
-
-
-@contextmanager
-def embedded_if_used(llm: LlmConfig) -> Generator[EndpointAccess | None]:
-    """Serves the embedded model if a role uses it; see `embedded_server`."""
-    if not uses_embedded(llm):
-        yield None
-        return
-    with embedded_server() as embedded:
-        yield embedded
 
 
 @contextmanager

@@ -36,11 +36,8 @@ def require_endpoints(llm: LlmConfig, is_archived: Callable[[str], bool]) -> Non
     """Refuses endpoints of roles whose key is not set, or whose address this machine cannot reach.
 
     A connection is tried, and nothing is sent. With a proxy in the environment it is not tried. An
-    address may be out of reach if it has archived answers, because the calls may all be answered.
-
-    Args:
-        llm: The endpoints and roles.
-        is_archived: Returns True if answers of the endpoint at an address are archived.
+    address may be out of reach if `is_archived` says that it has answered before, because then all
+    calls may be answered.
 
     Raises:
         ConfigError: A key is not in the environment, or no header can hold it.

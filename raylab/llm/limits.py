@@ -43,14 +43,10 @@ class Share:
         return max(whole // self.count + (self.number < whole % self.count), 1)
 
 
-def fewest_calls(llm: LlmConfig) -> int:
-    """Returns the number of calls at once with which the endpoint of each role starts, at least."""
-    return min(limits.concurrency or FIRST for limits in _limits_in_use(llm).values())
-
-
-def most_calls(llm: LlmConfig) -> int:
-    """Returns the number of calls that the endpoint of some role takes at once, at most."""
-    return max(limits.concurrency or MOST for limits in _limits_in_use(llm).values())
+def calls_at_once(llm: LlmConfig) -> tuple[int, int]:
+    """Returns with how many calls any endpoint in use starts, at least, and takes, at most."""
+    limits = [limit.concurrency for limit in _limits_in_use(llm).values()]
+    return min(limit or FIRST for limit in limits), max(limit or MOST for limit in limits)
 
 
 def limited_endpoints(llm: LlmConfig) -> set[str]:
@@ -128,7 +124,7 @@ class Slots(asyncio.Semaphore):
 
 
 class RateLimiterClient(Protocol):
-    """EndpointAccess to the `RateLimiter` of a run from any process."""
+    """Access to the `RateLimiter` of a run from any process."""
 
     async def reserve(self, endpoint: str, tokens: int) -> float: ...
 

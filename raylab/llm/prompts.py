@@ -61,11 +61,6 @@ class PromptFile:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
-    def label(self) -> str:
-        """The name and version, such as `evaluate@1`."""
-        return f"{self.name}@{self.version}"
-
-    @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the reply, in order."""
         return tuple(self.schema.get("properties", ()))

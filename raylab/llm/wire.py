@@ -99,12 +99,8 @@ class Failure:
         return self.was_sent and self.outcome in BILLED
 
 
-class _Part(msgspec.Struct):
-    text: str | None = None
-
-
 class _Message(msgspec.Struct):
-    content: str | list[_Part] | None = None
+    content: str | list[dict[str, Any]] | None = None
     refusal: str | None = None
 
 
@@ -187,7 +183,7 @@ def read_completion(content: bytes, most: Reservation) -> Completion | Failure:
     tokens, problem = _read_usage(body.usage, most)
     text = choice.message.content
     if isinstance(text, list):
-        text = "".join(part.text or "" for part in text)
+        text = "".join(str(piece.get("text") or "") for piece in text)
     return Completion(
         text=text or choice.message.refusal or "",
         response_model=" ".join(filter(None, (body.model, body.system_fingerprint))),

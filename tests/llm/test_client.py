@@ -376,20 +376,6 @@ async def test_endpoint_that_would_refuse_every_call_is_left() -> None:
 
 
 @awaited
-async def test_calls_that_back_off_learn_that_the_endpoint_is_left() -> None:
-    clock = Clock()
-    clock.runs.clear()
-    behave = in_turn(failure(503, "busy"), failure(401, "expired"))
-    async with ScriptedServer(behave) as server:
-        async with Client(config(server.base_url), Notebook(), timing=clock.timing) as client:
-            waits = asyncio.ensure_future(ask(client, "1"))
-            await until(lambda: clock.pauses)
-            await error_of(ask(client, "2"))
-            assert "expired" in str(await error_of(waits))
-    assert len(server.calls) == 2
-
-
-@awaited
 async def test_half_a_surrogate_pair_is_refused_here() -> None:
     async with ScriptedServer() as server:
         async with Client(config(server.base_url), Notebook()) as client:
@@ -528,22 +514,6 @@ async def test_limiter_is_asked_before_each_attempt_and_told_after_it(limit: str
     assert limiter.asked == [("main", most)] * 4
     assert limiter.settled == [(most - 15, 0)]
     assert limiter.penalties == [("main", 9)]
-
-
-@awaited
-async def test_what_was_not_sent_is_given_back() -> None:
-    limiter, journal = CountingLimiter(), Notebook()
-    async with ScriptedServer(says("x"), latency=0.05) as server:
-        llm = config(server.base_url, tokens_per_minute=5)
-        async with Client(llm, journal, limiter) as client:
-            await asyncio.gather(ask(client), ask(client))
-    assert len(server.calls) == 1
-    # Both asked for the same; one was sent, and gave back the rest of it.
-    most = limiter.asked[0][1]
-    used = journal.replies[request().key]
-    rest = most - used.prompt_tokens - used.completion_tokens
-    assert limiter.settled.count((most, 1)) == len(limiter.asked) - 1
-    assert limiter.settled.count((rest, 0)) == 1
 
 
 # The key

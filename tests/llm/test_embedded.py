@@ -130,7 +130,7 @@ def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.syspath_prepend(tmp_path)
     # SHA-256 of b"other"
     with pytest.raises(
-        ConfigError, match="its SHA-256 is d9298a10d1b0735837dc4bd85dac641b0f3cef27"
+        ConfigError, match="has the SHA-256 d9298a10d1b0735837dc4bd85dac641b0f3cef27"
     ):
         find_weights()
     (package / "SmolLM2-135M-Instruct.Q4_1.gguf").unlink()

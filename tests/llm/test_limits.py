@@ -17,9 +17,8 @@ from raylab.llm.limits import (
     RateLimiter,
     Share,
     Slots,
-    fewest_calls,
+    calls_at_once,
     limited_endpoints,
-    most_calls,
 )
 from tests.llm.scripted_server import Answer, Call, ScriptedServer, completion, failure
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config
@@ -285,4 +284,4 @@ def test_only_endpoints_in_use_with_limits_a_minute_are_limited() -> None:
     assert limited_endpoints(models(main=free, judge=free, unused=rated)) == set()
     llm = models(main=free, judge=rated, unused=rated)
     assert limited_endpoints(llm) == {"judge"}
-    assert (fewest_calls(llm), most_calls(llm)) == (20, 100)
+    assert calls_at_once(llm) == (20, 100)

@@ -87,7 +87,6 @@ def test_catalogue_proves_itself() -> None:
     assert {prompt.name for prompt in catalogue.values()} == VERSIONS.keys()
     for digest, prompt in catalogue.items():
         assert hashlib.sha256(prompt.text.encode()).hexdigest() == digest
-        assert prompt.label == f"{prompt.name}@{prompt.version}"
 
 
 @pytest.mark.parametrize("name", VERSIONS)

@@ -28,9 +28,9 @@ from raylab.cluster.annotation.actors import Annotator, ArchiveWriterActor, Rate
 from raylab.cluster.metrics import CASES_IN_FLIGHT, Meters
 from raylab.cluster.session import require_kept, result_of, session, this_node
 from raylab.errors import StoppedError
-from raylab.llm.embedded import embedded_if_used
+from raylab.llm.embedded import embedded_server, uses_embedded
 from raylab.llm.endpoints import EndpointAccess
-from raylab.llm.limits import Share, fewest_calls, limited_endpoints, most_calls
+from raylab.llm.limits import Share, calls_at_once, limited_endpoints
 from raylab.log import log_line
 from raylab.report.progress import AnnotationProgress
 
@@ -63,7 +63,8 @@ def annotate_on_ray(
     """
     before, config = annotation.archived.counts(), annotation.config
     with ExitStack() as stack:
-        embedded = stack.enter_context(embedded_if_used(config.llm))
+        uses = uses_embedded(config.llm)
+        embedded = stack.enter_context(embedded_server()) if uses else None
         stack.enter_context(session(config.cluster))
         require_kept(annotation.run)
         stop = stack.enter_context(_stop_signals())
@@ -132,8 +133,9 @@ class Pool:
             embedded: address of the embedded model on this machine, if it is used.
         """
         config = annotation.config
-        count = min(config.actors or _cpus(), fewest_calls(config.llm))
-        cases = max(CASES_AHEAD * most_calls(config.llm) // count, 1)
+        fewest, most = calls_at_once(config.llm)
+        count = min(config.actors or _cpus(), fewest)
+        cases = max(CASES_AHEAD * most // count, 1)
         self.chunk = min(max(cases // CHUNKS_AHEAD, 1), LARGEST_CHUNK)
         self._room = math.ceil(cases / self.chunk)
         self._meters = Meters(annotation.run.name)
