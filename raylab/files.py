@@ -8,7 +8,7 @@ import platform
 import posixpath
 import tempfile
 import uuid
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +29,9 @@ REQUEST_BYTES = 1 << 20
 @dataclass(frozen=True)
 class Place:
     """A file or directory, which need not exist.
+
+    What cannot be read or listed is a `DataError`, what cannot be written or removed a `RunError`;
+    both name the place and the reason.
 
     Attributes:
         uri: Its name for users and Ray: an absolute path or a URI.
@@ -91,36 +94,20 @@ class Place:
         return isinstance(self.filesystem, fs.LocalFileSystem)
 
     def info(self) -> fs.FileInfo:
-        """Returns the type, size and time of change; the type of a missing place is `NotFound`.
-
-        Raises:
-            DataError: It cannot be read.
-        """
+        """Returns the type, size and time of change; the type of a missing place is `NotFound`."""
         with self._errors_as("read", DataError):
             return self.filesystem.get_file_info(self.path)
 
     def exists(self) -> bool:
-        """Returns True if the file or directory exists.
-
-        Raises:
-            DataError: It cannot be read.
-        """
+        """Returns True if the file or directory exists."""
         return self.info().type != fs.FileType.NotFound
 
     def is_directory(self) -> bool:
-        """Returns True if this is an existing directory.
-
-        Raises:
-            DataError: It cannot be read.
-        """
+        """Returns True if this is an existing directory."""
         return self.info().type == fs.FileType.Directory
 
     def names(self) -> list[str]:
-        """Returns the names in the directory, sorted; none if it does not exist.
-
-        Raises:
-            DataError: It cannot be listed.
-        """
+        """Returns the names in the directory, sorted; none if it does not exist."""
         with self._errors_as("listed", DataError):
             selector = fs.FileSelector(self.path, allow_not_found=True)
             return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
@@ -130,12 +117,17 @@ class Place:
 
         Args:
             pattern: Glob of the path below the directory, as of `Path.glob`; may begin with `**/`.
-
-        Raises:
-            DataError: It cannot be listed.
         """
         with self._errors_as("listed", DataError):
-            paths = self._local_paths(pattern) if self.is_local else self._remote_paths(pattern)
+            if self.is_local:
+                # pyarrow would follow links to directories above without end.
+                paths = [str(path) for path in Path(self.path).glob(pattern) if path.is_file()]
+            else:
+                recursive = pattern.startswith("**/")
+                selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
+                infos = self.filesystem.get_file_info(selector)
+                below = pattern.removeprefix("**/")
+                paths = [i.path for i in infos if i.is_file and PurePosixPath(i.path).match(below)]
         names = (posixpath.relpath(path, self.path) for path in sorted(paths))
         return [self / name for name in names if not posixpath.basename(name).startswith(".")]
 
@@ -146,7 +138,6 @@ class Place:
             most: Most bytes to read; None for any number.
 
         Raises:
-            DataError: It is missing or cannot be read.
             LimitError: It has more than `most` bytes.
         """
         with self._errors_as("read", DataError), self.filesystem.open_input_file(self.path) as file:
@@ -154,11 +145,7 @@ class Place:
 
     @contextmanager
     def opened(self) -> Generator[BinaryIO]:
-        """Opens the file for reading at any position.
-
-        Raises:
-            DataError: It is missing or cannot be read.
-        """
+        """Opens the file for reading at any position."""
         with self._errors_as("read", DataError):
             file = cast(Any, self.filesystem.open_input_file(self.path))
         with io.BufferedReader(file, REQUEST_BYTES) as reader:
@@ -166,11 +153,7 @@ class Place:
 
     @contextmanager
     def on_disk(self) -> Generator[Path]:
-        """Yields the path of the file, or of a copy if it is not on a disk of this machine.
-
-        Raises:
-            DataError: It is missing or cannot be read.
-        """
+        """Yields the path of the file, or of a copy if it is not on a disk of this machine."""
         if self.is_local:
             yield Path(self.path)
             return
@@ -186,41 +169,37 @@ class Place:
 
         Args:
             content: The whole content.
-
-        Raises:
-            RunError: It cannot be written.
         """
         with self.replaced() as file:
             file.write(content)
 
     def create(self, content: bytes) -> bool:
-        """Writes the file durably unless it exists; returns False if it does.
+        """Writes the file like `write` unless it exists; returns False if it does.
 
         Of processes that create a file at once one gets True on a local disk. Other filesystems
         have no way to write on a condition, so they are only looked at before.
 
         Args:
             content: The whole content.
-
-        Raises:
-            RunError: It cannot be written.
         """
-        if self.is_local:
-            with self._errors_as("written", RunError):
-                return _linked(Path(self.path), content)
-        if self.exists():
-            return False
-        self.write(content)
+        if not self.is_local:
+            if self.exists():
+                return False
+            self.write(content)
+            return True
+        with self._errors_as("written", RunError):
+            make_directory(Path(self.path).parent)
+            try:
+                with _moved(Path(self.path), _link) as file:
+                    file.write(content)
+            except FileExistsError:
+                return False
         return True
 
     @contextmanager
     def replaced(self) -> Generator[BinaryIO]:
-        """Opens a new file that replaces this one, as `write` does, when the block ends well.
-
-        Raises:
-            RunError: It cannot be written.
-        """
-        write = _renamed(Path(self.path)) if self.is_local else self._uploaded()
+        """Opens a new file that replaces this one, as `write` does, when the block ends well."""
+        write = _moved(Path(self.path), os.replace) if self.is_local else self._uploaded()
         with self._errors_as("written", RunError), write as file:
             yield file
 
@@ -229,9 +208,6 @@ class Place:
 
         Args:
             top: Directory above it; the names in it and below it are stored as well.
-
-        Raises:
-            RunError: The disk does not store it.
         """
         if not self.is_local:
             return
@@ -242,11 +218,7 @@ class Place:
                 _sync(path)
 
     def remove(self) -> None:
-        """Removes a directory with all that is in it; a missing one is skipped.
-
-        Raises:
-            RunError: It cannot be removed.
-        """
+        """Removes a directory with all that is in it; a missing one is skipped."""
         with self._errors_as("removed", RunError), contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_dir(self.path)
 
@@ -258,17 +230,6 @@ class Place:
             file.flush()
             self.filesystem.create_dir(posixpath.dirname(self.path), recursive=True)
             fs.copy_files(file.name, self.path, fs.LocalFileSystem(), self.filesystem)
-
-    def _local_paths(self, pattern: str) -> list[str]:
-        # pyarrow follows links to parent directories endlessly.
-        return [str(path) for path in Path(self.path).glob(pattern) if path.is_file()]
-
-    def _remote_paths(self, pattern: str) -> list[str]:
-        selector = fs.FileSelector(
-            self.path, allow_not_found=True, recursive=pattern.startswith("**/")
-        )
-        paths = [info.path for info in self.filesystem.get_file_info(selector) if info.is_file]
-        return [path for path in paths if PurePosixPath(path).match(pattern.removeprefix("**/"))]
 
     @contextmanager
     def _errors_as(self, verb: str, kind: type[DataError] | type[RunError]) -> Generator[None]:
@@ -314,50 +275,32 @@ def is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(".tmp")
 
 
-def _linked(final: Path, content: bytes) -> bool:
-    make_directory(final.parent)
-    temporary = _temporary(final)
-    try:
-        _write_new(temporary, content)
-        try:
-            os.link(temporary, final)
-        except FileExistsError:
-            raise
-        except OSError:
-            # Some filesystems have no links. There a crash may leave a torn file.
-            _write_new(final, content)
-    except FileExistsError:
-        return False
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync(final.parent)
-    return True
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 @contextmanager
-def _renamed(final: Path) -> Generator[BinaryIO]:
+def _moved(final: Path, move: Callable[[Path, Path], None]) -> Generator[BinaryIO]:
+    """Opens a temporary file beside another, which is stored and moved there at the end."""
     make_directory(final.parent)
-    temporary = _temporary(final)
+    temporary = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(final)
+        move(temporary, final)
         _sync(final.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _temporary(final: Path) -> Path:
-    return final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
+def _link(temporary: Path, final: Path) -> None:
+    try:
+        os.link(temporary, final)
+    except FileExistsError:
+        raise
+    except OSError:
+        # Some filesystems have no links. There a crash may leave a torn file.
+        with final.open("xb", buffering=0) as file:
+            file.write(temporary.read_bytes())
+            os.fsync(file.fileno())
 
 
 def require_writable(path: Path) -> None:

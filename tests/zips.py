@@ -5,16 +5,15 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
-from functools import partial
 
 import pyarrow as pa
 
 from raylab.bounded import ZSTANDARD
 
 
-def packed(compression: str, content: bytes) -> bytes:
+def zstandard(content: bytes) -> bytes:
     with pa.BufferOutputStream() as sink:
-        with pa.CompressedOutputStream(sink, compression) as stream:
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
             stream.write(content)
         return sink.getvalue().to_pybytes()
 
@@ -27,16 +26,9 @@ def deflated(content: bytes) -> bytes:
 PACK: dict[int, Callable[[bytes], bytes]] = {
     zipfile.ZIP_STORED: bytes,
     zipfile.ZIP_DEFLATED: deflated,
-    zipfile.ZIP_BZIP2: partial(packed, "bz2"),
-    ZSTANDARD: partial(packed, "zstd"),
+    ZSTANDARD: zstandard,
 }
 """Compressors by zip method."""
-
-
-def zip_of(method: int, content: bytes, **declared: int) -> io.BytesIO:
-    """A zip of one member `a`, with other sizes, checksum or flags than its own if given."""
-    right = {"size": len(content), "crc": zlib.crc32(content)}
-    return member_zip(method, PACK[method](content), **right | declared)
 
 
 def member_zip(

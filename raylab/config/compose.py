@@ -21,11 +21,13 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 import raylab
-from raylab.bounded import YAML_BYTES, check_yaml, read_all
+from raylab.bounded import read_all
 from raylab.config.base import JobConfig
 from raylab.config.schema import ConfigProblem, problems_of
 from raylab.errors import ConfigError, DataError
 
+YAML_BYTES = 1 << 18
+"""Longest file that is read."""
 UNUSABLE = (
     HydraException,
     OmegaConfBaseException,
@@ -120,7 +122,7 @@ def config_groups(kind: type[JobConfig]) -> dict[str, tuple[str, ...]]:
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            text = check_yaml(read_all(file, str(path), YAML_BYTES), str(path))
+            text = read_all(file, str(path), YAML_BYTES).decode("utf-8-sig")
         document = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
     except DataError as error:
         raise ConfigError(str(error)) from error
