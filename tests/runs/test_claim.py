@@ -22,8 +22,8 @@ SPAWN = multiprocessing.get_context("spawn")
 SECONDS = 120.0
 
 
-def race(storage: str, races: int, start: Barrier, told: "Queue[list[str]]") -> None:
-    """Starts runs as soon as the other process does; tells the id of each, or its error."""
+def race(storage: str, races: int, start: Barrier, results: "Queue[list[str]]") -> None:
+    """Starts runs as soon as the other process does; puts the id of each, or its error."""
     ends: list[str] = []
     for number in range(races):
         config = TrainConfig(storage=storage, name=f"run{number}")
@@ -32,15 +32,17 @@ def race(storage: str, races: int, start: Barrier, told: "Queue[list[str]]") -> 
             ends.append(Run.open(config, "train").id or "")
         except RunError as error:
             ends.append(str(error))
-    told.put(ends)
+    results.put(ends)
 
 
 def assert_one_wins_each(storage: str, races: int) -> None:
-    start, told = SPAWN.Barrier(2), SPAWN.Queue()
-    processes = [SPAWN.Process(target=race, args=(storage, races, start, told)) for _ in range(2)]
+    start, results = SPAWN.Barrier(2), SPAWN.Queue()
+    processes = [
+        SPAWN.Process(target=race, args=(storage, races, start, results)) for _ in range(2)
+    ]
     for process in processes:
         process.start()
-    ends = [told.get(timeout=SECONDS) for _ in processes]
+    ends = [results.get(timeout=SECONDS) for _ in processes]
     for process in processes:
         process.join(SECONDS)
     for number, both in enumerate(zip(*ends, strict=True)):
@@ -54,18 +56,18 @@ def test_of_two_processes_one_gets_a_name(tmp_path: Path) -> None:
     assert_one_wins_each(str(tmp_path), 20)
 
 
-def hold(storage: str, told: "Queue[str | None]") -> None:
+def hold(storage: str, results: "Queue[str | None]") -> None:
     """Opens a run for this process alone, and stays in it."""
     with Run.alone(train(storage, "name=night"), "train") as run:
-        told.put(run.id)
+        results.put(run.id)
         time.sleep(SECONDS)
 
 
 def test_a_run_is_of_one_process_until_that_ends_or_is_killed(tmp_path: Path) -> None:
-    told: Queue[str | None] = SPAWN.Queue()
-    holder = SPAWN.Process(target=hold, args=(str(tmp_path), told))
+    results: Queue[str | None] = SPAWN.Queue()
+    holder = SPAWN.Process(target=hold, args=(str(tmp_path), results))
     holder.start()
-    run_id = told.get(timeout=SECONDS)
+    run_id = results.get(timeout=SECONDS)
     resume = train(tmp_path, "name=night", "resume=true")
     with pytest.raises(OwnerError, match=r"run .*night is worked on by another process: wait"):
         with Run.alone(resume, "train"):
@@ -96,7 +98,7 @@ def test_a_file_system_without_locks_is_used_without_one(
         assert run.record.name == "night"
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="file/night cannot be written"):
         with Run.alone(train(tmp_path / "file", "name=night"), "train"):

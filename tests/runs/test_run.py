@@ -1,6 +1,5 @@
 """Run directories on a local path, a URI and object storage, which has no rename."""
 
-import json
 import os
 import sys
 import time
@@ -17,7 +16,7 @@ from raylab.config.llm import Endpoint, Limits
 from raylab.errors import ConfigError, RunError
 from raylab.runs.records import Record
 from raylab.runs.run import Run
-from raylab.runs.run_record import RECORD, RunRecord, config_hash
+from raylab.runs.run_record import RECORD, config_hash
 from tests.object_storage import ObjectStorage
 
 
@@ -37,13 +36,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def train(storage: str | Path, *overrides: str) -> TrainConfig:
     return load_config(TrainConfig, [f"storage='{storage}'", *overrides])
-
-
-def change_record(run: Run, **changes: Any) -> None:
-    """Writes a record by hand; a change to None takes the key out."""
-    file = Path(run.path) / RECORD
-    content = {**json.loads(file.read_text()), **changes}
-    file.write_text(json.dumps({key: of for key, of in content.items() if of is not None}))
 
 
 def test_record_says_what_made_the_run(storage: str) -> None:
@@ -105,21 +97,6 @@ def test_an_id_tells_runs_of_one_name_apart_and_stays(tmp_path: Path) -> None:
     assert again.id == first == again.record.id == Run.at(again.uri).id
 
 
-def test_a_record_of_a_later_raylab_is_refused_with_the_ways_out(tmp_path: Path) -> None:
-    run = Run.open(train(tmp_path, "name=night"), "train")
-    change_record(run, schema_version=99)
-    for resume in ("false", "true"):
-        with pytest.raises(RunError, match=r"schema version 99, this raylab reads \d+: use the"):
-            Run.open(train(tmp_path, "name=night", f"resume={resume}"), "train")
-
-
-def test_a_record_with_an_invalid_value_is_named(tmp_path: Path) -> None:
-    run = Run.open(train(tmp_path, "name=night"), "train")
-    change_record(run, git={"commit": 1, "dirty": False})
-    with pytest.raises(RunError, match=r"record\.json cannot be used: git\.commit"):
-        run.read_record(RunRecord)
-
-
 def test_resume_of_another_configuration_names_what_differs(storage: str) -> None:
     Run.open(train(storage, "name=night", "training.lr=0.5"), "train")
     with pytest.raises(RunError) as caught:
@@ -161,10 +138,7 @@ def test_limits_budget_and_prices_may_change_but_models_may_not(tmp_path: Path) 
     assert before != annotate("fresh=true")
 
 
-NAMES_OF_KEYS = ("cluster", "limits", "archive", "budget", "prices", "name", "llm.budget")
-
-
-@pytest.mark.parametrize("name", NAMES_OF_KEYS)
+@pytest.mark.parametrize("name", ["limits", "archive", "llm.budget"])
 def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
     tmp_path: Path, name: str
 ) -> None:
@@ -177,60 +151,29 @@ def test_an_endpoint_may_be_called_like_a_key_that_does_not_count(
         )
 
     assert config_hash(annotate("a")) != config_hash(annotate("b"))
-    assert config_hash(annotate("a")) == config_hash(annotate("a", calls=9))
     run = Run.open(annotate("a"), "annotate")
-    with pytest.raises(
-        RunError, match=rf"endpoints\.{name}\.base_url: the run has http://a/v1, now"
-    ):
+    with pytest.raises(RunError, match=rf"{name}\.base_url: the run has http://a/v1, now"):
         Run.open(annotate("b"), "annotate")
     assert Run.open(annotate("a", calls=9), "annotate").id == run.id
 
 
-def test_further_fields_of_a_request_may_be_called_like_keys_too(tmp_path: Path) -> None:
-    def annotate(value: int) -> str:
-        extra = f"llm.evaluator.extra={{budget: {value}, limits: {value}}}"
-        return config_hash(load_config(AnnotateConfig, [f"storage='{tmp_path}'", extra]))
-
-    assert annotate(1) != annotate(2)
-
-
-def test_directory_without_a_record_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_directory_without_a_record_is_refused_unless_it_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "day").mkdir()
+    assert (Run.open(train(tmp_path, "name=day"), "train") / RECORD).exists()
     (tmp_path / "night" / "checkpoints").mkdir(parents=True)
     for resume in ("false", "true"):
         with pytest.raises(RunError, match=r"no record\.json but holds checkpoints"):
             Run.open(train(tmp_path, "name=night", f"resume={resume}"), "train")
 
 
-def test_empty_directory_is_free(tmp_path: Path) -> None:
-    (tmp_path / "night").mkdir()
-    assert (Run.open(train(tmp_path, "name=night"), "train") / RECORD).exists()
-
-
-@pytest.mark.parametrize("content", [b'{"job": "tra', b"", b"\xff\xfe", b"[1, 2]"])
-def test_corrupt_file_is_named(tmp_path: Path, content: bytes) -> None:
-    run = Run.open(train(tmp_path, "name=night"), "train")
-    (tmp_path / "night" / "metrics.json").write_bytes(content)
-    with pytest.raises(RunError, match=r"night/metrics\.json: not valid JSON"):
-        run.read_record(Note, "metrics.json")
-    (tmp_path / "night" / RECORD).write_bytes(content)
-    with pytest.raises(RunError, match=r"night/record\.json: not valid JSON"):
-        Run.open(train(tmp_path, "name=night", "resume=true"), "train")
-
-
 def test_records_go_there_and_back_in_any_directory(storage: str) -> None:
     run = Run.at(f"{storage}/night")
     assert run.read_record(Note, "scores/a/b.json") is None
-    note = Note(value={"name": "é", "list": [1, 2.5, True, None], "inner": {"a": "b"}})
-    run.write_record(note, "scores/a/b.json")
-    assert run.read_record(Note, "scores/a/b.json") == note
-    assert (run / "scores/a").exists()
-    assert not (run / "scores/c").exists()
-
-
-def test_nan_and_infinity_are_written_as_null(storage: str) -> None:
-    run = Run.at(f"{storage}/night")
-    run.write_record(Note(value={"a": float("nan"), "b": [float("inf"), (-float("inf"), 1.0)]}))
-    assert run.read_record(Note) == Note(value={"a": None, "b": [None, [None, 1.0]]})
+    inner = {"nan": float("nan"), "infinite": [(-float("inf"), 1.0)]}
+    run.write_record(Note(value={"name": "é", "list": [1, 2.5, True], "inner": inner}), "a/b.json")
+    read = Note(value={"name": "é", "list": [1, 2.5, True], "inner": inner | {"nan": None}})
+    read.value["inner"]["infinite"] = [[None, 1.0]]
+    assert run.read_record(Note, "a/b.json") == read
 
 
 def test_failed_write_leaves_the_old_file_and_nothing_else(
@@ -249,15 +192,6 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(
     assert [path.name for path in (tmp_path / "night").iterdir()] == ["note.json"]
 
 
-def test_files_are_readable_by_others_as_the_umask_says(tmp_path: Path) -> None:
-    old = os.umask(0o022)
-    try:
-        Run.at(str(tmp_path)).write_record(Note(value=1))
-    finally:
-        os.umask(old)
-    assert (tmp_path / "note.json").stat().st_mode & 0o777 == 0o644
-
-
 def test_finish_notes_the_time_and_keeps_the_record(storage: str) -> None:
     run = Run.open(train(storage), "train")
     before = run.record
@@ -268,15 +202,9 @@ def test_finish_notes_the_time_and_keeps_the_record(storage: str) -> None:
     assert after.model_copy(update={"finished": None}) == before
 
 
-def test_unknown_storage_is_told() -> None:
+def test_unknown_storage_is_refused() -> None:
     with pytest.raises(ConfigError, match="nothing://a cannot be opened"):
         Run.open(TrainConfig(storage="nothing://a", name="night"), "train")
-
-
-def test_storage_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file/night"):
-        Run.open(train(tmp_path / "file", "name=night"), "train")
 
 
 def test_storage_that_ray_will_delete_is_warned_of(
