@@ -4,9 +4,10 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from raylab.archive.ledger import (
     AnswerRow,
@@ -16,7 +17,7 @@ from raylab.archive.ledger import (
     EndRow,
     Overspent,
 )
-from raylab.archive.records import CallRow, CaseRow, DecisionRow
+from raylab.archive.records import CallRow, CaseRow, Cost, DecisionRow, RunCost
 from raylab.archive.store import Archive
 from raylab.config.llm import Budget, Lane
 from raylab.errors import BudgetError, OwnerError
@@ -24,34 +25,49 @@ from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
 
 T = TypeVar("T")
 R = TypeVar("R")
+Send = Callable[..., Awaitable[Any]]
+REPLY = tuple(field.name for field in fields(Reply) if field.name not in ("cached", "lane"))
+"""What the archived row of a call has in common with its reply."""
 
 
-class ArchiveClient(Protocol):
-    """Access to the one writer of a run's archive. What is written twice is stored once."""
+class ArchiveClient:
+    """Access to the `ArchiveWriter` of a run, wherever it is. What is written twice is stored once.
+
+    Its methods are those of the writer.
+    """
+
+    def __init__(self, send: Send, claimant: str = "") -> None:
+        """Reaches the writer by `send`.
+
+        Args:
+            send: Calls the method of the writer that has this name, with these arguments.
+            claimant: Name of this client among those of the run.
+        """
+        self._send, self._claimant = send, claimant
 
     async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        """Claims, stores and ends calls; see `raylab.archive.ledger.Ledger.write`."""
-        ...
+        """Claims, stores and ends calls."""
+        return await self._send("write_calls", operations, self._claimant)
 
     async def void_claims(self) -> None:
         """Ends what an earlier process had claimed under the same name."""
-        ...
+        await self._send("void_claims", self._claimant)
 
     async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all answered calls about these descriptions."""
-        ...
+        return await self._send("calls_of", description_hashes)
 
     async def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """Archives ended cases."""
-        ...
+        await self._send("add_cases", rows)
 
     async def confirm(self, sequence: int, row: DecisionRow) -> None:
         """Archives the evaluator's report on the decision of this sequence."""
-        ...
+        await self._send("confirm", sequence, row)
 
 
 class ArchiveWriter:
-    """The one writer of the archive of a run; clients reach it through an `ArchiveClient` each."""
+    """The one writer of the archive of a run, which each worker reaches by an `ArchiveClient`."""
 
     def __init__(self, archive: Archive, run: str, owner: str, budget: Budget) -> None:
         """Writes the cases and calls of `run` within a budget, as the owner of this token.
@@ -64,23 +80,23 @@ class ArchiveWriter:
         self._ledger = self._run.ledger(owner, budget)
 
     def write_calls(self, operations: Sequence[CallOperation], claimant: str) -> CallResults:
-        """See `ArchiveClient`; `claimant` is the name of the client."""
+        """See `raylab.archive.ledger.Ledger.write`."""
         return self._ledger.write(operations, claimant)
 
     def void_claims(self, claimant: str) -> None:
-        """See `ArchiveClient`."""
+        """See `raylab.archive.ledger.Ledger.void`."""
         self._ledger.void(claimant)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        """See `ArchiveClient`."""
+        """Returns all answered calls about these descriptions."""
         return self._archive.calls_of(description_hashes)
 
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        """See `ArchiveClient`."""
+        """Archives ended cases."""
         self._run.add_cases(rows)
 
     def confirm(self, sequence: int, row: DecisionRow) -> None:
-        """See `ArchiveClient`."""
+        """Archives the evaluator's report on the decision of this sequence."""
         self._run.reviews().confirm(sequence, row)
 
     def known(self, cases: Sequence[str]) -> dict[str, str]:
@@ -128,7 +144,7 @@ class GroupedWriter(Generic[T, R]):
 class CallJournal:
     """The journal of a run's calls in its archive; see `raylab.llm.chat.Journal`.
 
-    It keeps the answered calls about the descriptions that are loaded, and looks up the others.
+    It keeps the answered calls about the descriptions that are loaded; a claim finds the others.
     """
 
     def __init__(self, archive: ArchiveClient, run: str, budget: Budget) -> None:
@@ -170,11 +186,7 @@ class CallJournal:
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         """See `raylab.llm.chat.Journal`."""
-        if description_hash in self._users:
-            reply = self._replies.get(description_hash, {}).get(key)
-        else:
-            rows = await self._archive.calls_of([description_hash])
-            reply = next((reply_of(row) for row in rows if row.key == key), None)
+        reply = self._replies.get(description_hash, {}).get(key)
         self._found += reply is not None
         return reply
 
@@ -194,7 +206,7 @@ class CallJournal:
             return claim
         reason = results.refused[claim.id]
         if isinstance(reason, Overspent):
-            raise self._overspent(reason, row)
+            raise self._overspent(reason.cost, row.most)
         if reason is None:
             return None
         self._found += 1
@@ -232,62 +244,36 @@ class CallJournal:
         if description_hash in self._users:
             self._replies.setdefault(description_hash, {})[reply.key] = reply
 
-    def _overspent(self, reason: Overspent, claim: ClaimRow) -> BudgetError:
-        billed, uncertain = reason.cost.billed, reason.cost.uncertain
-        most, budget = claim.most, self._budget
-        tokens = (billed + uncertain + most).tokens
-        if budget.tokens is not None and tokens > budget.tokens:
-            key, total, unit = "tokens", f"{budget.tokens:,}", " tokens"
-            figures = [f"{cost.tokens:,}" for cost in (billed, uncertain, most)]
-        else:
-            key, total, unit = "money", f"{budget.money:.6g}", ""
-            figures = [f"{cost.money:.6g}" for cost in (billed, uncertain, most)]
+    def _overspent(self, spent: RunCost, most: Cost) -> BudgetError:
+        budget, tokens = self._budget, (spent.billed + spent.uncertain + most).tokens
+        key = "tokens" if budget.tokens is not None and tokens > budget.tokens else "money"
+        total, billed, uncertain, next_one = (
+            f"{round(getattr(part, key), 6):,}"
+            for part in (budget, spent.billed, spent.uncertain, most)
+        )
         return BudgetError(
-            f"the budget is used up: of {total}{unit} {figures[0]} are billed, {figures[1]} may "
-            f"have been billed, and the next call may take {figures[2]}; give a larger "
-            f"llm.budget.{key} and resume=true to go on: all paid answers are kept"
+            f"the budget is used up: of {total} ({key}) {billed} are billed, {uncertain} may have "
+            f"been billed, and the next call may take {next_one}; give a larger llm.budget.{key} "
+            "and resume=true to go on: all paid answers are kept"
         )
 
 
 def reply_of(row: CallRow) -> Reply:
     """Returns the reply to an archived call."""
-    return Reply(
-        key=row.key,
-        text=row.text,
-        response_model=row.response_model,
-        finish_reason=row.finish_reason,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        cost=row.cost,
-        seconds=row.seconds,
-        attempts=row.attempts,
-        cached=True,
-        cached_prompt_tokens=row.cached_prompt_tokens,
-        reasoning_tokens=row.reasoning_tokens,
-        lane=Lane(row.lane),
-    )
+    shared = {name: getattr(row, name) for name in REPLY}
+    return Reply(**shared, cached=True, lane=Lane(row.lane))
 
 
 def call_row(request: ChatRequest, reply: Reply, description_hash: str, role: str) -> CallRow:
     """Returns the archived form of a call that was answered just now."""
     return CallRow(
-        key=reply.key,
+        **{name: getattr(reply, name) for name in REPLY},
         description_hash=description_hash,
         role=role,
         endpoint=request.base_url,
         model=request.model,
-        response_model=reply.response_model,
         seed=request.seed,
         parameters=request.parameters,
-        text=reply.text,
-        finish_reason=reply.finish_reason,
-        prompt_tokens=reply.prompt_tokens,
-        completion_tokens=reply.completion_tokens,
-        cached_prompt_tokens=reply.cached_prompt_tokens,
-        reasoning_tokens=reply.reasoning_tokens,
         lane=reply.lane.value,
-        cost=reply.cost,
-        seconds=reply.seconds,
-        attempts=reply.attempts,
         created=datetime.now(UTC),
     )

@@ -7,21 +7,19 @@ and a case is archived when it ends. The other side of a client may run anywhere
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Protocol
 
 from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, confirm_decision
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.protocol import annotate
-from raylab.annotation.settings import protocol_settings
+from raylab.annotation.settings import Settings
 from raylab.archive.records import CaseRow
-from raylab.codebook import Codebook
-from raylab.config.jobs import AnnotateConfig
+from raylab.config.annotation import LlmConfig
 from raylab.errors import CallError, DeadlineError, RaylabError
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import Timing
@@ -113,62 +111,44 @@ class Tally:
         self.cost += event.reply.cost or 0.0
 
 
-class Meter(Protocol):
-    """A receiver of the events of a worker."""
-
-    def attempted(self, event: CallEvent) -> None:
-        """Takes an ended attempt at a call."""
-        ...
-
-    def found(self, answers: int) -> None:
-        """Takes the number of calls that the archive answered, 0 or more."""
-        ...
-
-    def ended(self, status: Status) -> None:
-        """Takes the status of an ended case."""
-        ...
-
-
 class Worker:
     """An annotator of cases, many at a time, in one event loop."""
 
     def __init__(
         self,
-        config: AnnotateConfig,
-        codebook: Codebook,
+        llm: LlmConfig,
+        settings: Settings,
         run: str,
         archive: ArchiveClient,
-        meter: Meter,
         limiter: RateLimiterClient | None = None,
         embedded: EndpointAccess | None = None,
         timing: Timing | None = None,
         share: Share | None = None,
+        observe: Callable[[CallEvent], None] = lambda _: None,
     ) -> None:
         """Opens the connections.
 
         Args:
-            config: Configuration of the run.
-            codebook: Codebook of the classification.
+            llm: The endpoints, and the budget.
+            settings: The settings of the protocol.
             run: Name of the run.
             archive: Archive of calls and cases.
-            meter: Receiver of the counts.
             limiter: Limits that all workers share; None if there are none.
             embedded: Address of the embedded model, if it is used.
             timing: Clocks of the client; None takes the system's.
             share: The share of this worker in the calls in flight; None is all of them.
+            observe: Takes each attempt at a call when it has ended.
 
         Raises:
             ConfigError: A key is not in the environment.
         """
-        self._settings = protocol_settings(config, run, codebook)
-        self._meter = meter
+        self._settings, self._archive = settings, archive
+        self._observe, self._share = observe, share or Share()
         self._tally = Tally()
-        self._archive = archive
-        self._journal = CallJournal(archive, run, config.llm.budget)
+        self._journal = CallJournal(archive, run, llm.budget)
         self._rows = GroupedWriter[CaseRow, None](archive.add_cases)
-        self._share = share or Share()
         self._client = Client(
-            config.llm, self._journal, limiter, embedded, self._count, timing, self._share
+            llm, self._journal, limiter, embedded, self._count, timing, self._share
         )
 
     async def annotate(self, chunk: Chunk) -> Tally:
@@ -194,50 +174,45 @@ class Worker:
 
     async def _end(self, generation: str, case: Case) -> Status | OpenCases | RaylabError:
         """Returns the status of an ended case, or why it stays open, or what stops the run."""
-        if isinstance(case, DecidedCase):
-            return await self._confirm(case)
         try:
-            outcome = await annotate(case, self._client, self._settings, generation)
-        except DeadlineError as error:
+            if isinstance(case, DecidedCase):
+                row = await confirm_decision(case, self._client, self._settings)
+                await self._archive.confirm(case.place, row)
+                return Status(row.status)
+            return await self._annotate(generation, case)
+        except (CallError, DeadlineError) as error:
             return OpenCases(1, f"{case.id}: {error}")
         except RaylabError as error:
             return error
+        except Exception as error:
+            LOGGER.exception("the decision on case %s", case.id)
+            return OpenCases(1, f"{case.id}: a fault of raylab: {error}")
+
+    async def _annotate(self, generation: str, case: Case) -> Status:
+        try:
+            outcome = await annotate(case, self._client, self._settings, generation)
+        except RaylabError:
+            raise
         except Exception as error:
             LOGGER.exception("case %s", case.id)
             reason = f"a fault of raylab: {type(error).__name__}: {error}"
             outcome = failed_outcome(case, generation, reason)
         try:
             await self._rows.add(case_row(case, outcome))
-        except RaylabError as error:
+        except RaylabError:
             # What other cases still pay for could not be archived either.
             self.stop()
-            return error
-        self._meter.ended(outcome.status)
+            raise
         return outcome.status
-
-    async def _confirm(self, case: DecidedCase) -> Status | OpenCases | RaylabError:
-        """Returns the status of a case whose decision is judged, or why it is not, as `_end`."""
-        try:
-            row = await confirm_decision(case, self._client, self._settings)
-            await self._archive.confirm(case.place, row)
-        except (CallError, DeadlineError) as error:
-            return OpenCases(1, f"decision of {case.decision.reviewer}: {error}")
-        except RaylabError as error:
-            return error
-        except Exception as error:
-            LOGGER.exception("the decision on case %s", case.id)
-            return OpenCases(1, f"decision on {case.id}: a fault of raylab: {error}")
-        return Status(row.status)
 
     def _count(self, event: CallEvent) -> None:
         self._tally.count_attempt(event)
-        self._meter.attempted(event)
+        self._observe(event)
 
     def _take_tally(self, ends: Sequence[Status | OpenCases | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()
         tally.known = self._journal.take_found()
         tally.concurrency[self._share.number] = self._client.concurrency
-        self._meter.found(tally.known)
         for end in ends:
             if isinstance(end, RaylabError):
                 tally.halt = tally.halt or end

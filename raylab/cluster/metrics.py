@@ -88,7 +88,9 @@ COST = Counter(
 )
 SECONDS = Histogram("raylab_llm_seconds", "Duration of attempts.", ("endpoint", "model"))
 KNOWN = Counter("raylab_llm_known", "Calls answered from the archive instead of an endpoint.")
-CASES = Counter("raylab_cases", "Cases that ended, by status.", ("status",))
+CASES = Counter(
+    "raylab_cases", "Cases that ended, and decisions that were judged, by status.", ("status",)
+)
 CASES_IN_FLIGHT = Gauge("raylab_cases_in_flight", "Cases that actors are working on.")
 
 

@@ -27,7 +27,7 @@ from raylab.errors import BudgetError, DeadlineError, OwnerError
 from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import Client
 from tests.annotation.chats import replied
-from tests.annotation.local import LocalArchive, client_of_run
+from tests.annotation.local import client_of_run, local_archive
 from tests.archive.rows import execute
 from tests.llm.scripted_server import (
     Answer,
@@ -83,7 +83,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def journal_of(world: World, name: str = "") -> CallJournal:
     writer = ArchiveWriter(world.archive, "first", world.own(), Budget())
-    return CallJournal(LocalArchive(writer, name), "first", Budget())
+    return CallJournal(local_archive(writer, name), "first", Budget())
 
 
 def claimed(journal: CallJournal, request: ChatRequest = REQUEST) -> Claim | Reply | None:
@@ -99,11 +99,10 @@ def stored(journal: CallJournal, claim: Claim | Reply | None) -> None:
     asyncio.run(put())
 
 
-def test_an_answer_is_known_to_the_claim_and_the_search_of_an_equal_call(world: World) -> None:
+def test_an_answer_is_known_to_the_claim_of_an_equal_call(world: World) -> None:
     journal = journal_of(world)
     stored(journal, claimed(journal))
-    found = asyncio.run(journal.get(REQUEST.key, "hash"))
-    assert found == replied("OPT=Lrn", key=REQUEST.key, cached=True) == claimed(journal)
+    assert claimed(journal) == replied("OPT=Lrn", key=REQUEST.key, cached=True)
     row = world.archive.call(REQUEST.key)
     assert row is not None and (row.role, row.seed) == ("classify-a", 3)
 
@@ -138,26 +137,29 @@ def test_an_answer_to_a_call_that_another_sends_is_not_used(world: World) -> Non
 
 def test_a_claim_beyond_the_budget_says_what_is_spent_and_the_way_out(world: World) -> None:
     for budget, said in (
-        (Budget(tokens=99), r"of 99 tokens 0 are billed, 0 may .* may take 100; .*\.tokens"),
-        (Budget(money=0.25), r"of 0\.25 0 are billed, 0 may .* may take 0\.5; .*\.money"),
+        (Budget(tokens=99), r"of 99 \(tokens\) 0 are billed, 0 may .* may take 100; .*\.tokens"),
+        (
+            Budget(money=0.25),
+            r"of 0\.25 \(money\) 0\.0 are .* may take 0\.5; .*\.money",
+        ),
     ):
         writer = ArchiveWriter(world.archive, "first", world.own(), budget)
         with pytest.raises(BudgetError, match=said):
-            claimed(CallJournal(LocalArchive(writer), "first", budget))
+            claimed(CallJournal(local_archive(writer), "first", budget))
         world.leave()
 
 
 def test_what_is_billed_and_what_may_be_are_told_apart(world: World) -> None:
     token, budget = world.own(), Budget(money=0.9)
     journal = CallJournal(
-        LocalArchive(ArchiveWriter(world.archive, "first", token, budget)), "first", budget
+        local_archive(ArchiveWriter(world.archive, "first", token, budget)), "first", budget
     )
     stored(journal, claimed(journal))
     lost = claimed(journal, replace(REQUEST, seed=4))
     assert isinstance(lost, Claim)
     asyncio.run(journal.end(lost, paid=True))
     # One answer of 0.25, and one attempt of at most 0.5 that nobody heard of.
-    with pytest.raises(BudgetError, match=r"of 0\.9 0\.25 are billed, 0\.5 may have been billed"):
+    with pytest.raises(BudgetError, match=r"\(money\) 0\.25 are billed, 0\.5 may have been"):
         claimed(journal, replace(REQUEST, seed=5))
 
 
@@ -183,7 +185,7 @@ async def ask_all(archive: Archive, run: str, owner: str, base_url: str) -> None
     writer = ArchiveWriter(archive, run, owner, llm.budget)
 
     def client(number: int) -> Client:
-        return Client(llm, CallJournal(LocalArchive(writer, str(number)), run, llm.budget))
+        return Client(llm, CallJournal(local_archive(writer, str(number)), run, llm.budget))
 
     async with client(0) as one, client(1) as other:
         await asyncio.gather(
@@ -264,14 +266,9 @@ def test_a_server_without_usage_does_not_get_the_budget_anew_in_each_session(wor
     "usage",
     [
         {"prompt_tokens": -1_000_000, "completion_tokens": 1},
-        {"prompt_tokens": 1, "completion_tokens": 10**19},
         {"prompt_tokens": 1.5, "completion_tokens": 1},
-        {"prompt_tokens": "12", "completion_tokens": 1},
-        {"prompt_tokens": True, "completion_tokens": 1},
         {"prompt_tokens": 10**9, "completion_tokens": 1},
-        ["twelve"],
         "a lot",
-        12,
     ],
     ids=str,
 )

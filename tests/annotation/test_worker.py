@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from raylab.annotation.calls import ArchiveWriter, CallJournal, GroupedWriter
+from raylab.annotation.calls import ArchiveClient, ArchiveWriter, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
 from raylab.annotation.input.cases import Case, select_cases
 from raylab.annotation.input.state import open_cases
 from raylab.annotation.outcome import Outcome, Status
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import (
     OpenCases,
     Tally,
@@ -32,17 +34,16 @@ from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget, Limits
 from raylab.errors import ArchiveError, BudgetError, CallError, DataError, DeadlineError
-from raylab.llm.client import CallEvent
 from raylab.llm.connection import Timing
 from raylab.opt.code import bare
 from raylab.report.progress import AnnotationProgress
-from tests.annotation.local import LocalArchive
+from tests.annotation.local import local_archive
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON, call_row
 from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, failure
 
 
-class MemoryArchive:
+class MemoryArchive(ArchiveClient):
     """The client of an archive that is a list."""
 
     def __init__(self, *calls: CallRow) -> None:
@@ -66,16 +67,9 @@ class MemoryArchive:
         self.confirmed.append((sequence, row))
 
 
-class ListMeter:
-    def __init__(self) -> None:
-        self.statuses: list[Status] = []
-
-    def attempted(self, event: CallEvent) -> None: ...
-
-    def found(self, answers: int) -> None: ...
-
-    def ended(self, status: Status) -> None:
-        self.statuses.append(status)
+def worker_of(archive: ArchiveClient, config: AnnotateConfig, **others: Any) -> Worker:
+    settings = protocol_settings(config, "run", CODEBOOK)
+    return Worker(config.llm, settings, "run", archive, **others)
 
 
 def config(tmp_path: Path) -> AnnotateConfig:
@@ -111,10 +105,10 @@ def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends(monkeypatch, good=None, bug=ZeroDivisionError("zero"), poor=BudgetError("used up"))
-    archive, meter = MemoryArchive(), ListMeter()
+    archive = MemoryArchive()
 
     async def run() -> None:
-        worker = Worker(config(tmp_path), CODEBOOK, "run", archive, meter)
+        worker = worker_of(archive, config(tmp_path))
         chunk = [("published", Case(name, f"about {name}")) for name in ("good", "bug", "poor")]
         tally = await worker.annotate(chunk)
         assert tally.statuses == {"accepted": 1, "failed": 1}
@@ -123,7 +117,6 @@ def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open
 
     asyncio.run(run())
     assert {row.case: row.status for row in archive.cases} == {"good": "accepted", "bug": "failed"}
-    assert sorted(meter.statuses) == ["accepted", "failed"]
     (failed,) = (row for row in archive.cases if row.case == "bug")
     assert failed.body["reason"] == "a fault of raylab: ZeroDivisionError: zero"
 
@@ -145,7 +138,7 @@ def test_a_failed_write_leaves_no_case_under_way(
     monkeypatch.setattr("raylab.annotation.worker.annotate", annotate)
 
     async def run() -> None:
-        worker = Worker(config(tmp_path), CODEBOOK, "run", Full(), ListMeter())
+        worker = worker_of(Full(), config(tmp_path))
         chunk = [("published", Case(name, f"about {name}")) for name in ("fast", "slow")]
         tally = await worker.annotate(chunk)
         assert ended == ["fast", "slow"] and str(tally.halt) == "no room"
@@ -165,7 +158,7 @@ def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
     archive = MemoryArchive()
 
     async def run() -> None:
-        worker = Worker(config(tmp_path), CODEBOOK, "run", archive, ListMeter())
+        worker = worker_of(archive, config(tmp_path))
         made = make_decision("good", "own", bare("Evo"), "so", "ada", NOON, insisted=True)
         chunk = [
             ("published", DecidedCase(name, f"about {name}", decision=made, place=place))
@@ -173,7 +166,7 @@ def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
         ]
         tally = await worker.annotate(chunk)
         assert tally.statuses == {"accepted": 1} and tally.halt is None
-        reason = "decision of ada: case mute: no report could be read"
+        reason = "mute: case mute: no report could be read"
         assert tally.open_cases == OpenCases(1, reason)
         worker.stop()
 
@@ -221,7 +214,6 @@ def test_archived_calls_are_found_while_their_cases_are_under_way() -> None:
         cache.drop(["d"])
         assert await cache.get(row.key, "d") is not None
         cache.drop(["d"])
-        archive.calls.clear()
         assert await cache.get(row.key, "d") is None
         assert (cache.take_found(), cache.take_found()) == (2, 0)
 
@@ -271,15 +263,9 @@ def annotated(archive: Archive, base_url: str, tmp_path: Path, **limits: float) 
     chunk = [("published", Case(f"c{n}", f"System {n}. {mark}")) for n in range(100)]
 
     async def run(owner: str) -> Tally:
-        client = LocalArchive(ArchiveWriter(archive, "run", owner, llm.budget))
-        worker = Worker(
-            given.model_copy(update={"llm": llm}),
-            CODEBOOK,
-            "run",
-            client,
-            ListMeter(),
-            timing=FastTiming().timing,
-        )
+        client = local_archive(ArchiveWriter(archive, "run", owner, llm.budget))
+        changed = given.model_copy(update={"llm": llm})
+        worker = worker_of(client, changed, timing=FastTiming().timing)
         try:
             return await worker.annotate(chunk)
         finally:
@@ -332,10 +318,10 @@ def test_a_call_without_an_answer_by_its_deadline_leaves_its_case_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends(monkeypatch, good=None, late=DeadlineError("no answer in 9 attempts"))
-    archive, meter = MemoryArchive(), ListMeter()
+    archive = MemoryArchive()
 
     async def run() -> Tally:
-        worker = Worker(config(tmp_path), CODEBOOK, "run", archive, meter)
+        worker = worker_of(archive, config(tmp_path))
         return await worker.annotate(
             [("published", Case(name, f"about {name}")) for name in ("good", "late")]
         )

@@ -7,18 +7,17 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from raylab.annotation.calls import ArchiveWriter
+from raylab.annotation.calls import ArchiveClient, ArchiveWriter
 from raylab.annotation.input.state import open_cases
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of
-from raylab.archive.ledger import CallOperation, CallResults
 from raylab.archive.ownership import Ownership
-from raylab.archive.records import CallRow, CaseRow
+from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.config.base import AS_PUBLISHED
 from raylab.config.jobs import AnnotateConfig
 from raylab.config.llm import Budget
 from raylab.errors import DeadlineError, OwnerError, RaylabError
-from raylab.llm.client import CallEvent
 from raylab.llm.limits import RateLimiter, Share, limited_endpoints
 from tests.annotation.fruits import FRUITS
 from tests.simulation.actors import Actor, ActorDied, run_in
@@ -65,25 +64,6 @@ class Writer(ArchiveWriter):
         self._world.archived |= {(self._name, row.case) for row in rows}
 
 
-class ArchiveOf:
-    """A worker's client of the writer; see `raylab.cluster.annotation.actors._RemoteArchive`."""
-
-    def __init__(self, writer: Actor, claimant: str) -> None:
-        self._writer, self._claimant = writer, claimant
-
-    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        return await self._writer.call("write_calls", operations, self._claimant)
-
-    async def void_claims(self) -> None:
-        await self._writer.call("void_claims", self._claimant)
-
-    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        return await self._writer.call("calls_of", description_hashes)
-
-    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        await self._writer.call("add_cases", rows)
-
-
 class LimiterOf:
     """A client of the limits, like `raylab.cluster.annotation.actors._RemoteRateLimiter`."""
 
@@ -98,16 +78,6 @@ class LimiterOf:
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         await self._limiter.call("penalise", endpoint, seconds)
-
-
-class Meter:
-    """Drops what a worker tells."""
-
-    def attempted(self, event: CallEvent) -> None: ...
-
-    def found(self, answers: int) -> None: ...
-
-    def ended(self, status: object) -> None: ...
 
 
 class Session:
@@ -198,11 +168,10 @@ class Session:
             process = world.start_actor(self._group, f"worker{number}")
             limited = limited_endpoints(self._config.llm)
             worker = Worker(
-                self._config,
-                FRUITS,
+                self._config.llm,
+                protocol_settings(self._config, plan.name, FRUITS),
                 plan.name,
-                ArchiveOf(self._writer, _name(number)),
-                Meter(),
+                ArchiveClient(self._writer.call, _name(number)),
                 LimiterOf(self._limiter) if limited else None,
                 timing=world.timing(),
                 share=Share(number, plan.workers),

@@ -1,15 +1,12 @@
 """The actors of an annotation: the annotators, the archive's writer and the rate limiter."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import ray
 
-from raylab.annotation.calls import ArchiveWriter
-from raylab.annotation.outcome import Status
+from raylab.annotation.calls import ArchiveClient, ArchiveWriter, Send
+from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import Chunk, Tally, Worker
-from raylab.archive.ledger import CallOperation, CallResults
-from raylab.archive.records import CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.cluster.metrics import ATTEMPTS, CASES, COST, KNOWN, SECONDS, TOKENS, Meters
 from raylab.cluster.session import awaited
@@ -60,13 +57,21 @@ class Annotator:
             embedded: address of the embedded model, if it is used.
             share: the share of this actor in the calls in flight.
         """
-        archive = _RemoteArchive(ray.get_actor(writer), name)
+        archive = ArchiveClient(_sender(ray.get_actor(writer)), name)
         limits = None if limiter is None else _RemoteRateLimiter(ray.get_actor(limiter))
+        self._meters = Meters(run)
         self._refusal: RaylabError | None = None
         try:
-            codebook = choose_codebook(config.protocol)
+            settings = protocol_settings(config, run, choose_codebook(config.protocol))
             self._worker = Worker(
-                config, codebook, run, archive, _RayMeter(run), limits, embedded, share=share
+                config.llm,
+                settings,
+                run,
+                archive,
+                limits,
+                embedded,
+                share=share,
+                observe=self._observe,
             )
         except RaylabError as error:
             # Raising here would count as a death of the process, so the first chunk returns it.
@@ -76,34 +81,34 @@ class Annotator:
         """Annotates cases concurrently; each is archived when it ends."""
         if self._refusal is not None:
             return Tally(halt=self._refusal)
-        return await self._worker.annotate(chunk)
+        tally = await self._worker.annotate(chunk)
+        self._meters.add(KNOWN, tally.known)
+        for status, count in tally.statuses.items():
+            self._meters.add(CASES, count, status=status)
+        return tally
 
     async def stop(self) -> None:
         """Sends no further call; those in flight are finished and archived."""
         if self._refusal is None:
             self._worker.stop()
 
+    def _observe(self, event: CallEvent) -> None:
+        labels = {"endpoint": event.endpoint, "model": event.model}
+        self._meters.add(ATTEMPTS, **labels, outcome=event.outcome.value)
+        self._meters.observe(SECONDS, event.seconds, **labels)
+        if (reply := event.reply) is not None:
+            self._meters.add(TOKENS, reply.prompt_tokens, **labels, direction="prompt")
+            self._meters.add(TOKENS, reply.completion_tokens, **labels, direction="reply")
+            self._meters.add(COST, reply.cost or 0.0, **labels)
 
-class _RemoteArchive:
-    """Client of the archive's writer; see `raylab.annotation.calls.ArchiveClient`."""
 
-    def __init__(self, writer: Any, claimant: str) -> None:
-        self._writer, self._claimant = writer, claimant
+def _sender(actor: Any) -> Send:
+    """Returns what calls the methods of an actor by name."""
 
-    async def write_calls(self, operations: Sequence[CallOperation]) -> CallResults:
-        return await awaited(self._writer.write_calls.remote(operations, self._claimant))
+    async def send(method: str, *arguments: object) -> Any:
+        return await awaited(getattr(actor, method).remote(*arguments))
 
-    async def void_claims(self) -> None:
-        await awaited(self._writer.void_claims.remote(self._claimant))
-
-    async def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
-        return await awaited(self._writer.calls_of.remote(description_hashes))
-
-    async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-        await awaited(self._writer.add_cases.remote(rows))
-
-    async def confirm(self, sequence: int, row: DecisionRow) -> None:
-        await awaited(self._writer.confirm.remote(sequence, row))
+    return send
 
 
 class _RemoteRateLimiter:
@@ -120,25 +125,3 @@ class _RemoteRateLimiter:
 
     async def penalise(self, endpoint: str, seconds: float) -> None:
         await awaited(self._limiter.penalise.remote(endpoint, seconds))
-
-
-class _RayMeter:
-    """Recorder of the events of a worker as Ray's metrics; see `raylab.annotation.worker.Meter`."""
-
-    def __init__(self, run: str) -> None:
-        self._meters = Meters(run)
-
-    def attempted(self, event: CallEvent) -> None:
-        labels = {"endpoint": event.endpoint, "model": event.model}
-        self._meters.add(ATTEMPTS, **labels, outcome=event.outcome.value)
-        self._meters.observe(SECONDS, event.seconds, **labels)
-        if (reply := event.reply) is not None:
-            self._meters.add(TOKENS, reply.prompt_tokens, **labels, direction="prompt")
-            self._meters.add(TOKENS, reply.completion_tokens, **labels, direction="reply")
-            self._meters.add(COST, reply.cost or 0.0, **labels)
-
-    def found(self, answers: int) -> None:
-        self._meters.add(KNOWN, answers)
-
-    def ended(self, status: Status) -> None:
-        self._meters.add(CASES, status=status.value)
