@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from raylab.annotation.run import archive_location, find_annotation_run, open_archive
-from raylab.annotation.settings import protocol_settings
 from raylab.annotation.statistics.export import export_frame
 from raylab.arc.records import PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics
@@ -95,24 +94,27 @@ def scores(tree: str, layout: Layout = Layout.AUTO) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=SCORE_COLUMNS).astype({"accuracy": float})
 
 
-def cases(run: str) -> pd.DataFrame:
+def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     """Returns the cases of an annotation run with people's decisions, a row each.
 
     Columns: those of `raylab.annotation.statistics.export.COLUMNS`.
 
+    Args:
+        run: Directory or URI of the run.
+        archive: Location of its archive, where that is on a server or was moved.
+
     Raises:
         RunError: There is no annotation run in this place.
+        ConfigError: Its archive is on a server that is not given.
         ArchiveError: Its archive cannot be opened or read.
     """
     base, mark, query = Place.at(run).uri.partition("?")
     storage = f"{base.rpartition('/')[0]}{mark}{query}"
-    opened, made = find_annotation_run(storage, Run.at(run).name, None)
+    opened, made = find_annotation_run(storage, Run.at(run).name, archive)
     codebook = choose_codebook(made.protocol)
-    settings = protocol_settings(made, opened.name, codebook)
-    with open_archive(opened, archive_location(made)) as archive:
-        return export_frame(
-            archive.run(opened.name), codebook, open_book=settings.prompts.open_book
-        )
+    open_book = codebook.prompts(made.llm.prompt).open_book
+    with open_archive(opened, archive_location(made)) as store:
+        return export_frame(store.run(opened.name), codebook, open_book=open_book)
 
 
 def _job_of(run: Run) -> str:

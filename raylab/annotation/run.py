@@ -21,6 +21,7 @@ from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
 from raylab.files import Place
 from raylab.runs.run import Run
 from raylab.runs.run_record import ArchiveNote, RunRecord, identity_of
+from raylab.urls import redacted
 
 ARCHIVE = "archive.db"
 
@@ -53,11 +54,6 @@ class AnnotationRun:
         """The run in its archive."""
         return self.archive.run(self.run.name)
 
-    @property
-    def location(self) -> str:
-        """The location of the archive, as another process on this machine opens it."""
-        return archive_location(self.config, self.run.read_record(RunRecord))
-
     def cases(self) -> Iterator[tuple[str, Case]]:
         """Yields the cases of the input, each with its generation.
 
@@ -83,17 +79,18 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
     Args:
         storage: Current location of the run.
         name: Name of the run.
-        archive: Current location of its archive; None if it did not move.
+        archive: Location of its archive; None takes the file that its record names.
 
     Raises:
         RunError: There is no annotation run with this name, or its record cannot be used.
+        ConfigError: The record names a server, and no archive is given.
     """
     run = Run.at(Place.at(storage) / name)
     record = run.read_record(RunRecord)
     if record is None or record.job != AnnotateConfig.job:
         raise RunError(f"{run} is no annotation run: check name= and storage=")
-    moved = {"storage": storage} | ({} if archive is None else {"archive": archive})
     try:
+        moved = {"storage": storage, "archive": archive or _recorded_file(record)}
         return run, AnnotateConfig.of_record(record.config, **moved)
     except ValidationError as error:
         problem = problems_of(AnnotateConfig, error.errors(include_url=False))[0]
@@ -108,25 +105,26 @@ def check_reviewed(config: ReviewConfig) -> None:
 
     Raises:
         RunError: There is no annotation run with this name.
+        ConfigError: Its record names a server as its archive, and the configuration none.
     """
     if not config.cluster.joined and config.name is not None:
         find_annotation_run(config.storage, config.name, config.archive)
 
 
 def archive_location(config: AnnotateConfig | ReportConfig, record: RunRecord | None = None) -> str:
-    """Returns the location of the archive: as configured or recorded, or a file in the storage.
+    """Returns the location of the archive: configured, the recorded file, or one in the storage.
 
     Args:
         config: Configuration of the command.
         record: Record of the run that the command goes on with.
 
     Raises:
-        ConfigError: The storage is remote and no archive is configured.
+        ConfigError: No archive is configured, and the record names a server, or the storage is
+            remote.
     """
-    if config.archive is not None:
-        return config.archive
-    if record is not None and isinstance(recorded := record.config.get("archive"), str):
-        return recorded
+    location = config.archive or (record and _recorded_file(record))
+    if location:
+        return location
     storage = Place.at(config.storage)
     if not storage.is_local:
         raise ConfigError(
@@ -134,6 +132,20 @@ def archive_location(config: AnnotateConfig | ReportConfig, record: RunRecord | 
             "file or the URL of a PostgreSQL database"
         )
     return f"{storage.path}/{ARCHIVE}"
+
+
+def _recorded_file(record: RunRecord) -> str | None:
+    """Returns the file that a record names as the archive, if any.
+
+    The record may be a stranger's, and PostgreSQL's client gives the user's password to any server.
+    """
+    recorded = record.config.get("archive")
+    if isinstance(recorded, str) and "://" in recorded:
+        raise ConfigError(
+            f"the archive of run {record.name} is on a server, {redacted(recorded)}, which no "
+            "record alone may open: name it again by archive=URL"
+        )
+    return recorded if isinstance(recorded, str) else None
 
 
 @contextmanager
@@ -179,50 +191,40 @@ def open_annotation(
         ArchiveError: As `open_archive`, or the archive has another run of the name.
     """
     with open_archive(run, location, start=True) as archive:
-        annotation = AnnotationRun(config, codebook, run, archive)
-        _start(annotation)
-        yield annotation
-
-
-def _start(annotation: AnnotationRun) -> None:
-    """Starts or goes on with a run in its archive; notes that, and where the archive is."""
-    config, run, record = annotation.config, annotation.run, annotation.run.record
-    catalogue = annotation.codebook.prompt_catalogue()
-    versions = {**record.versions, "protocol": PROTOCOL, "taxonomy": annotation.codebook.version}
-    archived = annotation.archive.start_run(run.name, identity_of(config), versions, run.id)
-    archived.add_prompts(
-        {key: (prompt.name, prompt.version, prompt.text) for key, prompt in catalogue.items()}
-    )
-    if config.archive is not None and config.archive != record.config.get("archive"):
-        moved = {**record.config, "archive": config.archive}
-        record = record.model_copy(update={"config": moved})
-    note = _noted(run, annotation.archive)
-    run.write_record(record.model_copy(update={"archive": note}))
+        record, catalogue = run.record, codebook.prompt_catalogue()
+        versions = {**record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
+        archive.start_run(run.name, identity_of(config), versions, run.id).add_prompts(
+            {key: (prompt.name, prompt.version, prompt.text) for key, prompt in catalogue.items()}
+        )
+        if config.archive is not None and config.archive != record.config.get("archive"):
+            moved = {**record.config, "archive": config.archive}
+            record = record.model_copy(update={"config": moved})
+        run.write_record(record.model_copy(update={"archive": _describe(run, archive)}))
+        yield AnnotationRun(config, codebook, run, archive)
 
 
 def _note(run: Run, archive: Archive) -> None:
     """Notes the number of cases of a run that was started in the archive."""
     record = run.record
-    if record.archive is not None and record.archive != (note := _noted(run, archive)):
+    if record.archive is not None and record.archive != (note := _describe(run, archive)):
         run.write_record(record.model_copy(update={"archive": note}))
 
 
-def _noted(run: Run, archive: Archive) -> ArchiveNote:
-    cases = sum(archive.run(run.name).counts().values())
-    return ArchiveNote(id=archive.id, cases=cases)
+def _describe(run: Run, archive: Archive) -> ArchiveNote:
+    return ArchiveNote(id=archive.id, cases=sum(archive.run(run.name).counts().values()))
 
 
 def _require(run: Run, archive: Archive) -> None:
     """Refuses an archive that does not hold the run with all cases that the record notes."""
     way_out = (
-        "leave archive= out for the one in the run's record, give the place to which that was "
+        "leave archive= out for the file in the run's record, give the place to which it was "
         "moved, or restore it from a copy"
     )
     try:
         row = archive.run(run.name).row()
     except ArchiveError as error:
         raise ArchiveError(f"{error}: {way_out}") from error
-    before, now = run.record.archive, _noted(run, archive)
+    before, now = run.record.archive, _describe(run, archive)
     if row.uid != run.id or (before is not None and before.id != now.id):
         raise ArchiveError(
             f"archive {archive.place} has another run of the name {run.name}: {way_out}"

@@ -13,7 +13,8 @@ from raylab.annotation.run import (
 )
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
-from raylab.errors import ArchiveError
+from raylab.errors import ArchiveError, ConfigError
+from raylab.frames import cases
 from raylab.review.server import open_reviews
 from raylab.runs.run import Run
 from raylab.runs.run_record import RECORD, RunRecord, identity_of
@@ -96,13 +97,19 @@ def test_a_moved_archive_is_taken_and_found_again(tmp_path: Path):
     assert not (tmp_path / "runs" / "archive.db").exists()
 
 
-def test_an_older_copy_of_the_archive_is_refused(tmp_path: Path):
-    annotate(configured(tmp_path), "a")
-    shutil.copy(tmp_path / "runs" / "archive.db", tmp_path / "copy.db")
-    annotate(configured(tmp_path), "b")
-    with pytest.raises(ArchiveError, match="holds 1 cases of run r, which had 2 before"):
-        annotate(configured(tmp_path, archive=str(tmp_path / "copy.db")), "c")
-    assert statuses(tmp_path / "copy.db") == ["a"]
+def test_a_server_that_a_record_alone_names_is_not_opened(tmp_path: Path):
+    run = annotate(configured(tmp_path), "a")
+    moved = {**run.record.config, "archive": "postgresql://stranger.example/db"}
+    run.write_record(run.record.model_copy(update={"config": moved}))
+    storage = str(tmp_path / "runs")
+    review = ReviewConfig(storage=storage, name="r")
+    named = r"run r is on a server, postgresql://stranger\.example/db.*archive=URL"
+    with pytest.raises(ConfigError, match=named), open_reviews(review):
+        pass
+    for go_on in (lambda: annotate(configured(tmp_path), "b"), lambda: cases(f"{storage}/r")):
+        with pytest.raises(ConfigError, match=named):
+            go_on()
+    annotate(configured(tmp_path, archive=f"{storage}/archive.db"), "b")
 
 
 def test_a_run_of_the_same_name_elsewhere_is_another_one(tmp_path: Path):

@@ -156,7 +156,7 @@ class Pool:
         # and may be gone from there when an actor restarts.
         writer, limiter = f"writer-{uuid4().hex}", None
         self._writer = _restarting(ArchiveWriterActor, writer).remote(
-            annotation.location, run, annotation.owner, config.llm.budget
+            annotation.archive.place, run, annotation.owner, config.llm.budget
         )
         self._others: list[Any] = [self._writer]
         if limited_endpoints(config.llm):
