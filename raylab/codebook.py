@@ -6,21 +6,13 @@ A codebook defines the categories, reads answers as labels, compares labels and 
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
-from typing import Annotated, Any, Literal, Protocol, TypeVar, cast, get_args, runtime_checkable
+from functools import cached_property
+from typing import Annotated, Any, Literal, Protocol, cast, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    WithJsonSchema,
-)
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from rapidfuzz.distance import Levenshtein
 
 from raylab.config.base import Strict
@@ -31,66 +23,61 @@ Categories = frozenset[str]
 """The categories of a label; empty where there is no label."""
 
 
-@runtime_checkable
-class Label(Protocol):
-    """A classification of a case; hashable, and equal to those with the same canonical line.
+@dataclass(frozen=True, eq=False)
+class Label:
+    """A classification of a case, equal to all that have the same canonical line.
 
-    `str(label)` is the canonical line.
+    Attributes:
+        line: The canonical line.
+        written: The line as it was written, before it was brought to the canonical form.
+        parts: Operator and category of each part, at least one; the first part has no operator.
+        fields: The attributes, by key.
+        repairs: Kinds of repairs that were needed to read it.
     """
 
-    def __str__(self) -> str:
-        """Returns the canonical line."""
-        ...
+    line: str
+    written: str
+    parts: tuple[tuple[str, str], ...]
+    fields: Mapping[str, str]
+    repairs: tuple[str, ...] = ()
 
-    def __hash__(self) -> int:
-        """Returns the hash of the canonical line."""
-        ...
-
-    @property
-    def written(self) -> str:
-        """The line as it was written, before it was brought to the canonical form."""
-        ...
-
-    @property
+    @cached_property
     def composition(self) -> str:
         """The part of the canonical line that decides whether two answers are the same."""
-        ...
+        return "".join(f"{operator}{category}" for operator, category in self.parts)
 
-    @property
+    @cached_property
     def categories(self) -> Categories:
-        """The set of categories in the label; at least one."""
-        ...
+        """The set of categories, without their composition."""
+        return frozenset(category for _, category in self.parts)
 
     @property
     def primary(self) -> str:
-        """The main category, for statistics that count one category per label."""
-        ...
+        """The first category, for statistics that count one category per label."""
+        return self.parts[0][1]
 
-    @property
-    def parts(self) -> Sequence[tuple[str, str]]:
-        """Operator and category of each part; the first part has no operator."""
-        ...
+    def __str__(self) -> str:
+        """Returns the canonical line."""
+        return self.line
 
-    @property
-    def fields(self) -> Mapping[str, str]:
-        """The attributes of the label, by key."""
-        ...
+    def __eq__(self, other: object) -> bool:
+        """Returns True if both have the same canonical line."""
+        return self.line == other.line if isinstance(other, Label) else NotImplemented
 
-
-L = TypeVar("L", bound=Label)
+    def __hash__(self) -> int:
+        """Returns the hash of the canonical line."""
+        return hash(self.line)
 
 
 class SetDistance(Protocol):
-    """A distance between two sets of categories."""
+    """A metric between two non-empty sets of categories, with values in [0, 1]."""
 
     @property
     def version(self) -> str:
         """The name of the distance, recorded with results."""
         ...
 
-    def __call__(self, a: Categories, b: Categories, /) -> float:
-        """Returns the distance of two non-empty sets, in [0, 1]; a metric."""
-        ...
+    def __call__(self, a: Categories, b: Categories, /) -> float: ...
 
 
 class Agreement(Strict):
@@ -168,18 +155,14 @@ FORMAT = Criterion("format", asked=False)
 
 # Replies
 
-
-@dataclass(frozen=True)
-class ReplyReading:
-    """The context in which a reply is validated: what names an issue, and the repairs so far."""
-
-    criteria: tuple[Criterion, ...] = (FORMAT,)
-    repairs: list[str] = field(default_factory=list[str])
-
-    @staticmethod
-    def at(info: ValidationInfo) -> "ReplyReading":
-        """Returns the reading that a validator takes part in."""
-        return info.context or ReplyReading()
+SHOWN = 60
+LONE_OR_NUL = re.compile("[\ud800-\udfff\0]")
+SCORE = re.compile(r"([0-9]{1,3})(?:\.0*+)?\s*+(?:/\s*+100|%)?")
+ASIDE = re.compile(
+    r"<(?P<end>/?)(?P<name>think|thinking|reasoning|(?P<shown>\w+ id=[0-9a-f]{8}|description"
+    r"|system_description|system|input|case|document|source|candidate|examples?|prompt))>"
+)
+"""Start or end of text that is no part of an answer: thoughts, or a copy of shown material."""
 
 
 def clean(text: str) -> str:
@@ -193,9 +176,49 @@ def quoted(value: object) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
 
+def without_asides(text: str) -> str:
+    """Returns a reply without thoughts, finished or not, and copies of shown material."""
+    tags = list(ASIDE.finditer(text))
+    closed = {tag["name"]: tag.start() for tag in tags if tag["end"]}
+    kept, place, inside = list[str](), 0, None
+    for tag in tags:
+        if tag["end"] and inside is None and not tag["shown"]:
+            # A template has opened the tag for the model.
+            kept, place = [], tag.end()
+        elif tag["end"] and tag["name"] == inside:
+            place, inside = tag.end(), None
+        elif not tag["end"] and inside is None:
+            if not tag["shown"] or closed.get(tag["name"], -1) > tag.start():
+                kept.append(text[place : tag.start()])
+                inside = tag["name"]
+    return "\n".join(kept if inside else [*kept, text[place:]])
+
+
+@dataclass(frozen=True)
+class ReplyReading:
+    """The context in which a reply is validated: its form, and the repairs so far."""
+
+    form: "AnswerForm"
+    repairs: list[str] = field(default_factory=list[str])
+
+
+def _reading(info: ValidationInfo) -> ReplyReading:
+    return cast(ReplyReading, info.context)
+
+
+def _read_label(value: object, info: ValidationInfo) -> "Label":
+    if not isinstance(value, str):
+        raise ValueError("should be text")
+    reading = _reading(info)
+    try:
+        return reading.form.read(value, reading.repairs)
+    except LabelError as error:
+        raise ValueError(str(error)) from None
+
+
 def _read_text(value: object, info: ValidationInfo) -> str:
     if not isinstance(value, str):
-        ReplyReading.at(info).repairs.append(f"{info.field_name} is no text: left out")
+        _reading(info).repairs.append(f"{info.field_name} is no text: left out")
         return ""
     return clean(value).strip()
 
@@ -207,7 +230,7 @@ def _read_name(value: object, info: ValidationInfo) -> object:
     name = re.sub(r"[\s-]+", "_", value.strip())
     name = name.upper() if info.field_name == "verdict" else name.lower()
     if name != value:
-        ReplyReading.at(info).repairs.append(f"{info.field_name} {quoted(value)} read as {name}")
+        _reading(info).repairs.append(f"{info.field_name} {quoted(value)} read as {name}")
     return name
 
 
@@ -217,159 +240,123 @@ def _read_score(value: object, info: ValidationInfo) -> object:
     number = SCORE.fullmatch(text) if isinstance(value, str | float) else None
     if number is None:
         return value
-    ReplyReading.at(info).repairs.append(f"score {quoted(value)} read as {number[1]}")
+    _reading(info).repairs.append(f"score {quoted(value)} read as {number[1]}")
     return int(number[1])
 
 
-def read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
-    """Reads the criteria named, in the order of reports, without the computed ones."""
-    reading = ReplyReading.at(info)
-    if isinstance(value, str):
-        reading.repairs.append("issues given as text")
-        value = re.split(r"[,;|\n]", value)
-    if not isinstance(value, list):
-        reading.repairs.append("issues is no list: left out")
-        return ()
-    meant = {
-        name: criterion
-        for criterion in reading.criteria
-        for name in (criterion.name, *criterion.synonyms)
-    }
-    unmet: set[Criterion] = set()
-    for item in cast(list[object], value):
-        name = item.strip(" \t\"'*").lower() if isinstance(item, str) else ""
-        criterion = meant.get(name)
-        if criterion is None or not criterion.asked:
-            reading.repairs.append(f"issue {quoted(item)} is no criterion that is asked: ignored")
-            continue
-        unmet.add(criterion)
-        if item != criterion.name:
-            reading.repairs.append(f"issue {quoted(item)} read as {criterion.name}")
-    return tuple(criterion.name for criterion in reading.criteria if criterion in unmet)
+def _read_issues(value: object, info: ValidationInfo) -> tuple[str, ...]:
+    """Reads the unmet criteria, in the order of reports, without unknown and computed ones."""
+    reading = _reading(info)
+    items = re.split(r"[,;|\n]", value) if isinstance(value, str) else value
+    names = [str(item) for item in cast(list[object], items)] if isinstance(items, list) else []
+    asked = [criterion for criterion in reading.form.criteria if criterion.asked]
+    meant = {name: each.name for each in asked for name in (each.name, *each.synonyms)}
+    unmet = {meant.get(name.strip(" \t\"'*").lower()) for name in names}
+    issues = tuple(criterion.name for criterion in asked if criterion.name in unmet)
+    if value != names or set(names) != set(issues):
+        reading.repairs.append(f"issues {quoted(value)} read as {', '.join(issues) or 'none'}")
+    return issues
 
 
-def label_reader(read: "Callable[[str, list[str]], L]") -> "Callable[[object, ValidationInfo], L]":
-    """Returns the validator of a label's field.
-
-    Args:
-        read: Takes the text and a list for its repairs; raises LabelError.
-    """
-
-    def validate(value: object, info: ValidationInfo) -> L:
-        if not isinstance(value, str):
-            raise ValueError("should be text")
-        try:
-            return read(value, ReplyReading.at(info).repairs)
-        except LabelError as error:
-            raise ValueError(str(error)) from None
-
-    return validate
-
-
-def names_schema(*names: str) -> WithJsonSchema:
-    """Returns the schema of a text that is one of some names."""
-    return WithJsonSchema({"type": "string", "enum": [*map(str, names)]})
-
-
-SHOWN = 60
-LONE_OR_NUL = re.compile("[\ud800-\udfff\0]")
-SCORE = re.compile(r"([0-9]{1,3})(?:\.0*+)?\s*+(?:/\s*+100|%)?")
 Text = Annotated[str, BeforeValidator(_read_text)]
 Choice = Literal["first", "second", "synthesis"]
 
 
 class ReplyModel(BaseModel):
-    """A reply: its JSON schema is asked for, and its validators read what comes, with repairs.
-
-    A codebook gives the keys of its replies as aliases, and the schemas of its labels.
-    """
+    """A reply; its validators read what comes in a `ReplyReading`, and note their repairs."""
 
     model_config = ConfigDict(frozen=True)
-
-    @classmethod
-    def schema_asked(cls) -> Schema:
-        """Returns the JSON schema that the endpoint is asked for: every key, in this order."""
-        generated = cls.model_json_schema(schema_generator=_Untitled)
-        properties: dict[str, Schema] = {
-            key: {name: value for name, value in schema.items() if name != "default"}
-            for key, schema in generated["properties"].items()
-        }
-        return {
-            "title": generated["title"],
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
-
-    @classmethod
-    @cache
-    def keys_asked(cls) -> tuple[str, ...]:
-        """Returns the keys of the reply, in order."""
-        return tuple(cls.schema_asked()["properties"])
-
-    @classmethod
-    def key_of(cls, name: str) -> str:
-        """Returns the key of a field in the reply."""
-        return cls.model_fields[name].alias or name
-
-
-class _Untitled(GenerateJsonSchema):
-    """Schemas without titles of their properties, in the order in which they are declared."""
-
-    def field_title_should_be_set(self, schema: object) -> bool:
-        return False
-
-    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        return value
 
 
 class LabelReply(ReplyModel):
     """An annotator's answer."""
 
     rationale: Text = ""
-    label: Any
+    label: Annotated[Any, BeforeValidator(_read_label)]
 
 
 class ReportReply(ReplyModel):
     """An evaluator's answer: reasons, unmet criteria, score from 0 to 100, verdict."""
 
     summary: Text = ""
-    issues: Annotated[tuple[str, ...], BeforeValidator(read_issues)] = ()
+    issues: Annotated[tuple[str, ...], BeforeValidator(_read_issues)] = ()
     score: Annotated[int, Field(ge=0, le=100, strict=True), BeforeValidator(_read_score)]
-    verdict: Annotated[Verdict, BeforeValidator(_read_name), names_schema(*Verdict)]
+    verdict: Annotated[Verdict, BeforeValidator(_read_name)]
 
 
 class ChoiceReply(ReplyModel):
     """An adjudicator's answer: one of the two labels shown, or a label of its own."""
 
     rationale: Text = ""
-    choice: Annotated[
-        Choice | None, BeforeValidator(_read_name), names_schema(*get_args(Choice))
-    ] = None
-    label: Any = None
+    choice: Annotated[Choice | None, BeforeValidator(_read_name)] = None
+    label: Annotated[Any, BeforeValidator(_read_label)] = None
 
 
-@dataclass(frozen=True)
+TITLES: dict[type[ReplyModel], str] = {
+    LabelReply: "classification",
+    ReportReply: "evaluation",
+    ChoiceReply: "adjudication",
+}
+
+
+@dataclass(frozen=True, eq=False)
 class AnswerForm:
     """The form in which models answer, in one style of prompts.
 
     Attributes:
-        label: An annotator's answer.
-        report: An evaluator's answer.
-        choice: An adjudicator's answer.
+        name: Name of the taxonomy in the titles of schemas.
+        key: Key of a label in replies.
+        label: JSON schema of a label.
         read: Reads a label in a text, and adds its repairs to a list; raises LabelError.
+        criteria: Criteria by which an evaluator judges.
+        reason: Key of the reasons for a label.
+        text: JSON schema of reasons and summaries.
         show: Returns a label as it is shown to models.
-        failed_criterion: The criterion that FAIL implies; None if the evaluator lists the unmet
-            criteria.
+        failed_criterion: The criterion that FAIL implies, for models too small to name unmet
+            criteria or a choice; None if they are asked to.
     """
 
-    label: type[LabelReply]
-    report: type[ReportReply]
-    choice: type[ChoiceReply]
+    name: str
+    key: str
+    label: Schema
     read: Callable[[str, list[str]], Label]
+    criteria: tuple[Criterion, ...]
+    reason: str = "rationale"
+    text: Schema = field(default_factory=lambda: {"type": "string"})
     show: Callable[[Label], str] = str
     failed_criterion: str | None = None
+
+    def keys(self, kind: type[ReplyModel]) -> dict[str, str]:
+        """Returns the field by key of the replies of a kind, in the order that is asked for."""
+        hidden = {"issues", "choice"} if self.failed_criterion else set[str]()
+        names = {"label": self.key, "rationale": self.reason}
+        return {names.get(name, name): name for name in kind.model_fields if name not in hidden}
+
+    def schema(self, kind: type[ReplyModel]) -> Schema:
+        """Returns the JSON schema of the replies of a kind, as the endpoint is asked for."""
+        issues = [criterion.name for criterion in self.criteria if criterion.asked]
+        schemas: dict[str, Schema] = {
+            "rationale": self.text,
+            "summary": self.text,
+            "label": self.label,
+            "issues": {"type": "array", "items": names_schema(issues), "maxItems": len(issues)},
+            "choice": names_schema(get_args(Choice)),
+            "score": {"type": "integer", "maximum": 100, "minimum": 0},
+            "verdict": names_schema(Verdict),
+        }
+        keys = self.keys(kind)
+        return {
+            "title": f"{self.name}_{TITLES[kind]}",
+            "type": "object",
+            "properties": {key: schemas[name] for key, name in keys.items()},
+            "required": list(keys),
+            "additionalProperties": False,
+        }
+
+
+def names_schema(names: Iterable[str]) -> Schema:
+    """Returns the JSON schema of a text that is one of some names."""
+    return {"type": "string", "enum": [*map(str, names)]}
 
 
 @dataclass(frozen=True)
@@ -395,6 +382,11 @@ class PromptSet:
     open_book: bool = False
     warning: str | None = None
 
+    @property
+    def files(self) -> tuple[PromptFile, ...]:
+        """All prompts."""
+        return self.classify, self.evaluate, self.adjudicate, self.repair
+
 
 @dataclass(frozen=True, eq=False)
 class Codebook:
@@ -411,9 +403,7 @@ class Codebook:
             mechanism.
         execution_bait: Categories that execution details suggest: the bait of a trap that names
             none.
-        styles: Prompt styles that a configuration may choose.
-        prompts: Returns the prompts of a style, one of `styles`.
-        prompt_catalogue: Returns every prompt by its hash.
+        prompts: The prompts of each style that a configuration may choose.
         distance: Distance between sets of categories.
         parse: Reads the label in a text, with repairs where necessary; raises LabelError.
         read: Reads a canonical line, as written by `str(label)`; raises LabelError.
@@ -428,9 +418,7 @@ class Codebook:
     criteria: tuple[Criterion, ...]
     execution_criterion: str
     execution_bait: Categories
-    styles: tuple[str, ...]
-    prompts: Callable[[str], PromptSet]
-    prompt_catalogue: Callable[[], Mapping[str, PromptFile]]
+    prompts: Mapping[str, PromptSet]
     distance: SetDistance
     parse: Callable[[str], Label]
     read: Callable[[str], Label]

@@ -28,7 +28,7 @@ from raylab.config.models import EncoderDecoderConfig
 from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
-from raylab.opt.distance import load_distance
+from raylab.opt.agreement import load_distance
 from raylab.quality.trees import find_trees
 from tests.annotation.outcomes import CODEBOOK
 from tests.object_storage import ObjectStorage

@@ -39,7 +39,17 @@ from raylab.annotation.replies import (
     settle,
 )
 from raylab.annotation.settings import RoleModel, Settings
-from raylab.codebook import Agreement, Choice, Label, ReportReply, Verdict, clean, compare
+from raylab.codebook import (
+    Agreement,
+    Choice,
+    ChoiceReply,
+    Label,
+    LabelReply,
+    ReportReply,
+    Verdict,
+    clean,
+    compare,
+)
 from raylab.config.annotation import ProtocolConfig
 from raylab.config.base import AS_PUBLISHED
 from raylab.errors import CallError, LabelError
@@ -262,7 +272,7 @@ class _Course:
                 self._settings.annotators[side],
                 self._prompts.classify,
                 {"description": self._case.description},
-                lambda text, finish: read_reply(self._form.label, text, finish),
+                lambda text, finish: read_reply(self._form, LabelReply, text, finish),
             )
         except _Unreadable as ended:
             self._classified[side] = _unparsable("", ended.problem, ended.calls)
@@ -298,8 +308,7 @@ class _Course:
         return evaluation.model_copy(update={"repairs": response.repairs, "calls": response.calls})
 
     def _read_report(self, text: str, finish_reason: str) -> tuple[ReportReply, list[str]]:
-        criteria = self._settings.codebook.criteria
-        report, repairs = read_reply(self._form.report, text, finish_reason, criteria)
+        report, repairs = read_reply(self._form, ReportReply, text, finish_reason)
         if self._form.failed_criterion and report.verdict is Verdict.FAIL:
             report = report.model_copy(update={"issues": (self._form.failed_criterion,)})
         return report, repairs
@@ -323,7 +332,9 @@ class _Course:
             settings.adjudicator,
             self._prompts.adjudicate,
             {"description": self._case.description, "candidates": candidates},
-            lambda text, finish: settle(*read_reply(self._form.choice, text, finish), shown),
+            lambda text, finish: settle(
+                self._form, *read_reply(self._form, ChoiceReply, text, finish), shown
+            ),
         )
         reply = response.value
         final = response.classify(reply.label, reply.rationale)

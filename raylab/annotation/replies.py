@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from raylab.annotation.outcome import Evaluation, Format
 from raylab.codebook import (
     FORMAT,
+    AnswerForm,
     Choice,
     ChoiceReply,
     Criterion,
@@ -25,19 +26,17 @@ from raylab.codebook import (
     Verdict,
     clean,
     quoted,
+    without_asides,
 )
 from raylab.config.annotation import ProtocolConfig
 
 JsonObject = dict[str, Any]
 R = TypeVar("R", bound=ReplyModel)
-C = TypeVar("C", bound=ChoiceReply)
 
 LONGEST_REPLY = 200_000
 """Longest reply that is read, in characters; a longer one is a runaway."""
 OBJECTS_TRIED = 50
 """Places in a text that are tried as the start of a JSON object."""
-ASIDE = re.compile(r"<(?P<end>/?)(?P<name>think|thinking|reasoning|(?P<fence>\w+ id=[0-9a-f]{8}))>")
-"""Start or end of text that is no part of an answer: thoughts, or a copy of fenced material."""
 JSON_OBJECT = re.compile(r'\{\s*"')
 CUT_OFF = {
     "length": "it was cut off at max_tokens",
@@ -55,50 +54,53 @@ class UnreadableError(Exception):
 
 
 def read_reply(
-    model: type[R], text: str, finish_reason: str = "stop", criteria: Iterable[Criterion] = ()
+    form: AnswerForm, kind: type[R], text: str, finish_reason: str = "stop"
 ) -> tuple[R, list[str]]:
     """Reads a reply and returns it with the repairs that were needed.
 
     A reply without a JSON object is read as the bare text of its label, if it has one.
 
     Args:
-        model: The form of the reply.
+        form: The form in which the model was asked to answer.
+        kind: The kind of reply.
         text: The reply.
         finish_reason: The reason why the server stopped.
-        criteria: The criteria that issues may name, in the order of reports.
 
     Raises:
         UnreadableError: The reply is empty, cut off, or not of this form.
     """
-    text, reading = clean(text), ReplyReading(tuple(criteria))
+    text, reading, keys = clean(text), ReplyReading(form), form.keys(kind)
     if len(text) > LONGEST_REPLY:
         raise UnreadableError(f"it has {len(text):,} characters")
     if not text.strip():
         cut = f", {CUT_OFF['length']}" if finish_reason == "length" else ""
         raise UnreadableError(f"it is empty{cut}")
     try:
-        answer, values = _find_object(text, model.keys_asked(), reading.repairs)
+        answer, values = _find_object(text, keys, reading.repairs)
         if values is not None:
-            values = _with_keys_in_order(values, model.keys_asked(), reading.repairs)
+            values = _with_keys_in_order(values, tuple(keys), reading.repairs)
         elif finish_reason in CUT_OFF:
             raise UnreadableError(CUT_OFF[finish_reason])
-        elif "label" not in model.model_fields:
+        elif form.key not in keys:
             raise UnreadableError("it holds no JSON object")
         else:
             reading.repairs.append("no JSON object: read as prose")
-            values = {model.key_of("rationale"): answer, model.key_of("label"): answer}
-        return _validate(model, values, reading), reading.repairs
+            values = {form.reason: answer, form.key: answer}
+        return _validate(kind, values, keys, reading), reading.repairs
     except RecursionError:
         raise UnreadableError("it nests too deep") from None
 
 
-def settle(reply: C, repairs: list[str], shown: Mapping[Choice, Label]) -> tuple[C, list[str]]:
+def settle(
+    form: AnswerForm, reply: ChoiceReply, repairs: list[str], shown: Mapping[Choice, Label]
+) -> tuple[ChoiceReply, list[str]]:
     """Returns an adjudicator's reply with its choice between two labels and the final label.
 
     The final label decides: with other roots or attributes than those of the candidate that the
     reply names, it is a synthesis. A candidate whose label is only given in part keeps its own.
 
     Args:
+        form: The form of the reply.
         reply: The adjudicator's reply.
         repairs: The repairs so far.
         shown: The labels of `first` and `second`, as they were shown.
@@ -114,12 +116,12 @@ def settle(reply: C, repairs: list[str], shown: Mapping[Choice, Label]) -> tuple
         note = ["no final line: that of the chosen candidate taken"] if label is None else []
         return reply.model_copy(update={"label": chosen}), [*repairs, *note]
     if label is None:
-        raise UnreadableError(f"{type(reply).key_of('label')} is missing")
+        raise UnreadableError(f"{form.key} is missing")
     compositions = {candidate.composition for candidate in shown.values()}
     if chosen is not None and label.composition in compositions - {chosen.composition}:
         raise UnreadableError(f"choice is {choice}, and its line is that of the other candidate")
     final = _choice_by_label(label, shown, partly=choice is None)
-    if "choice" in type(reply).keys_asked() and choice != final:
+    if "choice" in form.keys(ChoiceReply) and choice != final:
         named = f"choice {choice}" if choice else "no choice named"
         repairs = [*repairs, f"{named}: its line makes it {final}"]
     changes = {"choice": final, "label": shown.get(final, label)}
@@ -218,7 +220,7 @@ def _find_object(
         whole = DECODER.decode(text)
         if isinstance(whole, dict):
             return text, whole
-    answer = _drop_asides(text).strip()
+    answer = without_asides(text).strip()
     if answer != text.strip():
         repairs.append("thoughts or quoted material ignored")
     objects = [values for values in _objects(answer) if set(keys) & values.keys()]
@@ -250,21 +252,6 @@ def _read_pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
 DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_read_pairs)
 
 
-def _drop_asides(text: str) -> str:
-    """Returns the text without thoughts, finished or not, and copies of fenced material."""
-    tags = list(ASIDE.finditer(text))
-    closed = {tag["name"]: tag.start() for tag in tags if tag["end"]}
-    kept, place, inside = list[str](), 0, None
-    for tag in tags:
-        if tag["end"]:
-            if tag["name"] == inside:
-                place, inside = tag.end(), None
-        elif inside is None and (not tag["fence"] or closed.get(tag["name"], -1) > tag.start()):
-            kept.append(text[place : tag.start()])
-            inside = tag["name"]
-    return "".join(kept if inside else [*kept, text[place:]])
-
-
 def _with_keys_in_order(
     values: JsonObject, keys: tuple[str, ...], repairs: list[str]
 ) -> JsonObject:
@@ -279,12 +266,15 @@ def _with_keys_in_order(
     return {key: values[key] for key in order if values[key] is not None}
 
 
-def _validate(model: type[R], values: JsonObject, reading: ReplyReading) -> R:
+def _validate(
+    kind: type[R], values: JsonObject, keys: Mapping[str, str], reading: ReplyReading
+) -> R:
+    named = {keys[key]: value for key, value in values.items()}
     try:
-        return model.model_validate(values, context=reading)
+        return kind.model_validate(named, context=reading)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        key = first["loc"][0]
+        key = next(key for key, name in keys.items() if name == first["loc"][0])
         if first["type"] == "missing":
             raise UnreadableError(f"{key} is missing") from None
         cause = first.get("ctx", {}).get("error", first["msg"])

@@ -191,10 +191,14 @@ def open_annotation(
         ArchiveError: As `open_archive`, or the archive has another run of the name.
     """
     with open_archive(run, location, start=True) as archive:
-        record, catalogue = run.record, codebook.prompt_catalogue()
+        record = run.record
         versions = {**record.versions, "protocol": PROTOCOL, "taxonomy": codebook.version}
         archive.start_run(run.name, identity_of(config), versions, run.id).add_prompts(
-            {key: (prompt.name, prompt.version, prompt.text) for key, prompt in catalogue.items()}
+            {
+                prompt.hash: (prompt.name, prompt.version, prompt.text)
+                for prompts in codebook.prompts.values()
+                for prompt in prompts.files
+            }
         )
         if config.archive is not None and config.archive != record.config.get("archive"):
             moved = {**record.config, "archive": config.archive}

@@ -84,9 +84,9 @@ def protocol_settings(config: AnnotateConfig, run: str, codebook: Codebook) -> S
         ConfigError: The codebook has no prompts of the configured style.
     """
     llm, rules = config.llm, config.protocol
-    if llm.prompt not in codebook.styles:
-        raise ConfigError(f"llm.prompt={llm.prompt} is none of {', '.join(codebook.styles)}")
-    prompts = codebook.prompts(llm.prompt)
+    if llm.prompt not in codebook.prompts:
+        raise ConfigError(f"llm.prompt={llm.prompt} is none of {', '.join(codebook.prompts)}")
+    prompts = codebook.prompts[llm.prompt]
     models = {
         role: RoleModel(chat, llm.endpoints[chat.endpoint].base_url or "")
         for role, chat in llm.roles.items()

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from raylab.opt.prompts import prompt_set
+from raylab.opt.codebook import prompt_set
 
 CODE = "OPT=Lrn; Rep=param; Obj=loss; Data=batch; Time=step; Human=low"
 ANSWERS: dict[str, Any] = {"opt": CODE, "issues": [], "score": 95, "verdict": "PASS"}

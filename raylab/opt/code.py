@@ -1,153 +1,79 @@
-"""OPT-Codes, read strictly or from a model's reply, and written in canonical form.
+"""OPT-Codes, read strictly or found in a model's reply, and written in canonical form.
 
     code = parse("The answer is `opt: learning & Sch`, since ...")
     str(code)           # OPT=Lrn+Sch
     code.repairs        # the kinds of repairs
 
-The canonical line follows the formal grammar (2026-02), with optional fields and Locus from v1.0
-(2025-11): roots are distinct, operands of `+` in the order of `Root`, those of `/` as written.
+Every step of the search takes time linear in the length of the text, or is tried a fixed number of
+times.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from itertools import chain
+import json
+import re
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
+from typing import Any
 
+from raylab.codebook import Label, without_asides
 from raylab.errors import OptCodeError
 from raylab.opt.notation import (
-    FIELDS,
+    ALL_NAMES,
+    HTML_TAG,
     KEY,
-    LONG_NAMES,
+    KEYS,
+    LONGEST_LINE,
+    MARK,
+    NAMES,
+    PLACEHOLDER,
+    PLAIN,
     VALUE,
-    Composed,
-    Expression,
-    Line,
+    Reader,
     Repair,
     Root,
+    begins_operand,
     escaped,
-    means_other,
-    read_line,
+    leftovers,
+    ordered,
 )
-from raylab.opt.search import find_line
 
-__all__ = [
-    "FIELDS",
-    "LONG_NAMES",
-    "Composed",
-    "Expression",
-    "OptCode",
-    "OptCodeError",
-    "Repair",
-    "Root",
-    "bare",
-    "parse",
-    "read_canonical",
-]
-
-ASKED_FIELDS = ("Rep", "Obj", "Data", "Time", "Human")
-"""The fields that the classifier is asked for."""
-ORDER = {root: place for place, root in enumerate(Root)}
-
-Step = tuple[str, Root]
-"""A root and the operator before it; for the first root this is `+`, which is not written."""
-
-
-@dataclass(frozen=True, eq=False)
-class OptCode:
-    """A classification: roots, how they are composed, and attributes.
-
-    Two codes are equal if their canonical lines are. The canonical notation has no braces and
-    brackets: `[A→B]` is written `A/B`, the sequential composition of the 2026 prompts, and `A{B,C}`
-    is written `A/B+C`, which keeps the outer mechanism first and its branches side by side.
-
-    Attributes:
-        expression: The roots as written, with the braces and brackets of v1.0.
-        fields: Value by key: known keys in the order Rep Obj Data Time Human Locus, then unknown
-            keys by name.
-        repairs: Kinds of repairs that `parse` made, in the order of `Repair`.
-
-    Raises:
-        OptCodeError: A key or value has characters that the notation does not allow.
-    """
-
-    expression: Expression
-    fields: Mapping[str, str] = field(default_factory=dict[str, str])
-    repairs: tuple[Repair, ...] = ()
-
-    def __post_init__(self) -> None:
-        for key, value in self.fields.items():
-            if not KEY.fullmatch(key) or not VALUE.fullmatch(value) or means_other(key):
-                raise OptCodeError(
-                    f"field '{escaped(f'{key}={value}')}' cannot be written: a key has letters, "
-                    f"digits, - and _ and is no other form of {', '.join(FIELDS)}; a value has "
-                    "letters, digits and + - _ . , of which a letter or digit comes first and "
-                    "neither . nor , last"
-                )
-        unknown = sorted(self.fields.keys() - set(FIELDS))
-        ordered = [*(key for key in FIELDS if key in self.fields), *unknown]
-        object.__setattr__(self, "fields", {key: self.fields[key] for key in ordered})
-
-    @property
-    def parts(self) -> list[tuple[str, Root]]:
-        """The roots of the canonical line, each after its operator; the first has none."""
-        return self._parts
-
-    @cached_property
-    def _parts(self) -> list[tuple[str, Root]]:
-        (_, first), *others = _canonical(_steps(self.expression))
-        return [("", first), *others]
-
-    @property
-    def composition(self) -> str:
-        """The expression in canonical notation, such as `Evo/Lrn+Ctl`; equal for equal trees."""
-        return "".join(f"{operator}{root}" for operator, root in self.parts)
-
-    @property
-    def roots(self) -> frozenset[Root]:
-        """The set of roots, without their composition."""
-        return frozenset(root for _, root in self.parts)
-
-    @property
-    def categories(self) -> frozenset[Root]:
-        """The roots, under the name of `raylab.codebook.Label`."""
-        return self.roots
-
-    @property
-    def primary(self) -> Root:
-        """The first root of the canonical line."""
-        return self.parts[0][1]
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The fields that the classifier is asked for and the code lacks.
-
-        A missing field is no repair: v1.0 makes every field optional, and no value is made up.
-        """
-        return tuple(key for key in ASKED_FIELDS if key not in self.fields)
-
-    @property
-    def written(self) -> str:
-        """The line with its roots as written, in any published notation; fields are in order."""
-        return self._line(str(self.expression))
-
-    def __str__(self) -> str:
-        """Returns the canonical line."""
-        return self._line(self.composition)
-
-    def __eq__(self, other: object) -> bool:
-        """Returns True if both have the same canonical line."""
-        return str(self) == str(other) if isinstance(other, OptCode) else NotImplemented
-
-    def __hash__(self) -> int:
-        """Returns the hash of the canonical line."""
-        return hash(str(self))
-
-    def _line(self, expression: str) -> str:
-        return f"OPT={expression}" + "".join(f"; {key}={self.fields[key]}" for key in self.fields)
+LONGEST_TEXT = 200_000
+"""Longest text that is searched, in characters."""
+BARE_TRIES = 64
+"""Lines without `OPT=` that are read as codes."""
+QUOTATION = re.compile(r'"""[\s\S]*?"""|^[ \t]*>.*$', re.MULTILINE)
+CODE_KEYS = (
+    *("opt-code", "optcode", "final-opt-code", "opt-line", "opt", "line", "code"),
+    *("composition", "expression", "roots", "root"),
+)
+"""Keys under which a JSON object may hold a code, the most specific first."""
+ROOT_NAMES = f"(?:{'|'.join(NAMES)})"
+EXACT_MARKER = re.compile(r"OPT[ \t]*=")
+CANONICAL = re.compile(rf"(OPT=[^;]*)((?:; {KEY.pattern}={VALUE.pattern})*)")
+MARKER = re.compile(
+    rf"(?<![\w-])OPT(?P<code>[ _-]{{0,3}}Code)?[ \t{MARK}]{{0,8}}(?P<sign>[=:])", re.IGNORECASE
+)
+LONGEST_LABEL = 100
+LABEL = re.compile(
+    rf"[\s>•‣{MARK}-]*+(?:\(?\d{{1,3}}[.):])?+[\s>•{MARK}{{(\[,-]*+"
+    rf"(?:[^.!?;:=]{{1,60}}[:=][ \t{MARK}]*|(?P<title>(?:\S++\s*+){{0,4}}+))"
+)
+"""What may stand before a code on its line: a bullet and a label, or the title of `OPT-Code`."""
+FENCE = re.compile(r"^[ \t]*(?:```|~~~)\w*[ \t]*$", re.MULTILINE)
+BARE = re.compile(
+    rf"^[ \t>•{MARK}-]*+(?:(?!{ROOT_NAMES}\b)[^.!?;:=\n]{{1,60}}:[ \t{MARK}]++)?+"
+    rf"(?P<code>[ \t>•{MARK}\[({{-]*{ROOT_NAMES}(?![\w-])(?![ \t]*:))",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A root at the start of a line, perhaps behind a label."""
 
 
-def parse(text: str, strict: bool = False) -> OptCode:
+def parse(text: str, strict: bool = False) -> Label:
     """Reads the OPT-Code in a text.
+
+    Of several codes behind `OPT=` the last one is read. Thoughts and given material (in tags such
+    as <think> or <description>) are skipped. Quotations (in triple quotes or after `>`) are
+    searched only if the rest holds no code.
 
     Args:
         text: A line, a bare expression or a whole reply. To bound the time, a text may have
@@ -157,90 +83,178 @@ def parse(text: str, strict: bool = False) -> OptCode:
             and no other text. These are exactly the texts that need no repair.
 
     Raises:
-        OptCodeError: The text holds no such code; the message points at the column.
+        OptCodeError: The text holds no code, or several different ones without `OPT=`; the message
+            points at the column.
     """
-    alone = text.strip(" \t\n")
     try:
-        return _code(read_line(alone))
+        return _read_line(text, EXACT_MARKER)
     except OptCodeError:
         if strict:
             raise
-    return _code(find_line(text))
+    if len(text) > LONGEST_TEXT:
+        raise OptCodeError(
+            f"a text of {len(text):,} characters is too long to search for an OPT-Code: at most "
+            f"{LONGEST_TEXT:,} are read"
+        )
+    plain = text.replace("\r\n", "\n").translate(PLAIN)
+    own = without_asides(_with_object_as_line(plain))
+    unquoted = QUOTATION.sub("\n", own)
+    code, repairs = _search(unquoted), {Repair.AROUND} if unquoted != plain else set[Repair]()
+    if code is None and own != unquoted:
+        code, repairs = _search(own), {Repair.SEVERAL}
+    if code is None:
+        raise OptCodeError(
+            "no OPT-Code: expected a line such as 'OPT=Evo/Lrn+Ctl; Rep=param; Obj=fitness; "
+            f"Data=sim; Time=gen; Human=low', found '{escaped(text.strip())}'"
+        )
+    return _repaired(code, repairs | ({Repair.CHARACTERS} if plain != text else set()))
 
 
-def bare(text: str) -> OptCode:
+def bare(text: str) -> Label:
     """Reads an expression without `OPT=`, as in tables of codes; nothing is repaired.
 
     Raises:
         OptCodeError: The text is no expression of the published notations.
     """
-    return _code(read_line(text.strip(" \t\n"), marked=False))
+    return _read_line(text, re.compile(""))
 
 
-def read_canonical(line: str) -> OptCode:
+def read_canonical(line: str) -> Label:
     """Reads a canonical line, as written by `str` of a code, much faster than `parse`.
 
     Raises:
         OptCodeError: The text is no such line.
     """
-    start, *fields = line.split("; ")
-    pairs = (field.partition("=") for field in fields)
-    return OptCode(_expression(start), {key: value for key, _, value in pairs})
+    match = CANONICAL.fullmatch(line)
+    start = _read_start(match[1]) if match else None
+    if match is None or start is None or start.line != match[1]:
+        raise OptCodeError(f"no canonical line: '{escaped(line)}'")
+    pairs = (field.partition("=") for field in match[2].split("; ")[1:])
+    return replace(start, line=line, written=line, fields={key: value for key, _, value in pairs})
 
 
 @lru_cache(maxsize=1 << 14)
-def _expression(start: str) -> Expression:
-    return read_line(start).expression
+def _read_start(line: str) -> Label:
+    return _read_line(line, EXACT_MARKER)
 
 
-def _code(line: Line) -> OptCode:
-    return OptCode(line.expression, line.fields, line.repairs)
+def _read_line(text: str, marker: re.Pattern[str]) -> Label:
+    text = text.strip(" \t\n")
+    if len(text) > LONGEST_LINE:
+        raise OptCodeError(
+            f"a line of {len(text):,} characters is no OPT-Code: at most {LONGEST_LINE:,} are read"
+        )
+    start = marker.match(text)
+    if start is None:
+        raise OptCodeError(f"column 1: expected 'OPT=', found '{escaped(text)}'")
+    return Reader(text, start.end()).label()
 
 
-def _steps(expression: Expression) -> list[Step]:
-    """Returns the expression without braces and brackets; roots may repeat.
+def _repaired(code: Label, repairs: set[Repair]) -> Label:
+    return replace(code, repairs=ordered({*code.repairs, *repairs}))
 
-    Since the canonical notation groups from the left only, composed operands of `+` are moved to
-    its front and the others sorted.
+
+def _with_object_as_line(text: str) -> str:
+    """Returns the text with its JSON object, if that holds a code, as a line."""
+    start, end = text.find("{"), text.rfind("}") + 1
+    try:
+        values = _flattened(json.loads(text[start:end], strict=False), {})
+    except (ValueError, RecursionError):
+        return text
+    codes = (values[key] for key in CODE_KEYS if key in values)
+    code = next((code for code in codes if isinstance(code, str | list)), None)
+    if not code:
+        return text
+    content = MARKER.split(code)[-1] if isinstance(code, str) else "+".join(map(str, code))
+    fields = [
+        f"; {name}={values[key]}"
+        for key, name in KEYS.items()
+        if isinstance(values.get(key), str | int | float)
+    ]
+    line = " ".join(f"OPT={content}{''.join(fields)}".split())
+    return f"{text[:start]}\n{line}\n{text[end:]}"
+
+
+def _flattened(document: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of a JSON object and of the objects in it; the outer ones hold."""
+    if isinstance(document, dict):
+        for value in reversed(document.values()):
+            _flattened(value, values)
+        values |= {re.sub("[_ ]", "-", key.casefold()): value for key, value in document.items()}
+    return values
+
+
+def _search(text: str) -> Label | None:
+    """Returns the last code at the start of a line, or else in it, or else without `OPT=`."""
+    text = FENCE.sub("```", text)
+    every = list(MARKER.finditer(text))
+    markers = [
+        marker
+        for marker in every
+        if marker["sign"] == "="
+        or begins_operand(text, marker.end())
+        or _is_placeholder(text, marker.end())
+    ]
+    chosen = [marker for marker in markers if _leads(text, marker)] or markers
+    genuine = [marker for marker in chosen if not _is_placeholder(text, marker.end())]
+    if not chosen:
+        return _search_bare(text)
+    if not genuine:
+        shown = escaped(text[chosen[-1].end() :].strip())
+        raise OptCodeError(f"expected roots behind OPT=, found only the placeholder '{shown}'")
+    marker = genuine[-1]
+    end = next((other.start() for other in every if other.start() > marker.start()), len(text))
+    code, rest = _read_part(text[marker.end() : end], ALL_NAMES)
+    begin = text.rfind("\n", 0, marker.start()) + 1
+    repairs = leftovers(text[:begin]) | leftovers(rest) | leftovers(text[end:])
+    if text[begin : marker.start()].strip(" \t"):
+        repairs.add(Repair.MARKUP if _leads(text, marker) else Repair.AROUND)
+    if not EXACT_MARKER.fullmatch(marker[0]):
+        repairs.add(Repair.MARKER)
+    if len(markers) > 1:
+        repairs.add(Repair.SEVERAL)
+    return _repaired(code, repairs)
+
+
+def _read_part(text: str, names: dict[str, Root]) -> tuple[Label, str]:
+    """Reads the code at the start of a text, and returns it with the text behind it."""
+    reader = Reader(f"OPT={text[:LONGEST_LINE]}", 4, names)
+    return reader.label(), reader.rest
+
+
+def _search_bare(text: str) -> Label | None:
+    """Returns the line that is an expression, with or without fields, and nothing else.
+
+    Raises:
+        OptCodeError: Several such lines differ.
     """
-    if isinstance(expression, Root):
-        return [("+", expression)]
-    match expression.operator:
-        case "+":
-            return _join("+", map(_steps, sorted(expression.parts, key=_rank)))
-        case "{}":
-            outer, *branches = map(_steps, expression.parts)
-            return [*outer, *_lead_with("/", _join("+", sorted(branches, key=_places)))]
-        case _:
-            return _join("/", map(_steps, expression.parts))
+    codes: dict[str, Label] = {}
+    lines = [match.start("code") for match in islice(BARE.finditer(text), BARE_TRIES + 1)]
+    for start in lines[:BARE_TRIES]:
+        try:
+            code, rest = _read_part(text[start:], NAMES)
+        except OptCodeError:
+            continue
+        if Repair.AROUND not in code.repairs:
+            around = {Repair.MARKER} | leftovers(text[:start]) | leftovers(rest)
+            codes.setdefault(code.composition, _repaired(code, around))
+    if len(codes) > 1 or len(lines) > BARE_TRIES:
+        shown = ", ".join([*codes][:3])
+        raise OptCodeError(f"expected one OPT= line, found several codes without it: {shown}")
+    return next(iter(codes.values()), None)
 
 
-def _join(operator: str, operands: Iterable[list[Step]]) -> list[Step]:
-    first, *others = operands
-    return [*first, *chain.from_iterable(_lead_with(operator, steps) for steps in others)]
+def _leads(text: str, marker: re.Match[str]) -> bool:
+    """Returns True if nothing but a label precedes a marker on its line."""
+    start = text.rfind("\n", max(0, marker.start() - LONGEST_LABEL - 1), marker.start()) + 1
+    if marker.start() - start > LONGEST_LABEL:
+        return False
+    label = LABEL.fullmatch(HTML_TAG.sub("", text[start : marker.start()]))
+    return label is not None and (not label["title"] or marker["code"] is not None)
 
 
-def _lead_with(operator: str, steps: list[Step]) -> list[Step]:
-    return [(operator, steps[0][1]), *steps[1:]]
-
-
-def _rank(operand: Expression) -> int:
-    return ORDER[operand] if isinstance(operand, Root) else -1
-
-
-def _places(steps: list[Step]) -> list[int]:
-    return [ORDER[root] for _, root in _canonical(steps)]
-
-
-def _canonical(steps: list[Step]) -> list[Step]:
-    """Returns each root at its first place, neighbouring operands of `+` in the order of `Root`."""
-    distinct: dict[Root, str] = {}
-    for operator, root in steps:
-        distinct.setdefault(root, operator)
-    runs: list[list[Step]] = [[]]
-    for root, operator in distinct.items():
-        if operator == "/":
-            runs += [[(operator, root)], []]
-        else:
-            runs[-1].append((operator, root))
-    return [step for run in runs for step in sorted(run, key=lambda step: ORDER[step[1]])]
+def _is_placeholder(text: str, position: int) -> bool:
+    """Returns True if a placeholder such as `<roots>` stands at a position."""
+    match = PLACEHOLDER.match(text, position)
+    words = re.findall("[A-Za-z]+", match[0]) if match else ()
+    return match is not None and not any(word.casefold() in ALL_NAMES for word in words)

@@ -1,12 +1,23 @@
-"""The Operational Premise Taxonomy as a codebook."""
+"""The Operational Premise Taxonomy as a codebook, with its prompts from the files in `prompts/`."""
 
+from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 
-from raylab.codebook import Codebook
-from raylab.opt.answers import CRITERIA, EXECUTION
-from raylab.opt.code import LONG_NAMES, OptCode, Root, bare, parse, read_canonical
-from raylab.opt.distance import load_distance
-from raylab.opt.prompts import STYLES, prompt_catalogue, prompt_set
+from raylab.codebook import (
+    ChoiceReply,
+    Codebook,
+    Label,
+    LabelReply,
+    PromptSet,
+    ReplyModel,
+    ReportReply,
+)
+from raylab.llm.prompts import PromptFile, read_prompt
+from raylab.opt.agreement import load_distance
+from raylab.opt.answers import CODE_ANSWERS, CRITERIA, EXECUTION, WORD_ANSWERS
+from raylab.opt.code import Root, bare, parse, read_canonical
+from raylab.opt.notation import LONG_NAMES
 
 VERSION = "1.0"
 """Version of the set of roots."""
@@ -18,6 +29,16 @@ its notation examples; `systems` holds published systems that no prompt names, w
 a second person; `proposed` holds hybrids and traps that nobody else has reviewed; `injections`
 holds descriptions that give orders to the models that read them.
 """
+PROMPTS: Traversable = resources.files("raylab.opt") / "prompts"
+LONGEST, LONGEST_FOR_WORDS = 100_000, 1_500
+"""Longest description in characters: about 25,000 tokens of prose; and for models that answer in
+words, of which the embedded one has 1,536 tokens in total."""
+SHOWN, SHOWN_FOR_WORDS = 4_000, 200
+"""Characters of a rationale or report shown to another model; the rest is cut, with a note."""
+WORD_WARNING = (
+    "llm.prompt=word is for models too small to judge: no verdict, score or pass "
+    "rate of such a run says anything about quality, and every code is a single root"
+)
 
 
 def opt_codebook(distance: str | None = None) -> Codebook:
@@ -36,9 +57,7 @@ def opt_codebook(distance: str | None = None) -> Codebook:
         criteria=CRITERIA,
         execution_criterion=EXECUTION,
         execution_bait=frozenset({Root.EVO, Root.SCH, Root.SWM}),
-        styles=STYLES,
-        prompts=prompt_set,
-        prompt_catalogue=prompt_catalogue,
+        prompts={style: prompt_set(style) for style in ("minimal", "maximal", "word")},
         distance=load_distance(distance),
         parse=parse,
         read=read_canonical,
@@ -46,5 +65,35 @@ def opt_codebook(distance: str | None = None) -> Codebook:
     )
 
 
-def _parse_own(text: str) -> OptCode:
+def _parse_own(text: str) -> Label:
     return parse(text, strict=True) if "=" in text else bare(text)
+
+
+@cache
+def prompt_set(style: str) -> PromptSet:
+    """Returns the prompts of a style.
+
+    Args:
+        style: `minimal`, `maximal`, or `word`, which asks for one plain word from a list and is for
+            models too small for codes.
+
+    Raises:
+        DataError: A file does not begin with its version.
+    """
+    words = style == "word"
+    form, suffix = (WORD_ANSWERS, "_word") if words else (CODE_ANSWERS, "")
+
+    def read(name: str, reply: type[ReplyModel] | None = None) -> PromptFile:
+        schema = form.schema(reply) if reply else {}
+        limits = (LONGEST_FOR_WORDS, SHOWN_FOR_WORDS) if words else (LONGEST, SHOWN)
+        return read_prompt(PROMPTS, name, schema, *limits)
+
+    return PromptSet(
+        classify=read(f"classify_{style}", LabelReply),
+        evaluate=read(f"evaluate{suffix}", ReportReply),
+        adjudicate=read(f"adjudicate{suffix}", ChoiceReply),
+        repair=read("repair"),
+        form=form,
+        open_book=not words,
+        warning=WORD_WARNING if words else None,
+    )

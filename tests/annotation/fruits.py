@@ -1,11 +1,5 @@
 """A codebook of three words, which shares nothing with OPT-Codes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
-
-from pydantic import Field, PlainValidator, WithJsonSchema
-
 from raylab.codebook import (
     FORMAT,
     AnswerForm,
@@ -13,12 +7,11 @@ from raylab.codebook import (
     ChoiceReply,
     Codebook,
     Criterion,
+    Label,
     LabelReply,
     PromptSet,
     ReplyModel,
     ReportReply,
-    Text,
-    label_reader,
 )
 from raylab.errors import LabelError
 from raylab.llm.prompts import PromptFile
@@ -27,50 +20,10 @@ NAMES = {"berry": "a fruit without a stone", "stone": "a fruit with one", "nut":
 SIZE = Criterion("size", cap=50, synonyms=("bigness",))
 
 
-@dataclass(frozen=True)
-class Fruit:
-    """A label of one word."""
-
-    word: str
-
-    def __str__(self) -> str:
-        return self.word
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fruit) and self.word == other.word
-
-    def __hash__(self) -> int:
-        return hash(self.word)
-
-    @property
-    def written(self) -> str:
-        return self.word
-
-    @property
-    def composition(self) -> str:
-        return self.word
-
-    @property
-    def categories(self) -> Categories:
-        return frozenset({self.word})
-
-    @property
-    def primary(self) -> str:
-        return self.word
-
-    @property
-    def parts(self) -> Sequence[tuple[str, str]]:
-        return [("", self.word)]
-
-    @property
-    def fields(self) -> Mapping[str, str]:
-        return {}
-
-
-def read_fruit(text: str) -> Fruit:
+def read_fruit(text: str) -> Label:
     if text not in NAMES:
         raise LabelError(f"{text} is no fruit")
-    return Fruit(text)
+    return Label(text, text, (("", text),), {})
 
 
 class EqualOrNot:
@@ -82,35 +35,32 @@ class EqualOrNot:
         return float(a != b)
 
 
-def read_answer(text: str, repairs: list[str]) -> Fruit:
+def read_answer(text: str, repairs: list[str]) -> Label:
     word = text.split()[-1]
     if word != word.lower():
         repairs.append("capitals")
     return read_fruit(word.lower())
 
 
-READER = label_reader(read_answer)
-ANY = WithJsonSchema({"type": "string"})
+FORM = AnswerForm(
+    name="fruit",
+    key="fruit",
+    label={"type": "string"},
+    read=read_answer,
+    criteria=(FORMAT, SIZE),
+    reason="why",
+    show="the fruit {}".format,
+)
 
 
-class FruitReply(LabelReply):
-    rationale: Text = Field("", alias="why")
-    label: Annotated[Fruit, PlainValidator(READER), ANY] = Field(alias="fruit")
-
-
-class FruitChoice(ChoiceReply):
-    rationale: Text = Field("", alias="why")
-    label: Annotated[Fruit | None, PlainValidator(READER), ANY] = Field(None, alias="fruit")
-
-
-def prompt(name: str, user: str, reply: type[ReplyModel] | None = None) -> PromptFile:
-    schema = reply.schema_asked() if reply else {}
+def prompt(name: str, user: str, kind: type[ReplyModel] | None = None) -> PromptFile:
+    schema = FORM.schema(kind) if kind else {}
     source = f"{{#- version 1 -#}}\n{{% block user %}}{user}{{% endblock %}}"
     return PromptFile(name, "1", ((name, source),), schema, 1000, 100)
 
 
 PROMPTS = PromptSet(
-    classify=prompt("fruit_classify", "Which fruit? {{ description }}", FruitReply),
+    classify=prompt("fruit_classify", "Which fruit? {{ description }}", LabelReply),
     evaluate=prompt(
         "fruit_evaluate",
         "Is {{ description }} {{ code }}? {{ rationale }}",
@@ -119,23 +69,11 @@ PROMPTS = PromptSet(
     adjudicate=prompt(
         "fruit_adjudicate",
         "{{ description }}{% for one in candidates %} or {{ one.code }}{% endfor %}?",
-        FruitChoice,
+        ChoiceReply,
     ),
     repair=prompt("fruit_repair", "{{ problem }}: answer with {{ keys | join(', ') }}"),
-    form=AnswerForm(FruitReply, ReportReply, FruitChoice, read_answer, "the fruit {}".format),
+    form=FORM,
 )
-
-
-def prompts(style: str) -> PromptSet:
-    assert style == "maximal"
-    return PROMPTS
-
-
-def prompt_catalogue() -> Mapping[str, PromptFile]:
-    asked = (PROMPTS.classify, PROMPTS.evaluate, PROMPTS.adjudicate, PROMPTS.repair)
-    return {prompt.hash: prompt for prompt in asked}
-
-
 FRUITS = Codebook(
     name="fruits",
     version="1",
@@ -145,9 +83,7 @@ FRUITS = Codebook(
     criteria=(FORMAT, SIZE),
     execution_criterion="size",
     execution_bait=frozenset({"nut"}),
-    styles=("maximal",),
-    prompts=prompts,
-    prompt_catalogue=prompt_catalogue,
+    prompts={"maximal": PROMPTS},
     distance=EqualOrNot(),
     parse=lambda text: read_fruit(text.strip().lower()),
     read=read_fruit,

@@ -15,7 +15,7 @@ from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import ChatModel
 from tests.annotation.chats import Script, ScriptedChat, settings_by
-from tests.annotation.fruits import FRUITS, NAMES, Fruit
+from tests.annotation.fruits import FRUITS, NAMES, read_fruit
 
 CASE = Case("c", "It grows on a tree.", gold="Stone", gold_label=FRUITS.parse("Stone"))
 LLM = LlmConfig(
@@ -68,7 +68,7 @@ def quality_of(outcomes: Sequence[Outcome]) -> BatchReport:
 
 def test_equal_words_are_accepted() -> None:
     outcome, chat = annotated(AGREED)
-    assert (outcome.status, outcome.label) == (Status.ACCEPTED, Fruit("stone"))
+    assert (outcome.status, outcome.label) == (Status.ACCEPTED, read_fruit("stone"))
     assert outcome.path == (
         "classify-a:strict",
         "classify-b:repaired",
@@ -85,7 +85,7 @@ def test_equal_words_are_accepted() -> None:
 
 def test_different_words_are_adjudicated() -> None:
     outcome, chat = annotated(DISPUTED)
-    assert (outcome.status, outcome.label) == (Status.ADJUDICATED, Fruit("stone"))
+    assert (outcome.status, outcome.label) == (Status.ADJUDICATED, read_fruit("stone"))
     assert outcome.agreement is not None and outcome.agreement.weighted == 0
     assert outcome.adjudication is not None and outcome.adjudication.choice == "B"
     shown = chat.shown("adjudicate")

@@ -22,7 +22,7 @@ from raylab.errors import (
 )
 from raylab.llm.chat import Reply
 from raylab.opt.code import Root, parse
-from raylab.opt.prompts import LONGEST, LONGEST_FOR_WORDS
+from raylab.opt.codebook import LONGEST, LONGEST_FOR_WORDS
 from tests.annotation.chats import (
     AGREED,
     BAD,

@@ -1,7 +1,6 @@
 import json
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,7 +8,17 @@ from hypothesis import strategies as st
 
 from raylab.annotation.outcome import Format
 from raylab.annotation.replies import LONGEST_REPLY, UnreadableError, judge, read_reply, settle
-from raylab.codebook import Choice, ChoiceReply, Label, LabelReply, ReportReply, Verdict, clean
+from raylab.codebook import (
+    AnswerForm,
+    Choice,
+    ChoiceReply,
+    Label,
+    LabelReply,
+    ReplyModel,
+    ReportReply,
+    Verdict,
+    clean,
+)
 from raylab.config.annotation import ProtocolConfig
 from raylab.errors import OptCodeError, RaylabError
 from raylab.opt.answers import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
@@ -24,21 +33,21 @@ EVO = f"OPT=Evo{FIELDS}"
 
 
 def read_code(text: str, finish_reason: str = "stop") -> tuple[LabelReply, list[str]]:
-    return read_reply(CODE_ANSWERS.label, text, finish_reason)
+    return read_reply(CODE_ANSWERS, LabelReply, text, finish_reason)
 
 
 def read_word(text: str) -> tuple[LabelReply, list[str]]:
-    return read_reply(WORD_ANSWERS.label, text)
+    return read_reply(WORD_ANSWERS, LabelReply, text)
 
 
 def read_report(text: str) -> tuple[ReportReply, list[str]]:
-    return read_reply(CODE_ANSWERS.report, text, criteria=CRITERIA)
+    return read_reply(CODE_ANSWERS, ReportReply, text)
 
 
 def read_choice(
-    text: str, shown: dict[Choice, Label] = SHOWN, form: Any = CODE_ANSWERS
+    text: str, shown: dict[Choice, Label] = SHOWN, form: AnswerForm = CODE_ANSWERS
 ) -> tuple[ChoiceReply, list[str]]:
-    return settle(*read_reply(form.choice, text), shown)
+    return settle(form, *read_reply(form, ChoiceReply, text), shown)
 
 
 def test_code_as_asked_for_needs_no_repair() -> None:
@@ -173,7 +182,7 @@ def test_verdict_is_not_guessed_out_of_prose() -> None:
 
 def test_short_report_lists_no_issues() -> None:
     text = json.dumps({"summary": "x", "score": 80, "verdict": "FAIL", "issues": ["attributes"]})
-    reply, repairs = read_reply(WORD_ANSWERS.report, text, criteria=CRITERIA)
+    reply, repairs = read_reply(WORD_ANSWERS, ReportReply, text)
     assert (reply.issues, repairs) == ((), ["unknown keys ignored: 'issues'"])
 
 
@@ -334,7 +343,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "report": read_report,
     "choice": read_choice,
     "word": read_word,
-    "grade": lambda text: read_reply(WORD_ANSWERS.report, text),
+    "grade": lambda text: read_reply(WORD_ANSWERS, ReportReply, text),
     "line": parse,
 }
 
@@ -442,21 +451,18 @@ def test_mutants_are_read_or_refused() -> None:
     try_all(draw_reply, read, RaylabError)
 
 
-FORMS = [
-    *(CODE_ANSWERS.label, CODE_ANSWERS.report, CODE_ANSWERS.choice),
-    *(WORD_ANSWERS.label, WORD_ANSWERS.report, WORD_ANSWERS.choice),
-]
-
-
 @given(
     text=st.text() | st.text(alphabet='{}[]":,\\OPT=Evo+/;<think>verdictscore0189 \n'),
     finish_reason=st.sampled_from(["stop", "length", "content_filter", ""]),
-    form=st.sampled_from(FORMS),
+    form=st.sampled_from([CODE_ANSWERS, WORD_ANSWERS]),
+    kind=st.sampled_from([LabelReply, ReportReply, ChoiceReply]),
 )
-def test_any_text_is_read_or_refused(text: str, finish_reason: str, form: type[Any]) -> None:
+def test_any_text_is_read_or_refused(
+    text: str, finish_reason: str, form: AnswerForm, kind: type[ReplyModel]
+) -> None:
     try:
-        reply, _ = read_reply(form, text, finish_reason, CRITERIA)
+        reply, _ = read_reply(form, kind, text, finish_reason)
     except UnreadableError as error:
         assert str(error)
     else:
-        assert isinstance(reply, form)
+        assert isinstance(reply, kind)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
 from raylab.annotation.statistics.estimates import Estimate, amount_mean, share_mean
+from raylab.opt.agreement import load_distance
 from raylab.opt.code import Root
-from raylab.opt.distance import load_distance
 from tests.coverage.table import COVERAGE, Hits
 
 pytestmark = [pytest.mark.slow, pytest.mark.coverage]

@@ -1,7 +1,24 @@
-import pytest
+import json
+import random
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
 
-from raylab.opt.agreement import compare
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from raylab.errors import DataError
+from raylab.opt.agreement import compare, load_distance
 from raylab.opt.code import parse
+from raylab.opt.notation import Root
+
+Roots = frozenset[Root]
+PLACES = {root: place for place, root in enumerate(Root)}
+PACKAGED = load_distance()
+SETS: list[Roots] = [frozenset(c) for n in range(1, 8) for c in combinations(Root, n)]
+ROOT_SETS = st.frozensets(st.sampled_from(list(Root)), min_size=1)
 
 
 def about(value: float) -> object:
@@ -10,41 +27,125 @@ def about(value: float) -> object:
 
 def test_measures_of_a_pair_by_hand():
     a, b = parse("OPT=Evo/Lrn; Rep=param"), parse("OPT=Evo+Sch; Rep=para")
-    found = compare(a, b)
-    assert (found.exact, found.composition, found.distance) == (False, 0.0, "opt-l1-v1")
-    assert found.jaccard == about(1 / 3)
-    assert found.weighted == about(0.675)
+    agreement = compare(a, b)
+    measures = (agreement.exact, agreement.composition, agreement.distance)
+    assert measures == (False, 0.0, "opt-l1-v1")
+    assert agreement.jaccard == about(1 / 3)
+    # Half stays at Evo, half goes from Lrn to Sch: .65 / 2; the other way costs (.8 + .6) / 2.
+    assert agreement.weighted == about(0.675)
     # / to +, three letters of Lrn, and the m; the longer line has 22 characters.
-    assert (found.levenshtein, found.levenshtein_normalised) == (5, about(5 / 22))
-    assert compare(b, a) == found
+    edits = (agreement.levenshtein, agreement.levenshtein_normalised)
+    assert edits == (5, about(5 / 22))
+    assert compare(b, a) == agreement
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "exact", "composition"),
+    ("a", "b", "composition", "edits"),
     [
-        ("OPT=Lrn+Sch", "OPT=Sch+Lrn; Rep=a", True, 1.0),
-        ("OPT=[Lrn→Ctl]", "OPT=Lrn/Ctl", True, 1.0),
-        ("OPT=Sym{Lrn,Prb}", "OPT=Sym/Lrn+Prb", True, 1.0),
-        ("OPT=Lrn/Sch", "OPT=Lrn+Sch", False, 0.5),
-        ("OPT=Lrn/Sch", "OPT=Sch/Lrn", False, 0.5),
-        ("OPT=Lrn", "OPT=Lrn+Sch", False, 0.0),
+        ("OPT=Lrn+Sch", "OPT=Sch+Lrn", 1.0, 6),
+        ("OPT=Lrn; Rep=a", "OPT=Lrn; Rep=b", 1.0, 1),
+        ("OPT=[Lrn→Ctl]", "OPT=Lrn/Ctl", 1.0, 3),
+        ("OPT=Sym{Lrn,Prb}", "OPT=Sym/Lrn+Prb", 1.0, 3),
+        ("OPT=Lrn/Sch", "OPT=Lrn+Sch", 0.5, 1),
+        ("OPT=Lrn/Sch", "OPT=Sch/Lrn", 0.5, 6),
+        ("OPT=Lrn", "OPT=Lrn+Sch", 0.0, 4),
+        # The protocol's own pair: only the second root differs, in three letters.
+        ("OPT=Evo+Lrn", "OPT=Evo+Sch", 0.0, 3),
     ],
 )
-def test_composition_is_scored_apart_from_roots(a: str, b: str, exact: bool, composition: float):
-    found = compare(parse(a), parse(b))
-    assert (found.exact, found.composition) == (exact, composition)
-    assert (found.weighted == 1.0) == (composition > 0) == (found.jaccard == 1.0)
+def test_composition_is_scored_apart_from_roots(a: str, b: str, composition: float, edits: int):
+    agreement = compare(parse(a), parse(b))
+    assert (agreement.exact, agreement.composition) == (composition == 1, composition)
+    assert (agreement.weighted == 1.0) == (composition > 0) == (agreement.jaccard == 1.0)
+    assert agreement.levenshtein == edits
 
 
-def test_edits_are_those_of_the_lines_as_written():
-    # The protocol's own pair: only the second root differs, in three letters.
-    found = compare(parse("OPT=Evo+Lrn"), parse("OPT=Evo+Sch"))
-    assert (found.levenshtein, found.levenshtein_normalised) == (3, about(3 / 11))
-    reordered = compare(parse("OPT=Lrn+Evo"), parse("OPT=Evo+Lrn"))
-    assert reordered.exact and reordered.levenshtein == 6
+# Distances of roots
 
 
-def test_fields_count_in_the_line_only():
-    found = compare(parse("OPT=Lrn; Rep=a"), parse("OPT=Lrn; Rep=b"))
-    assert (found.exact, found.jaccard, found.weighted, found.composition) == (True, 1, 1, 1)
-    assert (found.levenshtein, found.levenshtein_normalised) == (1, about(1 / 14))
+def table_file(folder: Path, *cells: tuple[int, int, float], **changes: Any) -> str:
+    table = [[float(row != column) for column in range(7)] for row in range(7)]
+    for row, column, value in cells:
+        table[row][column] = value
+    content = {"version": "mine", "roots": [str(root) for root in Root], "table": table}
+    path = folder / "distance.json"
+    path.write_text(json.dumps(content | changes), encoding="utf-8")
+    return str(path)
+
+
+def test_own_distances_are_read_in_any_order_of_roots(tmp_path: Path):
+    order = [Root.SWM, *[*Root][:-1]]
+    near = (0, 1, 0.5), (1, 0, 0.5)
+    distance = load_distance(table_file(tmp_path, *near, roots=order))
+    assert distance.table[0][6] == distance.table[6][0] == 0.5
+    assert sum(map(sum, distance.table)) == 41
+    agreement = compare(parse("OPT=Swm"), parse("OPT=Lrn"), distance)
+    assert (agreement.distance, agreement.weighted) == ("mine", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("cells", "changes", "message"),
+    [
+        ([(0, 1, 0.5)], {}, "Lrn-Evo is 0.5, should be equal in both directions"),
+        ([(2, 2, 0.5)], {}, "Sym-Sym is 0.5, should be 0"),
+        ([(0, 1, 1.5), (1, 0, 1.5)], {}, "Lrn-Evo is 1.5, should be above 0"),
+        ([(0, 1, 0), (1, 0, 0)], {}, "Lrn-Evo is 0, should be above 0"),
+        (
+            [(0, 1, 0.2), (1, 0, 0.2), (1, 2, 0.3), (2, 1, 0.3)],
+            {},
+            "Lrn-Sym is 1, should be at most the way by another root",
+        ),
+        ([], {"table": [[0.0] * 7] * 6}, "a row and a column for each"),
+        ([], {"roots": [*[*Root][:6], Root.LRN]}, "should have each of the roots Lrn, Evo"),
+        ([], {"roots": ["Foo", *[*Root][1:]]}, "roots"),
+        ([], {"version": 1}, "version"),
+        ([], {"extra": 1}, "extra"),
+    ],
+)
+def test_a_table_that_is_no_metric_is_refused(
+    tmp_path: Path, cells: list[tuple[int, int, float]], changes: dict[str, Any], message: str
+):
+    path = table_file(tmp_path, *cells, **changes)
+    with pytest.raises(DataError, match=message) as caught:
+        load_distance(path)
+    assert path in str(caught.value)
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path):
+    with pytest.raises(DataError, match=r"absent\.json cannot be read"):
+        load_distance(str(tmp_path / "absent.json"))
+    path = tmp_path / "broken.json"
+    path.write_text("{", encoding="utf-8")
+    with pytest.raises(DataError, match=r"broken\.json: the file: Invalid JSON"):
+        load_distance(str(path))
+
+
+# Distances of sets of roots
+
+
+def by_linear_program(a: Roots, b: Roots) -> float:
+    pairs = list(product(sorted(a), sorted(b)))
+    leaving = [[float(pair[0] == root) for pair in pairs] for root in sorted(a)]
+    arriving = [[float(pair[1] == root) for pair in pairs] for root in sorted(b)]
+    masses = [1 / len(a)] * len(a) + [1 / len(b)] * len(b)
+    costs = [PACKAGED.table[PLACES[one]][PLACES[other]] for one, other in pairs]
+    return float(linprog(costs, A_eq=leaving + arriving, b_eq=masses).fun)
+
+
+def test_the_assignment_is_the_optimal_transport():
+    generator = random.Random(3)
+    for a, b in zip(generator.choices(SETS, k=120), generator.choices(SETS, k=120), strict=True):
+        assert PACKAGED(a, b) == about(by_linear_program(a, b))
+    # The rows sum to .80+.65+.40+.65+.45+.70 and so on.
+    sums = [round(sum(row), 9) for row in PACKAGED.table]
+    assert sums == [3.65, 4.25, 3.9, 3.3, 3.45, 4.15, 3.9]
+    with pytest.raises(ValueError, match="empty set"):
+        PACKAGED(frozenset(), frozenset({Root.LRN}))
+
+
+@given(ROOT_SETS, ROOT_SETS, ROOT_SETS)
+def test_the_distance_of_sets_is_a_metric(a: Roots, b: Roots, c: Roots):
+    assert 0 <= PACKAGED(a, b) <= 1
+    assert PACKAGED(a, b) == about(PACKAGED(b, a))
+    assert (PACKAGED(a, b) < 1e-9) == (a == b)
+    assert PACKAGED(a, c) <= PACKAGED(a, b) + PACKAGED(b, c) + 1e-9

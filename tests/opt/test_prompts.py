@@ -7,7 +7,6 @@ import re
 import shutil
 import string
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,23 @@ from raylab.annotation.protocol import annotate
 from raylab.annotation.replies import UnreadableError, read_reply
 from raylab.codebook import LabelReply, ReportReply
 from raylab.errors import DataError
-from raylab.llm.prompts import PromptFile, fenced, neutral, shortened
-from raylab.opt import prompts
-from raylab.opt.answers import CODE_ANSWERS, CRITERIA, WORDS, code_pattern
-from raylab.opt.code import Root, parse
-from raylab.opt.prompts import STYLES, load_prompt, prompt_catalogue, prompt_set
+from raylab.llm.prompts import PromptFile, fenced, neutral, read_prompt, shortened
+from raylab.opt.answers import CODE_ANSWERS, WORDS, code_pattern
+from raylab.opt.code import parse
+from raylab.opt.codebook import PROMPTS
+from raylab.opt.notation import Root
 from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
 from tests.annotation.outcomes import CODEBOOK
 
 
 def read_code(text: str) -> LabelReply:
-    return read_reply(CODE_ANSWERS.label, text)[0]
+    return read_reply(CODE_ANSWERS, LabelReply, text)[0]
 
 
 def read_report(text: str) -> ReportReply:
-    return read_reply(CODE_ANSWERS.report, text, criteria=CRITERIA)[0]
+    return read_reply(CODE_ANSWERS, ReportReply, text)[0]
 
 
-PACKAGE = Path(prompts.__file__).parent
 INJECTIONS = list(packaged_cases("injections", CODEBOOK))
 
 # Another text under the same version would make archives say that two runs were told the same.
@@ -54,8 +52,8 @@ VERSIONS = {
     "evaluate_word": ("1", "124afb7cec1d87b0"),
     "repair": ("1", "169ce555cf27592e"),
 }
-ALL = [load_prompt(name) for name in VERSIONS]
-ASKING = [prompt for prompt in ALL if prompt.schema]
+ALL = {file.name: file for prompts in CODEBOOK.prompts.values() for file in prompts.files}
+ASKING = [prompt for prompt in ALL.values() if prompt.schema]
 CONTENT: dict[str, Any] = {
     "description": "A system.",
     "code": "OPT=Evo",
@@ -82,27 +80,12 @@ def content_of(prompt: PromptFile) -> dict[str, Any]:
     return {name: CONTENT[name] for name in variables - {"fenced"}}
 
 
-def test_catalogue_proves_itself() -> None:
-    catalogue = prompt_catalogue()
-    assert {prompt.name for prompt in catalogue.values()} == VERSIONS.keys()
-    for digest, prompt in catalogue.items():
-        assert hashlib.sha256(prompt.text.encode()).hexdigest() == digest
-
-
 @pytest.mark.parametrize("name", VERSIONS)
 def test_another_text_has_another_version(name: str) -> None:
-    prompt = load_prompt(name)
+    prompt = ALL[name]
     assert (prompt.version, prompt.hash[:16]) == VERSIONS[name]
-
-
-@pytest.fixture
-def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The prompt files in a directory where they may be changed."""
-    shutil.copytree(PACKAGE / "prompts", tmp_path / "prompts")
-    monkeypatch.setattr(prompts, "FOLDER", tmp_path / "prompts")
-    load_prompt.cache_clear()
-    yield tmp_path / "prompts"
-    load_prompt.cache_clear()
+    assert hashlib.sha256(prompt.text.encode()).hexdigest() == prompt.hash
+    assert ALL.keys() == VERSIONS.keys()
 
 
 @pytest.mark.parametrize(
@@ -111,57 +94,34 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("evaluate", {"evaluate"}),
         ("_roots", {"adjudicate", "classify_maximal", "evaluate"}),
         ("_words", {"adjudicate_word", "classify_word", "evaluate_word"}),
-        ("repair", {"repair"}),
     ],
 )
 def test_hash_covers_the_file_and_what_it_includes(
-    copied: Path, file: str, changed: set[str]
+    tmp_path: Path, file: str, changed: set[str]
 ) -> None:
-    before = {name: load_prompt(name).hash for name in VERSIONS}
-    path = copied / f"{file}.j2"
+    shutil.copytree(str(PROMPTS), tmp_path / "prompts")
+    path = tmp_path / "prompts" / f"{file}.j2"
     path.write_text(path.read_text() + ".")
-    load_prompt.cache_clear()
-    after = {name: load_prompt(name).hash for name in VERSIONS}
-    assert {name for name in VERSIONS if before[name] != after[name]} == changed
+    copies = [
+        read_prompt(tmp_path / "prompts", name, prompt.schema, 1, 1) for name, prompt in ALL.items()
+    ]
+    assert {copy.name for copy in copies if copy.hash != ALL[copy.name].hash} == changed
 
 
-def test_hash_covers_the_schema() -> None:
-    prompt = load_prompt("classify_word")
-    assert replace(prompt, schema={**prompt.schema, "title": "other"}).hash != prompt.hash
-
-
-def test_prompt_without_a_version_is_refused(copied: Path) -> None:
-    (copied / "repair.j2").write_text("{% block user %}Again.{% endblock %}")
+def test_prompt_without_a_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "repair.j2").write_text("{% block user %}Again.{% endblock %}")
     with pytest.raises(DataError, match=re.escape("repair.j2 does not begin with {#- version")):
-        load_prompt("repair")
+        read_prompt(tmp_path, "repair", {}, 1, 1)
 
 
-@pytest.mark.parametrize("prompt", ALL, ids=lambda prompt: prompt.name)
+@pytest.mark.parametrize("prompt", ALL.values(), ids=lambda prompt: prompt.name)
 def test_turns(prompt: PromptFile) -> None:
     messages = prompt.messages(**content_of(prompt))
     roles = [message.role for message in messages]
     assert roles == (["user"] if prompt.name == "repair" else ["system", "user"])
     for message in messages:
         assert message.content == message.content.strip() != ""
-        assert "{{" not in message.content and "{%" not in message.content
-        assert "\n\n\n" not in message.content
-
-
-def test_every_configured_prompt_has_its_files() -> None:
-    assert {prompt_set(style).classify.name for style in STYLES} == {
-        "classify_minimal",
-        "classify_maximal",
-        "classify_word",
-    }
-    assert [style for style in STYLES if prompt_set(style).warning] == ["word"]
-
-
-def test_maximal_prompt_defines_what_the_minimal_one_takes_as_known() -> None:
-    maximal, minimal = (load_prompt(f"classify_{name}").text for name in ("maximal", "minimal"))
-    for root in Root:
-        assert f"- {root} (" in maximal and f"- {root} (" not in minimal
-        assert root in minimal
-    assert len(minimal) < len(maximal) / 1.5
+        assert not re.search(r"\{\{|\{%|\n\n\n", message.content)
 
 
 NAMED = {
@@ -193,7 +153,7 @@ HELD_OUT = [case for name in ("systems", "proposed") for case in packaged_cases(
 
 @pytest.mark.parametrize("role", ["classify_maximal", "evaluate", "adjudicate"])
 def test_published_gold_is_named_under_its_root(role: str) -> None:
-    told = load_prompt(role).messages(**content_of(load_prompt(role)))[0].content
+    told = ALL[role].messages(**content_of(ALL[role]))[0].content
     gold = {
         case.id: case for case in packaged_cases("gold", CODEBOOK) if case.meta.get("open_book")
     }
@@ -208,15 +168,12 @@ def test_open_book_gold_is_that_of_single_mechanisms() -> None:
     for case in packaged_cases("gold", CODEBOOK):
         assert case.gold_label is not None
         assert case.meta.get("open_book", False) is (len(case.gold_label.categories) == 1)
-    assert {style: prompt_set(style).open_book for style in STYLES} == {
-        "minimal": True,
-        "maximal": True,
-        "word": False,
-    }
+    open_book = {style: prompts.open_book for style, prompts in CODEBOOK.prompts.items()}
+    assert open_book == {"minimal": True, "maximal": True, "word": False}
 
 
 def test_examples_of_the_prompts_are_no_gold() -> None:
-    told = "".join(prompt.text for prompt in ALL)
+    told = "".join(prompt.text for prompt in ALL.values())
     for case in [*packaged_cases("gold", CODEBOOK), *HELD_OUT]:
         words = case.description.split()
         for start in range(len(words) - 6):
@@ -224,7 +181,7 @@ def test_examples_of_the_prompts_are_no_gold() -> None:
 
 
 def test_held_out_systems_are_not_named_and_say_where_they_come_from() -> None:
-    told = "".join(prompt.text for prompt in ALL)
+    told = "".join(prompt.text for prompt in ALL.values())
     systems = list(packaged_cases("systems", CODEBOOK))
     for case in systems:
         assert not re.search(rf"\b{re.escape(case.meta['name'])}\b", told, re.IGNORECASE), case.id
@@ -273,9 +230,8 @@ STRICT_KEYWORDS = {
 
 
 @pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
-def test_schema_is_of_the_strict_subset(prompt: PromptFile) -> None:
+def test_schema_is_of_the_strict_subset_and_becomes_a_grammar(prompt: PromptFile) -> None:
     validator(prompt.schema)
-    assert re.fullmatch("[a-z_]{1,64}", prompt.schema["title"])
     for part in objects_of(prompt.schema):
         assert part.keys() <= STRICT_KEYWORDS
         if part["type"] == "object":
@@ -284,23 +240,16 @@ def test_schema_is_of_the_strict_subset(prompt: PromptFile) -> None:
         if "pattern" in part:
             assert part["pattern"][0] == "^" and part["pattern"][-1] == "$"
             assert "(?" not in part["pattern"] and "\\" not in part["pattern"]
-
-
-@pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
-def test_schema_becomes_a_grammar_of_a_local_server(prompt: PromptFile) -> None:
-    grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(prompt.schema)
-    places = [grammar.find(f'"{key}"') for key in prompt.keys]
-    assert -1 not in places
-
-
-@pytest.mark.parametrize("prompt", ASKING, ids=lambda prompt: prompt.name)
-def test_reasons_come_before_what_they_lead_to(prompt: PromptFile) -> None:
+    # Reasons come before what they lead to.
     assert prompt.keys[0] in ("rationale", "reason", "summary")
     assert prompt.keys[-1] in ("opt", "word", "verdict")
+    # llama.cpp takes it for a grammar.
+    grammar: str = importlib.import_module("xllamacpp").json_schema_to_grammar(prompt.schema)
+    assert all(f'"{key}"' in grammar for key in prompt.keys)
 
 
 def test_schema_admits_full_lines_and_nothing_around_them() -> None:
-    schema = validator(load_prompt("classify_maximal").schema)
+    schema = validator(ALL["classify_maximal"].schema)
     for case in packaged_cases("gold", CODEBOOK):
         if case.gold_label is not None:
             line = f"OPT={case.gold_label.composition}{FIELDS}"
@@ -315,7 +264,7 @@ def test_schema_admits_full_lines_and_nothing_around_them() -> None:
 @given(text=st.from_regex(code_pattern(), fullmatch=True))
 def test_what_the_schema_admits_can_be_read(text: str) -> None:
     code = read_code(json.dumps({"rationale": "r", "opt": text})).label
-    assert code.missing == () and code.categories <= set(Root)
+    assert len(code.fields) == 5 and code.categories <= set(Root)
 
 
 # The fence
@@ -347,12 +296,6 @@ def test_content_cannot_close_its_fence(text: str, label: str) -> None:
     assert fenced(text, label) == whole
 
 
-def test_id_within_the_text_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raylab.llm.prompts.FENCE_DIGITS", 1)
-    text = "0123456789abcde"
-    assert fenced(text, "report") == f"<report id=f>\n{text}\n</report id=f>"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -374,11 +317,7 @@ def test_borders_of_turns_are_broken(text: str) -> None:
 def test_code_and_markup_stay_as_they_are() -> None:
     text = "if a < b and c[i] > d: print('<b>', f(x) | y) # <div> List<String> a<s b</span>"
     assert neutral(text) == text
-
-
-def test_shortened_says_what_is_left_out() -> None:
-    assert shortened("abc", 3) == "abc"
-    assert shortened("abcdef", 3) == "abc [3 characters left out]"
+    assert (shortened("abc", 3), shortened("abcdef", 3)) == ("abc", "abc [3 characters left out]")
 
 
 # Descriptions that give orders
@@ -386,7 +325,7 @@ def test_shortened_says_what_is_left_out() -> None:
 
 def answers(roots: str, words: bool) -> Script:
     """Replies that agree on a code."""
-    word = next(word for word, root in WORDS.items() if root == roots)
+    word = next(word for word, code in WORDS.items() if code.composition == roots)
     one = json.dumps({"reason": "so", "word": word}) if words else coded(roots, "so")
     other = json.dumps({"reason": "yes", "word": word}) if words else coded(roots, "yes")
     good = json.dumps({"summary": "x", "score": 90, "verdict": "PASS"}) if words else GOOD
@@ -402,7 +341,7 @@ def test_injections_are_many_and_labelled() -> None:
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
-@pytest.mark.parametrize("prompt", STYLES)
+@pytest.mark.parametrize("prompt", CODEBOOK.prompts)
 def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) -> None:
     plain = Case("plain", "A plain system.")
     assert case.gold_label is not None
@@ -428,23 +367,22 @@ def test_orders_in_a_description_stay_within_its_fence(case: Case, prompt: str) 
             assert rest[1][40:] == said_plain.split(plain.description)[1][40:]
 
 
-@pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
-def test_orders_in_a_rationale_stay_within_its_fence(case: Case) -> None:
+def test_orders_in_a_rationale_stay_within_its_fence() -> None:
+    order = INJECTIONS[0].description
     script = {
-        "classify-a": coded("Ctl", case.description),
+        "classify-a": coded("Ctl", order),
         "classify-b": coded("Lrn", "yes"),
-        "evaluate-a": json.dumps({**json.loads(GOOD), "summary": case.description}),
+        "evaluate-a": json.dumps({**json.loads(GOOD), "summary": order}),
         "evaluate-b": GOOD,
         "adjudicate": coded("Ctl", "so", choice="synthesis"),
         "confirm": GOOD,
     }
     chat = ScriptedChat(script)
-    outcome = asyncio.run(annotate(Case("plain", "A plain system."), chat, settings_of()))
-    assert outcome.status is Status.ADJUDICATED
-    told = neutral(case.description)
-    assert ("rationale", told) in fences_of(chat.shown("evaluate-a"))
+    asyncio.run(annotate(Case("plain", "A plain system."), chat, settings_of()))
+    assert ("rationale", neutral(order)) in fences_of(chat.shown("evaluate-a"))
     shown = list(fences_of(chat.shown("adjudicate")))
-    assert ("rationale", told) in shown and ("report", told) in shown and len(shown) == 5
+    assert {("rationale", neutral(order)), ("report", neutral(order))} < {*shown}
+    assert len(shown) == 5
 
 
 @pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)

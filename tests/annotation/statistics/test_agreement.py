@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from raylab.annotation.statistics.agreement import cohen_kappa, krippendorff_alpha
+from raylab.opt.agreement import load_distance
 from raylab.opt.code import Root
-from raylab.opt.distance import load_distance, wasserstein
 
 LRN, EVO, SYM, PRB, SCH, CTL, SWM = Root
 Roots = frozenset[Root]
@@ -58,7 +58,7 @@ def test_alpha_is_that_of_an_independent_implementation():
     for _ in range(150):
         first = generator.choice(some)
         pairs.append((first, first if generator.random() < 0.4 else generator.choice(some)))
-    squared = np.array([[wasserstein(a, b, PACKAGED) ** 2 for b in some] for a in some])
+    squared = np.array([[PACKAGED(a, b) ** 2 for b in some] for a in some])
 
     def metric(v1: Any, v2: Any, i1: Any, i2: Any, n_v: Any, dtype: Any = float) -> Any:
         return squared[np.asarray(i1, int), np.asarray(i2, int)]

@@ -30,8 +30,8 @@ from raylab.annotation.statistics.report import BatchReport, batch_report
 from raylab.annotation.statistics.usage import UncertainUsage, times
 from raylab.codebook import Categories, Codebook, Label
 from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.opt.agreement import Distance
 from raylab.opt.code import Root
-from raylab.opt.distance import Distance
 from raylab.runs.records import Part
 from tests.annotation.outcomes import (
     CODEBOOK,
