@@ -1,9 +1,8 @@
 """Work beside the main thread: it outlives a failure that passes, and ends in no silence."""
 
 import logging
-import threading
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -23,27 +22,17 @@ def running(work: Callable[[], object], stop: Callable[[], object]) -> Generator
     Raises:
         Exception: The error of `work`; only a warning if the block has an error of its own.
     """
-    ended: Future[None] = Future()
-
-    def run() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        thread = pool.submit(work)
         try:
-            work()
-        except Exception as error:
-            ended.set_exception(error)
-        finally:
-            if not ended.done():
-                ended.set_result(None)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        yield
-    except BaseException:
+            yield
+        except BaseException:
+            stop()
+            if error := thread.exception():
+                LOGGER.warning("%s", error)
+            raise
         stop()
-        if error := ended.exception():
-            LOGGER.warning("%s", error)
-        raise
-    stop()
-    ended.result()
+        thread.result()
 
 
 class Listeners(Generic[T]):
@@ -65,7 +54,9 @@ class Listeners(Generic[T]):
                 listen(state)
             except Exception as error:
                 self._failed[name] = state
-                self._warn_once(name, error)
+                if name not in self._warned:
+                    self._warned.add(name)
+                    LOGGER.warning("%s: %s; it is tried again", name, error)
             else:
                 self._failed.pop(name, None)
 
@@ -85,8 +76,3 @@ class Listeners(Generic[T]):
             LOGGER.warning("%s", error)
         if errors:
             raise errors[0]
-
-    def _warn_once(self, name: str, error: Exception) -> None:
-        if name not in self._warned:
-            self._warned.add(name)
-            LOGGER.warning("%s: %s; it is tried again", name, error)

@@ -131,19 +131,13 @@ def _run(
     if arguments.help:
         print(help_text(kind, doc))
         return
-    config = load_config(kind, arguments.overrides, _local_file(arguments.config))
+    file = None if arguments.config is None else Path(arguments.config)
+    config = load_config(kind, arguments.overrides, file)
     if arguments.cfg:
         print(as_yaml(config), end="")
         return
     refuse_keys(Path.cwd())
     run(config)
-
-
-def _local_file(location: str | None) -> Path | None:
-    """Returns the path of --config, which is read before the packages that open URIs load."""
-    if location is not None and "://" in location:
-        raise ConfigError("--config takes a local file, no URI: copy it to this machine first")
-    return None if location is None else Path(location)
 
 
 def _reader_is_gone() -> bool:

@@ -1,26 +1,5 @@
 """The errors that raylab raises on purpose.
 
-RaylabError
-├── ConfigError          a configuration that cannot be used
-├── DataError            an input file, task or pair that cannot be used
-│   └── LimitError           an input that is larger, deeper or longer than raylab reads
-├── RunError             a run that exists, is missing, is not writable or has another configuration
-├── CheckpointError      a checkpoint that is corrupt, truncated or of another model
-├── TrainingError        a training run that cannot go on
-│   ├── NonFiniteLossError   the loss became NaN or infinite
-│   └── WorkersLostError     its workers died, or were not placed, too often
-├── LabelError           a text without a label of the taxonomy
-│   └── OptCodeError         a text without an OPT-Code
-├── LlmError             a language model that gives no answer
-│   ├── CallError            this call would be refused again
-│   ├── DeadlineError        this call got no answer in time
-│   ├── EndpointError        every call to the endpoint would fail
-│   ├── BudgetError          the budget is used up
-│   └── StoppedError         the run is stopping
-└── ArchiveError         an archive that cannot be reached, read or trusted
-    ├── LeaseError           a case that another reviewer has taken over
-    └── OwnerError           a run that another process works on
-
 Each message names the file and value at fault, and the ways out. Jobs print it without a traceback
 and exit with status 1 (2 for `ConfigError`).
 """

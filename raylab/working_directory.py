@@ -7,51 +7,15 @@ from raylab.errors import ConfigError
 
 COPIES = "/working_dir_files/_ray_pkg_"
 """Part of the path of each copy."""
-KEY_FILES = (
-    "*.env*",
-    "*.key",
-    "*key*.pem",
-    "*.p12",
-    "*.pfx",
-    "*.ppk",
-    "*.jks",
-    "*.keystore",
-    "*.kdbx",
-    "*.tfvars",
-    "*.tfstate*",
-    "id_rsa*",
-    "id_dsa*",
-    "id_ecdsa*",
-    "id_ed25519*",
-    "auth_token*",
-    "token.json",
-    "kubeconfig*",
-    "credentials",
-    "credentials*.json",
-    "credentials*.y*ml",
-    "credentials*.toml",
-    "credentials*.ini",
-    "credentials*.csv",
-    "*service-account*.json",
-    "*service_account*.json",
-    "secret.json",
-    "secret.y*ml",
-    "secret.toml",
-    "secrets.json",
-    "secrets.y*ml",
-    "secrets.toml",
-    ".git-credentials",
-    ".netrc",
-    "_netrc",
-    ".pgpass",
-    ".my.cnf",
-    ".pypirc",
-    ".npmrc",
-    ".dockercfg",
-    ".htpasswd",
-    ".boto",
-    ".s3cfg",
-    ".vault-token",
+KEY_FILES = tuple(
+    """
+    *.env* *.key *key*.pem *.p12 *.pfx *.ppk *.jks *.keystore *.kdbx *.tfvars *.tfstate* id_rsa*
+    id_dsa* id_ecdsa* id_ed25519* auth_token* token.json kubeconfig* credentials credentials*.json
+    credentials*.y*ml credentials*.toml credentials*.ini credentials*.csv *service-account*.json
+    *service_account*.json secret.json secret.y*ml secret.toml secrets.json secrets.y*ml
+    secrets.toml .git-credentials .netrc _netrc .pgpass .my.cnf .pypirc .npmrc .dockercfg
+    .htpasswd .boto .s3cfg .vault-token
+    """.split()
 )
 """Names of files that usually hold keys; `.gitignore` and `.rayignore` have the same."""
 
@@ -69,8 +33,11 @@ def refuse_keys(directory: Path) -> None:
     """
     if not is_in_copy(directory):
         return
+    files = [path for path in directory.rglob("*") if path.is_file()]
     keys = sorted(
-        str(path.relative_to(directory)) for path in directory.rglob("*") if _is_key(path)
+        str(path.relative_to(directory))
+        for path in files
+        if any(fnmatchcase(path.name.lower(), pattern) for pattern in KEY_FILES)
     )
     if keys:
         raise ConfigError(
@@ -78,8 +45,3 @@ def refuse_keys(directory: Path) -> None:
             "who can use the cluster may have read: replace the keys in them, remove the files or "
             "list them in .rayignore, and submit again"
         )
-
-
-def _is_key(path: Path) -> bool:
-    name = path.name.lower()
-    return path.is_file() and any(fnmatchcase(name, pattern) for pattern in KEY_FILES)

@@ -59,17 +59,6 @@ def test_a_failure_stops_no_listener_and_is_made_good(caplog: pytest.LogCaptureF
     assert [record.message for record in caplog.records] == ["file: disk full; it is tried again"]
 
 
-def test_what_failed_last_is_written_at_the_end() -> None:
-    disk = Disk()
-    listeners = Listeners({"file": disk.write})
-    disk.full = True
-    listeners.tell(1)
-    listeners.tell(2)
-    disk.full = False
-    listeners.finish()
-    assert disk.stored == [2]
-
-
 def test_what_fails_to_the_end_is_raised_and_the_rest_is_written() -> None:
     disk, other = Disk(), Disk()
     listeners = Listeners({"file": disk.write, "curves": other.write})

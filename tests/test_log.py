@@ -1,24 +1,17 @@
 """What is told, as text and as JSON lines."""
 
 import contextlib
-import errno
 import io
-import json
 import logging
-import os
 import sys
 import threading
 import warnings
 from datetime import UTC, datetime, timedelta
-from logging.handlers import QueueHandler
-from pathlib import Path
-from queue import Queue
-from typing import Any
 
 import pytest
 from rich.table import Table
 
-from raylab.log import bind_run, log_line, log_tables, structured
+from raylab.log import bind_run, log_line, log_tables
 from tests.told import lines_of, told_in_json
 
 
@@ -97,17 +90,6 @@ def test_warnings_of_all_libraries_are_json_lines(capsys: pytest.CaptureFixture[
     assert "ZeroDivisionError" in thread["exception"] and thread["level"] == "error"
 
 
-def test_a_record_of_another_process_keeps_its_time(capsys: pytest.CaptureFixture[str]) -> None:
-    queue: Queue[logging.LogRecord] = Queue()
-    record = logging.LogRecord("raylab.x", logging.WARNING, "", 0, "%s", ("wet",), None)
-    record.created = 0.0
-    QueueHandler(queue).emit(record)
-    with told_in_json("train"):
-        logging.getLogger("raylab").handle(queue.get())
-    (line,) = lines_of(capsys.readouterr().err)
-    assert (line["time"], line["message"]) == ("1970-01-01T00:00:00.000+00:00", "wet")
-
-
 def test_what_others_print_are_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with told_in_json("train"):
         sys.stdout.write("one\n\n\x1b[33m(raylet)\x1b[0m two 3\n")
@@ -125,29 +107,6 @@ def test_what_others_print_are_json_lines(capsys: pytest.CaptureFixture[str]) ->
     assert lines_of(hushed.getvalue())[0]["message"] == "hushed"
 
 
-def test_text_is_back_when_json_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    before = threading.excepthook, warnings.showwarning, sys.stdout, sys.stderr
-    with told_in_json("train"):
-        assert structured()
-    assert not structured()
-    assert (threading.excepthook, warnings.showwarning, sys.stdout, sys.stderr) == before
-    log_line("x", y=1)
-    assert capsys.readouterr().out == "x\n"
-
-
-def test_what_is_no_text_for_utf_8_is_escaped(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # pytest's own copy of the line would not pass between its processes.
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    with told_in_json("annotate"):
-        log_line("half \ud800", path=sys.path[0], when=datetime(2026, 1, 2, tzinfo=UTC))
-    text = capsys.readouterr().out
-    assert text.isascii()
-    line = json.loads(text)
-    assert (line["message"], line["when"]) == ("half \ud800", "2026-01-02 00:00:00+00:00")
-
-
 @pytest.mark.parametrize("log", ["text", "json"])
 def test_a_line_that_a_full_disk_refuses_ends_nothing(
     log: str, monkeypatch: pytest.MonkeyPatch
@@ -161,31 +120,3 @@ def test_a_line_that_a_full_disk_refuses_ends_nothing(
     # What is still not written is an error when the process flushes its output at the end.
     with pytest.raises(OSError, match="No space left"):
         full.close()
-
-
-def test_a_line_waits_for_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Disk(io.FileIO):
-        full = True
-
-        def write(self, data: Any, /) -> int:
-            if self.full:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return super().write(data)
-
-    disk = Disk(tmp_path / "log", "w")
-    with io.TextIOWrapper(io.BufferedWriter(disk)) as stream:
-        monkeypatch.setattr(sys, "stdout", stream)
-        log_line("epoch 1")
-        disk.full = False
-        log_line("epoch 2")
-    assert (tmp_path / "log").read_text() == "epoch 1\nepoch 2\n"
-
-
-def test_a_reader_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    monkeypatch.setattr(sys, "stdout", open(write, "w", buffering=1))
-    with pytest.raises(BrokenPipeError):
-        log_line("epoch 1")
-    with contextlib.suppress(BrokenPipeError):
-        sys.stdout.close()
