@@ -3,13 +3,22 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from raylab.annotation.outcome import ADJUDICATE, SIDES, Status, classify_stage, evaluate_stage
+from raylab.annotation.outcome import (
+    ADJUDICATE,
+    SIDES,
+    HumanDecision,
+    Outcome,
+    Status,
+    classify_stage,
+    evaluate_stage,
+)
 from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.drift import DriftChange
 from raylab.annotation.statistics.figures import AdjudicationReport
 from raylab.annotation.statistics.gold import FINAL
 from raylab.annotation.statistics.report import STATUSES, AnnotationReport
+from raylab.llm.prompts import shortened as excerpt
 from raylab.report.annotation import (
     agreement_table,
     annotator_table,
@@ -61,6 +70,23 @@ CHOICES = {
     "own": "a code of their own",
 }
 LONGEST_MODEL = 60
+EXCERPT, SHOWN_NAME = 600, 120
+"""Longest excerpt of a text, and of a name, of a disagreement, in characters."""
+
+
+@dataclass(frozen=True)
+class FullCase:
+    """A case with the texts that a person reads.
+
+    Attributes:
+        outcome: Its outcome.
+        description: Its description.
+        decision: The latest human decision; None if there is none.
+    """
+
+    outcome: Outcome
+    description: str
+    decision: HumanDecision | None
 
 
 @dataclass(frozen=True)
@@ -106,12 +132,14 @@ class AnnotationPage:
         report: Report of the run.
         over_time: The runs of the archive.
         record: Record of the run.
+        disagreements: The cases of the disagreements in the report, in the same order.
     """
 
     uri: str
     report: AnnotationReport
     over_time: OverTime
     record: RunRecord
+    disagreements: Sequence[FullCase] = ()
 
 
 def render_annotation(page: AnnotationPage) -> str:
@@ -227,7 +255,7 @@ def _sections(page: AnnotationPage) -> Iterator[Section]:
     yield _confusion(report)
     if report.score_tree.scores:
         yield _scores(report)
-    yield _disagreements(report)
+    yield _disagreements(page)
     yield _cost(report)
     yield _drift(page)
     head = report.archive
@@ -376,8 +404,8 @@ def _scores(report: AnnotationReport) -> Section:
     return Section("scores", "Accuracy by root", blocks)
 
 
-def _disagreements(report: AnnotationReport) -> Section:
-    shown, total = report.disagreements.shown, report.disagreements.total
+def _disagreements(page: AnnotationPage) -> Section:
+    shown, total = page.report.disagreements.shown, page.report.disagreements.total
     title, short = "The most instructive disagreements", "Instructive disagreements"
     if not shown:
         text = (
@@ -386,13 +414,21 @@ def _disagreements(report: AnnotationReport) -> Section:
         )
         return Section("disagreements", title, [text], short)
     text = (
-        f"In {total:,} of {counted(report.agreement.both, 'case')} the two codes differ. Shown "
+        f"In {total:,} of {counted(page.report.agreement.both, 'case')} the two codes differ. "
+        "Shown "
         f"{'is one' if len(shown) == 1 else f'are {len(shown)}'}: first where the codes lie far "
         "apart and the evaluator still found both convincing, for there the description or the "
         "taxonomy can be read in two ways. A dashed frame marks a root that the other annotator "
         "did not name."
     )
-    cases = fragment("disagreements.html", shown=shown, statuses=STATUSES, choices=CHOICES)
+    cases = fragment(
+        "disagreements.html",
+        shown=zip(shown, page.disagreements, strict=True),
+        statuses=STATUSES,
+        choices=CHOICES,
+        excerpt=lambda text: excerpt(text, EXCERPT),
+        name=lambda text: excerpt(text, SHOWN_NAME),
+    )
     return Section("disagreements", title, [text, cases], short)
 
 

@@ -1,12 +1,11 @@
 """The end of an annotation: report, score tree and page."""
 
 from collections.abc import Mapping
-from functools import partial
 
 from raylab.annotation.decisions import audited_codes
 from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
-from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
+from raylab.annotation.statistics.agreement import disagreement_report
 from raylab.annotation.statistics.drift import (
     LEVEL,
     ArchivedRun,
@@ -29,7 +28,13 @@ from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line
 from raylab.report.annotation import annotation_tables
-from raylab.report.annotation_page import AnnotationPage, OverTime, TimedRun, render_annotation
+from raylab.report.annotation_page import (
+    AnnotationPage,
+    FullCase,
+    OverTime,
+    TimedRun,
+    render_annotation,
+)
 from raylab.report.page import PAGE, write_page
 from raylab.report.table import counted, print_tables
 from raylab.runs.run import SCORES, Run
@@ -56,7 +61,12 @@ def conclude(annotation: AnnotationRun, left: OpenCases | None = None) -> None:
     run.write_record(report)
     _export(annotation)
     over_time = _over_time(annotation.archive, report, annotation.config.storage)
-    write_page(run, render_annotation(AnnotationPage(run.uri, report, over_time, run.record)))
+    cases = [
+        _full_case(archived, annotation.codebook, shown.case)
+        for shown in report.disagreements.shown
+    ]
+    page = AnnotationPage(run.uri, report, over_time, run.record, cases)
+    write_page(run, render_annotation(page))
     _print(run, report)
     counts = archived.counts(now=True)
     if waiting := counts.get(Status.HUMAN, 0):
@@ -114,7 +124,7 @@ def _report(annotation: AnnotationRun, left: OpenCases | None) -> AnnotationRepo
         run_id=run.id,
         archive=ArchiveHead(place=annotation.archive.place, records=head.records),
         score_tree=tree,
-        disagreements=disagreement_report(tables, partial(_full_case, archived, codebook)),
+        disagreements=disagreement_report(tables),
         changes=tuple(_changes(annotation, head, tables)),
         **dict(batch),
     )

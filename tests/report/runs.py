@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.statistics.disagreements import FullCase, disagreement_report
+from raylab.annotation.statistics.agreement import disagreement_report
 from raylab.annotation.statistics.estimates import proportion
 from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
 from raylab.annotation.statistics.scores import RootAccuracy, ScoreTreeReport
@@ -24,6 +24,7 @@ from raylab.config.jobs import (
     TuneConfig,
 )
 from raylab.quality.record import Quality
+from raylab.report.annotation_page import FullCase
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run
 from tests.annotation.outcomes import adjudication, answer, outcome, tables
@@ -60,25 +61,33 @@ SCORE_TREE = ScoreTreeReport(
 def content(
     cases: Sequence[Outcome] = CASES,
     decisions: Sequence[HumanDecision] = (),
-    description: str = "A system that does things.",
     score_tree: ScoreTreeReport = SCORE_TREE,
     smoke: bool = False,
 ) -> AnnotationReport:
     """A `report.json`, as the run leaves it."""
     run = tables(cases, *decisions)
-    outcomes = {one.case: one for one in cases}
-    latest = {one.case: one for one in decisions}
     return AnnotationReport(
         run="systems",
         run_id="id",
         archive=ArchiveHead(place="/runs/archive.db", records=4),
         score_tree=score_tree,
-        disagreements=disagreement_report(
-            run, lambda case: FullCase(outcomes[case], description, latest.get(case))
-        ),
+        disagreements=disagreement_report(run),
         changes=(),
         **dict(batch_report(run, decisions, smoke=smoke)),
     )
+
+
+def full_cases(
+    report: AnnotationReport,
+    cases: Sequence[Outcome] = CASES,
+    decisions: Sequence[HumanDecision] = (),
+    description: str = "A system that does things.",
+) -> list[FullCase]:
+    """The cases of the disagreements of a report."""
+    outcomes = {one.case: one for one in cases}
+    latest = {one.case: one for one in decisions}
+    shown = [one.case for one in report.disagreements.shown]
+    return [FullCase(outcomes[case], description, latest.get(case)) for case in shown]
 
 
 def epochs(grid: float, loss: float = 0.5) -> TrainingMetrics:

@@ -1,4 +1,5 @@
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.llm.embedded import SMOKE_NOTICE
 from raylab.report.annotation_page import (
     AnnotationPage,
+    FullCase,
     OverTime,
     TimedRun,
     render_annotation,
@@ -31,7 +33,7 @@ from tests.annotation.outcomes import (
     report,
 )
 from tests.report.pages import Page
-from tests.report.runs import content
+from tests.report.runs import content, full_cases
 from tests.runs.records import run_record
 
 EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
@@ -42,9 +44,13 @@ RECORD = run_record(job="annotate", config={"cases": {"take": 4}}, argv=("jobs/a
 
 
 def html_of(
-    found: AnnotationReport, over_time: OverTime = ALONE, record: RunRecord = RECORD
+    found: AnnotationReport,
+    over_time: OverTime = ALONE,
+    record: RunRecord = RECORD,
+    full: Sequence[FullCase] | None = None,
 ) -> str:
-    html = render_annotation(AnnotationPage("/runs/systems", found, over_time, record))
+    full = full_cases(found) if full is None else full
+    html = render_annotation(AnnotationPage("/runs/systems", found, over_time, record, full))
     assert Page(html).open == []
     return html
 
@@ -155,7 +161,8 @@ def test_a_disagreement_shows_both_sides_and_marks_what_differs():
     ],
 )
 def test_what_a_person_decided_is_shown(made: HumanDecision, told: str):
-    text = Page(html_of(content(decisions=[made]))).text
+    found = content(decisions=[made])
+    text = Page(html_of(found, full=full_cases(found, decisions=[made]))).text
     assert told in text
     assert ("Decided by R" in text) == (made.action == "decide")
     assert made.justification in text
@@ -171,7 +178,8 @@ def test_what_people_and_models_wrote_is_inert_and_bounded():
         adjudication=adjudication(("A", "B"), "A", "Evo", report(summary=long)),
     )  # fmt: skip
     made = decision(long, "Swm", justification=long, reviewer=long)
-    html = html_of(content([case] * 50, [made], description=long))
+    found = content([case] * 50, [made])
+    html = html_of(found, full=full_cases(found, [case], [made], long))
     page = Page(html)
     assert not {"script", "img"} & set(page.tags)
     assert "<script>alert" in page.text
@@ -289,7 +297,8 @@ def test_a_page_of_a_hundred_thousand_cases_fits_in_three_megabytes():
         )
         for n in range(300)
     ]  # fmt: skip
-    found = content(cases, description="d" * 100_000)
+    found = content(cases)
+    full = full_cases(found, cases, description="d" * 100_000)
 
     def larger(value: Any) -> Any:
         """The same aggregates, as of a thousand times the cases."""
@@ -303,6 +312,6 @@ def test_a_page_of_a_hundred_thousand_cases_fits_in_three_megabytes():
 
     parts = ("cases", "annotators", "gold", "confusion", "usage", "sensitivity")
     found = found.model_copy(update={part: larger(getattr(found, part)) for part in parts})
-    html = html_of(found, over_time(*((f"run-{n}", 9) for n in range(12))))
+    html = html_of(found, over_time(*((f"run-{n}", 9) for n in range(12))), full=full)
     assert "300,000" in html
     assert len(html.encode()) < 3_000_000

@@ -25,7 +25,7 @@ from tests.annotation.outcomes import outcome
 from tests.arc.measured import epoch, trained, training_metrics
 from tests.quality.qualities import figure, quality
 from tests.report.pages import Page
-from tests.report.runs import content, every_kind, left
+from tests.report.runs import content, every_kind, full_cases, left
 from tests.report.test_pipeline import GROUP, answer, example
 from tests.runs.records import run_record
 
@@ -64,8 +64,9 @@ def pipeline(_: Path) -> str:
 
 def annotation(_: Path) -> str:
     cases = [outcome(HOSTILE, "Evo", "Ctl", gold="Evo", reason=HOSTILE)]
-    report = content(cases, description=HOSTILE)
-    return render_annotation(AnnotationPage(HOSTILE, report, OverTime(level=0.05), record()))
+    report = content(cases)
+    full = full_cases(report, cases, description=HOSTILE)
+    return render_annotation(AnnotationPage(HOSTILE, report, OverTime(level=0.05), record(), full))
 
 
 def sweep(_: Path) -> str:

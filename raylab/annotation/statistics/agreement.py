@@ -1,4 +1,4 @@
-"""Two sides' codes of the same cases: agreement, with and beyond chance, and confusion.
+"""Two sides' codes of the same cases: agreement, confusion, and the cases to read first.
 
 Rows of a confusion matrix belong to one side (gold, or A), columns to the other (an annotator, or
 B). Both are in the order of the taxonomy's roots, followed by `none` for a case without a code.
@@ -11,7 +11,9 @@ from itertools import product
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
+from raylab.annotation.outcome import Status
 from raylab.annotation.statistics.estimates import (
     DRAWS,
     Array,
@@ -32,6 +34,9 @@ SHARES = ("jaccard", "weighted", "composition", "levenshtein_normalised")
 EDITS = "levenshtein"
 NONE = "none"
 NOTHING: Categories = frozenset()
+SHOWN = 10
+"""Most disagreements in a report."""
+SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 
 Category = TypeVar("Category", bound=str)
 SetDistance = Callable[[frozenset[Category], frozenset[Category]], float]
@@ -85,6 +90,24 @@ class ConfusionPanel(Part):
     """See `set_confusion`."""
     primary: tuple[tuple[int, ...], ...]
     """Cases by primary root."""
+
+
+class Disagreement(Part):
+    """A case in which the codes of the two annotators differ."""
+
+    case: str
+    distance: float
+    """Distance of the two sets of roots, in [0, 1]."""
+    conviction: float
+    """Lower of the evaluator's two scores, in [0, 1]."""
+
+
+class DisagreementReport(Part):
+    """The disagreements of a run."""
+
+    total: int
+    shown: tuple[Disagreement, ...]
+    """The most instructive, by rank."""
 
 
 def pair_codes(tables: Tables, rows: str, columns: str) -> Pairs:
@@ -226,6 +249,30 @@ def set_confusion(
         for pair in product(ours, theirs):
             parts[tuple(places[root] for root in pair)] += unit // longest * cases
     return tuple(tuple(part / unit for part in line) for line in parts.tolist())
+
+
+def disagreement_report(tables: Tables) -> DisagreementReport:
+    """Returns the cases in which the annotators' codes differ, the most instructive first.
+
+    A case is most instructive if the answers lie far apart and the evaluator still found both
+    convincing: then the description or the taxonomy is ambiguous, while a refused answer only shows
+    a mistake. So the product of distance and conviction decides. Cases that were adjudicated or
+    wait for a person come before failed ones; ties are in the order of ids.
+    """
+    cases = tables.cases[tables.cases.exact.eq(False)]
+    rows = pd.DataFrame(
+        {
+            "case": cases.case.astype(str),
+            "distance": 1.0 - cases.weighted,
+            "conviction": cases[["score_a", "score_b"]].fillna(0).min(axis=1) / 100,
+            "unsettled": ~cases.run_status.isin(SETTLED),
+        }
+    )
+    rows["instructive"] = rows.distance * rows.conviction
+    order = ["unsettled", "instructive", "case"]
+    shown = rows.sort_values(order, ascending=[True, False, True])[:SHOWN]
+    fields = shown[[*Disagreement.model_fields]].to_dict("records")
+    return DisagreementReport(total=len(rows), shown=tuple(Disagreement(**row) for row in fields))
 
 
 def _by(pairs: Pairs, name: str) -> Counter[tuple[Any, Any]]:

@@ -7,12 +7,12 @@ from typing import ClassVar
 from raylab.annotation.outcome import SIDES, HumanDecision, Side, Status
 from raylab.annotation.statistics.agreement import (
     AgreementReport,
+    DisagreementReport,
     PairAgreement,
     measure_agreement,
     measure_pairs,
 )
 from raylab.annotation.statistics.audit import AuditReport, audit_report
-from raylab.annotation.statistics.disagreements import DisagreementReport
 from raylab.annotation.statistics.drift import DriftChange
 from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.figures import (
