@@ -16,7 +16,7 @@ from raylab.config.compose import load_config
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError, RunError
 from raylab.review.server import open_reviews
-from tests.review.runs import AGREED, NEITHER, ONE, annotation, make_run
+from tests.review.office import AGREED, NEITHER, ONE, annotation, make_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 

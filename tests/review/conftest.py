@@ -7,8 +7,18 @@ import pytest
 from raylab.annotation.input.cases import Case, python_cases
 from raylab.archive.store import Archive
 from raylab.opt.code import parse
-from tests.review.office import GOLD, HOSTILE, LONG, Office
-from tests.review.runs import AGREED, NEITHER, ONE, UNCONFIRMED, annotation, make_run
+from tests.review.office import (
+    AGREED,
+    GOLD,
+    HOSTILE,
+    LONG,
+    NEITHER,
+    ONE,
+    UNCONFIRMED,
+    Office,
+    annotation,
+    make_run,
+)
 
 
 @pytest.fixture(scope="session")
@@ -16,29 +26,21 @@ def made(chat: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of which every test gets a copy."""
     storage = tmp_path_factory.mktemp("runs")
     (source,) = python_cases(["statistics.correlation"])
+    pool = f"A pool of schedules is scored and recombined. {ONE}"
     cases = {
-        "pool": Case(
-            "pool",
-            f"A pool of schedules is scored and recombined. {ONE}",
-            gold=GOLD,
-            gold_label=parse(GOLD),
-        ),
+        "pool": Case("pool", pool, gold=GOLD, gold_label=parse(GOLD)),
         "valve/hybrid": f"A valve is regulated by a trained model.\nIt feeds back. {NEITHER}",
         "<b>bold</b>": f"{HOSTILE} {UNCONFIRMED}",
         "long": f"{LONG} {ONE}",
         "code": Case("code", f"{source.description}\n# {NEITHER}", meta=source.meta),
         "agreed": f"A model is fitted. {AGREED}",
     }
-    make_run(annotation(storage, chat, "protocol.seed=5"), cases)
+    make_run(annotation(storage, chat), cases)
     return storage
 
 
 @pytest.fixture
-def storage(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / "runs")
-
-
-@pytest.fixture
-def office(storage: Path, chat: str) -> Generator[Office]:
+def office(made: Path, tmp_path: Path, chat: str) -> Generator[Office]:
+    storage = shutil.copytree(made, tmp_path / "runs")
     with Archive.open(storage / "archive.db", create=False) as archive:
-        yield Office(archive, annotation(storage, chat, "protocol.seed=5"))
+        yield Office(archive, annotation(storage, chat))

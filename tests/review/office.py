@@ -1,47 +1,102 @@
-"""A run with open cases, and the page on it for any number of reviewers."""
+"""A run with open cases, made without Ray against a chat server, and browsers on its page."""
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bs4 import BeautifulSoup
+from httpx2 import Response
+from starlette.testclient import TestClient
 
 from raylab.annotation.decisions import confirm_decision, unconfirmed_cases
+from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import HumanDecision, read_decision
+from raylab.annotation.protocol import annotate
 from raylab.annotation.reviews import Reviews
-from raylab.annotation.settings import protocol_settings
+from raylab.annotation.run import archive_location
+from raylab.annotation.settings import Settings, protocol_settings
+from raylab.annotation.worker import case_row
+from raylab.archive.records import DECISION
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
+from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig, ReviewConfig
+from raylab.llm.client import Client
 from raylab.review.access import Access, access_of
+from raylab.review.app import create_app
+from raylab.runs.run import Run
+from raylab.runs.run_record import identity_of
 from tests.annotation.local import client_of_run
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON
-from tests.review.browser import Browser
 
-LEASE = timedelta(minutes=10)
+MODELS = {
+    "annotator_a": "quux-a",
+    "annotator_b": "quux-b",
+    "evaluator": "quux-judge",
+    "adjudicator": "quux-chair",
+}
+ENDPOINT = "llm.endpoints.default"
+ONE = "[[gold=Evo;a=Evo;b=Sch;eval_a=90;eval_b=40]]"
+"""Only A's code is acceptable."""
+NEITHER = "[[gold=Ctl;a=Lrn;b=Lrn/Ctl;eval_a=30;eval_b=55]]"
+UNCONFIRMED = "[[gold=Sym;a=Sym+Sch;b=Sch;eval_a=90;eval_b=85;adj=Prb;eval_adj=20]]"
+AGREED = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
+GOLD = "Swm/Ctl"
 HOSTILE = (
     "<h1>Free</h1><script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
     "</div></section></main><form action='http://evil.example'>"
 )
-GOLD = "Swm/Ctl"
 LONG = "x" * 95_000
+LEASE = timedelta(minutes=10)
+BASE = "http://127.0.0.1:8700"
+FROM_HERE = {"Origin": BASE, "Sec-Fetch-Site": "same-origin"}
 
 
-@dataclass
-class Clock:
-    """A time that goes on when it is told to."""
+def annotation(storage: Path, url: str, *overrides: str) -> AnnotateConfig:
+    """The configuration of run `systems`, with models served at a URL."""
+    models = [f"llm.{role}.model={model}" for role, model in MODELS.items()]
+    endpoint = ["llm=openai", f"{ENDPOINT}.base_url={url}", f"{ENDPOINT}.api_key_env=null"]
+    place = [f"storage={storage}", "name=systems", "protocol.seed=5"]
+    return load_config(AnnotateConfig, [*endpoint, *models, *place, *overrides])
 
-    time: datetime = NOON
 
-    def __call__(self) -> datetime:
-        return self.time
+def make_run(config: AnnotateConfig, cases: Mapping[str, str | Case]) -> None:
+    """Annotates descriptions, or cases, by their id."""
+    run = Run.open(config, config.job)
+    named = [
+        replace(case, id=name) if isinstance(case, Case) else Case(name, case)
+        for name, case in cases.items()
+    ]
 
-    def pass_by(self, span: timedelta) -> None:
-        self.time += span
+    async def annotate_all() -> None:
+        async with models(config, archive) as (client, settings):
+            rows = [case_row(case, await annotate(case, client, settings)) for case in named]
+            archive.run(run.name).add_cases(rows)
+
+    with Archive.open(archive_location(config)) as archive:
+        archive.start_run(run.name, identity_of(config), {}, run.id)
+        asyncio.run(annotate_all())
+
+
+@asynccontextmanager
+async def models(
+    config: AnnotateConfig, archive: Archive
+) -> AsyncGenerator[tuple[Client, Settings]]:
+    """The models of the run, which is owned while in use."""
+    settings = protocol_settings(config, "systems", CODEBOOK)
+    with archive.run("systems").own() as owner:
+        async with client_of_run(config.llm, archive, "systems", owner.token) as client:
+            yield client, settings
 
 
 @dataclass
 class Office:
-    """A run with open cases, a clock, and the page for any number of reviewers.
+    """A run with open cases, a time, and the page for any number of reviewers.
 
     The cases, by their sequence: 1 one answer acceptable, 2 neither, 3 an adjudication refused and
     a hostile description, 4 a line of 95,000 characters, 5 source code; 6 is accepted.
@@ -49,17 +104,15 @@ class Office:
 
     archive: Archive
     config: AnnotateConfig
-    clock: Clock = field(default_factory=Clock)
+    time: datetime = field(default=NOON)
 
     @property
     def run(self) -> RunArchive:
         return self.archive.run("systems")
 
-    def reviews(self) -> Reviews:
-        return Reviews(self.run, CODEBOOK, self.config.protocol.seed, LEASE, now=self.clock)
-
-    def decisions(self) -> list[HumanDecision]:
-        return [read_decision(row.body, CODEBOOK) for row in self.run.decisions()]
+    def decisions(self, kind: str = DECISION) -> list[HumanDecision]:
+        rows = self.run.decisions(kind=kind)
+        return [read_decision(row.body, CODEBOOK) for row in rows if row.action != "draw"]
 
     def statuses(self) -> list[str]:
         """The statuses of the decisions, in the order in which they were archived."""
@@ -67,29 +120,65 @@ class Office:
 
     def held(self) -> dict[int, str]:
         """Who works on which case."""
-        leases = self.run.reviews().leases(self.clock())
+        leases = self.run.reviews().leases(self.time)
         return {case: lease.reviewer for case, lease in leases.items()}
 
     def judge(self) -> None:
         """Has the evaluator judge every decision that waits, as a resumed run does."""
-        asyncio.run(self._judge())
 
-    async def _judge(self) -> None:
-        settings = protocol_settings(self.config, "systems", CODEBOOK)
-        with self.run.own() as owner:
-            async with client_of_run(
-                self.config.llm, self.archive, "systems", owner.token
-            ) as client:
+        async def judge_all() -> None:
+            async with models(self.config, self.archive) as (client, settings):
                 for _, case in unconfirmed_cases(self.run, CODEBOOK):
                     row = await confirm_decision(case, client, settings)
                     assert self.run.reviews().confirm(case.place, row)
 
-    def browser(
-        self, name: str = "", reviews: Reviews | None = None, access: Access | None = None
-    ) -> Browser:
+        asyncio.run(judge_all())
+
+    def browser(self, name: str = "", access: Access | None = None) -> "Browser":
         """A browser with a session of its own, of a reviewer who has signed in if one is named."""
-        access = access or access_of(ReviewConfig(name="systems"))
-        browser = Browser(reviews or self.reviews(), access)
+        seed = self.config.protocol.seed
+        reviews = Reviews(self.run, CODEBOOK, seed, LEASE, now=lambda: self.time)
+        browser = Browser(reviews, access or access_of(ReviewConfig(name="systems")))
         if name:
-            assert browser.sign_in(name).status_code == 303
+            assert browser.post("/sign-in", name=name).status_code == 303
         return browser
+
+
+class Browser:
+    """As much of a browser as forms need; `page` is the one that was got last."""
+
+    def __init__(self, reviews: Reviews, access: Access) -> None:
+        self.app = create_app(reviews, access)
+        self.client = TestClient(self.app, base_url=BASE, follow_redirects=False)
+        self.page = BeautifulSoup("", "html.parser")
+
+    def get(self, path: str, **headers: str) -> Response:
+        return self._keep(self.client.get(path, headers=headers))
+
+    def post(self, path: str, headers: dict[str, str] = FROM_HERE, **fields: Any) -> Response:
+        """Sends a form of the page."""
+        return self._keep(self.client.post(path, data=fields, headers=headers))
+
+    def go(self, answer: Response) -> str:
+        """Goes where a redirect points, and returns that."""
+        assert answer.status_code == 303, answer.text
+        self.get(answer.headers["location"])
+        return answer.headers["location"]
+
+    def text(self, selector: str = "main") -> str:
+        """The words of the elements that a CSS selector names."""
+        return " ".join(" ".join(part.text for part in self.page.select(selector)).split())
+
+    def value(self, name: str) -> object:
+        """The value of a field: of the option that is chosen, or the text."""
+        for part in self.page.select(f"[name={name}]"):
+            if part.name == "textarea":
+                return part.text.strip()
+            if part["type"] == "text" or part.has_attr("checked"):
+                return part.get("value")
+        return None
+
+    def _keep(self, answer: Response) -> Response:
+        if answer.headers.get("content-type", "").startswith("text/html"):
+            self.page = BeautifulSoup(answer.text, "html.parser")
+        return answer

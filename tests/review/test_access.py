@@ -4,28 +4,19 @@ import functools
 import itertools
 import logging
 import os
-import re
 import time
 from collections.abc import Callable
 
 import pytest
 from fastapi.routing import APIRoute
-from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from raylab.annotation.reviews import Reviews
 from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
-from raylab.review.access import (
-    HEADERS,
-    LARGEST_BODY,
-    SESSION_SECONDS,
-    TOKEN_VARIABLE,
-    access_of,
-)
+from raylab.review.access import HEADERS, LARGEST_BODY, SESSION_SECONDS, TOKEN_VARIABLE, access_of
 from raylab.review.app import PAGES
-from tests.review.browser import BASE, FROM_HERE, Browser
-from tests.review.office import Office
+from tests.review.office import BASE, FROM_HERE, Browser, Office
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 FILLED = {"choice": "A", "justification": "it breeds"}
@@ -62,9 +53,6 @@ def paths(method: str) -> list[str]:
     return [path.replace("{case}", "1") for path in found if "{name}" not in path]
 
 
-# What a configuration opens
-
-
 def test_a_page_beyond_loopback_demands_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     for host in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
         assert access_of(config(host=host)).token is None
@@ -78,23 +66,9 @@ def test_a_page_beyond_loopback_demands_a_token(monkeypatch: pytest.MonkeyPatch)
     assert access.admits(TOKEN) and not access.admits(TOKEN[:-1]) and not access.admits("é")
     assert set(access.hosts) == {"10.0.0.7", "Node", "localhost", "127.0.0.1", "[::1]"}
     assert TOKEN not in repr(access) and access.key.get_secret_value() not in repr(access)
-
-
-def test_a_page_that_listens_everywhere_has_names_and_no_patterns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     for host in ("0.0.0.0", "::"):
         assert f"host={host} needs hosts=[NAME]" in refusal(host=host)
-        assert host not in access_of(config(host=host, hosts=("node",))).hosts
-    for pattern in ("*", "*.example", "a*b"):
-        assert "leave out *" in refusal(hosts=(pattern,))
-
-
-@pytest.mark.parametrize("proxy", ["10.0.0.5/8", "proxy.example", "*", ""])
-def test_a_proxy_is_an_address_or_a_network(proxy: str) -> None:
-    with pytest.raises(ValidationError, match="give an address, or a network such as"):
-        config(proxies=(proxy,))
+    assert "leave out *" in refusal(hosts=("*.example",))
 
 
 # Sessions
@@ -104,12 +78,15 @@ def test_nobody_sees_or_does_anything_without_signing_in(office: Office) -> None
     browser = office.browser()
     for path in paths("GET"):
         answer = browser.get(path)
-        assert answer.status_code == 401 and browser.page.within["name-hint"]
+        assert answer.status_code == 401 and browser.text("#name-hint")
         assert "pool" not in answer.text and "valve" not in answer.text
     posts = set(paths("POST")) - {"/sign-in", "/sign-out"}
     assert len(posts) == 4
     for path in posts:
         assert browser.post(path, **FILLED).status_code == 401
+    for name in ("", " ", "x" * 61, "a\x07b"):
+        assert browser.post("/sign-in", name=name).status_code == 401
+        assert "1 to 60 letters" in browser.text()
     assert office.held() == {} and office.decisions() == []
 
 
@@ -123,7 +100,7 @@ def test_the_token_lets_in_and_is_shown_nowhere(
         assert answer.status_code == 401
         assert "not the token" in answer.text and (not wrong or wrong not in answer.text)
         assert browser.get("/cases/1").status_code == 401
-    answer = browser.sign_in("Ada", token=TOKEN)
+    answer = browser.post("/sign-in", name="Ada", token=TOKEN)
     assert answer.status_code == 303 and answer.headers["location"] == "/"
     cookie = answer.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=strict" in cookie
@@ -136,89 +113,66 @@ def test_the_token_lets_in_and_is_shown_nowhere(
 
 
 def test_a_session_is_good_in_every_process_with_its_token(
-    with_token: Callable[[], Browser], monkeypatch: pytest.MonkeyPatch
+    office: Office, with_token: Callable[[], Browser], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ada, restarted = with_token(), with_token()
-    ada.sign_in("Ada", token=TOKEN)
+    ada.post("/sign-in", name="Ada", token=TOKEN)
     ((name, cookie),) = ada.client.cookies.items()
     restarted.client.cookies.set(name, cookie)
     assert restarted.get("/").status_code == 200
-    # A cookie that was changed, or made with another token, is none.
+    # A cookie that was changed, or made with another token or none, is none.
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN[::-1])
-    for browser, changed in ((with_token(), cookie), (restarted, f"x{cookie}"), (restarted, "x")):
+    others = [(with_token(), cookie), (restarted, f"x{cookie}"), (restarted, "x")]
+    monkeypatch.delenv(TOKEN_VARIABLE)
+    without = office.browser("Ada").client.cookies.get(name)
+    for browser, changed in (*others, (office.browser(), without)):
         browser.client.cookies.clear()
-        browser.client.cookies.set(name, changed)
+        browser.client.cookies.set(name, changed or "")
         assert browser.get("/").status_code == 401
-
-
-def test_without_a_token_sessions_end_with_the_process(office: Office) -> None:
-    ada, restarted = office.browser("Ada"), office.browser()
-    restarted.client.cookies.update(ada.client.cookies)
-    assert restarted.get("/").status_code == 401
 
 
 def test_a_session_ends_after_a_week_and_by_signing_out(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = office.browser("Ada")
-    ((name, cookie),) = browser.client.cookies.items()
     later = time.time() + SESSION_SECONDS + 60
     with monkeypatch.context() as patch:
         patch.setattr("itsdangerous.timed.time.time", lambda: later)
+        ((name, cookie),) = browser.client.cookies.items()
         assert browser.get("/", Cookie=f"{name}={cookie}").status_code == 401
-    browser.sign_in("Ada")
+    browser.post("/sign-in", name="Ada")
     assert browser.get("/").status_code == 200
     assert browser.post("/sign-out").status_code == 303
     assert browser.get("/").status_code == 401 and not browser.client.cookies
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * 61, "a\x07b"])
-def test_a_reviewer_has_a_name(office: Office, name: str) -> None:
-    browser = office.browser()
-    assert browser.post("/sign-in", name=name).status_code == 401
-    assert "1 to 60 letters" in browser.page.text
-
-
-@pytest.mark.parametrize(
-    ("then", "location"),
-    [
-        ("/cases/3?kind=one-acceptable", "/cases/3?kind=one-acceptable"),
-        ("/decided", "/decided"),
-        ("//evil.example", "/"),
-        ("https://evil.example/", "/"),
-        ("/\\evil.example", "/"),
-        ("/sign-out", "/"),
-    ],
-)
-def test_signing_in_leads_on_within_the_page_alone(
-    office: Office, then: str, location: str
-) -> None:
-    browser = office.browser()
-    assert browser.post("/sign-in", name="Ada", then=then).headers["location"] == location
+def test_signing_in_leads_on_within_the_page_alone(office: Office) -> None:
+    for then in ("/cases/3?kind=one-acceptable", "/decided"):
+        assert office.browser().post("/sign-in", name="Ada", then=then).headers["location"] == then
+    for then in ("//evil.example", "https://evil.example/", "/\\evil.example", "/sign-out"):
+        assert office.browser().post("/sign-in", name="Ada", then=then).headers["location"] == "/"
 
 
 # Proxies, hosts and origins
-
-
-def through_proxy(office: Office, peer: str = "10.0.0.5") -> Browser:
-    access = access_of(config(hosts=("review.example",), proxies=("10.0.0.0/24",)))
-    browser = office.browser(access=access)
-    # What counts is not how a client asks, but what a trusted proxy says.
-    browser.client = TestClient(
-        browser.app, "http://review.example", follow_redirects=False, client=(peer, 5000)
-    )
-    return browser
-
-
-BY_TLS = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
 
 
 def test_behind_a_tls_proxy_cookies_are_secure(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    browser = through_proxy(office)
-    headers = {**BY_TLS, "Origin": "https://review.example"}
+    access = access_of(config(hosts=("review.example",), proxies=("10.0.0.0/24",)))
+
+    def reached_from(peer: str) -> Browser:
+        browser = office.browser(access=access)
+        # What counts is not how a client asks, but what a trusted proxy says.
+        browser.client = TestClient(
+            browser.app, "http://review.example", follow_redirects=False, client=(peer, 5000)
+        )
+        return browser
+
+    by_tls = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "192.0.2.7"}
+    headers = {**by_tls, "Origin": "https://review.example"}
+    browser = reached_from("10.0.0.5")
     answer = browser.post("/sign-in", headers, name="Ada", token=TOKEN)
     cookie = answer.headers["set-cookie"]
     assert answer.status_code == 303 and cookie.startswith("__Host-raylab-review-systems=")
@@ -230,20 +184,16 @@ def test_behind_a_tls_proxy_cookies_are_secure(
     for headers in ({}, {"X-Forwarded-Proto": "http"}):
         refused = browser.get("/", **headers)
         assert refused.status_code == 400 and "reached over HTTPS alone" in refused.text
-    stranger = through_proxy(office, peer="203.0.113.9")
-    assert stranger.get("/", **BY_TLS).status_code == 400
+    assert reached_from("203.0.113.9").get("/", **by_tls).status_code == 400
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8700", "127.0.0.1.evil.example", "", "[::1", "10.0.0.7"]
-)
-def test_a_request_by_a_strange_name_is_refused(office: Office, host: str) -> None:
-    assert office.browser("Ada").get("/", Host=host).status_code == 400
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1:1234", "LOCALHOST:8700", "[::1]:8700", "localhost"])
-def test_a_tunnel_may_have_another_port(office: Office, host: str) -> None:
-    assert office.browser().get("/", Host=host).status_code == 401
+def test_a_request_by_a_strange_name_is_refused(office: Office) -> None:
+    browser = office.browser()
+    for host in ("evil.example:8700", "127.0.0.1.evil.example", "", "[::1", "10.0.0.7"):
+        assert browser.get("/", Host=host).status_code == 400
+    # A tunnel may have another port.
+    for host in ("127.0.0.1:1234", "LOCALHOST:8700", "[::1]:8700", "localhost"):
+        assert browser.get("/", Host=host).status_code == 401
 
 
 FORGED = [
@@ -264,21 +214,10 @@ def test_forged_forms_are_refused(office: Office) -> None:
     assert len(posts) == 6
     for path, headers in itertools.product(posts, FORGED):
         assert browser.post(path, headers, **FILLED).status_code == 403
-    assert browser.get("/").status_code == 200
+    assert browser.client.put("/cases/1").status_code == 403
     assert office.held() == {} and office.decisions() == []
-
-
-@pytest.mark.parametrize("headers", [{"Origin": BASE}, {"Sec-Fetch-Site": "same-origin"}])
-def test_one_word_of_the_browser_is_enough(office: Office, headers: dict[str, str]) -> None:
-    assert office.browser("Ada").post("/cases/1/keep", headers).status_code == 200
-
-
-def test_other_methods_are_refused(office: Office) -> None:
-    browser = office.browser("Ada")
-    for method in ("PUT", "DELETE", "PATCH", "OPTIONS"):
-        headers = {**FROM_HERE, "Content-Length": "0"}
-        assert browser.client.request(method, "/cases/1", headers=headers).status_code == 405
-        assert browser.client.request(method, "/cases/1").status_code == 403
+    for headers in ({"Origin": BASE}, {"Sec-Fetch-Site": "same-origin"}):
+        assert browser.post("/cases/1/keep", headers).status_code == 200
 
 
 def test_requests_are_of_bounded_size(office: Office) -> None:
@@ -289,7 +228,7 @@ def test_requests_are_of_bounded_size(office: Office) -> None:
         browser.post("/cases/1/keep", justification="x" * LARGEST_BODY),
         browser.client.post("/cases/1/keep", content=pieces, headers=headers),
     ):
-        assert answer.status_code == 413 and HEADERS["Referrer-Policy"] in str(answer.headers)
+        assert answer.status_code == 413
 
 
 # What is answered
@@ -297,8 +236,11 @@ def test_requests_are_of_bounded_size(office: Office) -> None:
 
 def test_every_answer_forbids_the_browser_all_but_the_page_itself(office: Office) -> None:
     browser = office.browser("Ada")
-    answers = [browser.get(path) for path in ("/", "/cases/1", "/static/review.js", "/nothing")]
+    seen = ("/", "/cases/1", "/static/review.js", "/static/base.html", "/nothing")
+    answers = [browser.get(path) for path in seen]
+    assert [one.status_code for one in answers] == [200, 200, 200, 404, 404]
     answers += [browser.get("/", Host="evil.example"), browser.post("/sign-out", {})]
+    answers.append(browser.post("/cases/1/keep", justification="x" * LARGEST_BODY))
     for answer in answers:
         assert HEADERS.items() <= {key: answer.headers.get(key) for key in HEADERS}.items()
     policy = answers[0].headers["content-security-policy"]
@@ -320,21 +262,3 @@ def test_a_failure_has_the_headers_of_every_answer_and_tells_nothing(
     assert answer.status_code == 500 and "secret" not in answer.text
     assert HEADERS.items() <= {key: answer.headers.get(key) for key in HEADERS}.items()
     assert browser.get("/cases/1").status_code == 200
-
-
-def test_pages_hold_no_script_or_style_of_their_own(office: Office) -> None:
-    browser = office.browser("Ada")
-    for path in ("/", "/cases/1", "/cases/3", "/decided"):
-        browser.get(path)
-        for tag, attributes in browser.page.tags:
-            assert tag != "style" and "style" not in attributes
-            assert not [key for key in attributes if key.startswith("on")]
-            if tag == "script":
-                assert attributes["src"] == "/static/review.js"
-            for key in ("href", "src", "action", "formaction"):
-                assert re.match(r"[/#]|data:,$", attributes.get(key) or "/")
-
-
-@pytest.mark.parametrize("name", ["..%2Fapp.py", "app.py", "%2e%2e/app.py", "base.html"])
-def test_no_directory_is_served(office: Office, name: str) -> None:
-    assert office.browser().get(f"/static/{name}").status_code == 404

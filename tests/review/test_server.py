@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from raylab.errors import RunError
 from raylab.review.server import export_cases, import_decisions, open_reviews
 from raylab.runs.run_record import RECORD
 from tests.llm.scripted_server import server_process
-from tests.review.runs import AGREED, ONE, annotation, make_run
+from tests.review.office import AGREED, ONE, annotation, make_run
 
 ROOT = Path(__file__).parents[2]
 FILLED = {"decision": "A", "justification": "It breeds.", "reviewer": "Ada"}
@@ -34,16 +33,11 @@ def review(storage: Path, *more: str) -> ReviewConfig:
     return load_config(ReviewConfig, [f"storage={storage}", "name=systems", *more])
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def report_of(storage: Path) -> dict[str, Any]:
-    return json.loads((storage / "systems" / "report.json").read_text())
+def fill_in(path: Path, *filled: dict[str, str]) -> None:
+    """Fills in the rows of a file, in order."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.dumps(row | values) for row, values in zip(rows, filled, strict=True)]
+    path.write_text("\n".join(lines))
 
 
 def test_the_printed_next_command_works_as_it_is_printed(
@@ -53,7 +47,7 @@ def test_the_printed_next_command_works_as_it_is_printed(
     export_cases(review(storage), path)
     told, *_, command = capsys.readouterr().out.strip().splitlines()
     assert told == f"1 case waits for a person -> {path}"
-    write(path, [row | FILLED for row in rows_of(path)])
+    fill_in(path, FILLED)
     words = shlex.split(command)
     assert words[:3] == ["python", "jobs/review.py", "name=systems"]
     done = subprocess.run(
@@ -69,7 +63,7 @@ def test_nothing_of_a_record_is_asked_or_read_from_the_environment(
     monkeypatch.setenv("MY_SECRET", "sk-secret")
     path, record = storage / "review.jsonl", storage / "systems" / RECORD
     export_cases(review(storage), path)
-    write(path, [row | FILLED for row in rows_of(path)])
+    fill_in(path, FILLED)
     with server_process("--log", str(storage / "calls.jsonl")) as url:
         altered = json.loads(record.read_text())
         for endpoint in altered["config"]["llm"]["endpoints"].values():
@@ -84,9 +78,7 @@ def test_nothing_of_a_record_is_asked_or_read_from_the_environment(
 
 def test_a_record_that_this_raylab_cannot_use_is_told(storage: Path) -> None:
     record = storage / "systems" / RECORD
-    altered = json.loads(record.read_text())
-    altered["config"]["protocol"]["treshold"] = 70
-    record.write_text(json.dumps(altered))
+    record.write_text(record.read_text().replace('"threshold"', '"treshold"'))
     with pytest.raises(RunError, match=r"protocol.treshold: .*threshold.*the raylab that made it"):
         with open_reviews(review(storage)):
             pass
@@ -95,14 +87,10 @@ def test_a_record_that_this_raylab_cannot_use_is_told(storage: Path) -> None:
 def test_people_classify_decided_cases_unseen_and_the_report_tells(storage: Path) -> None:
     path = storage / "audit.jsonl"
     export_cases(review(storage, "audit=1.0"), path)
-    rows = rows_of(path)
-    assert sorted(row["case"] for row in rows) == ["c0", "c1", "c2", "c3"]
-    for row, code in zip(rows, ("Lrn", "OPT=Lrn; Rep=param", "Evo", ""), strict=True):
-        row["decision"] = code
-    write(path, rows)
+    fill_in(path, *({"decision": code} for code in ("Lrn", "OPT=Lrn; Rep=param", "Evo", "")))
     for _ in range(2):  # A file that is imported again says nothing new.
         import_decisions(review(storage, f"import={path}", "reviewer=Ada"), path)
-        report = report_of(storage)["audit"]
+        report = json.loads((storage / "systems" / "report.json").read_text())["audit"]
         assert (report["decided"], report["drawn"], report["audited"]) == (4, 4, 3)
         assert report["right"]["value"] == pytest.approx(2 / 3)
         # All scores are 92, so they tell nothing about which codes are right.
