@@ -181,3 +181,21 @@ def test_a_relative_storage_is_refused_and_a_failed_job_says_its_cause(
     assert "runs/relative lies in Ray's copy of the working directory" in done.stdout
     assert "Give storage= a directory that all nodes share, or a URI" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+def test_storage_that_a_node_cannot_see_is_refused(
+    nodes: Nodes, tmp_path: Path, object_storage: ObjectStorage
+) -> None:
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "--mount", "true"]).returncode:
+        pytest.skip("giving a node a disk of its own needs the right to mount")
+    storage = tmp_path / "runs"
+    storage.mkdir()
+    mount = f'mount -t tmpfs tmpfs {storage} && export AWS_SECRET_ACCESS_KEY=another && exec "$@"'
+    nodes.join(before=["unshare", "--mount", "sh", "-c", mount, "sh"])
+    train = f"python jobs/train.py {' '.join(TINY)} name=apart"
+    places = f"{train} storage={storage} || {train} storage={object_storage.uri}"
+    done = nodes.submit("sh", "-c", places)
+    assert done.returncode != 0
+    for kind in ("on the disk of one machine", "in remote storage"):
+        assert f"is {kind}, and 1 of 3 nodes cannot see it" in done.stdout
+    assert object_storage.secret_key not in done.stdout
