@@ -96,117 +96,76 @@ def test_only_canonical_lines_are_read_as_such():
 # Repairs
 
 REPAIRS = [
-    # (text, composition, fields, kinds of repair)
-    ("OPT=Lrn\r\n", "Lrn", {}, {Repair.CHARACTERS}),
-    ("OPT=Lrn\xa0+ Sch;\u2003Rep=a", "Lrn+Sch", {"Rep": "a"}, {Repair.CHARACTERS}),
-    ("\ufeffOPT=L\u200brn+\u200dSch", "Lrn+Sch", {}, {Repair.CHARACTERS}),
-    ("OPT=Lrn\x00", "Lrn", {}, {Repair.CHARACTERS}),
-    *(
-        (f"OPT{dash}Code=Lrn", "Lrn", {}, {Repair.CHARACTERS, Repair.MARKER})
-        for dash in "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-    ),
-    ("OPT=Lrn; Rep=real\u2013valued", "Lrn", {"Rep": "real-valued"}, {Repair.CHARACTERS}),
-    ("OPT＝Lrn＋Sch／Ctl；Rep＝a", "Lrn+Sch/Ctl", {"Rep": "a"}, {Repair.CHARACTERS}),  # noqa: RUF001
-    *((f"OPT=[Lrn{arrow}Ctl]", "Lrn/Ctl", {}, {Repair.OPERATORS}) for arrow in ("->", "=>", "⟶")),
-    ("OPT=Lrn → Ctl", "Lrn/Ctl", {}, {Repair.OPERATORS}),
-    ("`OPT=Lrn; Rep=a`", "Lrn", {"Rep": "a"}, {Repair.MARKUP, Repair.FIELDS}),
-    ("**OPT=Lrn; Rep=a**", "Lrn", {"Rep": "a"}, {Repair.MARKUP, Repair.FIELDS}),
-    ('"OPT=Lrn"', "Lrn", {}, {Repair.MARKUP}),
-    ("- OPT=Lrn", "Lrn", {}, {Repair.MARKUP}),
-    ("1. OPT=Lrn", "Lrn", {}, {Repair.MARKUP}),
-    ("OPT=Lrn; Human=low.", "Lrn", {"Human": "low"}, {Repair.MARKUP, Repair.FIELDS}),
-    ("<code>OPT=Lrn; Rep=a</code>", "Lrn", {"Rep": "a"}, {Repair.MARKUP, Repair.FIELDS}),
-    ("```\nOPT=Lrn\n```", "Lrn", {}, {Repair.MARKUP}),
-    ("```opt\nOPT=Lrn; Rep=a\n```\n", "Lrn", {"Rep": "a"}, {Repair.MARKUP}),
-    ("Final OPT-Code: OPT=Lrn", "Lrn", {}, {Repair.MARKUP}),
-    ("**Final OPT-Code:** OPT=Lrn", "Lrn", {}, {Repair.MARKUP}),
-    ("Final OPT-Code: Lrn+Sch", "Lrn+Sch", {}, {Repair.MARKUP, Repair.MARKER}),
-    ("OPT: Lrn", "Lrn", {}, {Repair.MARKER}),
-    ("OPT-Code = Lrn", "Lrn", {}, {Repair.MARKER}),
-    ("OPT Code: Lrn", "Lrn", {}, {Repair.MARKER}),
-    ("OPT_Code=Lrn", "Lrn", {}, {Repair.MARKER}),
-    ("Lrn+Sch", "Lrn+Sch", {}, {Repair.MARKER}),
-    ("Sym{Lrn,Prb}; Rep=a", "Sym/Lrn+Prb", {"Rep": "a"}, {Repair.MARKER}),
-    ("opt=LRN+sch; rep=a", "Lrn+Sch", {"Rep": "a"}, {Repair.MARKER, Repair.NAMES, Repair.FIELDS}),
-    ("OPT=Learnon+Symon/swarmon", "Lrn+Sym/Swm", {}, {Repair.NAMES}),
-    ("OPT=learning+Swarm", "Lrn+Swm", {}, {Repair.NAMES}),
-    ("OPT=Sch & Lrn", "Lrn+Sch", {}, {Repair.OPERATORS}),
-    ("OPT=Sch, Lrn", "Lrn+Sch", {}, {Repair.OPERATORS}),
-    ("OPT=Sch and Lrn; Rep=a", "Lrn+Sch", {"Rep": "a"}, {Repair.OPERATORS}),
-    ("OPT=Evo/(Lrn+Ctl)", "Evo/Lrn+Ctl", {}, {Repair.OPERATORS}),
-    ("OPT=[Lrn]", "Lrn", {}, {Repair.OPERATORS}),
-    ("OPT={Lrn, Sch}", "Lrn+Sch", {}, {Repair.OPERATORS}),
-    ("OPT=<Lrn+Sch>", "Lrn+Sch", {}, {Repair.OPERATORS}),
-    (
-        "OPT=Lrn; Rep=net (all weights); Obj=b",
-        "Lrn",
-        {"Rep": "net", "Obj": "b"},
-        {Repair.FIELDS, Repair.AROUND},
-    ),
-    ("OPT=Lrn+Lrn/Evo/Lrn", "Lrn/Evo", {}, {Repair.OPERATORS}),
-    ("OPT=Lrn+\nSch", "Lrn+Sch", {}, {Repair.MARKUP}),
-    ("OPT=Lrn, Rep=a, Obj=b", "Lrn", {"Rep": "a", "Obj": "b"}, {Repair.MARKUP, Repair.FIELDS}),
-    ("OPT=Lrn\nRep=a\nObj=b", "Lrn", {"Rep": "a", "Obj": "b"}, {Repair.FIELDS}),
-    ("OPT=Lrn Rep=a", "Lrn", {"Rep": "a"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Rep=a;", "Lrn", {"Rep": "a"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Rep: a", "Lrn", {"Rep": "a"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Representation=a", "Lrn", {"Rep": "a"}, {Repair.NAMES, Repair.FIELDS}),
-    ("OPT=Lrn; Rep=a b; Obj=c/d", "Lrn", {"Rep": "a-b", "Obj": "c-d"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Rep=réseau", "Lrn", {"Rep": "reseau"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Rep=; Obj=b", "Lrn", {"Obj": "b"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Rep=<rep>; Obj=b", "Lrn", {"Obj": "b"}, {Repair.FIELDS, Repair.SEVERAL}),
-    ("OPT=Lrn; Rep=...; Obj=b", "Lrn", {"Obj": "b"}, {Repair.FIELDS, Repair.SEVERAL}),
-    (
-        "OPT=<roots>; Rep=<...>\nOPT=Lrn; Rep=a",
-        "Lrn",
-        {"Rep": "a"},
-        {Repair.SEVERAL, Repair.AROUND},
-    ),
-    ("OPT=Lrn; Rep=a; Rep=a", "Lrn", {"Rep": "a"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Rep=a; Rep=b", "Lrn", {"Rep": "a+b"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Obj=b; Rep=a", "Lrn", {"Rep": "a", "Obj": "b"}, {Repair.FIELDS}),
-    ("OPT=Lrn; Risk=x; Rep=a", "Lrn", {"Rep": "a", "Risk": "x"}, {Repair.FIELDS}),
-    ("OPT=Evo; Rep=a\nOPT=Lrn; Rep=b", "Lrn", {"Rep": "b"}, {Repair.SEVERAL, Repair.AROUND}),
-    ("OPT=Lrn; Rep=a OPT=Evo", "Lrn", {"Rep": "a"}, {Repair.SEVERAL, Repair.AROUND}),
-    ("> OPT=Lrn", "Lrn", {}, {Repair.MARKUP, Repair.SEVERAL}),
-    ('"""OPT=Lrn"""', "Lrn", {}, {Repair.MARKUP, Repair.SEVERAL}),
-    ('{"opt": "OPT=Lrn; Rep=a"}', "Lrn", {"Rep": "a"}, {Repair.AROUND}),
-    ('{"roots": ["Lrn", "Sch"], "rep": "a"}', "Lrn+Sch", {"Rep": "a"}, {Repair.AROUND}),
+    # (text, canonical line, kinds of repair)
+    ("OPT=Lrn\xa0+ Sch;\u2003Rep=a", "OPT=Lrn+Sch; Rep=a", "CHARACTERS"),
+    ("\ufeffOPT=L\u200brn+\u200dSch", "OPT=Lrn+Sch", "CHARACTERS"),
+    ("OPT=Lrn\x00", "OPT=Lrn", "CHARACTERS"),
+    ("OPT\u2010Code=Lrn", "OPT=Lrn", "CHARACTERS MARKER"),
+    ("OPT\u2212Code=Lrn", "OPT=Lrn", "CHARACTERS MARKER"),
+    ("OPT=Lrn; Rep=real\u2013valued", "OPT=Lrn; Rep=real-valued", "CHARACTERS"),
+    ("OPT＝Lrn＋Sch／Ctl；Rep＝a", "OPT=Lrn+Sch/Ctl; Rep=a", "CHARACTERS"),  # noqa: RUF001
+    ("OPT=[Lrn->Ctl]", "OPT=Lrn/Ctl", "OPERATORS"),
+    ("OPT=[Lrn=>Ctl]", "OPT=Lrn/Ctl", "OPERATORS"),
+    ("OPT=[Lrn⟶Ctl]", "OPT=Lrn/Ctl", "OPERATORS"),
+    ("`OPT=Lrn; Rep=a`", "OPT=Lrn; Rep=a", "MARKUP FIELDS"),
+    ("- OPT=Lrn", "OPT=Lrn", "MARKUP"),
+    ("OPT=Lrn; Human=low.", "OPT=Lrn; Human=low", "MARKUP FIELDS"),
+    ("<code>OPT=Lrn; Rep=a</code>", "OPT=Lrn; Rep=a", "MARKUP FIELDS"),
+    ("```opt\nOPT=Lrn; Rep=a\n```\n", "OPT=Lrn; Rep=a", "MARKUP"),
+    ("**Final OPT-Code:** OPT=Lrn", "OPT=Lrn", "MARKUP"),
+    ("Final OPT-Code: Lrn+Sch", "OPT=Lrn+Sch", "MARKUP MARKER"),
+    ("OPT_Code=Lrn", "OPT=Lrn", "MARKER"),
+    ("Lrn+Sch", "OPT=Lrn+Sch", "MARKER"),
+    ("Sym{Lrn,Prb}; Rep=a", "OPT=Sym/Lrn+Prb; Rep=a", "MARKER"),
+    ("opt=LRN+sch; rep=a", "OPT=Lrn+Sch; Rep=a", "MARKER NAMES FIELDS"),
+    ("OPT=Learnon+Symon/swarmon", "OPT=Lrn+Sym/Swm", "NAMES"),
+    ("OPT=learning+Swarm", "OPT=Lrn+Swm", "NAMES"),
+    ("OPT=Sch & Lrn", "OPT=Lrn+Sch", "OPERATORS"),
+    ("OPT=Sch and Lrn; Rep=a", "OPT=Lrn+Sch; Rep=a", "OPERATORS"),
+    ("OPT=Evo/(Lrn+Ctl)", "OPT=Evo/Lrn+Ctl", "OPERATORS"),
+    ("OPT={Lrn, Sch}", "OPT=Lrn+Sch", "OPERATORS"),
+    ("OPT=Lrn; Rep=net (all weights); Obj=b", "OPT=Lrn; Rep=net; Obj=b", "FIELDS AROUND"),
+    ("OPT=Lrn+Lrn/Evo/Lrn", "OPT=Lrn/Evo", "OPERATORS"),
+    ("OPT=Lrn+\nSch", "OPT=Lrn+Sch", "MARKUP"),
+    ("OPT=Lrn, Rep=a, Obj=b", "OPT=Lrn; Rep=a; Obj=b", "MARKUP FIELDS"),
+    ("OPT=Lrn Rep=a", "OPT=Lrn; Rep=a", "FIELDS"),
+    ("OPT=Lrn; Rep=a;", "OPT=Lrn; Rep=a", "FIELDS"),
+    ("OPT=Lrn; Rep: a", "OPT=Lrn; Rep=a", "FIELDS"),
+    ("OPT=Lrn; Representation=a", "OPT=Lrn; Rep=a", "NAMES FIELDS"),
+    ("OPT=Lrn; Rep=a b; Obj=c/d", "OPT=Lrn; Rep=a-b; Obj=c-d", "FIELDS"),
+    ("OPT=Lrn; Rep=réseau", "OPT=Lrn; Rep=reseau", "FIELDS"),
+    ("OPT=Lrn; Rep=<rep>; Obj=b", "OPT=Lrn; Obj=b", "FIELDS SEVERAL"),
+    ("OPT=<roots>; Rep=<...>\nOPT=Lrn; Rep=a", "OPT=Lrn; Rep=a", "SEVERAL AROUND"),
+    ("OPT=Lrn; Rep=a; Rep=b", "OPT=Lrn; Rep=a+b", "FIELDS"),
+    ("OPT=Lrn; Obj=b; Rep=a", "OPT=Lrn; Rep=a; Obj=b", "FIELDS"),
+    ("OPT=Lrn; Risk=x; Rep=a", "OPT=Lrn; Rep=a; Risk=x", "FIELDS"),
+    ("OPT=Evo; Rep=a\nOPT=Lrn; Rep=b", "OPT=Lrn; Rep=b", "SEVERAL AROUND"),
+    ("> OPT=Lrn", "OPT=Lrn", "MARKUP SEVERAL"),
+    ('"""OPT=Lrn"""', "OPT=Lrn", "MARKUP SEVERAL"),
+    ('{"opt": "OPT=Lrn; Rep=a"}', "OPT=Lrn; Rep=a", "AROUND"),
+    ('{"roots": ["Lrn", "Sch"], "rep": "a"}', "OPT=Lrn+Sch; Rep=a", "AROUND"),
     (
         '```json\n{"code": {"OPT": "Evo/Lrn", "fields": {"Time": "gen"}}}\n```',
-        "Evo/Lrn",
-        {"Time": "gen"},
-        {Repair.MARKUP, Repair.AROUND},
+        "OPT=Evo/Lrn; Time=gen",
+        "MARKUP AROUND",
     ),
-    ("OPT: Lrn+Sch\nRep: a\n", "Lrn+Sch", {"Rep": "a"}, {Repair.MARKER, Repair.FIELDS}),
+    ("OPT: Lrn+Sch\nRep: a\n", "OPT=Lrn+Sch; Rep=a", "MARKER FIELDS"),
     (
         "```yaml\nopt:\n  roots: [Lrn, Sch]\n  human: low\n```",
-        "Lrn+Sch",
-        {"Human": "low"},
-        {
-            Repair.MARKUP,
-            Repair.MARKER,
-            Repair.NAMES,
-            Repair.OPERATORS,
-            Repair.FIELDS,
-            Repair.AROUND,
-        },
+        "OPT=Lrn+Sch; Human=low",
+        "MARKUP MARKER NAMES OPERATORS FIELDS AROUND",
     ),
-    ("It is so: weights move.\n\nOPT=Lrn", "Lrn", {}, {Repair.AROUND}),
-    ("OPT=Lrn; Human=low. Weights move.", "Lrn", {"Human": "low"}, {Repair.FIELDS, Repair.AROUND}),
-    ("I would say OPT=Lrn here.", "Lrn", {}, {Repair.AROUND}),
+    ("It is so: weights move.\n\nOPT=Lrn", "OPT=Lrn", "AROUND"),
+    ("OPT=Lrn; Human=low. Weights move.", "OPT=Lrn; Human=low", "FIELDS AROUND"),
+    ("I would say OPT=Lrn here.", "OPT=Lrn", "AROUND"),
 ]
 
 
-@pytest.mark.parametrize(("text", "composition", "fields", "repairs"), REPAIRS)
-def test_every_repair_is_made_and_recorded(
-    text: str, composition: str, fields: dict[str, str], repairs: set[Repair]
-):
+@pytest.mark.parametrize(("text", "line", "repairs"), REPAIRS)
+def test_every_repair_is_made_and_recorded(text: str, line: str, repairs: str):
     code = parse(text)
-    assert (code.composition, dict(code.fields)) == (composition, fields)
-    assert set(code.repairs) == repairs
-    assert list(code.repairs) == [repair for repair in Repair if repair in repairs]
-    assert parse(str(code)) == code
+    assert (str(code), code.repairs) == (line, tuple(Repair[name] for name in repairs.split()))
+    assert parse(line) == code
     assert not is_strict(text)
 
 
@@ -399,29 +358,6 @@ def test_any_text_gives_a_code_or_the_error(text: str):
         return
     assert parse(str(code)) == code
     assert is_strict(text) == (not code.repairs)
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "piece",
-    [
-        *("[", "{", "(", "<", '{"', '{"a":', "<input>", "<think>", '"""', "```\n", "\n", "\0"),
-        *("OPT=", "OPT=\n", "OPT=Lrn+", "OPT=Lrn\n", "Lrn/", "Lrn\n", " ", "\ud800", "> ", "A: "),
-        *("; Rep=a", "opt:\n ", '{"opt": "Lrn"} '),
-    ],
-)
-def test_a_megabyte_takes_bounded_time(piece: str):
-    text = piece * (1_000_000 // len(piece))
-    for reader in (parse, bare):
-        with pytest.raises(OptCodeError):
-            reader(text)
-    with pytest.raises(OptCodeError):
-        parse(text, strict=True)
-    for start in ("", "OPT=", "OPT=Lrn; Rep="):
-        try:
-            parse((start + text)[:100_000])
-        except OptCodeError as error:
-            assert len(str(error)) < 1000
 
 
 def test_depth_and_length_are_limited():
