@@ -31,6 +31,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PlainValidator,
     StrictBool,
     ValidationError,
     ValidationInfo,
@@ -74,20 +75,34 @@ def _read_id(value: object, info: ValidationInfo) -> str:
 
 def _read_object(value: object) -> object:
     """Reads an object that is given as one or as JSON text."""
-    if isinstance(value, str):
-        try:
-            value = parse_json(value, "its text")
-        except DataError as error:
-            raise ValueError(f"should be an object, or JSON text of one: {error}") from None
-    return value
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_json(value, "its text")
+    except DataError as error:
+        raise ValueError(f"should be an object, or JSON text of one: {error}") from None
 
 
 def _read_candidate(value: object) -> object:
-    if not isinstance(value := _read_object(value), dict):
-        return value
+    fields = _read_object(value)
     # A Parquet column of structs has every key in every row.
-    fields = cast(dict[str, object], value)
-    return {key: item for key, item in fields.items() if item is not None} or None
+    return _without_nulls(fields) or None if isinstance(fields, dict) else fields
+
+
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label | None]:
+    codebook: Codebook = info.context["codebook"]
+    try:
+        label = codebook.parse(value) if isinstance(value, str) else None
+    except LabelError as error:
+        problem = str(error).partition("\n")[0]
+        raise ValueError(f"should be {codebook.label_name}, or left out; {problem}") from None
+    if value is not None and label is None:
+        raise ValueError(f"should be {codebook.label_name} as text, or left out")
+    return cast(str | None, value), label
 
 
 def _check_bait(bait: list[str], info: ValidationInfo) -> list[str]:
@@ -118,7 +133,7 @@ class _Meta(Strict, extra="allow"):
 class _Row(Strict):
     id: Annotated[str, BeforeValidator(_read_id)]
     description: Written
-    gold: str | None = None
+    gold: Annotated[tuple[str | None, Label | None], PlainValidator(_read_gold)] = (None, None)
     candidate: Annotated[CandidateCode | None, BeforeValidator(_read_candidate)] = None
     meta: Annotated[_Meta | None, BeforeValidator(_read_object)] = None
 
@@ -170,18 +185,11 @@ def _case(place: str, row: object, codebook: Codebook, generation: str | None) -
     if not isinstance(row, dict):
         raise DataError(f"{place}: {_shown(row)} is no JSON object")
     try:
-        context = {"codebook": codebook, "generation": generation}
-        read = _Row.model_validate(row, context=context)
-        label = None if read.gold is None else codebook.parse(read.gold)
+        read = _Row.model_validate(row, context={"codebook": codebook, "generation": generation})
     except ValidationError as error:
         raise DataError(f"{place}: {_problem(error)}") from None
-    except LabelError as error:
-        gold, problem = _shown(cast(Any, row)["gold"]), str(error).partition("\n")[0]
-        raise DataError(
-            f"{place}: gold is {gold}, should be {codebook.label_name}, or left out; {problem}"
-        ) from error
     meta = {} if read.meta is None else read.meta.model_dump(exclude_unset=True)
-    return Case(read.id, read.description, read.gold, label, meta, read.candidate)
+    return Case(read.id, read.description, *read.gold, meta, read.candidate)
 
 
 def _problem(error: ValidationError) -> str:
@@ -287,12 +295,7 @@ def _parquet_rows(file: Place) -> Iterator[tuple[str, object]]:
         rows = (row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict"))
         for number, row in enumerate(cast(Iterator[dict[str, Any]], rows), 1):
             if isinstance(meta := row.get("meta"), dict):
-                # A column of structs has every key in every row.
-                values = {
-                    key: value
-                    for key, value in cast(dict[str, Any], meta).items()
-                    if value is not None
-                }
+                values = _without_nulls(cast(dict[str, Any], meta))
                 row["meta"] = json.dumps(values, default=str, allow_nan=False)
             yield f"cases {file}, row {number}", row
 
@@ -344,11 +347,7 @@ def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
 
 
 def input_files(config: CasesConfig, generations: Sequence[int | str]) -> list[Place]:
-    """Returns the files that cases are read from, those of generations last.
-
-    Raises:
-        ConfigError: Two generations have the same name.
-    """
+    """Returns the files that cases are read from; raises as `generation_files`."""
     own = [] if config.path is None else [config.path]
     return [Place.at(location) for location in (*own, *generation_files(generations).values())]
 
@@ -378,12 +377,10 @@ def packaged_cases(name: str, codebook: Codebook) -> Iterator[Case]:
     Raises:
         ConfigError: The codebook has no such cases.
     """
-    location = codebook.case_sets.get(name)
-    if location is None:
-        raise ConfigError(
-            f"cases.packaged {name} is none of the packaged cases: {', '.join(codebook.case_sets)}"
-        )
-    return read_cases(location, codebook)
+    if name not in codebook.case_sets:
+        known = ", ".join(codebook.case_sets)
+        raise ConfigError(f"cases.packaged {name} is none of the packaged cases: {known}")
+    return read_cases(codebook.case_sets[name], codebook)
 
 
 def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
@@ -424,7 +421,8 @@ def python_cases(names: Iterable[str]) -> Iterator[Case]:
                 f"Python object {name!a}: {error}: name an installed module, class or function "
                 "that is written in Python"
             ) from error
-        yield Case(name, source, meta=_origin(name))
+        package, version = _origin(name.partition(".")[0])
+        yield Case(name, source, meta={"package": package, "version": version})
 
 
 def is_source(meta: dict[str, Any]) -> bool:
@@ -432,15 +430,11 @@ def is_source(meta: dict[str, Any]) -> bool:
     return meta.keys() >= {"package", "version"}
 
 
-def _origin(name: str) -> dict[str, Any]:
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        return {"package": "python", "version": platform.python_version()}
-    for package in _distributions().get(top, ()):
-        return {"package": package, "version": metadata.version(package)}
-    return {"package": top, "version": None}
-
-
 @cache
-def _distributions() -> dict[str, list[str]]:
-    return dict(metadata.packages_distributions())
+def _origin(top: str) -> tuple[str, str | None]:
+    """Returns the package of a top module, and its version."""
+    if top in sys.stdlib_module_names:
+        return "python", platform.python_version()
+    for package in metadata.packages_distributions().get(top, ()):
+        return package, metadata.version(package)
+    return top, None
