@@ -2,8 +2,7 @@
 
 import asyncio
 import secrets
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import count
@@ -110,7 +109,8 @@ class GroupedWriter(Generic[T, R]):
     def __init__(self, write: Callable[[list[T]], Awaitable[R]]) -> None:
         """Writes with `write`, one group at a time."""
         self._write = write
-        self._waiting: list[tuple[T, asyncio.Future[R]]] = []
+        self._waiting: list[T] = []
+        self._written: asyncio.Future[R] | None = None
         self._writer: asyncio.Task[None] | None = None
 
     def leave(self, row: T) -> None:
@@ -119,26 +119,20 @@ class GroupedWriter(Generic[T, R]):
 
     def add(self, row: T) -> asyncio.Future[R]:
         """Queues a row; returns what writing its group returns or raises, when it is durable."""
-        written = asyncio.get_running_loop().create_future()
-        self._waiting.append((row, written))
+        if self._written is None:
+            self._written = asyncio.get_running_loop().create_future()
+        self._waiting.append(row)
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._drain())
-        return written
+        return asyncio.shield(self._written)
 
     async def _drain(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting, []
-            waiting = [written for _, written in group]
+        while written := self._written:
+            group, self._waiting, self._written = self._waiting, [], None
             try:
-                result = await self._write([row for row, _ in group])
+                written.set_result(await self._write(group))
             except Exception as error:
-                for written in waiting:
-                    if not written.done():
-                        written.set_exception(error)
-            else:
-                for written in waiting:
-                    if not written.done():
-                        written.set_result(result)
+                written.set_exception(error)
 
 
 class CallJournal:
@@ -158,26 +152,22 @@ class CallJournal:
         self._begun = asyncio.Lock()
         self._voided = False
         self._found = 0
-        self._replies: dict[str, dict[str, Reply]] = {}
-        self._users: Counter[str] = Counter()
+        self._replies: dict[str, Reply] = {}
 
-    async def load(self, description_hashes: Sequence[str]) -> None:
-        """Loads all answered calls about these descriptions."""
+    async def load(self, description_hashes: Iterable[str]) -> list[str]:
+        """Loads all answered calls about these descriptions; returns their keys, for `drop`."""
         async with self._begun:
             if not self._voided:
                 await self._archive.void_claims()
                 self._voided = True
-        self._users.update(description_hashes)
-        for row in await self._archive.calls_of(sorted(set(description_hashes))):
-            self._remember(row.description_hash, reply_of(row))
+        rows = await self._archive.calls_of(sorted(set(description_hashes)))
+        self._replies |= {row.key: reply_of(row) for row in rows}
+        return [row.key for row in rows]
 
-    def drop(self, description_hashes: Sequence[str]) -> None:
-        """Drops the calls about these descriptions, to bound memory."""
-        self._users.subtract(description_hashes)
-        for description_hash in description_hashes:
-            if self._users[description_hash] <= 0:
-                del self._users[description_hash]
-                self._replies.pop(description_hash, None)
+    def drop(self, keys: Iterable[str]) -> None:
+        """Drops loaded calls, to bound memory."""
+        for key in keys:
+            self._replies.pop(key, None)
 
     def take_found(self) -> int:
         """Returns the number of calls answered from the archive since the last call."""
@@ -186,7 +176,7 @@ class CallJournal:
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         """See `raylab.llm.chat.Journal`."""
-        reply = self._replies.get(description_hash, {}).get(key)
+        reply = self._replies.get(key)
         self._found += reply is not None
         return reply
 
@@ -210,9 +200,7 @@ class CallJournal:
         if reason is None:
             return None
         self._found += 1
-        reply = reply_of(reason)
-        self._remember(description_hash, reply)
-        return reply
+        return reply_of(reason)
 
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
@@ -221,17 +209,14 @@ class CallJournal:
         row = call_row(request, reply, description_hash, role)
         # Queued at once, so that a claim that is asked for later is granted later.
         written = self._operations.add(AnswerRow(row, claim.id))
-        return asyncio.create_task(self._stored(written, row, claim))
+        return asyncio.create_task(self._stored(written, claim))
 
     async def end(self, claim: Claim, paid: bool) -> None:
         """See `raylab.llm.chat.Journal`."""
         await self._operations.add(EndRow(claim.key, claim.id, paid))
 
-    async def _stored(
-        self, written: asyncio.Future[CallResults], row: CallRow, claim: Claim
-    ) -> None:
+    async def _stored(self, written: asyncio.Future[CallResults], claim: Claim) -> None:
         self._require(claim, await written)
-        self._remember(row.description_hash, reply_of(row))
 
     def _require(self, claim: Claim, results: CallResults) -> None:
         if claim.id in results.lost:
@@ -239,10 +224,6 @@ class CallJournal:
                 f"run {self._run} was taken over by another process: no further call is sent; "
                 "resume=true goes on when the other ends"
             )
-
-    def _remember(self, description_hash: str, reply: Reply) -> None:
-        if description_hash in self._users:
-            self._replies.setdefault(description_hash, {})[reply.key] = reply
 
     def _overspent(self, spent: RunCost, most: Cost) -> BudgetError:
         budget, tokens = self._budget, (spent.billed + spent.uncertain + most).tokens

@@ -153,15 +153,15 @@ class Worker:
 
     async def annotate(self, chunk: Chunk) -> Tally:
         """Annotates cases concurrently; returns the counts since the last call when all ended."""
-        hashes = [case.description_hash for _, case in chunk]
+        keys: list[str] = []
         ends: list[Status | OpenCases | RaylabError]
         try:
-            await self._journal.load(hashes)
+            keys = await self._journal.load(case.description_hash for _, case in chunk)
             ends = await asyncio.gather(*(self._end(*item) for item in chunk))
         except RaylabError as error:
             ends = [error]
         finally:
-            self._journal.drop(hashes)
+            self._journal.drop(keys)
         return self._take_tally(ends)
 
     def stop(self) -> None:

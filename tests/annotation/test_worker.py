@@ -207,15 +207,12 @@ def test_archived_calls_are_found_while_their_cases_are_under_way() -> None:
     async def run() -> None:
         archive = MemoryArchive(row)
         cache = CallJournal(archive, "run", Budget())
-        await cache.load(["d"])
-        await cache.load(["d"])
+        keys = await cache.load(["d"])
         reply = await cache.get(row.key, "d")
         assert reply is not None and reply.cached and reply.text == row.text
-        cache.drop(["d"])
-        assert await cache.get(row.key, "d") is not None
-        cache.drop(["d"])
+        cache.drop(keys)
         assert await cache.get(row.key, "d") is None
-        assert (cache.take_found(), cache.take_found()) == (2, 0)
+        assert (cache.take_found(), cache.take_found()) == (1, 0)
 
     asyncio.run(run())
 

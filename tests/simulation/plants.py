@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import AsyncMock, Mock, patch
 
 from sqlalchemy import event
 
-from raylab.annotation.calls import CallJournal, call_row, reply_of
+from raylab.annotation.calls import CallJournal, call_row
 from raylab.archive import ledger, run
 from raylab.archive.database import Database
 from raylab.archive.dialects import SqliteDialect
@@ -47,7 +47,6 @@ def a_reply_is_used_before_it_is_archived() -> Patches:
     ) -> None:
         row = call_row(request, reply, description_hash, role)
         journal._operations.leave(AnswerRow(row, claim.id))
-        journal._remember(description_hash, reply_of(row))
 
     yield patch.object(CallJournal, "put", put)
 
@@ -182,7 +181,7 @@ def any_usage_is_believed() -> Patches:
 
 @_plant
 def archived_calls_are_not_looked_up() -> Patches:
-    yield patch.object(CallJournal, "_remember", lambda *_: None)
+    yield patch.object(CallJournal, "get", AsyncMock(return_value=None))
     yield patch.object(ledger, "_answers", lambda *_: {})
 
 
