@@ -65,106 +65,63 @@ FREE_RUNNING = {Count.SOLVED, Count.CORRECT_SHAPES}
 """Counts of free-running answers; all others are counted under teacher forcing."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GridMetric:
-    """The label of a metric and its use.
+    """A metric: its label, its use, and the counts of which it is a ratio, if it is one.
 
     Attributes:
         label: Its name in tables and charts.
+        numerator: Counts, each summed over grids first, whose sum is the numerator.
+        denominator: Counts whose sum is the denominator.
+        empty: The value if the denominator is 0.
         compared: True if it is shown where models are compared.
         higher_is_better: True if training may monitor it and a score tree may be about it.
     """
 
     label: str
+    numerator: tuple[Count, ...] = ()
+    denominator: tuple[Count, ...] = (Count.GRIDS,)
+    empty: float = 0.0
     compared: bool = True
     higher_is_better: bool = True
 
     @property
     def free_running(self) -> bool:
         """True if it is measured on free-running answers."""
-        return False
+        return bool(FREE_RUNNING.intersection(self.numerator))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ratio(GridMetric):
-    """A metric that is a ratio of counts, each summed over grids first.
-
-    Attributes:
-        numerator: Counts whose sum is the numerator.
-        denominator: Counts whose sum is the denominator.
-        empty: The value if the denominator is 0.
-    """
-
-    numerator: tuple[Count, ...]
-    denominator: tuple[Count, ...] = (Count.GRIDS,)
-    empty: float = 0.0
-
-    @property
-    def counts(self) -> set[Count]:
-        """All counts of the numerator and the denominator."""
-        return {*self.numerator, *self.denominator}
-
-    @property
-    def free_running(self) -> bool:
-        """True if it is measured on free-running answers."""
-        return bool(self.counts & FREE_RUNNING)
-
-
-GRID_METRICS: dict[str, GridMetric] = {
-    "solve_rate": Ratio(label="solve rate (free-running)", numerator=(Count.SOLVED,)),
-    "shape_accuracy": Ratio(label="shape accuracy", numerator=(Count.CORRECT_SHAPES,)),
-    OBJECTIVE: GridMetric(label="dense grid objective"),
-    "grid_accuracy": Ratio(label="grid accuracy", numerator=(Count.EXACT,)),
-    "grid_tol_0p95": Ratio(label="grids with >= 95 % right", numerator=(Count.TOL_95,)),
-    "cell_accuracy": Ratio(
-        label="cell accuracy", numerator=(Count.CORRECT_CELLS,), denominator=(Count.CELLS,)
+C = Count
+GRID_METRICS = {
+    "solve_rate": GridMetric("solve rate (free-running)", (C.SOLVED,)),
+    "shape_accuracy": GridMetric("shape accuracy", (C.CORRECT_SHAPES,)),
+    OBJECTIVE: GridMetric("dense grid objective"),
+    "grid_accuracy": GridMetric("grid accuracy", (C.EXACT,)),
+    "grid_tol_0p95": GridMetric("grids with >= 95 % right", (C.TOL_95,)),
+    "cell_accuracy": GridMetric("cell accuracy", (C.CORRECT_CELLS,), (C.CELLS,)),
+    "change_recall": GridMetric("change recall", (C.COMMON_CHANGES,), (C.TARGET_CHANGES,), 1.0),
+    "change_precision": GridMetric(
+        "change precision", (C.COMMON_CHANGES,), (C.PREDICTED_CHANGES,), 1.0
     ),
-    "change_recall": Ratio(
-        label="change recall",
-        numerator=(Count.COMMON_CHANGES,),
-        denominator=(Count.TARGET_CHANGES,),
-        empty=1.0,
+    "transformation_f1": GridMetric(
+        "transformation F1",
+        (C.COMMON_CHANGES, C.COMMON_CHANGES),
+        (C.TARGET_CHANGES, C.PREDICTED_CHANGES),
+        1.0,
     ),
-    "change_precision": Ratio(
-        label="change precision",
-        numerator=(Count.COMMON_CHANGES,),
-        denominator=(Count.PREDICTED_CHANGES,),
-        empty=1.0,
+    "copy_rate": GridMetric("copy rate", (C.COPIES,), (C.CELLS,), higher_is_better=False),
+    GAP_RATE: GridMetric("tasks with > 80 % cells and < 10 % grids right", higher_is_better=False),
+    "grid_tol_0p90": GridMetric("grid tol 0p90", (C.TOL_90,), compared=False),
+    "grid_tol_0p99": GridMetric("grid tol 0p99", (C.TOL_99,), compared=False),
+    "row_all_correct_rate": GridMetric(
+        "row all correct rate", (C.CORRECT_ROWS,), (C.ROWS,), compared=False
     ),
-    "transformation_f1": Ratio(
-        label="transformation F1",
-        numerator=(Count.COMMON_CHANGES, Count.COMMON_CHANGES),
-        denominator=(Count.TARGET_CHANGES, Count.PREDICTED_CHANGES),
-        empty=1.0,
-    ),
-    "copy_rate": Ratio(
-        label="copy rate",
-        numerator=(Count.COPIES,),
-        denominator=(Count.CELLS,),
-        higher_is_better=False,
-    ),
-    GAP_RATE: GridMetric(
-        label="tasks with > 80 % cells and < 10 % grids right", higher_is_better=False
-    ),
-    "grid_tol_0p90": Ratio(label="grid tol 0p90", numerator=(Count.TOL_90,), compared=False),
-    "grid_tol_0p99": Ratio(label="grid tol 0p99", numerator=(Count.TOL_99,), compared=False),
-    "row_all_correct_rate": Ratio(
-        label="row all correct rate",
-        numerator=(Count.CORRECT_ROWS,),
-        denominator=(Count.ROWS,),
-        compared=False,
-    ),
-    "col_all_correct_rate": Ratio(
-        label="col all correct rate",
-        numerator=(Count.CORRECT_COLS,),
-        denominator=(Count.COLS,),
-        compared=False,
+    "col_all_correct_rate": GridMetric(
+        "col all correct rate", (C.CORRECT_COLS,), (C.COLS,), compared=False
     ),
 }
 """Every metric by its name, in the order in which they are shown: free-running ones first."""
-RATIOS = {name: metric for name, metric in GRID_METRICS.items() if isinstance(metric, Ratio)}
-COMPARED = {name: metric.label for name, metric in GRID_METRICS.items() if metric.compared}
-"""Labels of the metrics that comparisons show."""
+RATIOS = {name: metric for name, metric in GRID_METRICS.items() if metric.numerator}
 SCORED = tuple(name for name, metric in GRID_METRICS.items() if metric.higher_is_better)
 """Metrics that a model can be chosen and scored by."""
 FIRST_ATTEMPT = "first_attempt"

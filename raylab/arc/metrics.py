@@ -22,7 +22,7 @@ from raylab.grid_metrics import (
     OBJECTIVE,
     RATIOS,
     Count,
-    Ratio,
+    GridMetric,
     count_changes,
     count_grids,
 )
@@ -49,11 +49,11 @@ def _ratio_values(counts: Mapping[Count, Tensor]) -> dict[str, Tensor]:
     return {
         name: ratio_value(ratio, counts)
         for name, ratio in RATIOS.items()
-        if ratio.counts <= counts.keys()
+        if {*ratio.numerator, *ratio.denominator} <= counts.keys()
     }
 
 
-def ratio_value(ratio: Ratio, counts: Mapping[Count, Tensor]) -> Tensor:
+def ratio_value(ratio: GridMetric, counts: Mapping[Count, Tensor]) -> Tensor:
     """Returns a ratio of counts of equal shape, float32 of that shape."""
     return _divided(
         torch.stack([counts[count] for count in ratio.numerator]).sum(0),
