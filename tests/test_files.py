@@ -29,6 +29,7 @@ from raylab.config.quality import Layout
 from raylab.errors import CheckpointError, ConfigError, DataError, RaylabError, RunError
 from raylab.files import Place
 from raylab.opt.agreement import load_distance
+from raylab.quality.reading import read_files
 from raylab.quality.trees import find_trees
 from tests.annotation.outcomes import CODEBOOK
 from tests.object_storage import ObjectStorage
@@ -198,6 +199,11 @@ def weights(location: str) -> list[Any]:
     return [(name, weight.tolist()) for name, weight in read_checkpoint(location).weights.items()]
 
 
+def scores(location: str) -> list[Any]:
+    (tree,) = find_trees(location, [], Layout.AUTO)
+    return [row for unit in tree.units for row in read_files(unit)]
+
+
 def write_inputs(root: Path) -> None:
     (root / "set/tasks").mkdir(parents=True)
     (root / "set/tasks/a.json").write_text(json.dumps(PAIRS))
@@ -207,6 +213,9 @@ def write_inputs(root: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), root / "cases.parquet")
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (root / "cases.jsonl.bz2").write_bytes(bz2.compress(lines))
+    for name in ("g/a.json", "g/deep/b.json"):
+        (root / "scores/m" / name).parent.mkdir(parents=True)
+        (root / "scores/m" / name).write_text('{"results": {"scores": []}}')
     model = EncoderDecoderConfig(d_model=16, d_ff=32, heads=2).model_dump(mode="json")
     content = {"model": model, "trained_on": ["a"]}
     torch.save({"state_dict": {"model.w": torch.arange(3)}, "raylab": content}, root / "a.ckpt")
@@ -220,6 +229,7 @@ def write_inputs(root: Path) -> None:
         ("cases.parquet", cases, 3),
         ("cases.jsonl.bz2", cases, 3),
         ("a.ckpt", weights, 1),
+        ("scores", scores, 2),
     ],
 )
 def test_input_is_read_from_object_storage_as_from_disk(

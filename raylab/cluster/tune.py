@@ -385,8 +385,8 @@ def _conclude(
     yaml = as_yaml(chosen, exclude={"storage", "name", "resume", "log", "cluster"})
     histories = {trial.trial: history_of(run, trial) for trial in metrics.trials if trial.trained}
     monitor = config.training.monitor
-    run.write_bytes(BEST, yaml.encode())
-    run.write_bytes(CURVES, learning_curves_png(histories, monitor))
+    (run / BEST).write(yaml.encode())
+    (run / CURVES).write(learning_curves_png(histories, monitor))
     run.write_record(metrics)
     page = SweepReport(run.uri, metrics, histories, monitor, yaml, run.record)
     write_page(run, render_sweep(page))

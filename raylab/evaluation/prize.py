@@ -176,7 +176,7 @@ def conclude(planned: Scoring, answers: PairAnswers) -> None:
         for model in plan.models:
             pair = model, generation
             name = f"{SUBMISSIONS}/{model}/{generation}/{SUBMISSION}"
-            run.write_bytes(name, submission_bytes(answers[pair], views))
+            (run / name).write(submission_bytes(answers[pair], views))
             if solutions:
                 score = prize_score(answers[pair], solutions, views)
                 models.setdefault(model, {})[generation] = score
@@ -330,7 +330,7 @@ def _write_solved(planned: Scoring, pair: ModelOnGeneration, solved: Sequence[So
         task = one.answers.task
         # First, so that a task with answers has its specialist too.
         if one.specialist is not None:
-            planned.tree.write_bytes(specialist_file(pair, task), one.specialist)
+            (planned.tree / specialist_file(pair, task)).write(one.specialist)
         planned.tree.write_record(one.answers, answers_file(pair, task))
 
     with ThreadPoolExecutor(FILE_THREADS) as threads:

@@ -47,10 +47,8 @@ class _Table:
     """Names of the generations that some model lacks."""
 
     def array(self, value: Callable[[UnitScores], float | Array]) -> Array:
-        """Returns a (..., models, generations) array of values, (...) the shape of each."""
-        rows = [[value(scores) for scores in row] for row in self.rows.values()]
-        array = np.array(rows, float)
-        return np.ascontiguousarray(np.moveaxis(array, -1, 0)) if array.ndim > 2 else array
+        """Returns a (models, generations, ...) array of values, (...) the shape of each."""
+        return np.array([[value(scores) for scores in row] for row in self.rows.values()], float)
 
     @property
     def means(self) -> Array:
@@ -66,6 +64,22 @@ class _Table:
         """Returns models' means over their generations' means, or over all files if pooled."""
         means = np.average(self.means, axis=-1, weights=self.counts if pooled else None)
         return dict(zip(self.rows, means.tolist(), strict=True))
+
+    def by_generation(self) -> dict[str, dict[str, float]]:
+        """Returns means by model and generation; none of a tree without generations."""
+        if self.tree.layout is Layout.FLAT:
+            return {}
+        rows = zip(self.rows, self.means.tolist(), strict=True)
+        return {model: dict(zip(self.generations, row, strict=True)) for model, row in rows}
+
+    def noise(self) -> Array:
+        """Returns the (replicates, models, generations) deviations of the bootstrap's means."""
+        weighted = self.array(lambda scores: scores.weighted)
+        weights = self.array(lambda scores: scores.weights)
+        weighted, weights = (
+            np.ascontiguousarray(np.moveaxis(sums, -1, 0)) for sums in (weighted, weights)
+        )
+        return deviations(weighted, weights, self.counts)
 
 
 def measure(
@@ -108,16 +122,16 @@ def measure(
         int(table.counts.min()),
     )
     return TreeQuality(
-        figures=dict(_figures(config, accuracies, _noise(table))),
+        figures=dict(_figures(config, accuracies, table.noise())),
         models=table.models(),
         file_counts=dict(zip(table.rows, table.counts.sum(axis=-1).astype(int), strict=True)),
-        generations=_by_generation(table),
+        generations=table.by_generation(),
         priors=accuracies_on,
         layout=table.tree.layout,
         layout_reason=table.tree.reason,
         files=count_files(units),
         skipped=tuple(islice(_skipped(units), LISTED_FILES)),
-        warnings=(*_warnings(tables), *_warnings_of_metrics(accuracies)),
+        warnings=tuple(_warnings(tables, accuracies)),
     )
 
 
@@ -125,6 +139,15 @@ def count_files(units: Sequence[UnitScores]) -> FileCounts:
     """Adds up the files of units."""
     skipped = sum(len(scores.skipped) for scores in units)
     return FileCounts(read=sum(scores.read for scores in units), skipped=skipped)
+
+
+def _refuse_other_models(table: _Table, prior: _Table) -> None:
+    if difference := model_difference(table.rows, prior.rows):
+        raise DataError(
+            f"prior {prior.tree.location} has other models than {table.tree.location}: "
+            f"{difference}; novelty needs the same models everywhere: add their scores, or take "
+            "the prior out of quality_eval_cfg.prior_datasets"
+        )
 
 
 def _table(tree: ScoreTree, units: Sequence[UnitScores], config: QualityConfig) -> _Table:
@@ -142,55 +165,29 @@ def _table(tree: ScoreTree, units: Sequence[UnitScores], config: QualityConfig) 
                 f"{_left_out(list(members.values()))}; add its scores or remove the directory"
             )
     every, common = set[str]().union(*usable.values()), set.intersection(*usable.values())
-    if common != every:
-        _check_generations(tree, by_model, usable, config)
+    if common != every and (config.on_missing_generation == "error" or not common):
+        raise _different_generations(tree, units, usable)
     generations = sorted(common)
     rows = {model: [members[g] for g in generations] for model, members in by_model.items()}
     present = {scores.unit.generation for scores in units}
     return _Table(tree, rows, generations, sorted(present - common))
 
 
-def _check_generations(
-    tree: ScoreTree,
-    by_model: Mapping[str, Mapping[str, UnitScores]],
-    usable: Mapping[str, set[str]],
-    config: QualityConfig,
-) -> None:
-    """Refuses generations that some model lacks, unless they may be dropped and some are left."""
-    every = set[str]().union(*usable.values())
-    lacking = {model: sorted(every - names) for model, names in usable.items() if every - names}
-    named = "; ".join(
-        f"model {model} has {len(usable[model])} of {len(every)}, without usable scores in "
-        f"{_first(missing)} "
-        f"({_left_out([by_model[model][name] for name in missing if name in by_model[model]])})"
-        for model, missing in islice(lacking.items(), NAMED)
+def _different_generations(
+    tree: ScoreTree, units: Sequence[UnitScores], usable: Mapping[str, set[str]]
+) -> DataError:
+    every, common = set[str]().union(*usable.values()), len(set.intersection(*usable.values()))
+    lacking = [
+        f"model {model} has {len(names)} of {len(every)}, without usable scores in "
+        f"{_first(sorted(every - names))}"
+        for model, names in usable.items()
+        if names != every
+    ]
+    return DataError(
+        f"the models of {tree.location} have different generations: {_first(lacking, '; ')}. "
+        f"{_left_out(units)}. Add the scores, set on_missing_generation=drop to use the {common} "
+        "that every model has, or layout=flat if the directories are no generations"
     )
-    problem = (
-        f"the models of {tree.location} have different generations, {len(lacking)} of them lack "
-        f"some: {named}"
-    )
-    if config.on_missing_generation == "error":
-        raise DataError(
-            f"{problem}. Add the scores, set on_missing_generation=drop to use the generations "
-            "that every model has, or layout=flat if the directories are no generations"
-        )
-    if not set.intersection(*usable.values()):
-        raise DataError(f"{problem}. No generation is left that every model has: layout=flat?")
-
-
-def _refuse_other_models(table: _Table, prior: _Table) -> None:
-    if difference := model_difference(table.rows, prior.rows):
-        raise DataError(
-            f"prior {prior.tree.location} has other models than {table.tree.location}: "
-            f"{difference}; novelty needs the same models everywhere: add their scores, or "
-            "take the prior out of quality_eval_cfg.prior_datasets"
-        )
-
-
-def _noise(table: _Table) -> Array:
-    """Returns the (replicates, models, generations) deviations of the replicates."""
-    weighted = table.array(lambda scores: scores.weighted)
-    return deviations(weighted, table.array(lambda scores: scores.weights), table.counts)
 
 
 def _figures(
@@ -238,15 +235,6 @@ def _estimated(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) 
     return metric.estimate(accuracies, noise)
 
 
-def _by_generation(table: _Table) -> dict[str, dict[str, float]]:
-    if table.tree.layout is Layout.FLAT:
-        return {}
-    return {
-        model: dict(zip(table.generations, row, strict=True))
-        for model, row in zip(table.rows, table.means.tolist(), strict=True)
-    }
-
-
 def _skipped(units: Iterable[UnitScores]) -> Iterator[SkippedFile]:
     for scores in units:
         yield from scores.skipped
@@ -261,11 +249,11 @@ def _left_out(units: Sequence[UnitScores]) -> str:
     return f"{reasons.total()} score files cannot be used{examples}"
 
 
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+def _first(names: Sequence[str], mark: str = ", ") -> str:
+    return mark.join((*names[:NAMED], *(["..."] if len(names) > NAMED else [])))
 
 
-def _warnings(tables: Sequence[_Table]) -> Iterator[str]:
+def _warnings(tables: Sequence[_Table], accuracies: MeanAccuracies) -> Iterator[str]:
     for table in tables:
         location = table.tree.location
         if table.tree.beside:
@@ -278,9 +266,6 @@ def _warnings(tables: Sequence[_Table]) -> Iterator[str]:
                 f"generations of {location} left out, because not every model has usable scores in "
                 f"them: {_first(table.dropped)}"
             )
-
-
-def _warnings_of_metrics(accuracies: MeanAccuracies) -> Iterator[str]:
     for metric in METRICS.values():
         if not metric.why_not(accuracies) and (warning := metric.warning(accuracies)):
             yield warning

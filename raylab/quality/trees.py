@@ -5,18 +5,15 @@ that start with a dot are skipped. A unit is one generation of a model, or a mod
 generations.
 """
 
-import errno
 import os
 import platform
-import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NoReturn
 
 from pyarrow import fs
 
-from raylab.config.base import absolute_location
 from raylab.config.jobs import QualityConfig
 from raylab.config.quality import Layout
 from raylab.errors import ConfigError, DataError
@@ -27,6 +24,9 @@ BASE_VARIABLE = "BASE_ARTIFACTS_DIR"
 NOVELTY = "novelty"
 """The metric that reads earlier benchmarks."""
 LISTING_THREADS = 16
+
+_Listing = tuple[list[str], list[str]]
+"""Names of the directories and of the files in a directory."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,6 @@ class ScoreTree:
     beside: int
 
 
-class _Entry(NamedTuple):
-    name: str
-    is_directory: bool
-    is_file: bool
-
-
-class _Model(NamedTuple):
-    directories: list[str]
-    files: int
-    """Number of score files directly under the model."""
-
-
 def configured_trees(config: QualityConfig) -> list[ScoreTree]:
     """Finds the trees that `config` names: that of the benchmark, then those of its priors.
 
@@ -103,11 +91,7 @@ def _scores_root(config: QualityConfig) -> str:
             f"both {BASE_VARIABLE} and run_id for "
             f"{{{BASE_VARIABLE}}}/{settings.scores_subdir}/{{run_id}}"
         )
-    try:
-        root = Place.at(absolute_location(base))
-    except ValueError as error:
-        raise ConfigError(f"{BASE_VARIABLE}: {error}") from error
-    return str(root / settings.scores_subdir / config.run_id)
+    return str(Place.at(base) / settings.scores_subdir / config.run_id)
 
 
 def _prior_locations(config: QualityConfig) -> Iterator[str]:
@@ -154,57 +138,61 @@ def _find_tree(number: int, locations: Sequence[str], layout: Layout) -> ScoreTr
             f"{location} holds no model directories: expected {location}/<model>/<generation>/"
             "*.json or, without generations, <model>/*.json; give the directory above the models"
         )
-    reason = "as configured"
+    reason, root = "as configured", Place.at(location).path
     if layout is Layout.AUTO:
         layout, reason = _decide(models)
-    flat, root = layout is Layout.FLAT, Place.at(location).path
-    empty = next((name for name, model in models.items() if not model.directories), None)
-    if empty is not None and not flat:
-        raise DataError(
-            f"model {empty} of {location} has no generation directories: add them, remove the "
-            "model, or set layout=flat for a tree without generations"
-        )
-    units = tuple(
-        Unit(location, number, name, generation, f"{root}/{name}/{generation}".rstrip("/"))
-        for name, model in models.items()
-        for generation in ([""] if flat else model.directories)
-    )
-    beside = 0 if flat else sum(model.files for model in models.values())
-    return ScoreTree(location, layout, reason, units, beside)
+    if layout is Layout.FLAT:
+        units = [Unit(location, number, model, "", f"{root}/{model}") for model in models]
+        return ScoreTree(location, layout, reason, tuple(units), 0)
+    for model, (generations, _) in models.items():
+        if not generations:
+            raise DataError(
+                f"model {model} of {location} has no generation directories: add them, remove "
+                "the model, or set layout=flat for a tree without generations"
+            )
+    units = [
+        Unit(location, number, model, generation, f"{root}/{model}/{generation}")
+        for model, (generations, _) in models.items()
+        for generation in generations
+    ]
+    beside = sum(name.endswith(SUFFIXES) for _, files in models.values() for name in files)
+    return ScoreTree(location, layout, reason, tuple(units), beside)
 
 
-def _models(location: str, others: Sequence[str]) -> dict[str, _Model]:
+def _models(location: str, others: Sequence[str]) -> dict[str, _Listing]:
     """Returns the models of a tree by name, without directories that hold one of other roots."""
     root = Place.at(location)
     near = [p.path for p in map(Place.at, others) if p.filesystem.equals(root.filesystem)]
-    names = [
-        entry.name
-        for entry in _list(root, "")
-        if entry.is_directory
-        and not any(_holds(posixpath.join(root.path, entry.name), path) for path in near)
-    ]
+
+    def list_model(name: str) -> _Listing:
+        try:
+            return _list(root, f"{root.path}/{name}".rstrip("/"))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DataError(
+                f"{location} is no directory of scores: {error.filename or location} is missing "
+                "or a file; correct quality_eval_cfg.scores_root_dir or prior_datasets, or "
+                "target_data and reference_datasets"
+            ) from error
+        except OSError as error:
+            raise DataError(f"{location} cannot be listed: {error}") from error
+
+    directories, _ = list_model("")
+    names = [n for n in directories if not any(_holds(f"{root.path}/{n}", p) for p in near)]
     with ThreadPoolExecutor(LISTING_THREADS) as pool:
-        listings = list(pool.map(lambda name: _list(root, name), names))
-    return {
-        name: _Model(
-            [entry.name for entry in listing if entry.is_directory],
-            sum(not e.is_directory and e.name.endswith(SUFFIXES) for e in listing),
-        )
-        for name, listing in zip(names, listings, strict=True)
-    }
+        return dict(zip(names, pool.map(list_model, names), strict=True))
 
 
-def _decide(models: Mapping[str, _Model]) -> tuple[Layout, str]:
+def _decide(models: Mapping[str, _Listing]) -> tuple[Layout, str]:
     """Returns the layout that `auto` stands for, with the reason."""
-    first, *others = (model.directories for model in models.values())
+    first, *others = (directories for directories, _ in models.values())
     if len(first) >= 2 and all(directories == first for directories in others):
         return Layout.GENERATIONS, f"every model has the same {len(first)} subdirectories"
-    direct = next((name for name, model in models.items() if model.files), None)
-    if direct is not None:
-        return Layout.FLAT, (
-            f"score files lie directly under model {direct}, and the models do not all have the "
-            "same two or more subdirectories"
-        )
+    for model, (_, files) in models.items():
+        if any(name.endswith(SUFFIXES) for name in files):
+            return Layout.FLAT, (
+                f"score files lie directly under model {model}, and the models do not all have "
+                "the same two or more subdirectories"
+            )
     if any((first, *others)):
         return Layout.GENERATIONS, "no score file lies directly under a model"
     return Layout.FLAT, "no model has subdirectories"
@@ -216,91 +204,49 @@ def _holds(directory: str, path: str) -> bool:
     return inner == outer or inner.startswith(f"{outer}/")
 
 
-def _list(root: Place, name: str) -> list[_Entry]:
-    """Lists the root of a tree, or a model in it."""
-    try:
-        return _entries(root, f"{root.path}/{name}")
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(
-            f"{root} is no directory of scores: {root / name if name else root} is missing or a "
-            "file; correct quality_eval_cfg.scores_root_dir or prior_datasets, or target_data and "
-            "reference_datasets"
-        ) from error
-    except OSError as error:
-        raise DataError(f"{root} cannot be listed: {error}") from error
-
-
-def _entries(root: Place, directory: str) -> list[_Entry]:
-    """Returns the files and directories in a directory whose names do not hide them, sorted."""
-    if root.is_local:
-        with os.scandir(directory) as found:
-            entries = [_local_entry(entry) for entry in found]
-    else:
-        entries = [
-            _Entry(info.base_name, info.type == fs.FileType.Directory, info.is_file)
-            for info in root.filesystem.get_file_info(fs.FileSelector(directory.rstrip("/")))
-        ]
-    return sorted(entry for entry in entries if not entry.name.startswith("."))
-
-
-def _local_entry(entry: "os.DirEntry[str]") -> _Entry:
-    if entry.is_symlink():
-        # Unlike the methods of an entry, these raise nothing for a link to itself.
-        return _Entry(entry.name, os.path.isdir(entry.path), os.path.isfile(entry.path))
-    return _Entry(entry.name, entry.is_dir(), entry.is_file())
-
-
-def score_files(unit: Unit) -> list[tuple[str, str]]:
+def score_files(unit: Unit) -> list[str]:
     """Returns the score files of a unit at any depth, as paths below it, sorted.
 
     A directory that several links lead to is read once.
-
-    Returns:
-        Each path with the reason why it cannot be read; that is empty if it can be.
 
     Raises:
         DataError: The unit is missing on the machine where this runs.
         OSError: A directory cannot be read for the moment.
     """
-    root, files = Place.at(unit.location), list[tuple[str, str]]()
+    root, names = Place.at(unit.location), list[str]()
     pending, seen = [""], set[str]()
     while pending:
-        name = pending.pop()
-        directory = f"{unit.path}/{name}"
-        real = os.path.realpath(directory)
+        below = pending.pop()
+        path = f"{unit.path}/{below}".rstrip("/")
+        real = os.path.realpath(path)
         if real in seen:
             continue
         seen.add(real)
         try:
-            entries = _entries(root, directory)
-        except OSError as error:
-            if not name and isinstance(error, FileNotFoundError | NotADirectoryError):
-                raise _missing(unit) from error
-            files.append((name, lasting_fault(error)))
-            continue
-        for entry in entries:
-            path = posixpath.join(name, entry.name)
-            if entry.is_directory:
-                pending.append(path)
-            elif path.endswith(SUFFIXES):
-                files.append((path, "" if entry.is_file else "no file, or a link to nothing"))
-    return sorted(files)
+            directories, files = _list(root, path)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise DataError(
+                f"{path} is not there on {platform.node()}: with several machines the scores must "
+                "lie on storage that all of them see, and must not be moved during the run"
+            ) from error
+        names += [f"{below}{name}" for name in files if name.endswith(SUFFIXES)]
+        pending += [f"{below}{name}/" for name in directories]
+    return sorted(names)
 
 
-def _missing(unit: Unit) -> DataError:
-    return DataError(
-        f"{unit.path} is not there on {platform.node()}: with several machines the scores must "
-        "lie on storage that all of them see, and must not be moved during the run"
+def _list(root: Place, path: str) -> _Listing:
+    """Lists a directory without what its name hides."""
+    if root.is_local:
+        _, directories, files = next(os.walk(path, onerror=_raise))
+    else:
+        infos = root.filesystem.get_file_info(fs.FileSelector(path))
+        directories = [info.base_name for info in infos if not info.is_file]
+        files = [info.base_name for info in infos if info.is_file]
+    directories, files = (
+        sorted(name for name in names if not name.startswith(".")) for names in (directories, files)
     )
+    return directories, files
 
 
-def lasting_fault(error: OSError) -> str:
-    """Returns the reason why a file cannot be read.
-
-    Raises:
-        OSError: The error may pass.
-    """
-    lasting = FileNotFoundError | PermissionError | NotADirectoryError | IsADirectoryError
-    if isinstance(error, lasting) or error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
-        return f"cannot be read ({error.strerror or error})"
+def _raise(error: OSError) -> NoReturn:
     raise error

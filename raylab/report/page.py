@@ -164,7 +164,7 @@ def fragment(template: str, **content: Any) -> Fragment:
 
 def write_page(run: Run, page: str) -> None:
     """Writes a page as `report.html` of a run."""
-    run.write_bytes(PAGE, page.encode())
+    (run / PAGE).write(page.encode())
 
 
 def curves(histories: Mapping[str, History], monitor: str) -> Charts:

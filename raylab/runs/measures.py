@@ -6,7 +6,7 @@ explanation:
     pass_rate: Annotated[Estimate, Measure("pass rate")]
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,24 +29,22 @@ class Measure:
 
     def best(self, values: Sequence[float | None]) -> float | None:
         """Returns the best of several values; None if there is nothing to compare."""
-        known = [value for value in values if value is not None]
-        if self.better is None or len(set(known)) < 2:
+        present = {value for value in values if value is not None}
+        if self.better is None or len(present) < 2:
             return None
-        return max(known) if self.better == "higher" else min(known)
+        return max(present) if self.better == "higher" else min(present)
 
 
 def measures_of(kind: type[Part]) -> dict[str, Measure]:
     """Returns the measures of a part by the names of their fields, in the order of the fields."""
-    return dict(_measures(kind))
+    return {
+        name: mark
+        for name, field in kind.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, Measure)
+    }
 
 
 def meaning_of(kind: type[Part], name: str) -> str:
     """Returns the docstring of a field on one line."""
     return " ".join((kind.model_fields[name].description or "").split())
-
-
-def _measures(kind: type[Part]) -> Iterator[tuple[str, Measure]]:
-    for name, field in kind.model_fields.items():
-        for mark in field.metadata:
-            if isinstance(mark, Measure):
-                yield name, mark

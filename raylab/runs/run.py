@@ -184,15 +184,7 @@ class Run(Place):
         Raises:
             RunError: The file cannot be written.
         """
-        self.write_bytes(name or record.file, _json(record))
-
-    def write_bytes(self, name: str, content: bytes) -> None:
-        """Writes a file whole or not at all, and creates the directories in its name.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
-        (self / name).write(content)
+        (self / (name or record.file)).write(_json(record))
 
     @contextmanager
     def _locked(self) -> Generator[None]:
@@ -240,7 +232,7 @@ class Run(Place):
         return record
 
     def _refuse_strange_content(self) -> None:
-        # A process that died while it wrote has left a hidden file.
+        # A process that died while it wrote has left a temporary file.
         names = [name for name in self.names() if not is_temporary(name)]
         if names and RECORD not in names:
             listed = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")

@@ -48,84 +48,56 @@ GIT_SECONDS = 10
 
 
 class Checkout(Part):
-    """The git checkout that raylab ran from.
-
-    Attributes:
-        commit: Its full hash.
-        dirty: True if there were uncommitted changes.
-    """
+    """The git checkout that raylab ran from; dirty with uncommitted changes."""
 
     commit: str
     dirty: bool
 
 
 class Resumption(Part):
-    """A later start of a run.
-
-    Attributes:
-        time: UTC in ISO 8601.
-        argv: Command line.
-    """
+    """A later start of a run, with its time in UTC in ISO 8601."""
 
     time: str
     argv: tuple[str, ...]
 
 
 class ArchiveNote(Part):
-    """What the archive of a run held when it was last closed.
-
-    Attributes:
-        id: Id of the archive.
-        cases: Number of cases of the run in it.
-    """
+    """The id of a run's archive, and the number of the run's cases in it when last closed."""
 
     id: str
     cases: int
 
 
 class RunRecord(Record):
-    """The content of `record.json`.
-
-    Attributes:
-        id: Unique id of the run, also among runs of the same name: 22 hexadecimal digits that sort
-            by the time of the first start.
-        job: Kind of job, such as `train`.
-        name: Name of the run and of its directory.
-        config: Resolved configuration as JSON values, which the job's configuration class
-            validates.
-        config_hash: Hash of the configuration without `IDENTITY_EXCLUDES`.
-        argv: Command line of the first start.
-        started: Time of the first start, UTC in ISO 8601.
-        resumed: Later starts, in order.
-        finished: Time when the whole run was done; None before that.
-        versions: Version of Python and of each package; None for a package that is absent.
-        git: The checkout; None if raylab did not run from one.
-        host: Name of the machine of the job.
-        cpus: Number of its CPUs.
-        executable: The Python interpreter.
-        input: SHA-256 of the input's cases that the run was last compared with and covers; None
-            before that.
-        archive: The archive of the run; None before the run is archived.
-    """
+    """The content of `record.json`; times are UTC in ISO 8601."""
 
     file: ClassVar[str] = RECORD
     version: ClassVar[int] = 5
 
     id: str
+    """22 hexadecimal digits, unique also among runs of one name; they sort by the first start."""
     job: str
     name: str
     config: Mapping[str, Any]
+    """Resolved configuration as JSON values, which the job's configuration class validates."""
     config_hash: str
+    """Hash of the configuration without `IDENTITY_EXCLUDES`."""
     argv: tuple[str, ...]
+    """Command line of the first start."""
     started: str
     resumed: tuple[Resumption, ...] = ()
     finished: str | None = None
+    """Time when the whole run was done; None before that."""
     versions: Mapping[str, str | None]
+    """Versions of Python and of packages; None for one that is absent."""
     git: Checkout | None
+    """None if raylab did not run from a checkout."""
     host: str
     cpus: int | None
     executable: str
+    """The Python interpreter."""
     input: str | None = None
+    """SHA-256 of the input's cases that the run was last compared with and covers."""
     archive: ArchiveNote | None = None
 
     @classmethod

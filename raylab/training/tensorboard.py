@@ -45,7 +45,7 @@ class TensorBoard:
         if epoch != self._last:
             self._last = epoch
             self._append(_event(epoch))
-        self.run.write_bytes(self._name, self._content.getvalue())
+        (self.run / self._name).write(self._content.getvalue())
 
     def _append(self, event: Any) -> None:
         self._records.write(event.SerializeToString())

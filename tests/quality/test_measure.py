@@ -131,7 +131,7 @@ MISSING = {
 
 
 def test_missing_generations_are_refused_or_dropped(tmp_path: Path):
-    reason = r"m2 has 2 of 3, without usable scores in g3 \(1 score files cannot be used \(1 status"
+    reason = r"m2 has 2 of 3, without usable scores in g3. 1 score files cannot be used \(1 status"
     with pytest.raises(DataError, match=reason):
         quality(tmp_path, MISSING)
     measured = quality(tmp_path, MISSING, on_missing_generation="drop")
@@ -150,7 +150,7 @@ def test_missing_generations_are_refused_or_dropped(tmp_path: Path):
             {"m1": {"g1": [0.5]}, "m2": {"g2": [0.5]}},
             [],
             {"on_missing_generation": "drop"},
-            "No generation is left",
+            "use the 0 that every model has",
         ),
     ],
 )

@@ -193,7 +193,7 @@ def test_a_report_of_another_version_is_left_out_with_a_note(
     first = storage.annotate("january", canaries(10))
     report, _ = storage.conclude(first)
     content = json.dumps({**report.content(), "schema_version": 99})
-    first.write_bytes("report.json", content.encode())
+    (first / "report.json").write(content.encode())
     _, page = storage.conclude(storage.annotate("march", canaries(10)))
     assert {of[0]: of[1:] for of in page.rows}["january"][1:] == ["-"] * 5
     assert "the report of run january is left out" in capsys.readouterr().out
