@@ -14,7 +14,6 @@ from raylab.archive.ledger import (
     CallResults,
     ClaimRow,
     EndRow,
-    Overspent,
 )
 from raylab.archive.records import CallRow, CaseRow, Cost, DecisionRow, RunCost
 from raylab.archive.store import Archive
@@ -100,7 +99,7 @@ class ArchiveWriter:
 
     def known(self, cases: Sequence[str]) -> dict[str, str]:
         """Returns the status of each of these cases that is archived."""
-        return self._run.statuses(cases)
+        return {case: head.status for case, head in self._run.find_heads(cases).items()}
 
 
 class GroupedWriter(Generic[T, R]):
@@ -195,8 +194,8 @@ class CallJournal:
         if claim.id not in results.refused:
             return claim
         reason = results.refused[claim.id]
-        if isinstance(reason, Overspent):
-            raise self._overspent(reason.cost, row.most)
+        if isinstance(reason, RunCost):
+            raise self._overspent(reason, row.most)
         if reason is None:
             return None
         self._found += 1

@@ -21,7 +21,6 @@ from raylab.archive.records import (
     UNCLEAR,
     UNCONFIRMED,
     DecisionRow,
-    StoredDecision,
 )
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook, Label
@@ -106,7 +105,7 @@ def unconfirmed_cases(run: RunArchive, codebook: Codebook) -> Iterator[tuple[str
     Raises:
         ArchiveError: The archive fails.
     """
-    for current in run.current_cases(UNCONFIRMED):
+    for current in run.cases(UNCONFIRMED):
         stored, last = current.case, current.decisions[-1]
         decision = read_decision(last.body, codebook)
         case = DecidedCase(stored.case, stored.description, decision=decision, place=last.sequence)
@@ -125,7 +124,7 @@ async def confirm_decision(case: DecidedCase, chat: Chat, settings: Settings) ->
     return decision_row(decision.model_copy(update={"confirmation": report}))
 
 
-def audited_codes(entries: Iterable[StoredDecision], codebook: Codebook) -> dict[str, Label | None]:
+def audited_codes(entries: Iterable[DecisionRow], codebook: Codebook) -> dict[str, Label | None]:
     """Returns each case that is drawn for the audit with its code; None if it has none.
 
     Args:

@@ -19,11 +19,11 @@ from raylab.archive.records import (
     DRAW,
     HUMAN,
     UNCONFIRMED,
+    CaseRow,
+    CurrentCase,
+    DecisionRow,
     Lease,
-    StoredCase,
-    StoredDecision,
 )
-from raylab.archive.reviews import ReviewedCase
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook, Label, clean
 from raylab.config.base import Strict
@@ -116,7 +116,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Opened(ReviewedCase):
+class Opened(CurrentCase):
     """A case as a reviewer finds it.
 
     Attributes:
@@ -208,7 +208,7 @@ class Reviews:
         with self._summarising:
             # Otherwise all who come first would read the same cases at once.
             new = [place for place in places if place not in self._summaries]
-            for current in self._run.cases_at(new) if new else ():
+            for current in self._run.cases(places=new):
                 self._summaries[current.case.sequence] = _summarise(current.case)
         waiting = [self._summaries[place] for place in places]
         if kind == AUDIT:
@@ -251,8 +251,8 @@ class Reviews:
 
     def find(self, case: str) -> Opened | None:
         """Returns the case of this id as it is; None if the run has none."""
-        place = self._run.sequences([case]).get(case)
-        return None if place is None else self.look(place)
+        head = self._run.find_heads([case]).get(case)
+        return None if head is None else self.look(head.sequence)
 
     def look(self, case: int) -> Opened:
         """Returns a case as it is, without taking its lease.
@@ -266,7 +266,7 @@ class Reviews:
         rows = [row for row in stored.decisions if row.action != DRAW]
         made = tuple(self._made(case, row, row is rows[-1]) for row in rows)
         outcome = read_outcome(stored.case.body, self.codebook)
-        return Opened(stored.case, stored.decisions, stored.lease, outcome, made)
+        return Opened(stored.case, stored.decisions, outcome, made, lease=stored.lease)
 
     def submit(self, case: int, reviewer: str, typed: Typed) -> None:
         """Archives a decision, or the code of a drawn case. The same one sent twice is one.
@@ -349,7 +349,7 @@ class Reviews:
         now = self._now()
         return self.archived.take(cases, reviewer, now, now + self.lease, after)
 
-    def _made(self, place: int, row: StoredDecision, latest: bool) -> Made:
+    def _made(self, place: int, row: DecisionRow, latest: bool) -> Made:
         return Made(place, row.status, read_decision(row.body, self.codebook), latest)
 
     def _label(self, opened: Opened, choice: Choice | None, code: str) -> Label | None:
@@ -374,8 +374,8 @@ def draw_audit(run: RunArchive, share: float, seed: int) -> int:
     Raises:
         ArchiveError: The archive fails.
     """
-    decided = (stored.case for status in DECIDED for stored in run.cases(status))
-    drawn = [case for case in decided if is_drawn(case, seed, share)]
+    decided = (one.case for one in run.cases() if one.case.status in DECIDED)
+    drawn = [stored.case for stored in decided if is_drawn(stored.case, seed, share)]
     return run.reviews().draw(drawn, {"share": share, "seed": seed})
 
 
@@ -385,7 +385,7 @@ def kind_of(path: Sequence[str]) -> str:
     return "unreadable" if step.endswith("-unreadable") else step
 
 
-def _summarise(case: StoredCase) -> Waiting:
+def _summarise(case: CaseRow) -> Waiting:
     """Returns an archived case as the queue shows it, without a check of its whole body."""
     kind, reason = kind_of(case.body["path"]), case.body["reason"] or ""
     start = " ".join(case.description[: 2 * EXCERPT].split())

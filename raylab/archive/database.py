@@ -1,34 +1,46 @@
-"""The database of an archive: its transactions, and its failures as errors.
+"""The databases that can hold an archive: transactions, retries, locks, and failures as errors.
 
 Every transaction is retried for a given time while the database is locked, restarting or not
 reachable. All work in a transaction must therefore be repeatable: the connection may be lost after
-the commit and before its acknowledgement.
+the commit and before its acknowledgement. `Sqlite` and `Postgres` hold all differences between the
+databases; to add one, add its class here.
 """
 
+import contextlib
+import fcntl
 import logging
+import os
 import random
+import re
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Engine, Executable, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 
-from raylab.archive.dialects import Lock, Options, dialect_of, first_line
-from raylab.archive.tables import ForeignContentError
+from raylab.archive.tables import AnyRow, ForeignContentError
 from raylab.errors import ArchiveError
+from raylab.urls import secret_in
 
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 2.0
+PATIENCE_SECONDS = 60.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 2.0
 LOCK_SECONDS = 5.0
 """Longest wait of one attempt for another writer."""
+LOOKS, LOOK_SECONDS = 5, 0.02
+"""Attempts to lock a file, and the time between them."""
 
 LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Release = Callable[[], object]
+"""Frees a lock."""
 
 
 def utc_now() -> datetime:
@@ -36,67 +48,237 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True)
-class Clock:
-    """The clocks of an archive; a simulation replaces them.
+class Sqlite:
+    """An SQLite file with a write-ahead log, beside which the locks of runs are files.
 
     Attributes:
-        now: time of day in UTC.
-        monotonic: seconds that only rise.
-        sleep: waits for some seconds.
-        draw: uniform in [0, 1).
+        reading: Statement that begins a transaction which reads one snapshot.
+        writing: Statement that begins a transaction which writes.
+        insert: Returns an insert statement that supports conflict clauses.
+        schema_lock: Statements that lock the schema until the transaction ends.
+        place: The file or URL, without secrets.
     """
 
-    now: Callable[[], datetime] = utc_now
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    draw: Callable[[], float] = random.random
+    reading, writing = "BEGIN", "BEGIN IMMEDIATE"
+    insert = staticmethod(sqlite.insert)
+    schema_lock: Sequence[str] = ()
+    way_out = (
+        "free it if it is locked, make room on a full disk, restore a damaged file from a copy, "
+        "and go on with resume=true; or give archive= another file in a directory that you may "
+        "write"
+    )
+    TRANSIENT = frozenset({5, 6, 15})
+    """Primary result codes: busy, locked, protocol."""
+
+    def __init__(self, url: URL) -> None:
+        """Takes the path of a file; `~` is the home directory."""
+        if url.database in (None, "", ":memory:"):
+            raise ArchiveError(f"an archive needs a file, not {url.database!r}: give its path")
+        self.file = Path(url.database or "").expanduser().absolute()
+        self.place = str(self.file)
+
+    def create_engine(self, lock_seconds: float) -> Engine:
+        """Returns SQLAlchemy's engine, whose connections are durable and wait for other writers."""
+        engine = create_engine(
+            URL.create("sqlite", database=self.place),
+            hide_parameters=True,
+            max_overflow=-1,
+            connect_args={"timeout": lock_seconds, "isolation_level": None},
+        )
+
+        def set_up(connection: Any, record: object) -> None:
+            for pragma in ("foreign_keys = ON", "synchronous = FULL"):
+                connection.execute(f"PRAGMA {pragma}")
+
+        event.listen(engine, "connect", set_up)
+        return engine
+
+    def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
+        """Returns whether a failed transaction may succeed later; `was_reached`: it did before."""
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in self.TRANSIENT
+
+    def prepare(self, connection: Connection) -> None:
+        """Sets the write-ahead log, so that readers and a writer do not block each other."""
+        if connection.exec_driver_sql("PRAGMA journal_mode = WAL").scalar() != "wal":
+            raise ArchiveError(
+                f"archive {self.place} lies on a filesystem without a shared write-ahead log: give "
+                "archive= a file on a local disk, or a PostgreSQL URL"
+            )
+
+    def try_lock(self, engine: Engine, number: int) -> Release | None:
+        """Takes a lock that the system releases when this process ends; None if it is taken."""
+        try:
+            for _ in range(LOOKS):
+                if (release := _lock_file(self._lock(number))) is not None:
+                    return release
+                # Another process may only be looking whether it is taken.
+                time.sleep(LOOK_SECONDS)
+        except OSError as error:
+            raise ArchiveError(
+                f"{self._lock(number)} cannot be locked ({error.strerror}): give archive= a file "
+                "on a local disk, or a PostgreSQL URL"
+            ) from error
+        return None
+
+    def is_locked(self, connection: Connection, number: int) -> bool:
+        """Returns whether a process that lives has a lock."""
+        if not os.path.exists(self._lock(number)):
+            return False
+        release = _lock_file(self._lock(number))
+        if release is not None:
+            release()
+        return release is None
+
+    def _lock(self, number: int) -> str:
+        return f"{self.place}-{number:015x}.lock"
+
+
+class Postgres:
+    """A database on a PostgreSQL server, which may hold other tables; see `Sqlite`."""
+
+    reading, writing = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", ""
+    insert = staticmethod(postgresql.insert)
+    schema_lock = (
+        "SET LOCAL statement_timeout = 0",
+        "SELECT pg_advisory_xact_lock(125779767484770)",
+    )
+    way_out = (
+        "check that the server runs and lets you in, with the password in PGPASSWORD or ~/.pgpass, "
+        "and go on with resume=true; or give archive= a file"
+    )
+    PARAMETERS: ClassVar = {
+        "application_name": "raylab",
+        "client_encoding": "utf8",
+        "connect_timeout": "10",
+        # A server that stops responding is given up after half a minute.
+        "keepalives_idle": "15",
+        "keepalives_interval": "5",
+        "keepalives_count": "3",
+        "tcp_user_timeout": "30000",
+    }
+    SETTINGS = (
+        "SET statement_timeout = '300s'",
+        # A hanging writer loses its locks after this time.
+        "SET idle_in_transaction_session_timeout = '30s'",
+        # A database may let a commit return before it is on disk; stronger settings stay.
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'",
+    )
+    HAS_LOCK = text(
+        "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+        "WHERE datname = current_database() AND locktype = 'advisory' AND granted "
+        "AND objsubid = 1 AND classid::bigint = :high AND objid::bigint = :low"
+    )
+    TRANSIENT = re.compile("08|40|25P03|53300|55P03|57P0[123]")
+    """Codes of lost connections, rollbacks, and a server that is busy or restarting."""
+
+    def __init__(self, url: URL) -> None:
+        """Takes a URL that holds no secret; the driver reads PGPASSWORD or ~/.pgpass."""
+        # With an empty password the driver would ignore PGPASSWORD.
+        self._url = URL.create(
+            "postgresql+psycopg", url.username, None, url.host, url.port, url.database, url.query
+        )
+        self.place = str(self._url.set(drivername="postgresql"))
+
+    def create_engine(self, lock_seconds: float) -> Engine:
+        """See `Sqlite`."""
+        engine = create_engine(
+            self._url,
+            hide_parameters=True,
+            max_overflow=-1,
+            pool_pre_ping=True,
+            connect_args={**self.PARAMETERS, **self._url.query},
+        )
+        settings = (*self.SETTINGS, f"SET lock_timeout = '{lock_seconds * 1000:.0f}ms'")
+
+        def set_up(connection: Any, record: object) -> None:
+            with connection.cursor() as cursor:
+                for setting in settings:
+                    cursor.execute(setting)
+            connection.commit()
+
+        event.listen(engine, "connect", set_up)
+        return engine
+
+    def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
+        """See `Sqlite`."""
+        if state := getattr(error.orig, "sqlstate", None):
+            return self.TRANSIENT.match(state) is not None
+        if error.connection_invalidated or not isinstance(error, OperationalError):
+            return error.connection_invalidated
+        # A failed connection has no code. A server that accepted us before will do so again; else
+        # it may just be starting, stopping or full.
+        answer = str(error.orig)
+        refused = re.search("FATAL|no password supplied", answer)
+        return was_reached or not refused or bool(re.search("database system is|too many", answer))
+
+    def prepare(self, connection: Connection) -> None:
+        """Checks that the encoding of the database can store every text."""
+        if (encoding := connection.exec_driver_sql("SHOW server_encoding").scalar()) != "UTF8":
+            raise ArchiveError(
+                f"archive {self.place} has encoding {encoding}, which does not hold every text: "
+                "make its database with ENCODING 'UTF8'"
+            )
+
+    def try_lock(self, engine: Engine, number: int) -> Release | None:
+        """Takes an advisory lock on a connection of its own; see `Sqlite`."""
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        taken = connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": number})
+        if not taken:
+            connection.close()
+            return None
+
+        def release() -> None:
+            # A connection that is lost has lost the lock.
+            with contextlib.suppress(DBAPIError):
+                connection.execute(text("SELECT pg_advisory_unlock_all()"))
+            connection.close()
+
+        return release
+
+    def is_locked(self, connection: Connection, number: int) -> bool:
+        """See `Sqlite`."""
+        halves = {"high": number >> 32, "low": number & 0xFFFFFFFF}
+        return connection.scalar(self.HAS_LOCK, halves) is not None
 
 
 class Database:
-    """Transactions on a database; any thread may use them.
+    """Transactions on a database; any thread may use them, one of which writes at a time.
 
     Attributes:
         dialect: Kind and location of the database.
         place: The file or URL, without secrets.
-        clock: Its clocks.
+        now: Returns the time in UTC.
     """
 
-    def __init__(self, location: str | Path, patience: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        location: str | Path,
+        patience: float = PATIENCE_SECONDS,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
         """Reads the location; nothing is opened.
 
         Args:
             location: Path of a file, or URL; `~` is the home directory.
             patience: Longest time in seconds for which a transaction is retried.
-            clock: Clocks; None takes the system's.
+            now: Clock; a simulation replaces it.
 
         Raises:
             ArchiveError: The location is invalid or carries a password.
         """
-        self.dialect = dialect_of(str(location))
+        self.dialect = _dialect_at(str(location))
         self.place = self.dialect.place
-        self.clock = clock or Clock()
+        self.now = now
         self._patience = patience
         self._engine = self.dialect.create_engine(min(LOCK_SECONDS, patience))
         self._was_reached = False
-        self._closed = False
-
-    def __repr__(self) -> str:
-        """Returns the type and the place."""
-        return f"Database({self.place!r})"
+        # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
+        self._turn = threading.Lock()
 
     def close(self) -> None:
         """Closes all connections; a second call does nothing."""
-        self._closed = True
         self._engine.dispose()
-
-    def prepare(self) -> None:
-        """Checks that the database can hold an archive, and applies its permanent settings.
-
-        Raises:
-            ArchiveError: The database cannot hold an archive, or fails.
-        """
-        self._persist(self.dialect.prepare, self.dialect.preparing, None)
 
     def read(self, work: Callable[[Connection], T], patience: float | None = None) -> T:
         """Returns the result of work that only reads, on one snapshot of the database.
@@ -111,6 +293,10 @@ class Database:
         """
         return self._persist(work, self.dialect.reading, patience)
 
+    def rows(self, statement: Executable, **values: Any) -> list[AnyRow]:
+        """Returns the rows of a query, as `read` does."""
+        return self.read(lambda connection: list(connection.execute(statement, values)))
+
     def write(self, work: Callable[[Connection], T]) -> T:
         """Does work atomically and durably; returns its result.
 
@@ -120,9 +306,19 @@ class Database:
         Raises:
             ArchiveError: The database fails, or does not answer in time.
         """
-        return self._persist(work, self.dialect.writing, None)
+        with self._turn:
+            return self._persist(work, self.dialect.writing, None)
 
-    def try_lock(self, number: int) -> Lock | None:
+    def prepare(self) -> None:
+        """Checks that the database can hold an archive, and applies its permanent settings.
+
+        Raises:
+            ArchiveError: The database cannot hold an archive, or fails.
+        """
+        # The journal mode can only be set outside of a transaction.
+        self._persist(self.dialect.prepare, "", None)
+
+    def try_lock(self, number: int) -> Release | None:
         """Takes a lock that the system releases when this process ends; None if it is taken.
 
         Raises:
@@ -131,41 +327,92 @@ class Database:
         try:
             return self.dialect.try_lock(self._engine, number)
         except DBAPIError as error:
-            raise self.dialect.failure(error, "") from error
+            raise self._failure(error, "") from error
 
-    def _persist(
-        self, work: Callable[[Connection], T], options: Options, patience: float | None
-    ) -> T:
+    def _persist(self, work: Callable[[Connection], T], begin: str, patience: float | None) -> T:
         limit = self._patience if patience is None else patience
-        deadline = self.clock.monotonic() + limit
-        pause = FIRST_PAUSE_SECONDS
+        deadline, pause = time.monotonic() + limit, FIRST_PAUSE_SECONDS
         while True:
-            if self._closed:
-                raise ArchiveError(f"archive {self.place} is closed")
             try:
-                return self._once(work, options)
-            except OverflowError as error:
-                raise ArchiveError(
-                    f"archive {self.place} holds integers of at most 64 bits ({error}): give "
-                    "smaller ones, for example as seeds"
-                ) from error
+                return self._once(work, begin)
             except ForeignContentError as error:
-                raise self.dialect.unreadable(str(error)) from error
+                raise ArchiveError(
+                    f"archive {self.place} holds a record that raylab did not write so ({error}): "
+                    "restore the archive from a copy"
+                ) from error
             except DBAPIError as error:
-                left = deadline - self.clock.monotonic()
+                left = deadline - time.monotonic()
                 if not self.dialect.is_transient(error, self._was_reached):
-                    raise self.dialect.failure(error, "") from error
+                    raise self._failure(error, "") from error
                 if left <= 0:
-                    raise self.dialect.failure(error, f" for {limit:g} s") from error
+                    raise self._failure(error, f" for {limit:g} s") from error
                 if pause == FIRST_PAUSE_SECONDS:
-                    reason = first_line(error)
-                    LOGGER.warning("archive %s: %s; trying again", self.place, reason)
-            jitter = 0.5 + 0.5 * self.clock.draw()
-            self.clock.sleep(min(pause * jitter, left))
+                    LOGGER.warning("archive %s: %s; trying again", self.place, _reason(error))
+            time.sleep(min(pause * random.uniform(0.5, 1), left))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    def _once(self, work: Callable[[Connection], T], options: Options) -> T:
-        with self._engine.connect() as connection:
+    def _once(self, work: Callable[[Connection], T], begin: str) -> T:
+        with self._engine.connect() as connection, connection.begin():
             self._was_reached = True
-            with connection.execution_options(**options).begin():
-                return work(connection)
+            if begin:
+                connection.exec_driver_sql(begin)
+            return work(connection)
+
+    def _failure(self, error: DBAPIError, duration: str) -> ArchiveError:
+        return ArchiveError(
+            f"archive {self.place} cannot be used{duration} ({_reason(error)}): "
+            f"{self.dialect.way_out}"
+        )
+
+
+def _dialect_at(location: str) -> Sqlite | Postgres:
+    """Returns the database at a location: the path of a file, or a URL.
+
+    Raises:
+        ArchiveError: The location is invalid or carries a password.
+    """
+    if "://" not in location:
+        return Sqlite(URL.create("sqlite", database=location))
+    # An invalid URL may hold a password anywhere, and the text of its error repeats it.
+    scheme = location.partition("://")[0]
+    if secret := secret_in(location):
+        raise ArchiveError(
+            f"the archive's URL {scheme}://... carries {secret}, which would be recorded: leave "
+            "it out and set PGPASSWORD, or write it into ~/.pgpass"
+        )
+    with contextlib.suppress(ArgumentError, ValueError):
+        url = make_url(location)
+        if url.drivername == "sqlite":
+            return Sqlite(url)
+        if url.drivername in ("postgresql", "postgres", "postgresql+psycopg"):
+            return Postgres(url)
+    raise ArchiveError(
+        f"the archive's URL {scheme}://... is of no database that holds archives: give a file, or "
+        "a URL postgresql://user@host:5432/database"
+    )
+
+
+def _reason(error: DBAPIError) -> str:
+    """Returns the message of the database, without the statement and its values."""
+    return (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0]
+
+
+def _lock_file(path: str) -> Release | None:
+    """Locks a file by flock; None if another process has, or has just removed it.
+
+    Raises:
+        OSError: The file cannot be made or locked.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+            return partial(_remove, path, descriptor)
+    os.close(descriptor)
+    return None
+
+
+def _remove(path: str, descriptor: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    os.close(descriptor)

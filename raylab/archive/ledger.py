@@ -1,31 +1,54 @@
-"""The ledger of a run: which calls were paid, are in flight, or may have been billed.
+"""The ledger of a run: which calls were paid, are in flight, or may have been billed; and by whom.
 
 A call has one row for all runs of an archive: *sent* while the attempt of a claim is in flight,
 *answered* for ever after. The primary key makes it impossible to send equal calls at once. A run's
 row holds sums: billed by answers, uncertain (may have been billed), and held by the claims in
 flight. A claim is granted to the owner of the run alone, within its budget; the run's row is locked
 meanwhile. Only the end of a claim that is there changes the sums, so a write may be repeated.
+
+The owner of a run holds a lock that the system releases when its process ends, however it ends, and
+has its token in the run's row, which every claim is checked against.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypeVar
+import logging
+import os
+import platform
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
-from raylab.archive.database import Database
-from raylab.archive.dialects import DatabaseDialect
-from raylab.archive.queries import chunks
-from raylab.archive.records import CallRow, CallState, Cost, RunCost
-from raylab.archive.rows import AnyRow, lock_number, seal, unseal
-from raylab.archive.tables import CALLS, RUNS
+from raylab.archive.database import Database, Release
+from raylab.archive.records import CallRow, Cost, RunCost
+from raylab.archive.tables import (
+    ANSWERED,
+    CALLS,
+    RUNS,
+    SENT,
+    AnyRow,
+    cost_of,
+    lock_number,
+    seal,
+    sum_columns,
+    unseal,
+)
 from raylab.config.llm import Budget
-
-T = TypeVar("T")
+from raylab.errors import ArchiveError, OwnerError
 
 ROUNDING = 1 + 1e-9
 """Factor by which sums of floating-point prices may exceed a budget of money."""
+POLL_SECONDS = 1.0
+"""Time between two attempts of a process that waits for the run."""
+LONGEST_COMMAND = 300
 HELD = ("held_prompt_tokens", "held_completion_tokens", "held_cost")
+
+LOGGER = logging.getLogger(__name__)
 
 # Statements are built once, because that takes longer than to execute them.
 _LOCKED_RUN = select(RUNS).where(RUNS.c.id == bindparam("of_run")).with_for_update()
@@ -34,12 +57,13 @@ _KEYS = CALLS.c.key.in_(bindparam("keys", expanding=True))
 _STATES = select(
     *(CALLS.c[name] for name in ("key", "state", "claim", "run_id", "owner", *HELD))
 ).where(_KEYS)
-_ANSWERED = select(CALLS).where(_KEYS)
-_CLAIMED = CALLS.c.state == CallState.SENT
-_THIS_CLAIM = _CLAIMED & (CALLS.c.key == bindparam("of_key"))
-_ANSWER = update(CALLS).where(_THIS_CLAIM)
-_DROP = delete(CALLS).where(_THIS_CLAIM)
-_DROP_CLAIMS = delete(CALLS).where(_CLAIMED, CALLS.c.run_id == bindparam("of_run"))
+_ANSWERED = select(CALLS).where(_KEYS, CALLS.c.state == ANSWERED)
+_DROP = delete(CALLS).where(
+    CALLS.c.state == SENT,
+    CALLS.c.key == bindparam("of_key"),
+    CALLS.c.claim == bindparam("of_claim"),
+)
+_DROP_CLAIMS = delete(CALLS).where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"))
 _DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
     CALLS.c.owner == bindparam("of_owner"), CALLS.c.claimant == bindparam("of_claimant")
 ).returning(*(CALLS.c[name] for name in HELD))
@@ -82,6 +106,11 @@ class AnswerRow:
     claim: str
 
     @property
+    def key(self) -> str:
+        """Key of the call."""
+        return self.call.key
+
+    @property
     def billed(self) -> Cost:
         """What the call cost."""
         call = self.call
@@ -104,17 +133,10 @@ class EndRow:
 
 
 CallOperation = ClaimRow | AnswerRow | EndRow
-
-
-@dataclass(frozen=True)
-class Overspent:
-    """The reason of a claim that the budget does not cover, whatever the calls in flight cost.
-
-    Attributes:
-        cost: What the run has spent, without the calls in flight.
-    """
-
-    cost: RunCost
+Refusal = CallRow | RunCost | None
+"""The reason of a claim that was not granted: the call, where it is answered already; the cost of
+the run, where that leaves too little of the budget, whatever the calls in flight cost; None while
+an equal call is in flight, or while calls in flight hold the rest of the budget."""
 
 
 @dataclass(frozen=True)
@@ -122,69 +144,13 @@ class CallResults:
     """Results of operations.
 
     Attributes:
-        refused: Claims that were not granted, by name: with the call where it is answered already,
-            with `Overspent`, and with None while an equal call is in flight, or while calls in
-            flight hold the rest of the budget.
+        refused: Claims that were not granted, by name.
         lost: Names of claims that were refused because the run has another owner, and of claims
             that others ended, whose answers are not stored.
     """
 
-    refused: Mapping[str, CallRow | Overspent | None]
+    refused: Mapping[str, Refusal]
     lost: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Sums:
-    """The sums in the row of a run.
-
-    Attributes:
-        billed: Of answers.
-        uncertain: Of attempts that may have been billed, at the most that they may cost.
-        held: Of the claims in flight, likewise.
-    """
-
-    billed: Cost
-    uncertain: Cost
-    held: Cost
-
-    @classmethod
-    def from_row(cls, run: AnyRow) -> Self:
-        """Returns the sums in a row."""
-        return cls(
-            *(
-                Cost(*(getattr(run, f"{part.name}_{one.name}") for one in fields(Cost)))
-                for part in fields(cls)
-            )
-        )
-
-    @property
-    def spent(self) -> Cost:
-        """What is or may be spent, without the claims in flight."""
-        return self.billed + self.uncertain
-
-    def columns(self) -> dict[str, Any]:
-        """Returns the columns of the row."""
-        return {
-            f"{part}_{name}": value
-            for part, cost in vars(self).items()
-            for name, value in vars(cost).items()
-        }
-
-    def hold(self, most: Cost) -> Self:
-        """Returns the sums after a claim."""
-        return replace(self, held=self.held + most)
-
-    def release(self, held: Cost) -> Self:
-        """Returns the sums after a claim that cost nothing."""
-        return replace(self, held=self.held - held)
-
-    def doubt(self, held: Cost) -> Self:
-        """Returns the sums after a claim that may have cost what it held."""
-        return replace(self.release(held), uncertain=self.uncertain + held)
-
-    def bill(self, held: Cost, billed: Cost) -> Self:
-        """Returns the sums after a claim that was answered."""
-        return replace(self.release(held), billed=self.billed + billed)
 
 
 class Ledger:
@@ -196,7 +162,13 @@ class Ledger:
         self._run_id = run_id
         self._owner = owner
         self._budget = budget
-        self._new_calls = database.dialect.insert_new(CALLS, CALLS.c.key)
+        insert = database.dialect.insert(CALLS)
+        self._claims = insert.on_conflict_do_nothing().returning(CALLS.c.key)
+        self._answer = insert.on_conflict_do_update(
+            index_elements=["key"],
+            set_=dict(insert.excluded),
+            where=(CALLS.c.state == SENT) & (CALLS.c.claim == insert.excluded.claim),
+        )
 
     def write(self, operations: Sequence[CallOperation], claimant: str = "") -> CallResults:
         """Does all operations, or none, in one transaction; may be repeated.
@@ -209,24 +181,23 @@ class Ledger:
             ValueError: A time has no zone.
             ArchiveError: The archive fails.
         """
-        answers = [(one, seal(one.call)) for one in _those(operations, AnswerRow)]
-        ends = _those(operations, EndRow)
-        ended = {end.claim for end in ends}
-        claims = [claim for claim in _those(operations, ClaimRow) if claim.claim not in ended]
+        endings = [row for row in operations if not isinstance(row, ClaimRow)]
+        ended = {row.claim for row in endings if isinstance(row, EndRow)}
+        claims = [row for row in operations if isinstance(row, ClaimRow) and row.claim not in ended]
         # Writers that insert the same keys in different orders would deadlock.
         claims.sort(key=lambda claim: claim.key)
 
         def work(connection: Connection) -> CallResults:
             run = _lock_run(connection, self._run_id)
-            before = Sums.from_row(run)
-            sums, lost = self._end(connection, before, answers, ends)
-            refused: dict[str, CallRow | Overspent | None] = {}
-            if claims and run.owner != self._owner:
+            before = cost_of(run)
+            cost, lost = self._end(connection, before, endings)
+            refused: dict[str, Refusal] = {}
+            if run.owner != self._owner:
                 lost |= {claim.claim for claim in claims}
             elif claims:
-                sums, refused = self._claim(connection, sums, claims, claimant)
-            if sums != before:
-                _set_sums(connection, self._run_id, sums)
+                cost, refused = self._claim(connection, cost, claims, claimant)
+            if cost != before:
+                _set_sums(connection, self._run_id, cost)
             return CallResults(refused, frozenset(lost))
 
         return self._database.write(work)
@@ -236,89 +207,81 @@ class Ledger:
         its = {"of_run": self._run_id, "of_owner": self._owner, "of_claimant": claimant}
 
         def work(connection: Connection) -> None:
-            sums = Sums.from_row(_lock_run(connection, self._run_id))
+            cost = cost_of(_lock_run(connection, self._run_id))
             for row in connection.execute(_DROP_OF_CLAIMANT, its):
-                sums = sums.doubt(_held_by(row))
-            _set_sums(connection, self._run_id, sums)
+                cost = cost.settle(_held_by(row), uncertain=_held_by(row))
+            _set_sums(connection, self._run_id, cost)
 
         self._database.write(work)
 
     def _end(
-        self,
-        connection: Connection,
-        sums: Sums,
-        answers: Sequence[tuple[AnswerRow, dict[str, Any]]],
-        ends: Sequence[EndRow],
-    ) -> tuple[Sums, set[str]]:
-        """Ends claims; returns the sums after that, and the claims that others ended."""
-        keys = [answer.call.key for answer, _ in answers] + [end.key for end in ends]
-        rows, lost = _states(connection, keys), set[str]()
-        stored: list[dict[str, Any]] = []
-        late: list[dict[str, Any]] = []
-        for answer, sealed in answers:
-            row = rows.get(answer.call.key)
-            if row is None:
-                # Whoever ended the claim has counted what it held.
-                late.append({**sealed, **self._claimed(answer.claim), "state": CallState.ANSWERED})
-            elif row.claim != answer.claim:
-                lost.add(answer.claim)
-            elif row.state == CallState.SENT:
-                held, billed = _held_by(row), answer.billed
-                sums = sums.bill(held, billed) if billed.tokens else sums.doubt(held)
-                stored.append({"of_key": row.key, **sealed, "state": CallState.ANSWERED})
-        dropped: list[str] = []
-        for end in ends:
-            row = rows.get(end.key)
-            if row is not None and (row.claim, row.state) == (end.claim, CallState.SENT):
-                held = _held_by(row)
-                sums = sums.doubt(held) if end.paid else sums.release(held)
-                dropped.append(end.key)
-        _execute(connection, _ANSWER, stored)
-        _execute(connection, self._new_calls, sorted(late, key=lambda row: row["key"]))
-        _execute(connection, _DROP, [{"of_key": key} for key in dropped])
-        return sums, lost
+        self, connection: Connection, cost: RunCost, endings: Sequence[AnswerRow | EndRow]
+    ) -> tuple[RunCost, set[str]]:
+        """Ends claims; returns the cost after that, and the claims that others ended."""
+        rows = _states(connection, [ending.key for ending in endings])
+        for ending in endings:
+            row = rows.get(ending.key)
+            if row is not None and (row.claim, row.state) == (ending.claim, SENT):
+                cost = _settle(cost, _held_by(row), ending)
+        answers = [ending for ending in endings if isinstance(ending, AnswerRow)]
+        if answers:
+            # Where the claim is gone, whoever ended it has counted what it held.
+            stored = [self._row(row.claim, state=ANSWERED, **seal(row.call)) for row in answers]
+            connection.execute(self._answer, sorted(stored, key=lambda row: row["key"]))
+        ends = [ending for ending in endings if isinstance(ending, EndRow)]
+        if ends:
+            connection.execute(_DROP, [{"of_key": end.key, "of_claim": end.claim} for end in ends])
+        return cost, {row.claim for row in answers if rows.get(row.key, row).claim != row.claim}
 
     def _claim(
-        self, connection: Connection, sums: Sums, claims: Sequence[ClaimRow], claimant: str
-    ) -> tuple[Sums, dict[str, CallRow | Overspent | None]]:
+        self, connection: Connection, cost: RunCost, claims: Sequence[ClaimRow], claimant: str
+    ) -> tuple[RunCost, dict[str, Refusal]]:
         """Grants what is neither answered nor in flight nor beyond the budget."""
         rows = self._look_up(connection, [claim.key for claim in claims])
         answers = _answers(connection, rows)
-        refused: dict[str, CallRow | Overspent | None] = {}
+        refused: dict[str, Refusal] = {}
         new: dict[str, ClaimRow] = {}
         for claim in claims:
             if claim.key in answers:
                 refused[claim.claim] = answers[claim.key]
-            elif claim.key in new:
-                refused[claim.claim] = None
             elif claim.key in rows:
                 if rows[claim.key].claim != claim.claim:
                     refused[claim.claim] = None
-            elif not self._covers(sums.spent + claim.most):
-                refused[claim.claim] = Overspent(RunCost(sums.billed, sums.uncertain))
-            elif not self._covers(sums.spent + sums.held + claim.most):
+            elif not self._covers(cost.spent + claim.most):
+                refused[claim.claim] = RunCost(cost.billed, cost.uncertain)
+            elif claim.key in new or not self._covers(cost.spent + cost.held + claim.most):
                 refused[claim.claim] = None
             else:
-                sums = sums.hold(claim.most)
+                cost = cost.hold(claim.most)
                 new[claim.key] = claim
-        sent = [self._row(claim, claimant) for claim in new.values()]
-        granted = set(connection.scalars(self._new_calls, sent)) if sent else set[str]()
+        sent = [
+            self._row(
+                claim.claim,
+                key=claim.key,
+                state=SENT,
+                claimant=claimant,
+                held_prompt_tokens=claim.prompt_tokens,
+                held_completion_tokens=claim.completion_tokens,
+                held_cost=claim.cost,
+            )
+            for claim in new.values()
+        ]
+        granted = set(connection.scalars(self._claims, sent)) if sent else set[str]()
         for key in new.keys() - granted:
             # Another run has claimed it since it was looked up.
-            sums = sums.release(new[key].most)
+            cost = cost.settle(new[key].most)
             refused[new[key].claim] = None
-        return sums, refused
+        return cost, refused
 
     def _look_up(self, connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
         """Returns the rows of calls, after the claims of runs without an owner are ended."""
         rows = _states(connection, keys)
-        in_flight = [row for row in rows.values() if row.state == CallState.SENT]
+        in_flight = [row for row in rows.values() if row.state == SENT]
         others = {(row.run_id, row.owner) for row in in_flight if row.run_id != self._run_id}
-        dialect = self._database.dialect
-        dead = [one for one in sorted(others) if not _is_owned(connection, dialect, one[0])]
-        for run_id, owner in dead:
-            leave_run(connection, run_id, owner)
-        return _states(connection, keys) if dead else rows
+        for run_id, owner in sorted(others):
+            if not _is_owned(connection, self._database, run_id):
+                _leave(connection, run_id, owner)
+        return _states(connection, keys) if others else rows
 
     def _covers(self, cost: Cost) -> bool:
         tokens, money = self._budget.tokens, self._budget.money
@@ -326,36 +289,111 @@ class Ledger:
             money is None or cost.money <= money * ROUNDING
         )
 
-    def _row(self, claim: ClaimRow, claimant: str) -> dict[str, Any]:
-        return {
-            **self._claimed(claim.claim),
-            "key": claim.key,
-            "state": CallState.SENT,
-            "claimant": claimant,
-            "held_prompt_tokens": claim.prompt_tokens,
-            "held_completion_tokens": claim.completion_tokens,
-            "held_cost": claim.cost,
-        }
-
-    def _claimed(self, claim: str) -> dict[str, Any]:
-        """Returns the columns of a claim that holds nothing."""
-        return {
-            "run_id": self._run_id,
-            "owner": self._owner,
-            "claim": claim,
-            "claimant": "",
-            "held_prompt_tokens": 0,
-            "held_completion_tokens": 0,
-            "held_cost": 0.0,
-        }
+    def _row(self, claim: str, **columns: Any) -> dict[str, Any]:
+        """Returns the columns of a call by a claim, which holds nothing unless `columns` say so."""
+        mine = {"run_id": self._run_id, "owner": self._owner, "claim": claim, "claimant": ""}
+        return {**mine, **dict.fromkeys(HELD, 0), **columns}
 
 
-def take_run(connection: Connection, run_id: int, owner: str, holder: str) -> None:
+class Ownership:
+    """The ownership of a run by this process; a context manager that holds it while in use.
+
+    Made by `RunArchive.own`.
+
+    Args:
+        database: Database of an open archive.
+        run: Row of the run.
+        wait: Wait for another owner to end, instead of raising.
+        token: Name of this ownership; None draws one.
+
+    Attributes:
+        token: Name of this ownership, which its claims carry.
+    """
+
+    def __init__(
+        self, database: Database, run: AnyRow, wait: bool = False, token: str | None = None
+    ) -> None:
+        self.token = token or secrets.token_hex(16)
+        self._database, self._run, self._wait = database, run, wait
+        self._release: Release | None = None
+
+    def __enter__(self) -> Self:
+        """Takes the run.
+
+        Raises:
+            OwnerError: Another process owns it, and this one does not wait.
+            ArchiveError: The archive fails.
+        """
+        warned = False
+        while not self.take():
+            if not self._wait:
+                raise OwnerError(
+                    f"run {self._run.name} of archive {self._database.place} is worked on by "
+                    f"{self._holder()}: wait until that ends, or give wait=true to go on after it"
+                )
+            if not warned:
+                LOGGER.warning("run %s: waiting for %s", self._run.name, self._holder())
+                warned = True
+            time.sleep(POLL_SECONDS)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Gives the run back; if the archive fails, the next owner ends the claims."""
+        try:
+            self.end()
+        except ArchiveError as failure:
+            LOGGER.warning("the claims of run %s were not ended: %s", self._run.name, failure)
+
+    def take(self) -> bool:
+        """Takes the run, and ends the claims of former owners; returns False if it is owned.
+
+        Raises:
+            ArchiveError: The archive fails.
+        """
+        self._release = self._database.try_lock(lock_number(self._run))
+        if self._release is None:
+            return False
+        mine = self.token, _this_process()
+        try:
+            self._database.write(lambda connection: _own(connection, self._run.id, *mine))
+        except BaseException:
+            self._release()
+            raise
+        return True
+
+    def end(self) -> None:
+        """Gives the run back. What is still claimed may be billed, because nobody knows better.
+
+        Raises:
+            ArchiveError: The archive fails; the run is free all the same.
+        """
+        try:
+            self._database.write(lambda connection: _leave(connection, self._run.id, self.token))
+        finally:
+            if self._release is not None:
+                self._release()
+
+    def _holder(self) -> str:
+        holder = select(RUNS.c.holder).where(RUNS.c.id == self._run.id)
+        return self._database.rows(holder)[0].holder or "another process"
+
+
+def _this_process() -> str:
+    command = shlex.join(sys.argv)[:LONGEST_COMMAND]
+    return f"{command} (process {os.getpid()} on {platform.node()})"
+
+
+def _own(connection: Connection, run_id: int, owner: str, holder: str) -> None:
     """Gives a run to an owner, and ends the claims of former ones; what they held is uncertain."""
     _drop_claims(connection, _lock_run(connection, run_id), owner=owner, holder=holder)
 
 
-def leave_run(connection: Connection, run_id: int, owner: str) -> None:
+def _leave(connection: Connection, run_id: int, owner: str) -> None:
     """Takes a run from an owner, and ends its claims; does nothing if the run has another one."""
     run = _lock_run(connection, run_id)
     if run.owner == owner:
@@ -363,49 +401,43 @@ def leave_run(connection: Connection, run_id: int, owner: str) -> None:
 
 
 def _drop_claims(connection: Connection, run: AnyRow, **owner: str | None) -> None:
-    sums = Sums.from_row(run)
+    cost = cost_of(run)
     connection.execute(_DROP_CLAIMS, {"of_run": run.id})
-    _set_sums(connection, run.id, sums.doubt(sums.held), **owner)
+    _set_sums(connection, run.id, cost.settle(cost.held, uncertain=cost.held), **owner)
 
 
-def _is_owned(connection: Connection, dialect: DatabaseDialect, run_id: int) -> bool:
+def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:
     """Returns whether the owner of a run lives."""
     run = connection.execute(select(RUNS).where(RUNS.c.id == run_id)).one()
-    return dialect.is_locked(connection, lock_number(run))
-
-
-def _those(operations: Iterable[CallOperation], kind: type[T]) -> list[T]:
-    return [one for one in operations if isinstance(one, kind)]
+    return database.dialect.is_locked(connection, lock_number(run))
 
 
 def _lock_run(connection: Connection, run_id: int) -> AnyRow:
     return connection.execute(_LOCKED_RUN, {"of_run": run_id}).one()
 
 
-def _set_sums(connection: Connection, run_id: int, sums: Sums, **more: str | None) -> None:
-    connection.execute(_SET_SUMS, {"of_run": run_id, **sums.columns(), **more})
+def _set_sums(connection: Connection, run_id: int, cost: RunCost, **more: str | None) -> None:
+    connection.execute(_SET_SUMS, {"of_run": run_id, **sum_columns(cost), **more})
 
 
 def _states(connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
-    return {
-        row.key: row for some in chunks(keys) for row in connection.execute(_STATES, {"keys": some})
-    }
+    return {row.key: row for row in connection.execute(_STATES, {"keys": keys})}
 
 
 def _answers(connection: Connection, rows: Mapping[str, AnyRow]) -> dict[str, CallRow]:
     """Returns the answered calls among some."""
-    answered = [key for key, row in rows.items() if row.state == CallState.ANSWERED]
-    return {
-        row.key: unseal(CallRow, row)
-        for some in chunks(answered)
-        for row in connection.execute(_ANSWERED, {"keys": some})
-    }
+    if all(row.state == SENT for row in rows.values()):
+        return {}
+    answered = connection.execute(_ANSWERED, {"keys": list(rows)})
+    return {row.key: unseal(CallRow, row) for row in answered}
+
+
+def _settle(cost: RunCost, held: Cost, ending: AnswerRow | EndRow) -> RunCost:
+    if isinstance(ending, AnswerRow) and ending.billed.tokens:
+        return cost.settle(held, billed=ending.billed)
+    is_free = isinstance(ending, EndRow) and not ending.paid
+    return cost.settle(held, uncertain=Cost() if is_free else held)
 
 
 def _held_by(row: AnyRow) -> Cost:
     return Cost.of_attempt(*(getattr(row, name) for name in HELD))
-
-
-def _execute(connection: Connection, statement: Any, rows: Sequence[dict[str, Any]]) -> None:
-    if rows:
-        connection.execute(statement, rows)

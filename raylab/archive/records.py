@@ -2,10 +2,9 @@
 
 import operator
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
-from datetime import datetime
-from enum import StrEnum
-from typing import Any
+from dataclasses import astuple, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Self
 
 Body = dict[str, Any]
 """The content of a record as JSON values, opaque to the archive."""
@@ -22,6 +21,32 @@ DECISION, AUDIT = "decision", "audit"
 """The kinds of what people say of a case."""
 DRAW = "draw"
 """The action by which an audit begins: a case is drawn."""
+
+Prompts = Mapping[str, tuple[str, str, str]]
+"""Prompts by hash: name, version, text."""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run in the archive.
+
+    Attributes:
+        name: name of the run.
+        config: configuration; a run with the same name and another configuration is refused.
+        versions: versions of its software and protocol at the first start.
+        started: time of the first start, UTC.
+        finished: time of completion, UTC; None until then.
+        records: number of its cases and decisions.
+        uid: id in the run's record, log and checkpoints; None if it has none.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    versions: Mapping[str, Any]
+    started: datetime
+    finished: datetime | None
+    records: int
+    uid: str | None
 
 
 @dataclass(frozen=True)
@@ -71,16 +96,28 @@ class CallRow:
     created: datetime
 
 
-class CallState(StrEnum):
-    """The state of a call in the archive."""
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
-    SENT = "sent"
-    """In flight: no equal call may be sent."""
-    ANSWERED = "answered"
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A record of a run, with its place there once it is archived.
+
+    Attributes:
+        run: name of the run.
+        sequence: from 1, over the records of all kinds together; 0 until it is archived.
+        created: time at which it was archived, UTC.
+        sha256: SHA-256 of its content, checked when it is read.
+    """
+
+    run: str = ""
+    sequence: int = 0
+    created: datetime = _NEVER
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
-class CaseRow:
+class CaseRow(Record):
     """The outcome of a case in a run: one row for each case and run.
 
     Attributes:
@@ -99,7 +136,7 @@ class CaseRow:
 
 
 @dataclass(frozen=True)
-class DecisionRow:
+class DecisionRow(Record):
     """A person's decision on a case of a run, or the draw or code of a case for its audit.
 
     Later decisions supersede it. It changes once, when the evaluator has judged it.
@@ -122,6 +159,15 @@ class DecisionRow:
     kind: str = DECISION
 
 
+class CaseHead(NamedTuple):
+    """What is looked up of a case by its id, as of the end of the run."""
+
+    case: str
+    sequence: int
+    status: str
+    description_hash: str
+
+
 @dataclass(frozen=True)
 class Lease:
     """The exclusive right of one reviewer to work on a case.
@@ -136,66 +182,24 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class RunRow:
-    """A run in the archive.
-
-    Attributes:
-        name: name of the run.
-        config: configuration; a run with the same name and another configuration is refused.
-        versions: versions of its software and protocol at the first start.
-        started: time of the first start, UTC.
-        finished: time of completion, UTC; None until then.
-        records: number of its cases and decisions.
-        uid: id in the run's record, log and checkpoints; None if it has none.
-    """
-
-    name: str
-    config: Mapping[str, Any]
-    versions: Mapping[str, Any]
-    started: datetime
-    finished: datetime | None
-    records: int
-    uid: str | None
-
-
-@dataclass(frozen=True)
-class StoredRecord:
-    """The place of a record among those of its run.
-
-    Attributes:
-        run: name of the run.
-        sequence: from 1, over the records of all kinds together.
-        created: time at which it was archived, UTC.
-        sha256: SHA-256 of its content, checked when it is read.
-    """
-
-    run: str
-    sequence: int
-    created: datetime
-    sha256: str
-
-
-@dataclass(frozen=True)
-class StoredCase(CaseRow, StoredRecord):
-    """A case in the archive."""
-
-
-@dataclass(frozen=True)
-class StoredDecision(DecisionRow, StoredRecord):
-    """A decision in the archive."""
-
-
-@dataclass(frozen=True)
 class CurrentCase:
-    """A case and all later decisions on it.
+    """A case with what people have done on it.
 
     Attributes:
         case: the case at the end of the run.
-        decisions: people's decisions, the latest last.
+        decisions: the decisions on it, the latest last; its draw and codes for a reviewer, if it
+            is drawn for the audit.
+        lease: the reviewer who works on it; None if nobody does, or if that was not looked up.
     """
 
-    case: StoredCase
-    decisions: tuple[StoredDecision, ...]
+    case: CaseRow
+    decisions: tuple[DecisionRow, ...]
+    lease: Lease | None = field(default=None, kw_only=True)
+
+    @property
+    def queue(self) -> str:
+        """The kind of decision that it takes: `AUDIT` if it is drawn, else `DECISION`."""
+        return self.decisions[-1].kind if self.decisions else DECISION
 
     @property
     def status(self) -> str:
@@ -222,7 +226,7 @@ class Cost:
     unpriced: int = 0
 
     @classmethod
-    def of_attempt(cls, prompt_tokens: int, completion_tokens: int, price: float | None) -> "Cost":
+    def of_attempt(cls, prompt_tokens: int, completion_tokens: int, price: float | None) -> Self:
         """Returns the cost of one attempt; a price of None is unknown."""
         return cls(1, prompt_tokens, completion_tokens, price or 0.0, int(price is None))
 
@@ -247,8 +251,23 @@ class RunCost:
     Attributes:
         billed: answered attempts, as billed.
         uncertain: attempts that may have been billed, at the most that they may have cost: the
-            server did not say, its answer was lost, or they are in flight.
+            server did not say, or its answer was lost.
+        held: attempts in flight, likewise.
     """
 
     billed: Cost
     uncertain: Cost
+    held: Cost = Cost()
+
+    @property
+    def spent(self) -> Cost:
+        """What is or may be spent, without the attempts in flight."""
+        return self.billed + self.uncertain
+
+    def hold(self, most: Cost) -> "RunCost":
+        """Returns the cost after an attempt was claimed."""
+        return replace(self, held=self.held + most)
+
+    def settle(self, held: Cost, *, billed: Cost = Cost(), uncertain: Cost = Cost()) -> "RunCost":
+        """Returns the cost after an attempt that held some has ended, and was or may be billed."""
+        return RunCost(self.billed + billed, self.uncertain + uncertain, self.held - held)

@@ -1,44 +1,44 @@
 """One run in an archive: its cases, the decisions on them, and what it cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, func, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select, true, update
 
 from raylab.archive.database import Database
-from raylab.archive.ledger import Ledger, Sums
-from raylab.archive.ownership import Ownership
-from raylab.archive.queries import (
-    LOOKED_UP,
-    append_records,
-    case_page,
-    cases_named,
-    chunks,
-    current_status,
-    decision_page,
-    find_run,
-    stream,
-    with_decisions,
-)
+from raylab.archive.ledger import Ledger, Ownership
 from raylab.archive.records import (
     DECISION,
-    HUMAN,
+    CaseHead,
     CaseRow,
     CurrentCase,
+    DecisionRow,
+    Prompts,
     RunCost,
     RunRow,
-    StoredCase,
-    StoredDecision,
 )
 from raylab.archive.reviews import RunReviews
-from raylab.archive.rows import AnyRow, from_row
-from raylab.archive.tables import CASES, DECISIONS, PROMPTS, RUNS
+from raylab.archive.tables import (
+    CASES,
+    DECISIONS,
+    PROMPTS,
+    RUNS,
+    AnyRow,
+    append,
+    cost_of,
+    find_heads,
+    find_run,
+    run_row,
+    unseal,
+)
 from raylab.config.llm import Budget
 from raylab.errors import ArchiveError
 
 BATCH = 100
+"""Records read at once."""
 
-Prompts = Mapping[str, tuple[str, str, str]]
-"""Prompts by hash: name, version, text."""
+T = TypeVar("T")
 
 
 class RunArchive:
@@ -58,26 +58,15 @@ class RunArchive:
 
     def row(self) -> RunRow:
         """Returns the run's current row in the archive."""
-        return self._database.read(lambda connection: from_row(RunRow, self._find(connection)))
+        return run_row(self._row())
 
     def finish(self) -> None:
         """Marks the run as finished; a second call does nothing."""
-
-        def work(connection: Connection) -> None:
-            unfinished = (RUNS.c.id == self._find(connection).id) & RUNS.c.finished.is_(None)
-            finished = self._database.clock.now()
-            connection.execute(update(RUNS).where(unfinished).values(finished=finished))
-
-        self._database.write(work)
+        self._mark(RUNS.c.finished.is_(None), self._database.now())
 
     def reopen(self) -> None:
         """Marks the run as unfinished."""
-
-        def work(connection: Connection) -> None:
-            mine = RUNS.c.id == self._find(connection).id
-            connection.execute(update(RUNS).where(mine).values(finished=None))
-
-        self._database.write(work)
+        self._mark(true(), None)
 
     def add_prompts(self, prompts: Prompts) -> None:
         """Stores prompts by their hash; those that the archive has stay unchanged."""
@@ -85,9 +74,8 @@ class RunArchive:
             {"hash": key, "name": name, "version": version, "text": content}
             for key, (name, version, content) in sorted(prompts.items())
         ]
-        if rows:
-            new = self._database.dialect.insert_new(PROMPTS)
-            self._database.write(lambda connection: connection.execute(new, rows))
+        new = self._database.dialect.insert(PROMPTS).on_conflict_do_nothing()
+        self._database.write(lambda connection: connection.execute(new, rows))
 
     def add_cases(self, rows: Sequence[CaseRow]) -> None:
         """Appends cases to the run.
@@ -99,48 +87,34 @@ class RunArchive:
             ArchiveError: The run has one of the cases with another description. Nothing is
                 written.
         """
-        created = self._database.clock.now()
+        now = self._database.now()
 
         def work(connection: Connection) -> None:
             run = self._find(connection, lock=True)
-            named = cases_named(connection, run, [row.case for row in rows])
-            there = {row.case: row.description_hash for row in named}
-            new: list[CaseRow] = []
+            heads = find_heads(connection, run, [row.case for row in rows])
+            hashes = {case: head.description_hash for case, head in heads.items()}
+            new = {row.case: row for row in reversed(rows) if row.case not in hashes}
             for row in rows:
-                if row.case in there:
-                    self._refuse_other_description(row, there[row.case])
-                    continue
-                there[row.case] = row.description_hash
-                new.append(row)
-            append_records(connection, CASES, run, new, created)
+                if row.description_hash != hashes.setdefault(row.case, row.description_hash):
+                    raise ArchiveError(
+                        f"run {self.name} of archive {self._database.place} has case {row.case!r} "
+                        "with another description: give each case of a run its own id and keep "
+                        "its description; for changed descriptions choose another name="
+                    )
+            append(connection, run, [*reversed(new.values())], now)
 
-        if rows:
-            self._database.write(work)
+        self._database.write(work)
 
-    def statuses(self, cases: Sequence[str]) -> dict[str, str]:
-        """Returns the statuses at the end of the run, of the given cases that it has."""
-        return {row.case: row.status for row in self._named(cases)}
+    def find_heads(self, cases: Sequence[str]) -> dict[str, CaseHead]:
+        """Returns place, status and description of the given cases that the run has, by id."""
+        return self._database.read(
+            lambda connection: find_heads(connection, self._find(connection), cases)
+        )
 
-    def description_hashes(self, cases: Sequence[str]) -> dict[str, str]:
-        """Returns the SHA-256 of the descriptions of the given cases that the run has."""
-        return {row.case: row.description_hash for row in self._named(cases)}
-
-    def ids(self) -> Iterator[str]:
-        """Yields the ids of all cases, in the order in which they were archived."""
-        mine, after = CASES.c.run_id == self._found().id, 0
-        columns = select(CASES.c.sequence, CASES.c.case)
-        while True:
-            later = columns.where(mine, CASES.c.sequence > after)
-            page = later.order_by(CASES.c.sequence).limit(LOOKED_UP)
-            rows = self._database.read(lambda connection, page=page: connection.execute(page).all())
-            if not rows:
-                return
-            yield from (row.case for row in rows)
-            after = rows[-1].sequence
-
-    def sequences(self, cases: Sequence[str]) -> dict[str, int]:
-        """Returns the sequences of the given cases that the run has."""
-        return {row.case: row.sequence for row in self._named(cases)}
+    def ids(self) -> list[str]:
+        """Returns the ids of all cases, in the order in which they were archived."""
+        mine = select(CASES.c.case).where(CASES.c.run_id == self._row().id)
+        return [row.case for row in self._database.rows(mine.order_by(CASES.c.sequence))]
 
     def counts(self, now: bool = False) -> dict[str, int]:
         """Returns the number of cases by status.
@@ -148,103 +122,62 @@ class RunArchive:
         Args:
             now: Count by current status, with later decisions, instead of the run's own.
         """
+        status = (_current_status(true()) if now else CASES.c.status).label("status")
+        each = select(status).where(CASES.c.run_id == self._row().id).subquery()
+        numbers = select(each.c.status, func.count()).group_by(each.c.status)
+        return {status: count for status, count in self._database.rows(numbers)}
 
-        def work(connection: Connection) -> dict[str, int]:
-            status = current_status() if now else CASES.c.status
-            of_run = CASES.c.run_id == self._find(connection).id
-            inner = select(status.label("status")).where(of_run).subquery()
-            counted = select(inner.c.status, func.count()).group_by(inner.c.status)
-            return {status: count for status, count in connection.execute(counted)}
-
-        return self._database.read(work)
-
-    def cases(self, status: str | None = None, batch: int = BATCH) -> Iterator[StoredCase]:
-        """Yields the cases without later decisions, in the order in which they were archived.
+    def cases(
+        self,
+        status: str | None = None,
+        *,
+        places: Sequence[int] | None = None,
+        until: int | None = None,
+        batch: int = BATCH,
+    ) -> Iterator[CurrentCase]:
+        """Yields the cases with the decisions on them, in the order in which they were archived.
 
         Cases added in the meantime are included; memory holds one batch.
 
         Args:
-            status: Only cases with this status at the end of the run.
-            batch: Cases read at once.
-        """
-        run = self._found()
-        condition = CASES.c.status == status if status is not None else None
-
-        def page(after: int) -> list[StoredCase]:
-            return self._database.read(
-                lambda connection: case_page(connection, run, after, batch, condition)
-            )
-
-        return stream(page)
-
-    def case(self, case: str) -> StoredCase | None:
-        """Returns a case without later decisions; None if the run has no case of this id."""
-
-        def work(connection: Connection) -> StoredCase | None:
-            condition = CASES.c.case == case
-            found = case_page(connection, self._find(connection), None, 1, condition)
-            return found[0] if found else None
-
-        return self._database.read(work)
-
-    def current_cases(
-        self, status: str | None = None, batch: int = BATCH, until: int | None = None
-    ) -> Iterator[CurrentCase]:
-        """Yields the cases with later decisions on them, in the order of `cases`.
-
-        Args:
             status: Only cases with this current status.
+            places: Only cases of these sequences.
+            until: Only cases and decisions up to this sequence.
             batch: Cases read at once.
-            until: Only records up to this sequence, to exclude those added in the meantime.
         """
-        run = self._found()
-        conditions: list[ColumnElement[bool]] = []
+        run = self._row()
+        early = true() if until is None else DECISIONS.c.sequence <= until
+        wanted = true() if until is None else CASES.c.sequence <= until
         if status is not None:
-            conditions.append(current_status(until) == status)
-        if until is not None:
-            conditions.append(CASES.c.sequence <= until)
+            wanted &= _current_status(early) == status
 
-        def work(connection: Connection, after: int) -> list[CurrentCase]:
-            found = case_page(connection, run, after, batch, *conditions)
-            return with_decisions(connection, run, found, until)
+        def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[CurrentCase]:
+            decisions: dict[str, list[DecisionRow]] = {row.case: [] for row in rows}
+            on_these = (DECISIONS.c.run_id == run.id) & DECISIONS.c.case.in_(list(decisions))
+            statement = select(DECISIONS).where(on_these, DECISIONS.c.kind == DECISION, early)
+            for row in connection.execute(statement.order_by(DECISIONS.c.sequence)):
+                decisions[row.case].append(unseal(DecisionRow, row, run.name))
+            return [
+                CurrentCase(unseal(CaseRow, row, run.name), tuple(decisions[row.case]))
+                for row in rows
+            ]
 
-        def page(after: int) -> list[CurrentCase]:
-            return self._database.read(lambda connection: work(connection, after))
+        parts = [true()]
+        if places is not None:
+            ordered = sorted(set(places))
+            starts = range(0, len(ordered), batch)
+            parts = [CASES.c.sequence.in_(ordered[start : start + batch]) for start in starts]
+        for part in parts:
+            yield from self._pages(CASES, run, wanted & part, batch, complete)
 
-        return stream(page)
+    def decisions(self, kind: str = DECISION, batch: int = BATCH) -> Iterator[DecisionRow]:
+        """Yields the decisions of a kind, in the order of their archiving."""
+        run = self._row()
 
-    def open_cases(self, batch: int = BATCH) -> Iterator[CurrentCase]:
-        """Yields the cases that currently wait for a person."""
-        return self.current_cases(HUMAN, batch)
+        def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[DecisionRow]:
+            return [unseal(DecisionRow, row, run.name) for row in rows]
 
-    def cases_at(self, sequences: Sequence[int]) -> list[CurrentCase]:
-        """Returns the cases of these sequences, in order; skips other records."""
-
-        def work(connection: Connection) -> list[CurrentCase]:
-            run = self._find(connection)
-            found: list[StoredCase] = []
-            for some in chunks(sorted(set(sequences))):
-                condition = CASES.c.sequence.in_(some)
-                found += case_page(connection, run, None, len(some), condition)
-            return with_decisions(connection, run, found)
-
-        return self._database.read(work)
-
-    def decisions(
-        self, case: str | None = None, kind: str = DECISION, batch: int = BATCH
-    ) -> Iterator[StoredDecision]:
-        """Yields the decisions of a kind, on all cases or one, in the order of their archiving."""
-        run = self._found()
-        condition = DECISIONS.c.kind == kind
-        if case is not None:
-            condition &= DECISIONS.c.case == case
-
-        def page(after: int) -> list[StoredDecision]:
-            return self._database.read(
-                lambda connection: decision_page(connection, run, after, batch, condition)
-            )
-
-        return stream(page)
+        return self._pages(DECISIONS, run, DECISIONS.c.kind == kind, batch, complete)
 
     def own(self, wait: bool = False, token: str | None = None) -> Ownership:
         """Returns the ownership of the run, a context manager that holds it while in use.
@@ -253,39 +186,66 @@ class RunArchive:
             wait: Wait for another owner to end, instead of raising `OwnerError`.
             token: Name of the ownership; None draws one.
         """
-        return Ownership(self._database, self._found(), wait, token)
+        return Ownership(self._database, self._row(), wait, token)
 
     def ledger(self, owner: str, budget: Budget) -> Ledger:
         """Returns the ledger of the run as the owner of this token writes it, within a budget."""
-        return Ledger(self._database, self._found().id, owner, budget)
+        return Ledger(self._database, self._row().id, owner, budget)
 
     def reviews(self) -> RunReviews:
         """Returns the work of people on the run: queues, leases, decisions and the audit."""
-        return RunReviews(self._database, self.name, self._found().id)
+        return RunReviews(self._database, self._row())
 
     def cost(self) -> RunCost:
-        """Returns what the run has paid, and what it may have paid.
+        """Returns what the run has paid, and what it may have paid, which calls in flight add to.
 
         Calls answered from the archive were paid by the run that sent them.
         """
-        sums = Sums.from_row(self._found())
-        return RunCost(sums.billed, sums.uncertain + sums.held)
+        cost = cost_of(self._row())
+        return RunCost(cost.billed, cost.uncertain + cost.held)
 
-    def _named(self, cases: Sequence[str]) -> list[AnyRow]:
-        return self._database.read(
-            lambda connection: list(cases_named(connection, self._find(connection), cases))
-        )
+    def _pages(
+        self,
+        table: Table,
+        run: AnyRow,
+        wanted: ColumnElement[bool],
+        batch: int,
+        complete: Callable[[Connection, Sequence[AnyRow]], list[T]],
+    ) -> Iterator[T]:
+        """Yields what `complete` makes of the rows of a run, one snapshot a batch."""
+        ordered = select(table).where(table.c.run_id == run.id, wanted).order_by(table.c.sequence)
+        after = 0
+        while True:
+            page = ordered.where(table.c.sequence > after).limit(batch)
 
-    def _found(self) -> AnyRow:
+            def work(connection: Connection, page: Select[Any] = page) -> tuple[int, list[T]]:
+                rows = connection.execute(page).all()
+                return rows[-1].sequence if len(rows) == batch else 0, complete(connection, rows)
+
+            after, records = self._database.read(work)
+            yield from records
+            if not after:
+                return
+
+    def _mark(self, where: ColumnElement[bool], finished: datetime | None) -> None:
+        mine = update(RUNS).where(RUNS.c.id == self._row().id, where)
+        self._database.write(lambda connection: connection.execute(mine.values(finished=finished)))
+
+    def _row(self) -> AnyRow:
         return self._database.read(self._find)
 
     def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
         return find_run(connection, self._database.place, self.name, lock)
 
-    def _refuse_other_description(self, row: CaseRow, description_hash: str) -> None:
-        if row.description_hash != description_hash:
-            raise ArchiveError(
-                f"run {self.name} of archive {self._database.place} has case {row.case!r} with "
-                "another description: give each case of a run its own id and keep its description; "
-                "for changed descriptions choose another name="
-            )
+
+def _current_status(early: ColumnElement[bool]) -> ColumnElement[str]:
+    """Returns the status from the latest early decision on a case, or else from the run."""
+    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
+    latest = (
+        select(DECISIONS.c.status)
+        .where(on_it, DECISIONS.c.kind == DECISION, early)
+        .order_by(DECISIONS.c.sequence.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return func.coalesce(latest, CASES.c.status)

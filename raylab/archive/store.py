@@ -1,4 +1,4 @@
-"""The archive: its runs, the journal of calls, the prompts.
+"""The archive: its runs and the calls that they share.
 
 Every operation is one transaction, durable when it returns, and idempotent, so a caller that lost
 the answer may repeat it. If two writers disagree, the first one wins.
@@ -7,29 +7,36 @@ the answer may repeat it. If two writers disagree, the first one wins.
 import json
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, bindparam, insert, inspect, select
+from sqlalchemy import Connection, insert, inspect, select, text
 
-from raylab.archive.database import Clock, Database
-from raylab.archive.dialects import DatabaseDialect
-from raylab.archive.queries import chunks, find_run
-from raylab.archive.records import CallRow, CallState, RunRow
-from raylab.archive.rows import canonical, from_row, unseal
-from raylab.archive.run import Prompts, RunArchive
-from raylab.archive.tables import ARCHIVE, CALLS, METADATA, PROMPTS, RUNS, VERSION, utc_text
+from raylab.archive.database import PATIENCE_SECONDS, Database, Postgres, Sqlite, utc_now
+from raylab.archive.records import CallRow, RunRow
+from raylab.archive.run import RunArchive
+from raylab.archive.tables import (
+    ANSWERED,
+    ARCHIVE,
+    CALLS,
+    METADATA,
+    RUNS,
+    VERSION,
+    canonical,
+    find_run,
+    run_row,
+    unseal,
+    utc_text,
+)
 from raylab.config.schema import differences
 from raylab.errors import ArchiveError
+from raylab.files import make_directory
 
-PATIENCE_SECONDS = 60.0
 OPENING_SECONDS = 5.0
-
-# Built once, because that takes longer than to execute it.
-_HASHES = bindparam("hashes", expanding=True)
-_CALLS_ABOUT = select(CALLS).where(CALLS.c.description_hash.in_(_HASHES))
+"""Longest wait for the first connection to a server."""
 
 LOGGER = logging.getLogger(__name__)
 
@@ -48,8 +55,7 @@ class Archive:
         *,
         create: bool = True,
         patience: float = PATIENCE_SECONDS,
-        wait: float = OPENING_SECONDS,
-        clock: Clock | None = None,
+        now: Callable[[], datetime] = utc_now,
     ) -> Self:
         """Opens an archive, and creates it if necessary.
 
@@ -59,17 +65,17 @@ class Archive:
                 ~/.pgpass, never from the URL.
             create: Create an archive if there is none.
             patience: Longest time in seconds for which an operation is retried while the database
-                is locked, restarting or not reachable.
-            wait: Longest wait in seconds for the first connection to a server.
-            clock: Clocks; None takes the system's.
+                is locked, restarting or not reachable; an unreachable server is given up after
+                `OPENING_SECONDS` when it is opened.
+            now: Clock, in UTC.
 
         Raises:
             ArchiveError: The place holds something else, an archive of another version or a damaged
                 file, cannot be reached or written, or is empty and `create` is false.
         """
-        database = Database(location, patience, clock)
+        database = Database(location, patience, now)
         try:
-            _prepare(database, create, wait)
+            _prepare(database, create, patience)
         except BaseException:
             database.close()
             raise
@@ -88,10 +94,6 @@ class Archive:
         """Closes the archive."""
         self.close()
 
-    def __repr__(self) -> str:
-        """Returns the type and the place, which never holds a password."""
-        return f"Archive({self.place!r})"
-
     @property
     def place(self) -> str:
         """The file or the URL, without secrets."""
@@ -100,9 +102,7 @@ class Archive:
     @property
     def id(self) -> str:
         """The id of the archive, which a copy of it shares."""
-        return self._database.read(
-            lambda connection: connection.execute(select(ARCHIVE.c.id)).scalar_one()
-        )
+        return self._database.rows(select(ARCHIVE.c.id))[0].id
 
     def close(self) -> None:
         """Closes all connections; a second call does nothing."""
@@ -114,10 +114,8 @@ class Archive:
 
     def runs(self) -> list[RunRow]:
         """Returns all runs, the earliest first."""
-        statement = select(RUNS).order_by(RUNS.c.started, RUNS.c.id)
-        return self._database.read(
-            lambda connection: [from_row(RunRow, row) for row in connection.execute(statement)]
-        )
+        ordered = select(RUNS).order_by(RUNS.c.started, RUNS.c.id)
+        return [run_row(row) for row in self._database.rows(ordered)]
 
     def start_run(
         self,
@@ -137,102 +135,77 @@ class Archive:
         Raises:
             ArchiveError: The name is taken by another run, or by one of another configuration.
         """
-        new: dict[str, Any] = {
-            "name": name,
-            "uid": uid,
-            "config": canonical(dict(config)),
-            "versions": canonical(dict(versions)),
-            "started": self._database.clock.now(),
-            "records": 0,
-        }
+        new = RunRow(name, dict(config), dict(versions), self._database.now(), None, 0, uid)
+        inserted = self._database.dialect.insert(RUNS).on_conflict_do_nothing()
 
-        def work(connection: Connection) -> None:
-            connection.execute(self._database.dialect.insert_new(RUNS), new)
-            row = from_row(RunRow, find_run(connection, self._database.place, name))
-            self._refuse_other_work(row, json.loads(new["config"]), uid)
-            if canonical(row.versions) != new["versions"]:
-                LOGGER.info("run %s continues with other versions than it started with", name)
+        def work(connection: Connection) -> RunRow:
+            connection.execute(inserted, vars(new))
+            return run_row(find_run(connection, self.place, name))
 
-        self._database.write(work)
+        row = self._database.write(work)
+        if row.uid != uid:
+            raise ArchiveError(
+                f"archive {self.place} has another run of the name {name}, started "
+                f"{utc_text(row.started)}: choose another name= or another archive="
+            )
+        if differing := differences(row.config, json.loads(canonical(new.config))):
+            raise ArchiveError(
+                f"archive {self.place} has a run {name} of another configuration:"
+                f"{differing}\nset these as the run has them, or choose another name="
+            )
+        if canonical(row.versions) != canonical(new.versions):
+            LOGGER.info("run %s continues with other versions than it started with", name)
         return self.run(name)
-
-    def prompts(self) -> Prompts:
-        """Returns all stored prompts."""
-        statement = select(PROMPTS).order_by(PROMPTS.c.hash)
-
-        def work(connection: Connection) -> Prompts:
-            rows = connection.execute(statement)
-            return {row.hash: (row.name, row.version, row.text) for row in rows}
-
-        return self._database.read(work)
 
     def calls_of(self, description_hashes: Sequence[str]) -> list[CallRow]:
         """Returns all answered calls about descriptions with these SHA-256 hashes."""
-        unique = sorted(set(description_hashes))
-
-        def work(connection: Connection) -> list[CallRow]:
-            return [
-                unseal(CallRow, row)
-                for some in chunks(unique)
-                for row in connection.execute(_CALLS_ABOUT, {"hashes": some})
-            ]
-
-        return self._database.read(work)
+        about = select(CALLS).where(CALLS.c.description_hash.in_(description_hashes))
+        return self._database.read(
+            lambda connection: [unseal(CallRow, row) for row in connection.execute(about)]
+        )
 
     def knows_endpoint(self, base_url: str) -> bool:
         """Returns True if a call that the endpoint at an address answered is stored."""
-        statement = select(CALLS.c.key).where(CALLS.c.endpoint == base_url).limit(1)
-        return (
-            self._database.read(lambda connection: connection.execute(statement).first())
-            is not None
-        )
+        answered = select(CALLS.c.key).where(CALLS.c.endpoint == base_url).limit(1)
+        return bool(self._database.rows(answered))
 
     def call(self, key: str) -> CallRow | None:
         """Returns the answered call with a key; None if there is none."""
-        statement = select(CALLS).where(CALLS.c.key == key, CALLS.c.state == CallState.ANSWERED)
-
-        def work(connection: Connection) -> CallRow | None:
-            row = connection.execute(statement).first()
-            return None if row is None else unseal(CallRow, row)
-
-        return self._database.read(work)
-
-    def _refuse_other_work(self, row: RunRow, config: Mapping[str, Any], uid: str | None) -> None:
-        if row.uid != uid:
-            raise ArchiveError(
-                f"archive {self.place} has another run of the name {row.name}, started "
-                f"{utc_text(row.started)}: choose another name= or another archive="
-            )
-        if differing := differences(row.config, config):
-            raise ArchiveError(
-                f"archive {self.place} has a run {row.name} of another configuration:"
-                f"{differing}\nset these as the run has them, or choose another name="
-            )
+        statement = select(CALLS).where(CALLS.c.key == key, CALLS.c.state == ANSWERED)
+        return next(
+            self._database.read(
+                lambda connection: iter(
+                    [unseal(CallRow, row) for row in connection.execute(statement)]
+                )
+            ),
+            None,
+        )
 
 
-def _prepare(database: Database, create: bool, wait: float) -> None:
+def _prepare(database: Database, create: bool, patience: float) -> None:
     """Makes sure that a database is an archive.
-
-    Args:
-        database: The database, not opened yet.
-        create: Make an archive if there is none.
-        wait: Longest wait for a server, in seconds.
 
     Raises:
         ArchiveError: The database is something else, or cannot become an archive.
     """
-    dialect = database.dialect
-    dialect.prepare_place(create)
-    patience = wait if dialect.on_server else None
-    exists = database.read(lambda connection: _is_archive(connection, dialect), patience)
-    if not exists and not create:
-        raise ArchiveError(f"{database.place} holds no archive: check the place, or make one first")
+    dialect, exists = database.dialect, False
+    if isinstance(dialect, Postgres) or dialect.file.exists():
+        wait = min(patience, OPENING_SECONDS) if isinstance(dialect, Postgres) else patience
+        exists = database.read(lambda connection: _is_archive(connection, dialect), wait)
+    if exists:
+        return
+    if not create:
+        raise ArchiveError(f"there is no archive {database.place}: check the place, or make one")
+    if isinstance(dialect, Sqlite):
+        try:
+            make_directory(dialect.file.parent)
+        except OSError as error:
+            raise ArchiveError(f"archive {database.place} cannot be made: {error}") from error
     database.prepare()
-    if not exists:
-        database.write(lambda connection: _create(connection, dialect))
+    database.write(lambda connection: _create(connection, dialect))
 
 
-def _is_archive(connection: Connection, dialect: DatabaseDialect) -> bool:
+def _is_archive(connection: Connection, dialect: Sqlite | Postgres) -> bool:
     """Returns False for an empty database.
 
     Raises:
@@ -247,7 +220,7 @@ def _is_archive(connection: Connection, dialect: DatabaseDialect) -> bool:
             f"archive {dialect.place} is of version {version}, this raylab reads {VERSION}: go "
             "on with the raylab that made it, or give another archive="
         )
-    strange = names & METADATA.tables.keys() if dialect.on_server else names
+    strange = names & METADATA.tables.keys() if isinstance(dialect, Postgres) else names
     if strange:
         listed = ", ".join(sorted(strange)[:3])
         raise ArchiveError(
@@ -257,9 +230,10 @@ def _is_archive(connection: Connection, dialect: DatabaseDialect) -> bool:
     return False
 
 
-def _create(connection: Connection, dialect: DatabaseDialect) -> None:
+def _create(connection: Connection, dialect: Sqlite | Postgres) -> None:
     """Makes the tables in one transaction, one process at a time."""
-    dialect.lock_schema(connection)
+    for statement in dialect.schema_lock:
+        connection.execute(text(statement))
     if not _is_archive(connection, dialect):
         METADATA.create_all(connection)
         connection.execute(insert(ARCHIVE), {"version": VERSION, "id": secrets.token_hex(16)})

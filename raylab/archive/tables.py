@@ -1,35 +1,64 @@
-"""The tables of an archive, and their column types."""
+"""The tables of an archive, whose columns follow from the records, and the checksums of rows."""
 
+import hashlib
+import json
+import math
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    Connection,
     Dialect,
     Double,
     ForeignKey,
     Index,
     Integer,
     MetaData,
+    Row,
     String,
     Table,
     Text,
     TypeDecorator,
     UniqueConstraint,
+    bindparam,
+    insert,
+    select,
     text,
+    update,
 )
-from sqlalchemy.types import DateTime, TypeEngine
+from sqlalchemy.types import DateTime
 
+from raylab.archive.records import (
+    CallRow,
+    CaseHead,
+    CaseRow,
+    Cost,
+    DecisionRow,
+    RunCost,
+    RunRow,
+)
+from raylab.errors import ArchiveError
+
+AnyRow = Row[*tuple[Any, ...]]
+R = TypeVar("R")
+
+VERSION = 1
+"""Version of the tables; an archive of another one is refused."""
+SENT, ANSWERED = "sent", "answered"
+"""The states of a call: in flight, so that no equal one may be sent, and archived."""
 ESCAPE = "\x1a"
 """The control character SUBSTITUTE, followed by the four hexadecimal digits of a character."""
 UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 ESCAPED = re.compile("\x1a([0-9a-f]{4})")
-
-
-VERSION = 1
-"""Version of the tables; an archive of another one is refused."""
+LARGE = frozenset({"body", "config", "description", "parameters", "text", "versions"})
+"""Columns that come last, because SQLite then reads the others faster."""
 
 
 class ForeignContentError(ValueError):
@@ -48,65 +77,53 @@ class AnyText(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Returns the text in its stored form."""
-        return value if value is None else escape(value)
+        return value and UNSTORABLE.sub(lambda match: f"{ESCAPE}{ord(match[0]):04x}", value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Returns the original text.
-
-        Raises:
-            ForeignContentError: The stored value is no text.
-        """
-        if value is None:
-            return None
-        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        """Returns the original text; raises ForeignContentError if the stored value is none."""
+        if value is not None and not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ForeignContentError(f"{value!r} is no text")
-        if ESCAPE not in value:
+        if not value or ESCAPE not in value:
             return value
         return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
+
+
+class Json(TypeDecorator[Any]):
+    """JSON values as canonical text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Returns the canonical text."""
+        return None if value is None else canonical(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Returns the values; raises ForeignContentError if the text is no JSON."""
+        try:
+            return None if value is None else json.loads(value)
+        except (TypeError, ValueError) as error:
+            raise ForeignContentError(f"{error}, in what should be JSON") from error
 
 
 class UtcTime(TypeDecorator[datetime]):
     """A time with its zone; ISO 8601 text in UTC on SQLite, which has no such type."""
 
-    impl = DateTime(timezone=True)
+    impl = String(32).with_variant(DateTime(timezone=True), "postgresql")
     cache_ok = True
 
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Returns text on SQLite, else the database's own type."""
-        kind = String(32) if dialect.name == "sqlite" else DateTime(timezone=True)
-        return dialect.type_descriptor(kind)
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        """Returns the time in its stored form.
-
-        Raises:
-            ValueError: It has no zone.
-        """
-        if value is None:
-            return None
-        return utc_text(value) if dialect.name == "sqlite" else in_utc(value)
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """Returns the time as text."""
+        return None if value is None else utc_text(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        """Returns the time in UTC.
-
-        Raises:
-            ForeignContentError: The stored value is no time with a zone.
-        """
-        if value is None:
-            return None
+        """Returns the time in UTC; raises ForeignContentError if the stored value is none."""
+        if value is None or isinstance(value, datetime):
+            return value and value.astimezone(UTC)
         try:
-            return in_utc(
-                value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-            )
-        except ValueError as error:
+            return datetime.fromisoformat(value).astimezone(UTC)
+        except (TypeError, ValueError) as error:
             raise ForeignContentError(str(error)) from error
-
-
-def escape(text: str) -> str:
-    """Returns a text that every database can store; ordinary texts stay unchanged."""
-    if ESCAPE not in text and "\0" not in text and (text.isascii() or _encodable(text)):
-        return text
-    return UNSTORABLE.sub(lambda match: f"{ESCAPE}{ord(match[0]):04x}", text)
 
 
 def utc_text(time: datetime) -> str:
@@ -115,51 +132,144 @@ def utc_text(time: datetime) -> str:
     Raises:
         ValueError: It has no zone.
     """
-    return in_utc(time).isoformat(timespec="microseconds")
-
-
-def in_utc(time: datetime) -> datetime:
-    """Returns a time in UTC.
-
-    Raises:
-        ValueError: It has no zone.
-    """
     if time.tzinfo is None:
         raise ValueError(f"{time} has no time zone")
-    return time.astimezone(UTC)
+    return time.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def _encodable(text: str) -> bool:
+# The checksums of rows.
+
+
+def canonical(value: Any) -> str:
+    """Returns JSON with sorted keys, no spaces and only ASCII; NaN and infinity become null.
+
+    Raises:
+        TypeError: The value holds something that JSON cannot represent.
+    """
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return _dumps(value)
+    except ValueError:
+        return _dumps(_finite(value))
 
 
+def digest(text: str) -> str:
+    """Returns the SHA-256 of a text in UTF-8, in hexadecimal; lone surrogates are allowed."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def seal(record: object) -> dict[str, Any]:
+    """Returns the columns of a record with their checksum."""
+    columns = {name: getattr(record, name) for name in _content(type(record))}
+    return {**columns, "sha256": _checksum(columns)}
+
+
+def unseal(kind: type[R], row: AnyRow, run: str | None = None) -> R:
+    """Returns the record of a row that `seal` made.
+
+    Args:
+        kind: Dataclass whose fields are columns of the row.
+        row: The row.
+        run: Name of the run, if the row is a record of one.
+
+    Raises:
+        ForeignContentError: The content of the row does not have its checksum.
+    """
+    columns = {name: getattr(row, name) for name in _content(kind)}
+    if _checksum(columns) != row.sha256:
+        name = columns.get("case") or columns.get("key")
+        raise ForeignContentError(
+            f"the content of {kind.__name__} {name!r} does not have its SHA-256"
+        )
+    return kind(**columns, **({} if run is None else {"run": run, "sha256": row.sha256}))
+
+
+def run_row(row: AnyRow) -> RunRow:
+    """Returns the record of a run."""
+    return RunRow(*(getattr(row, field.name) for field in fields(RunRow)))
+
+
+def cost_of(run: AnyRow) -> RunCost:
+    """Returns the sums in the row of a run."""
+    return RunCost(*(Cost(*(getattr(run, name) for name in names)) for names in _SUMS.values()))
+
+
+def sum_columns(cost: RunCost) -> dict[str, Any]:
+    """Returns the sums in the row of a run as its columns."""
+    return {
+        name: value
+        for column, names in _SUMS.items()
+        for name, value in zip(names, vars(getattr(cost, column)).values(), strict=True)
+    }
+
+
+def lock_number(run: AnyRow) -> int:
+    """Returns the number of the lock that the owner of a run holds: 60 bits, not negative."""
+    return int(digest(f"{run.name}\n{run.uid}\n{utc_text(run.started)}")[:15], 16)
+
+
+@cache
+def _content(kind: type[Any]) -> tuple[str, ...]:
+    """Returns the fields that the checksum of a record covers."""
+    return tuple(field.name for field in fields(kind) if field.name not in ("run", "sha256"))
+
+
+def _checksum(columns: Mapping[str, Any]) -> str:
+    return digest(canonical({name: _hashable(name, value) for name, value in columns.items()}))
+
+
+def _hashable(name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return utc_text(value)
+    if name in ("cost", "seconds"):
+        # A database returns integers as real numbers.
+        return value and float(value)
+    return canonical(value) if isinstance(value, Mapping) else value
+
+
+_dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in cast(Mapping[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in cast(list[Any], value)]
+    return value
+
+
+# The tables.
+
+_TYPES: dict[Any, Any] = {
+    str: AnyText,
+    int: BigInteger,
+    float: Double,
+    datetime: UtcTime,
+    dict: Json,
+    Mapping: Json,
+}
+_SUMS = {
+    column.name: [f"{column.name}_{field.name}" for field in fields(Cost)]
+    for column in fields(RunCost)
+}
 METADATA = MetaData()
-DIGEST = String(64)
 
 
-def _record() -> list[Column[Any]]:
-    """Returns the columns of every record of a run; SQLite reads faster with small ones first."""
-    return [
-        Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
-        Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-        Column("status", AnyText, nullable=False),
-        Column("created", UtcTime, nullable=False),
-        Column("sha256", DIGEST, nullable=False),
-        Column("case", AnyText, nullable=False),
-    ]
+def _columns(kind: type[Any], *keys: str, nullable: bool = False) -> Iterator[Column[Any]]:
+    """Yields a column for each field of a dataclass; `keys` are columns of the primary key."""
+    for field in sorted(fields(kind), key=lambda field: field.name in LARGE):
+        optional = NoneType in get_args(field.type)
+        kind_of_value: Any = get_args(field.type)[0] if optional else field.type
+        column = _TYPES[get_origin(kind_of_value) or kind_of_value]
+        is_key = field.name in keys
+        if field.name != "run":
+            null = not is_key and (nullable or optional)
+            yield Column(field.name, column, primary_key=is_key, nullable=null, autoincrement=False)
 
 
-SUMMED = ("attempts", "prompt_tokens", "completion_tokens", "money", "unpriced")
-"""The fields of a `raylab.archive.records.Cost`."""
-
-
-def _sum(part: str, name: str) -> Column[Any]:
-    kind = Double if name == "money" else BigInteger
-    return Column(f"{part}_{name}", kind, nullable=False, default=0)
+def _run_id(primary_key: bool = False) -> Column[int]:
+    return Column("run_id", ForeignKey("runs.id"), primary_key=primary_key, nullable=False)
 
 
 ARCHIVE = Table(
@@ -172,49 +282,30 @@ RUNS = Table(
     "runs",
     METADATA,
     Column("id", Integer, primary_key=True),
-    Column("name", AnyText, nullable=False, unique=True),
-    Column("started", UtcTime, nullable=False),
-    Column("finished", UtcTime),
-    Column("records", BigInteger, nullable=False),
-    Column("config", AnyText, nullable=False),
-    Column("versions", AnyText, nullable=False),
-    Column("uid", AnyText),
+    *_columns(RunRow),
     Column("owner", String(32)),
     Column("holder", AnyText, nullable=False, default=""),
-    *(_sum(part, name) for part in ("billed", "uncertain", "held") for name in SUMMED),
+    *(
+        Column(name, Double if name.endswith("money") else BigInteger, nullable=False, default=0)
+        for names in _SUMS.values()
+        for name in names
+    ),
+    UniqueConstraint("name"),
 )
 CALLS = Table(
     "calls",
     METADATA,
-    Column("key", DIGEST, primary_key=True),
     Column("state", String(8), nullable=False),
-    Column("run_id", Integer, ForeignKey("runs.id"), nullable=False),
+    _run_id(),
     Column("owner", String(32), nullable=False),
     Column("claim", String(64), nullable=False),
     Column("claimant", AnyText, nullable=False),
     Column("held_prompt_tokens", BigInteger, nullable=False),
     Column("held_completion_tokens", BigInteger, nullable=False),
     Column("held_cost", Double),
-    # The others are null until the call is answered.
-    Column("description_hash", DIGEST),
-    Column("role", AnyText),
-    Column("endpoint", AnyText),
-    Column("model", AnyText),
-    Column("response_model", AnyText),
-    Column("seed", BigInteger),
-    Column("finish_reason", AnyText),
-    Column("prompt_tokens", BigInteger),
-    Column("completion_tokens", BigInteger),
-    Column("cached_prompt_tokens", BigInteger),
-    Column("reasoning_tokens", BigInteger),
-    Column("lane", AnyText),
-    Column("cost", Double),
-    Column("seconds", Double),
-    Column("attempts", Integer),
-    Column("created", UtcTime),
-    Column("sha256", DIGEST),
-    Column("parameters", AnyText),
-    Column("text", AnyText),
+    Column("sha256", String(64)),
+    # These are null until the call is answered.
+    *_columns(CallRow, "key", nullable=True),
     Index("calls_by_subject", "description_hash"),
     Index(
         "calls_in_flight",
@@ -226,36 +317,83 @@ CALLS = Table(
 CASES = Table(
     "cases",
     METADATA,
-    *_record(),
-    Column("description_hash", DIGEST, nullable=False),
-    Column("description", AnyText, nullable=False),
-    Column("body", AnyText, nullable=False),
+    _run_id(primary_key=True),
+    *_columns(CaseRow, "sequence"),
     UniqueConstraint("run_id", "case", name="cases_by_case"),
     Index("cases_by_status", "run_id", "status", "sequence"),
 )
 DECISIONS = Table(
     "decisions",
     METADATA,
-    *_record(),
-    Column("kind", String(8), nullable=False),
-    Column("action", AnyText, nullable=False),
-    Column("reviewer", AnyText, nullable=False),
-    Column("body", AnyText, nullable=False),
+    _run_id(primary_key=True),
+    *_columns(DecisionRow, "sequence"),
     Index("decisions_by_case", "run_id", "case", "sequence"),
 )
 PROMPTS = Table(
     "prompts",
     METADATA,
-    Column("hash", DIGEST, primary_key=True),
-    Column("name", AnyText, nullable=False),
-    Column("version", AnyText, nullable=False),
-    Column("text", AnyText, nullable=False),
+    Column("hash", String(64), primary_key=True),
+    *(Column(name, AnyText, nullable=False) for name in ("name", "version", "text")),
 )
 LEASES = Table(
     "leases",
     METADATA,
-    Column("run_id", Integer, ForeignKey("runs.id"), primary_key=True),
+    _run_id(primary_key=True),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("reviewer", AnyText, nullable=False),
     Column("expires", UtcTime, nullable=False),
 )
+
+
+# Queries that rooms of the archive share.
+
+LISTED_RUNS = 10
+
+# Statements are built once, because that takes longer than to execute them.
+_RUN = select(RUNS).where(RUNS.c.name == bindparam("name"))
+_LOCKED_RUN = _RUN.with_for_update()
+_COUNT_RECORDS = update(RUNS).where(RUNS.c.id == bindparam("run"))
+_HEADS = select(*(CASES.c[name] for name in CaseHead._fields)).where(
+    CASES.c.run_id == bindparam("run"), CASES.c.case.in_(bindparam("cases", expanding=True))
+)
+
+
+def find_run(connection: Connection, place: str, name: str, lock: bool = False) -> AnyRow:
+    """Returns the row of a run.
+
+    Args:
+        connection: Connection to the archive.
+        place: Place of the archive, for the error.
+        name: Name of the run.
+        lock: Lock the row until the transaction ends, so that no other record takes the next place.
+
+    Raises:
+        ArchiveError: There is no such run.
+    """
+    row = connection.execute(_LOCKED_RUN if lock else _RUN, {"name": name}).first()
+    if row is None:
+        latest = select(RUNS.c.name).order_by(RUNS.c.started.desc()).limit(LISTED_RUNS)
+        names = ", ".join(connection.scalars(latest)) or "none"
+        raise ArchiveError(f"archive {place} has no run {name}; its latest runs: {names}")
+    return row
+
+
+def find_heads(connection: Connection, run: AnyRow, cases: Iterable[str]) -> dict[str, CaseHead]:
+    """Returns what is looked up of those cases that a run has, by their ids."""
+    rows = connection.execute(_HEADS, {"run": run.id, "cases": list(cases)})
+    return {row.case: CaseHead(*row) for row in rows}
+
+
+def append(
+    connection: Connection, run: AnyRow, records: Sequence[CaseRow | DecisionRow], now: datetime
+) -> None:
+    """Appends records of a kind to those of a locked run, in order."""
+    if not records:
+        return
+    rows = [
+        {**seal(replace(record, sequence=sequence, created=now)), "run_id": run.id}
+        for sequence, record in enumerate(records, run.records + 1)
+    ]
+    table = CASES if isinstance(records[0], CaseRow) else DECISIONS
+    connection.execute(insert(table), rows)
+    connection.execute(_COUNT_RECORDS, {"run": run.id, "records": run.records + len(records)})

@@ -82,7 +82,7 @@ def conclude(annotation: AnnotationRun, left: OpenCases | None = None) -> None:
         )
     failures: list[str] = []
     if failed := counts.get(Status.FAILED, 0):
-        first = next(archived.cases(Status.FAILED))
+        first = next(archived.cases(Status.FAILED)).case
         reason = read_outcome(first.body, annotation.codebook).reason
         failures.append(
             f"{counted(failed, 'case')} failed, first {first.case}: {reason}\n"
@@ -143,11 +143,10 @@ def _uncertain(archived: RunArchive) -> UncertainUsage:
 
 def _full_case(archived: RunArchive, codebook: Codebook, case: str) -> FullCase:
     """Returns a case of the run with its texts and the latest decision on it."""
-    stored = archived.case(case)
-    decisions = list(archived.decisions(case))
-    assert stored is not None
-    latest = read_decision(decisions[-1].body, codebook) if decisions else None
-    return FullCase(read_outcome(stored.body, codebook), stored.description, latest)
+    place = archived.find_heads([case])[case].sequence
+    (current,) = archived.cases(places=[place])
+    latest = read_decision(current.decisions[-1].body, codebook) if current.decisions else None
+    return FullCase(read_outcome(current.case.body, codebook), current.case.description, latest)
 
 
 def _export(annotation: AnnotationRun) -> None:

@@ -18,7 +18,7 @@ from raylab.annotation.calls import (
     call_row,
     reply_of,
 )
-from raylab.archive.ownership import Ownership
+from raylab.archive.ledger import Ownership
 from raylab.archive.records import Cost, RunCost
 from raylab.archive.store import Archive
 from raylab.config.annotation import LlmConfig

@@ -46,7 +46,7 @@ def noted(run: Run) -> int:
 
 def statuses(location: Path) -> list[str]:
     with Archive.open(location, create=False) as archive:
-        return list(archive.run("r").ids())
+        return [current.case.case for current in archive.run("r").cases()]
 
 
 def everything(path: Path) -> dict[Path, bytes]:

@@ -73,6 +73,16 @@ def decision_row(case: str, code: str | None = "OPT=Evo", **changes: Any) -> Dec
     return DecisionRow(**{**values, **changes})
 
 
+def cases_of(archive: Archive, run: str = "r") -> list[CaseRow]:
+    """The cases at the end of the run."""
+    return [current.case for current in archive.run(run).cases()]
+
+
+def statuses(archive: Archive, run: str = "r") -> dict[str, str]:
+    """Their statuses."""
+    return {case.case: case.status for case in cases_of(archive, run)}
+
+
 def execute(location: str, *statements: str, **values: Any) -> list[Any]:
     """Runs SQL from outside, without the checks of keys; returns the last statement's rows."""
     engine = create_engine(sqlalchemy_url(location))

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from raylab.annotation.decisions import make_decision
 from raylab.annotation.outcome import SIDES, Status
 from raylab.annotation.statistics.export import export_run
-from raylab.archive.records import CallRow, CaseRow, DecisionRow
+from raylab.archive.records import HUMAN, CallRow, CaseRow, DecisionRow
 from raylab.archive.store import Archive
 from raylab.opt.code import bare
 from tests.annotation.outcomes import CODEBOOK, answer, call, outcome, report
@@ -92,7 +92,7 @@ def main(location: str, directory: Path) -> None:
             rows = cases(count)
             write_rate("add_cases", lambda some: archive.run("r").add_cases(some), rows, batch)
         names = [case.case for case in rows]
-        read_rate("known", 8000, lambda: archive.run("r").statuses(names))
+        read_rate("find_heads", 8000, lambda: archive.run("r").find_heads(names))
         description_hashes = [row.description_hash for row in calls(1)] + [
             sha256(prose(9)) for _ in range(7999)
         ]
@@ -100,7 +100,7 @@ def main(location: str, directory: Path) -> None:
         read_rate("spent, of calls", 21_000, lambda: archive.run("r").cost())
         read_rate("cases", 11_000, lambda: sum(1 for _ in archive.run("r").cases()))
         read_rate(
-            "open_cases, of cases", 11_000, lambda: sum(1 for _ in archive.run("r").open_cases())
+            "open cases, of cases", 11_000, lambda: sum(1 for _ in archive.run("r").cases(HUMAN))
         )
         decided, reviews = [decision(name) for name in names[:300]], archive.run("r").reviews()
         write_rate("add decisions", lambda some: reviews.add(some[0]), decided, batch=1)

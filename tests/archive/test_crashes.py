@@ -23,6 +23,7 @@ from tests.archive.rows import (
     execute,
     sha256,
     sqlalchemy_url,
+    statuses,
 )
 from tests.archive.writer import write
 
@@ -56,7 +57,7 @@ def writers(location: str, batches: dict[str, int]) -> "list[subprocess.Popen[st
 def assert_whole(location: str, expected: set[str], at_least: bool = False) -> None:
     """The run has these cases, once each, in order, and a call for each but the shared."""
     with Archive.open(location) as archive:
-        records = list(archive.run("r").cases())
+        records = [current.case for current in archive.run("r").cases()]
         found = [record.case for record in records]
         assert len(found) == len(set(found))
         assert expected <= set(found) if at_least else expected == set(found)
@@ -121,7 +122,7 @@ OPERATIONS: dict[str, Callable[[Archive], object]] = {
     "add_cases": lambda archive: archive.run("r").add_cases([case_row("d")]),
     "add_decision": lambda archive: archive.run("r").reviews().add(decision_row("c")),
     "calls_of": lambda archive: archive.calls_of([sha256("a system")]),
-    "statuses": lambda archive: archive.run("r").statuses(["c"]),
+    "find_heads": lambda archive: archive.run("r").find_heads(["c"]),
     "cases": lambda archive: list(archive.run("r").cases()),
     "finish_run": lambda archive: archive.run("r").finish(),
 }
@@ -134,7 +135,7 @@ def test_operations_outlive_connections_that_are_lost(postgres: PostgresServer):
         for operation in OPERATIONS.values():
             postgres.disconnect()
             operation(archive)
-        assert archive.run("r").statuses(["c", "d"]) == {"c": "human", "d": "accepted"}
+        assert statuses(archive) == {"c": "human", "d": "accepted"}
         assert len(list(archive.run("r").decisions())) == 1
 
 
@@ -169,7 +170,7 @@ def test_a_lock_that_is_held_long_is_outlasted(
         threading.Timer(0.5, free.set).start()
         archive.run("r").add_cases([case_row("c")])
         holder.join()
-        assert archive.run("r").statuses(["c"]) == {"c": "accepted"}
+        assert statuses(archive) == {"c": "accepted"}
         assert "lock" in caplog.text and "trying again" in caplog.text
 
 
@@ -185,7 +186,7 @@ def test_a_connection_lost_within_a_statement_is_made_again(
         archive.run("r").add_cases([case_row("c")])
         free.set()
         holder.join()
-        assert archive.run("r").statuses(["c"]) == {"c": "accepted"}
+        assert statuses(archive) == {"c": "accepted"}
         assert "trying again" in caplog.text
 
 
@@ -195,7 +196,7 @@ def test_a_server_that_stays_away_is_given_up(postgres: PostgresServer):
         postgres.stop()
         try:
             begun = time.monotonic()
-            with pytest.raises(ArchiveError, match=r"cannot be reached for 0\.2 s .*PGPASSWORD"):
+            with pytest.raises(ArchiveError, match=r"cannot be used for 0\.2 s .*PGPASSWORD"):
                 archive.start_run("r", {}, {})
             assert 0.2 <= time.monotonic() - begun < 10
         finally:
@@ -232,12 +233,8 @@ def test_an_acknowledgement_that_was_lost_changes_nothing(
 
         def state() -> list[object]:
             calls = archive.calls_of([sha256("a system")])
-            return [
-                archive.runs(),
-                list(archive.run("r").current_cases()),
-                archive.prompts(),
-                calls,
-            ]
+            prompts = execute(archive_url, "SELECT * FROM prompts")
+            return [archive.runs(), list(archive.run("r").cases()), prompts, calls]
 
         for name in WRITING:
             lost = losing_one_acknowledgement(archive, monkeypatch)

@@ -138,8 +138,8 @@ def test_an_export_has_every_case_with_its_numbers_and_decisions(
     assert {name: whole[name] for name in FLAT} == FLAT
     assert whole["started"] == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert whole["finished"] == datetime(2026, 3, 1, 12, 0, 1, 500_000, tzinfo=UTC)
-    stored = archive.run("r").case("whole")
-    assert stored is not None and whole["created"] == stored.created
+    stored = next(archive.run("r").cases()).case
+    assert whole["created"] == stored.created
     assert (whole["meta"], whole["body"]) == (WHOLE.meta, stored.body)
     assert [decision["body"]["classification"]["label"] for decision in whole["decisions"]] == [
         "OPT=Sym",

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from raylab.archive import ownership
-from raylab.archive.database import Clock, utc_now
-from raylab.archive.dialects import FileLock
+from raylab.archive import ledger
+from raylab.archive.database import utc_now
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError, OwnerError
 from tests.archive.postgres import PostgresServer
@@ -47,8 +46,11 @@ def test_the_error_says_who_owns_the_run_and_the_way_out(archive: Archive) -> No
 
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_a_clock_that_leaps_takes_no_run(hours: int, archive: Archive, archive_url: str) -> None:
-    clock = Clock(now=lambda: utc_now() + timedelta(hours=hours))
-    with archive.run("r").own(), Archive.open(archive_url, clock=clock) as other:
+    leaped = timedelta(hours=hours)
+    with (
+        archive.run("r").own(),
+        Archive.open(archive_url, now=lambda: utc_now() + leaped) as other,
+    ):
         with pytest.raises(OwnerError):
             other.run("r").own().__enter__()
 
@@ -56,7 +58,7 @@ def test_a_clock_that_leaps_takes_no_run(hours: int, archive: Archive, archive_u
 def test_who_waits_goes_on_after_the_owner(
     archive: Archive, archive_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(ledger, "POLL_SECONDS", 0.01)
     first = archive.run("r").own()
     assert first.take()
     threading.Timer(0.2, first.end).start()
@@ -103,15 +105,3 @@ def test_an_owner_whose_server_restarted_loses_its_run_to_the_next(
                 lambda connection: connection.exec_driver_sql("SELECT owner FROM runs").all()
             )
             assert row.owner == second.token
-
-
-def test_the_file_of_a_lock_goes_with_it_and_is_locked_anew(tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    assert not FileLock.is_taken(path)
-    first = FileLock.take(path)
-    assert first is not None and FileLock.take(path) is None and FileLock.is_taken(path)
-    first.release()
-    assert not os.path.exists(path) and not FileLock.is_taken(path)
-    second = FileLock.take(path)
-    assert second is not None and FileLock.is_taken(path)
-    second.release()

@@ -111,7 +111,7 @@ def test_an_archive_that_takes_no_answers_stops_the_run(tmp_path: Path, chat: st
     refusal = "BEGIN SELECT RAISE(ABORT, 'no room'); END"
     execute(str(location), f"CREATE TRIGGER full BEFORE INSERT ON calls {refusal}")
     with pytest.raises(
-        ArchiveError, match=r"(?s)\A[^\n]+archive\.db refuses this \(no room\)[^\n]+\Z"
+        ArchiveError, match=r"(?s)\A[^\n]+archive\.db cannot be used \(no room\)[^\n]+\Z"
     ):
         run_annotate(config(tmp_path, chat, f"cases.path={cases}"))
     assert statuses(tmp_path) == {}
@@ -176,7 +176,7 @@ def test_a_case_that_kills_its_process_fails_and_takes_no_other_along(
         run_annotate(config(tmp_path, chat, f"cases.path={cases}", *beside))
     assert statuses(tmp_path) == {"accepted": 5, "failed": 1}
     with Archive.open(tmp_path / "archive.db") as archive:
-        (row,) = (row for row in archive.run("run").cases() if row.status == "failed")
+        (row,) = (current.case for current in archive.run("run").cases("failed"))
     assert (row.case, row.body["path"]) == ("c0", ["failed:process"])
     assert row.body["reason"].startswith("the process that ran it alone died 2 times: ")
 

@@ -271,7 +271,8 @@ class Annotate(Work):
     def outcome(self) -> Any:
         with Archive.open(self._store.location) as archive:
             assert archive.run("run").row().finished is not None
-            rows = [(row.case, row.status, row.body["label"]) for row in archive.run("run").cases()]
+            cases = [current.case for current in archive.run("run").cases()]
+            rows = [(case.case, case.status, case.body["label"]) for case in cases]
         assert len(rows) == self.cases
         return sorted(rows)
 

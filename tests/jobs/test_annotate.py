@@ -156,7 +156,7 @@ def finish(command: list[str], tmp_path: Path) -> subprocess.CompletedProcess[st
 def assert_complete(store: Store, tmp_path: Path, cases: int) -> Counter[str]:
     """Every case has its one row, ended in one of the four ways; the chain is whole."""
     with Archive.open(store.location) as archive:
-        rows = list(archive.run("run").cases())
+        rows = [current.case for current in archive.run("run").cases()]
         assert Counter(row.case for row in rows) == {f"case-{n}": 1 for n in range(cases)}
         assert archive.run("run").row().finished is not None
     for row in rows:

@@ -135,7 +135,8 @@ def press(page: Page, *keys: str) -> None:
 
 def decided(storage: Path, case: str) -> list[HumanDecision]:
     with Archive.open(storage / "archive.db", create=False) as archive:
-        return [read_decision(row.body, CODEBOOK) for row in archive.run("systems").decisions(case)]
+        rows = [row for row in archive.run("systems").decisions() if row.case == case]
+        return [read_decision(row.body, CODEBOOK) for row in rows]
 
 
 def test_cases_are_settled_by_keyboard_alone(visit: Callable[..., Page], storage: Path) -> None:

@@ -184,7 +184,7 @@ def test_descriptions_are_shown_whole_and_source_code_coloured(office: Office) -
     browser.get("/cases/4")
     assert LONG in browser.text(".description")
     browser.get("/cases/5")
-    (case,) = office.run.cases_at([5])
+    (case,) = office.run.cases(places=[5])
     assert browser.text(".description") == " ".join(case.case.description.split())
     assert browser.text(".description .nf").startswith("correlation")
     for unbearable in ("x = '" + "a" * 3000 + "'", "x = 1\n" * 40_000):
@@ -277,7 +277,7 @@ def test_a_decision_is_archived_at_once_and_judged_by_the_next_run(
     (judged,) = office.decisions()
     assert judged == decided.model_copy(update={"confirmation": judged.confirmation})
     assert (judged.confirmation is None) == (before != "unconfirmed")
-    (case,) = office.run.cases_at([1])
+    (case,) = office.run.cases(places=[1])
     assert case.status == after
     label = current_label(case, CODEBOOK)
     assert label is None if code is None else code in str(label)

@@ -10,9 +10,8 @@ from unittest.mock import patch
 from sqlalchemy import Connection, Engine
 
 from raylab.annotation import calls as calls_module
-from raylab.archive import ownership as ownership_module
-from raylab.archive.database import Database
-from raylab.archive.dialects import Options, SqliteDialect
+from raylab.archive import ledger as ledger_module
+from raylab.archive.database import Database, Sqlite
 from raylab.archive.ledger import CallOperation, CallResults, ClaimRow, Ledger
 from raylab.llm import connection as connection_module
 from raylab.llm.chat import ChatRequest, Reply
@@ -41,15 +40,15 @@ def simulated() -> Generator[None]:
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    yield SqliteDialect, "create_engine", _engine_of(SqliteDialect.create_engine)
+    yield Sqlite, "create_engine", _engine_of(Sqlite.create_engine)
     yield Database, "_once", _once
     yield Database, "close", lambda database: None
     yield connection_module, "Transport", lambda *_, **__: World.current.server
-    yield SqliteDialect, "try_lock", lambda dialect, engine, number: World.current.try_lock(number)
-    yield SqliteDialect, "is_locked", lambda dialect, _, number: World.current.is_locked(number)
+    yield Sqlite, "try_lock", lambda dialect, engine, number: World.current.try_lock(number)
+    yield Sqlite, "is_locked", lambda dialect, _, number: World.current.is_locked(number)
     yield Ledger, "write", _claims_of(Ledger.write)
     yield Client, "complete", _watched(Client.complete)
-    yield ownership_module, "_this_process", lambda: PROCESS.get().name
+    yield ledger_module, "_this_process", lambda: PROCESS.get().name
     yield (
         calls_module,
         "secrets",
@@ -57,14 +56,14 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     )
 
 
-def _once(database: Database, work: Callable[[Connection], T], options: Options) -> T:
+def _once(database: Database, work: Callable[[Connection], T], begin: str) -> T:
     """Does what `Database._once` does, with the crashes of the world around it.
 
     The connection stays open and reads begin no transaction, which is a third faster; nothing else
     runs meanwhile.
     """
     results: list[T] = []
-    writes = options is database.dialect.writing
+    writes = begin == database.dialect.writing
 
     def whole() -> bool:
         connection = World.current.connect(database._engine)
@@ -72,7 +71,7 @@ def _once(database: Database, work: Callable[[Connection], T], options: Options)
         if not writes:
             results.append(work(connection))
             return False
-        driver.execute(options["begin"])
+        driver.execute(begin)
         try:
             results.append(work(connection))
         except BaseException:
@@ -88,7 +87,7 @@ def _once(database: Database, work: Callable[[Connection], T], options: Options)
 def _engine_of(real: Any) -> Callable[..., Engine]:
     """Returns `create_engine` that keeps one engine a file, because it compiles every statement."""
 
-    def create_engine(dialect: SqliteDialect, lock_seconds: float) -> Engine:
+    def create_engine(dialect: Sqlite, lock_seconds: float) -> Engine:
         if dialect.place not in _engines:
             _engines[dialect.place] = real(dialect, lock_seconds)
         return _engines[dialect.place]

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock, patch
@@ -11,11 +10,16 @@ from sqlalchemy import event
 
 from raylab.annotation.calls import CallJournal, call_row
 from raylab.archive import ledger, run
-from raylab.archive.database import Database
-from raylab.archive.dialects import SqliteDialect
-from raylab.archive.ledger import AnswerRow, CallOperation, CallResults, EndRow, Ledger, Sums
-from raylab.archive.ownership import Ownership
-from raylab.archive.records import Cost
+from raylab.archive.database import Database, Sqlite
+from raylab.archive.ledger import (
+    AnswerRow,
+    CallOperation,
+    CallResults,
+    EndRow,
+    Ledger,
+    Ownership,
+)
+from raylab.archive.records import Cost, RunCost
 from raylab.llm import wire
 from raylab.llm.chat import ChatRequest, Claim, Reply, TokenCounts
 from raylab.llm.wire import Failure
@@ -32,7 +36,7 @@ def _plant(make: Callable[[], Patches]) -> Callable[[], Patches]:
 
 @_plant
 def calls_are_sent_without_a_claim() -> Patches:
-    yield patch.object(Ledger, "_claim", lambda _, connection, sums, *__: (sums, {}))
+    yield patch.object(Ledger, "_claim", lambda _, connection, cost, *__: (cost, {}))
 
 
 @_plant
@@ -73,8 +77,8 @@ def the_lock_of_a_run_ends_too_early() -> Patches:
 
     def take(ownership: Ownership) -> bool:
         taken = real(ownership)
-        if ownership._lock is not None:
-            ownership._lock.release()
+        if ownership._release is not None:
+            ownership._release()
         return taken
 
     yield patch.object(Ownership, "take", take)
@@ -107,7 +111,7 @@ def a_former_owner_may_claim() -> Patches:
 @_plant
 def claims_of_the_dead_never_end() -> Patches:
     def keep(connection: Any, row: Any, **owner: str | None) -> None:
-        ledger._set_sums(connection, row.id, Sums.from_row(row), **owner)
+        ledger._set_sums(connection, row.id, ledger.cost_of(row), **owner)
 
     yield patch.object(Ledger, "void", lambda *_: None)
     yield patch.object(ledger, "_drop_claims", keep)
@@ -120,7 +124,7 @@ def claims_of_a_living_run_are_ended_by_another() -> Patches:
 
 @_plant
 def a_claim_holds_nothing() -> Patches:
-    yield patch.object(Sums, "hold", lambda sums, most: sums)
+    yield patch.object(RunCost, "hold", lambda cost, most: cost)
 
 
 @_plant
@@ -154,15 +158,17 @@ def a_repeated_claim_is_refused() -> Patches:
 
 @_plant
 def cases_are_not_deduplicated() -> Patches:
-    yield patch.object(run, "cases_named", lambda *_: [])
+    yield patch.object(run, "find_heads", lambda *_: {})
 
 
 @_plant
 def only_answers_are_counted() -> Patches:
-    def doubt(sums: Sums, held: Cost) -> Sums:
-        return replace(sums, held=sums.held - held)
+    real = RunCost.settle
 
-    yield patch.object(Sums, "doubt", doubt)
+    def settle(cost: RunCost, held: Cost, uncertain: object = None, **billed: Cost) -> RunCost:
+        return real(cost, held, **billed)
+
+    yield patch.object(RunCost, "settle", settle)
 
 
 @_plant
@@ -187,11 +193,11 @@ def archived_calls_are_not_looked_up() -> Patches:
 
 @_plant
 def writes_are_not_synced() -> Patches:
-    real = SqliteDialect.create_engine
+    real = Sqlite.create_engine
 
-    def create_engine(dialect: SqliteDialect, lock_seconds: float) -> Any:
+    def create_engine(dialect: Sqlite, lock_seconds: float) -> Any:
         engine = real(dialect, lock_seconds)
         event.listen(engine, "connect", lambda one, _: one.execute("PRAGMA synchronous = OFF"))
         return engine
 
-    yield patch.object(SqliteDialect, "create_engine", create_engine)
+    yield patch.object(Sqlite, "create_engine", create_engine)

@@ -11,7 +11,7 @@ from raylab.annotation.calls import ArchiveClient, ArchiveWriter
 from raylab.annotation.input.state import open_cases
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import Chunk, Tally, Worker, chunks_of
-from raylab.archive.ownership import Ownership
+from raylab.archive.ledger import Ownership
 from raylab.archive.records import CaseRow
 from raylab.archive.store import Archive
 from raylab.config.base import AS_PUBLISHED

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection, Engine
 
 from raylab.annotation.input.cases import Case
-from raylab.archive.database import Clock, Database
+from raylab.archive.database import Database
 from raylab.archive.store import Archive
 from raylab.llm.connection import Timing
 from tests.simulation.disk import Disk
@@ -76,13 +76,6 @@ class Group:
     def works(self) -> bool:
         """True until it ends or dies."""
         return self.driver.alive and not self.ended
-
-
-@dataclass(frozen=True)
-class WorldLock:
-    """A lock that a process holds while it lives."""
-
-    release: Callable[[], object]
 
 
 class World:
@@ -165,13 +158,12 @@ class World:
 
     def open_archive(self) -> Archive:
         """Opens the archive in this process; see `edges` for what is simulated of it."""
-        clock = Clock(self.now, self.loop.time, _no_sleep, self.random.random)
-        return Archive(Database(self.disk.file, 60.0, clock))
+        return Archive(Database(self.disk.file, now=self.now))
 
     def connect(self, engine: Engine) -> Connection:
         """Returns the one connection to the archive, as only one transaction is open at a time."""
         if self._connection is None:
-            self._connection = engine.connect().execution_options(begin="")
+            self._connection = engine.connect()
             driver: Any = self._connection.connection.driver_connection
             self.is_durable = driver.execute("PRAGMA synchronous").fetchone() == (FULL,)
         return self._connection
@@ -201,7 +193,7 @@ class World:
     def draw_token(self) -> str:
         return f"{self.random.getrandbits(128):032x}"
 
-    def try_lock(self, number: int) -> "WorldLock | None":
+    def try_lock(self, number: int) -> Callable[[], None] | None:
         """Gives a lock to the process that runs; None if a process that lives has it."""
         if self.is_locked(number):
             return None
@@ -211,7 +203,7 @@ class World:
             if self._locks.get(number) is holder:
                 del self._locks[number]
 
-        return WorldLock(release)
+        return release
 
     def is_locked(self, number: int) -> bool:
         holder = self._locks.get(number)
@@ -441,7 +433,3 @@ class World:
     def billed(self, run: str) -> int:
         """Returns the tokens that the server billed to a run."""
         return sum(attempt.billed for attempt in self.server.attempts if attempt.run == run)
-
-
-def _no_sleep(seconds: float) -> None:
-    raise AssertionError("no transaction has to wait for another in the simulation")

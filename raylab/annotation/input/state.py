@@ -164,18 +164,18 @@ def _candidate(case: Case) -> dict[str, str] | None:
 
 def _archived(run: RunArchive, cases: Sequence[Case]) -> frozenset[str]:
     """Returns the ids of the cases that are archived; refuses one that is described anew."""
-    hashes = run.description_hashes([case.id for case in cases])
+    heads = run.find_heads([case.id for case in cases])
     for case in cases:
-        if hashes.get(case.id, case.description_hash) != case.description_hash:
+        if case.id in heads and heads[case.id].description_hash != case.description_hash:
             raise _changed(case, "description", run)
-    return frozenset(hashes)
+    return frozenset(heads)
 
 
 def _refuse_changed(run: RunArchive, cases: Sequence[Case]) -> None:
     """Refuses archived cases with other gold, meta or candidate than archived."""
     by_id = {case.id: case for case in cases}
-    places = list(run.sequences(list(by_id)).values()) if cases else []
-    for body in (current.case.body for current in run.cases_at(places)):
+    places = [head.sequence for head in run.find_heads(list(by_id)).values()]
+    for body in (current.case.body for current in run.cases(places=places)):
         case = by_id[body["case"]]
         label = None if case.gold_label is None else str(case.gold_label)
         # The version of an installed package says nothing of its source.

@@ -24,9 +24,8 @@ from raylab.annotation.statistics.frame import (
     read_case,
 )
 from raylab.archive.records import CurrentCase
-from raylab.archive.rows import canonical
 from raylab.archive.run import RunArchive
-from raylab.archive.tables import utc_text
+from raylab.archive.tables import canonical, utc_text
 from raylab.codebook import Codebook
 from raylab.files import Place
 
@@ -95,7 +94,7 @@ def export_frame(run: RunArchive, codebook: Codebook, *, open_book: bool = False
 
 
 def _rows(run: RunArchive, codebook: Codebook, open_book: bool) -> Iterator[Row]:
-    for current in run.current_cases(until=run.row().records):
+    for current in run.cases(until=run.row().records):
         yield _row(current, codebook, open_book)
 
 

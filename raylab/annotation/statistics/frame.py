@@ -174,7 +174,7 @@ def read_run(run: RunArchive, codebook: Codebook) -> Iterator[tuple[Outcome, Lab
     Raises:
         ArchiveError: There is no such run, or it cannot be read.
     """
-    return (read_case(current, codebook) for current in run.current_cases())
+    return (read_case(current, codebook) for current in run.cases())
 
 
 def read_case(current: CurrentCase, codebook: Codebook) -> tuple[Outcome, Label | None]:

@@ -56,7 +56,7 @@ class Annotated:
 
     @property
     def ids(self) -> list[str]:
-        return list(self.archive.run("r").ids())
+        return [current.case.case for current in self.archive.run("r").cases()]
 
 
 @pytest.fixture
