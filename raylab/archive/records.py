@@ -100,7 +100,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class ArchivedRow:
     """A record of a run, with its place there once it is archived.
 
     Attributes:
@@ -117,7 +117,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class CaseRow(Record):
+class CaseRow(ArchivedRow):
     """The outcome of a case in a run: one row for each case and run.
 
     Attributes:
@@ -136,7 +136,7 @@ class CaseRow(Record):
 
 
 @dataclass(frozen=True)
-class DecisionRow(Record):
+class DecisionRow(ArchivedRow):
     """A person's decision on a case of a run, or the draw or code of a case for its audit.
 
     Later decisions supersede it. It changes once, when the evaluator has judged it.

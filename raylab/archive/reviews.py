@@ -87,7 +87,7 @@ class RunReviews:
             ]
             drawn = [decision for decision in decisions if decision.kind == AUDIT]
             lease = self._leases(connection, now).get(sequence)
-            return CurrentCase(case, tuple(drawn or decisions), lease)
+            return CurrentCase(case, tuple(drawn or decisions), lease=lease)
 
         return self._database.read(work)
 
