@@ -11,7 +11,7 @@ distinct, operands of `+` in the order of `Root`, those of `/` as written.
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate, chain, groupby
 
@@ -30,7 +30,7 @@ LONGEST_LINE = 4096
 DEEPEST = 16
 """Deepest nesting of brackets and braces."""
 SHOWN = 60
-"""Characters of the text that an error shows around its column."""
+"""Characters of a text that an error shows."""
 
 
 class Root(StrEnum):
@@ -190,26 +190,23 @@ Part = tuple[str, list[Step]]
 """The operator before a part, and its roots."""
 
 
+@dataclass
 class Reader:
     """A reader of one code, from its expression to its last field.
 
     Attributes:
-        rest: The text behind the code, once it is read.
+        text: The text.
+        position: The place up to which it is read.
+        names: Root by name, in lower case; None to read strictly, without repairs.
+        rest: The text behind the code, once that is read.
     """
 
-    def __init__(self, text: str, position: int, names: Mapping[str, Root] | None = None) -> None:
-        """Makes the reader.
-
-        Args:
-            text: The text.
-            position: The place of the expression in it.
-            names: Root by name, in lower case; None to read strictly, without repairs.
-        """
-        self.rest = ""
-        self._text, self._position, self._strict = text, position, names is None
-        self._names = NAMES if names is None else names
-        self._repairs: set[Repair] = set()
-        self._written: list[str] = []
+    text: str
+    position: int
+    names: Mapping[str, Root] | None = None
+    rest: str = ""
+    _repairs: set[Repair] = field(default_factory=set[Repair])
+    _written: list[str] = field(default_factory=list[str])
 
     def label(self) -> Label:
         """Reads the code.
@@ -237,34 +234,31 @@ class Reader:
         )
 
     def _repair(self, repair: Repair, position: int) -> None:
-        if self._strict:
-            raise self._error(position, f"expected a published notation, found {repair}")
+        if self.names is None:
+            problem = f"expected a published notation, found {repair}"
+            raise OptCodeError(f"column {position + 1}: {problem}")
         self._repairs.add(repair)
-
-    def _error(self, position: int, problem: str) -> OptCodeError:
-        start = max(0, min(position + 1 - SHOWN // 2, len(self._text) - SHOWN))
-        pointer = " " * len(escaped(self._text[start:position])) + "^"
-        shown = escaped(self._text[start:])
-        return OptCodeError(f"column {position + 1}: {problem}\n  {shown}\n  {pointer}")
 
     def _unexpected(self, token: _Token, expected: str) -> OptCodeError:
         name = f"'{escaped(token.text)}'" if token.text else "the end"
-        return self._error(token.start, f"expected {expected}, found {name}")
+        return OptCodeError(f"column {token.start + 1}: expected {expected}, found {name}")
 
     def _peek(self) -> _Token:
-        match = TOKEN.match(self._text, self._position)
+        match = TOKEN.match(self.text, self.position)
         assert match is not None and match.lastgroup is not None, "a token is always found"
         text = match[match.lastgroup]
-        meaning = "→" if match["arrow"] else self._names.get(text.casefold(), text.casefold())
+        meaning = (
+            "→" if match["arrow"] else (self.names or NAMES).get(text.casefold(), text.casefold())
+        )
         return _Token(meaning, text, *match.span(match.lastgroup))
 
     def _take(self, token: _Token, written: str, repair: Repair = Repair.OPERATORS) -> None:
         """Goes behind a token; another spelling than the published one is a repair."""
-        if self._text[self._position : token.start].strip(" \t"):
-            self._repair(Repair.MARKUP, self._position)
+        if self.text[self.position : token.start].strip(" \t"):
+            self._repair(Repair.MARKUP, self.position)
         if token.text != written:
             self._repair(repair, token.start)
-        self._position = token.end
+        self.position = token.end
         self._written.append(written)
 
     def _expression(self, separator: str, depth: int) -> list[Part]:
@@ -279,9 +273,9 @@ class Reader:
         token = self._peek()
         if token.meaning == separator or token.meaning not in OPERATORS:
             return None
-        if "\n" in self._text[self._position : token.start]:
+        if "\n" in self.text[self.position : token.start]:
             return None
-        if token.meaning in (",", "and") and not begins_operand(self._text, token.end):
+        if token.meaning in (",", "and") and not begins_operand(self.text, token.end):
             return None
         self._take(token, OPERATORS[token.meaning])
         return OPERATORS[token.meaning]
@@ -311,7 +305,9 @@ class Reader:
         """Reads expressions between brackets."""
         opening = self._peek()
         if depth == DEEPEST:
-            raise self._error(opening.end, f"more than {DEEPEST} brackets within one another")
+            raise OptCodeError(
+                f"column {opening.end}: more than {DEEPEST} brackets within one another"
+            )
         self._take(opening, opening.text)
         expressions = [self._expression(separator, depth + 1)]
         while separator and (token := self._peek()).meaning == separator:
@@ -328,25 +324,25 @@ class Reader:
     def _refuse_broken(self, roots: set[Root]) -> None:
         """Refuses an expression that is cut, or goes on in a form that cannot be read."""
         token = self._peek()
-        gap = self._text[self._position : token.start]
-        key = LOOSE_KEY.search(self._text, self._position)
-        tail = self._text[self._position : key.start() if key else None].partition("\n")[0]
+        gap = self.text[self.position : token.start]
+        key = LOOSE_KEY.search(self.text, self.position)
+        tail = self.text[self.position : key.start() if key else None].partition("\n")[0]
         words = (word.casefold() for word in re.findall("[A-Za-z]+", tail))
         others = {NAMES.get(word) for word in words} - {None, *roots}
         glued = not gap and token.text and token.text not in ",.;:!?(<)>]}"
         goes_on = "\n" not in gap and token.meaning in (*"→+/&{[",)
-        if glued or goes_on or others or self._position >= LONGEST_LINE:
+        if glued or goes_on or others or self.position >= LONGEST_LINE:
             raise self._unexpected(token, "'+', '/', ';' or the end")
 
     def _fields(self) -> dict[str, str]:
-        start, pairs = self._position, list[tuple[str, str]]()
-        while match := FIELD.match(self._text, self._position):
-            if match[1] not in FIELDS and match[1].casefold() in KEYS and not self._strict:
+        start, pairs = self.position, list[tuple[str, str]]()
+        while match := FIELD.match(self.text, self.position):
+            if match[1] not in FIELDS and match[1].casefold() in KEYS and self.names is not None:
                 break
             pairs.append((match[1], match[2]))
-            self._position = match.end()
-        if self._text[self._position :].strip(" \t"):
-            if self._strict:
+            self.position = match.end()
+        if self.text[self.position :].strip(" \t"):
+            if self.names is None:
                 raise self._unexpected(self._peek(), "'; key=value' or the end")
             pairs += self._loose_fields()
         keys = [key for key, _ in pairs]
@@ -359,7 +355,7 @@ class Reader:
 
     def _loose_fields(self) -> Iterator[tuple[str, str]]:
         """Yields the fields in any other form: on this line, and on lines that begin with a key."""
-        body, *lines = self._text[self._position :].split("\n")
+        body, *lines = self.text[self.position :].split("\n")
         while lines and (FIELD_LINE.match(lines[0]) or not lines[0].strip()):
             body += f"\n{lines.pop(0)}"
         self.rest = "\n".join(lines)

@@ -21,8 +21,8 @@ from raylab.codebook import (
 )
 from raylab.config.annotation import ProtocolConfig
 from raylab.errors import OptCodeError, RaylabError
-from raylab.opt.answers import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
 from raylab.opt.code import parse
+from raylab.opt.codebook import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
 from tests.annotation.chats import FIELDS, coded, graded, settled
 from tests.fuzzing import try_all
 from tests.memory import memory

@@ -250,18 +250,12 @@ def test_what_holds_no_code_is_refused(text: str, message: str):
         parse(text)
 
 
-def test_an_error_points_at_the_column():
-    with pytest.raises(OptCodeError) as caught:
+def test_an_error_names_the_column():
+    with pytest.raises(OptCodeError, match=r"^column 8: expected '; key=value' or the end, found"):
         parse("OPT=Lrn; Rep=a\0b", strict=True)
-    message, shown, pointer = str(caught.value).splitlines()
-    assert message == "column 8: expected '; key=value' or the end, found ';'"
-    assert shown[pointer.index("^") :].startswith("; Rep=a\\x00b")
-    with pytest.raises(OptCodeError) as caught:
-        parse("OPT=" + "+".join(["Lrn"] * 200) + "+Lnr+Evo", strict=True)
-    message, shown, pointer = str(caught.value).splitlines()
     # 4 characters of OPT=, 200 times four of Lrn+
-    assert message.startswith("column 805:")
-    assert shown[pointer.index("^") :].startswith("Lnr+Evo")
+    with pytest.raises(OptCodeError, match=r"^column 805: expected a root .*, found 'Lnr'$"):
+        parse("OPT=" + "+".join(["Lrn"] * 200) + "+Lnr+Evo", strict=True)
 
 
 # Properties

@@ -21,8 +21,7 @@ from raylab.annotation.replies import read_reply
 from raylab.codebook import LabelReply, ReportReply
 from raylab.errors import DataError
 from raylab.llm.prompts import PromptFile, fenced, neutral, read_prompt, shortened
-from raylab.opt.answers import CODE_ANSWERS, WORDS, code_pattern
-from raylab.opt.codebook import PROMPTS
+from raylab.opt.codebook import CODE_ANSWERS, PROMPTS, WORDS, code_pattern
 from raylab.opt.notation import Root
 from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
 from tests.annotation.outcomes import CODEBOOK
