@@ -24,7 +24,8 @@ from raylab.llm.chat import ChatRequest, Claim, Reply, Reservation
 T = TypeVar("T")
 R = TypeVar("R")
 Send = Callable[..., Awaitable[Any]]
-REPLY = tuple(field.name for field in fields(Reply) if field.name not in ("cached", "lane"))
+NOT_ARCHIVED = ("cached", "lane", "written_prompt_tokens")
+REPLY = tuple(field.name for field in fields(Reply) if field.name not in NOT_ARCHIVED)
 """What the archived row of a call has in common with its reply."""
 
 

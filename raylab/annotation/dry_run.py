@@ -13,7 +13,6 @@ from raylab.annotation.settings import RoleModel, Settings, protocol_settings
 from raylab.codebook import Codebook
 from raylab.config.annotation import LlmConfig
 from raylab.config.jobs import AnnotateConfig
-from raylab.llm.chat import TokenCounts
 from raylab.llm.prices import Prices
 from raylab.llm.prompts import PromptFile
 from raylab.llm.wire import BYTES_PER_TOKEN, encode_request
@@ -129,9 +128,9 @@ class _Forecaster:
         prompt = sum(map(math.ceil, tokens))
         if reply is None and calls:
             return Amounts(calls, prompt, None, None)
-        counts = TokenCounts(prompt, calls * (reply or 0))
-        cost = self._prices.cost(model.chat.endpoint, model.chat.model, counts, self._llm.lane)
-        return Amounts(calls, prompt, counts.completion, cost)
+        chat, replies = model.chat, calls * (reply or 0)
+        cost = self._prices.cost(chat.endpoint, chat.model, self._llm.lane, prompt, replies)
+        return Amounts(calls, prompt, replies, cost)
 
 
 def _questions(settings: Settings) -> dict[str, list[_Question]]:

@@ -53,25 +53,6 @@ class ChatRequest:
 
 
 @dataclass(frozen=True)
-class TokenCounts:
-    """The tokens of a call, as billed.
-
-    Attributes:
-        prompt: tokens of the request.
-        completion: tokens of the reply, reasoning included.
-        cached_prompt: those of the request that the server had cached.
-        written_prompt: those of the request that the server newly cached.
-        reasoning: those of the reply that are reasoning.
-    """
-
-    prompt: int = 0
-    completion: int = 0
-    cached_prompt: int = 0
-    written_prompt: int = 0
-    reasoning: int = 0
-
-
-@dataclass(frozen=True)
 class Reply:
     """The unread answer to a request.
 
@@ -89,6 +70,7 @@ class Reply:
         cached_prompt_tokens: those of the request that the server had cached.
         reasoning_tokens: those of the reply that are reasoning.
         lane: in which the call was answered.
+        written_prompt_tokens: those of the request that the server newly cached.
     """
 
     key: str
@@ -104,6 +86,7 @@ class Reply:
     cached_prompt_tokens: int = 0
     reasoning_tokens: int = 0
     lane: Lane = Lane.STANDARD
+    written_prompt_tokens: int = 0
 
 
 class Chat(Protocol):

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import Lane
 from raylab.errors import CallError, LlmError, StoppedError
 from raylab.llm.chat import ChatRequest, Claim, Journal, Reply, Reservation
 from raylab.llm.connection import Connection, Timing
 from raylab.llm.endpoints import EndpointAccess, Redactor, access_to
 from raylab.llm.limits import RateLimiterClient, Share, limited_endpoints
 from raylab.llm.prices import Prices
-from raylab.llm.wire import FINAL, AttemptOutcome, Completion, Failure, encode_request, most_tokens
+from raylab.llm.wire import FINAL, AttemptOutcome, Failure, encode_request, most_tokens
 
 FIRST_PAUSE = 1.0
 """Longest pause in seconds before the second attempt; doubles with each further attempt."""
@@ -186,8 +185,7 @@ class Client:
                 "a message holds half of a surrogate pair, which is not valid: correct the case"
             ) from None
         tokens = most_tokens(content, request.parameters)
-        cost = self._prices.most(request.endpoint, request.model, tokens)
-        most = Reservation(tokens.prompt, tokens.completion, cost)
+        most = Reservation(*tokens, self._prices.most(request.endpoint, request.model, *tokens))
         call = _Call(request, key, description_hash, role, connection, content, most)
         while True:
             # The next call of a slot is claimed, and so sent, after this reply is durable: a crash
@@ -242,13 +240,26 @@ class Client:
         if isinstance(result, Failure):
             await self._journal.end(claim, paid=result.billed)
             return result
-        reply = self._reply(call, result)
+        reply = self._priced(call, result)
         self._tell(call, AttemptOutcome.OK, False, reply)
         stored = self._journal.put(call.request, reply, call.description_hash, call.role, claim)
         call.stored = self._finish(self._keep(stored))
         if tokens := reply.prompt_tokens + reply.completion_tokens:
             await call.connection.settle(call.most.tokens - tokens)
         return reply
+
+    def _priced(self, call: _Call, reply: Reply) -> Reply:
+        cost = self._prices.cost(
+            call.request.endpoint,
+            call.request.model,
+            reply.lane,
+            reply.prompt_tokens,
+            reply.completion_tokens,
+            reply.cached_prompt_tokens,
+            reply.written_prompt_tokens,
+        )
+        key, seconds, attempts = call.key, call.seconds, call.attempts
+        return replace(reply, key=key, cost=cost, seconds=seconds, attempts=attempts)
 
     def _pause_after(self, call: _Call, failure: Failure | None) -> float:
         """Returns the pause before another attempt.
@@ -273,26 +284,6 @@ class Client:
     def _jitter(self, first: float, count: int, longest: float) -> float:
         """Returns a pause with full jitter, which doubles with each further one."""
         return min(first * 2 ** min(count - 1, 30), longest) * self._timing.draw()
-
-    def _reply(self, call: _Call, result: Completion) -> Reply:
-        request, tokens = call.request, result.tokens
-        # A server may answer in another lane than it was asked to, and bills that one.
-        is_flex = call.connection.lane is Lane.FLEX and result.service_tier in ("", Lane.FLEX)
-        lane = Lane.FLEX if is_flex else Lane.STANDARD
-        return Reply(
-            key=call.key,
-            text=result.text,
-            response_model=result.response_model,
-            finish_reason=result.finish_reason,
-            prompt_tokens=tokens.prompt,
-            completion_tokens=tokens.completion,
-            cost=self._prices.cost(request.endpoint, request.model, tokens, lane),
-            seconds=call.seconds,
-            attempts=call.attempts,
-            cached_prompt_tokens=tokens.cached_prompt,
-            reasoning_tokens=tokens.reasoning,
-            lane=lane,
-        )
 
     async def _keep(self, stored: Awaitable[object]) -> None:
         """Waits until a reply is stored; if that fails, stops all calls: they would be lost too."""

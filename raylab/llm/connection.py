@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import aiohttp
 import httpx2
@@ -16,10 +15,10 @@ from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from raylab.config.llm import Endpoint, Lane
 from raylab.errors import CallError, DeadlineError, EndpointError, LlmError
-from raylab.llm.chat import Reservation
+from raylab.llm.chat import Reply, Reservation
 from raylab.llm.endpoints import EndpointAccess, Redactor
 from raylab.llm.limits import PAUSE, RateLimiterClient, Share, Slots
-from raylab.llm.wire import AttemptOutcome, Completion, Failure, read_completion, read_status
+from raylab.llm.wire import AttemptOutcome, Failure, read_completion, read_status
 
 SILENT_CALLS = 5
 """Calls without an answer before their deadline, and none answered between, that end a run."""
@@ -56,12 +55,8 @@ class Timing:
     """Uniform in [0, 1)."""
 
 
-class HttpResponse(NamedTuple):
-    """A response of an endpoint: status, headers (look-ups ignore case) and decompressed body."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: bytes
+HttpResponse = tuple[int, Mapping[str, str], bytes]
+"""Status, headers (look-ups ignore case) and decompressed body."""
 
 
 class Transport:
@@ -110,7 +105,7 @@ class Transport:
             body = await _read(response, most)
         finally:
             await response.aclose()
-        return HttpResponse(response.status_code, response.headers, body)
+        return response.status_code, response.headers, body
 
 
 async def _read(response: httpx2.Response, most: int) -> bytes:
@@ -224,8 +219,11 @@ class Connection:
         """The seconds for one call with all its attempts."""
         return self._deadline if self._reached else min(self._deadline, UNREACHED_DEADLINE)
 
-    async def send(self, content: bytes, most: Reservation) -> Completion | Failure:
-        """Makes one attempt, which may take `most`; removes keys from what the server says."""
+    async def send(self, content: bytes, most: Reservation) -> Reply | Failure:
+        """Makes one attempt, which may take `most`; removes keys from what the server says.
+
+        The reply has no key, cost and time yet.
+        """
         started = self._timing.clock()
         result = await self._post(content, most)
         if isinstance(result, Failure):
@@ -235,12 +233,11 @@ class Connection:
         self.slots.answered()
         self._answered = self._reached = True
         self._failed.clear()
-        if result.usage_problem and not self._warned:
+        if not (result.prompt_tokens or self._warned):
             self._warned = True
             LOGGER.warning(
-                "endpoint %s: %s: such calls count as much as they may take",
+                "endpoint %s gives no usage that can be true: such calls count as much as they may",
                 self.name,
-                self._redact(result.usage_problem),
             )
         return replace(
             result,
@@ -262,7 +259,7 @@ class Connection:
             await self._limiter.penalise(self.name, pause)
         return replace(failure, pause=pause)
 
-    async def _post(self, content: bytes, most: Reservation) -> Completion | Failure:
+    async def _post(self, content: bytes, most: Reservation) -> Reply | Failure:
         try:
             async with asyncio.timeout(self.timeout):
                 status, headers, answer = await self._transport.post(content)
@@ -279,7 +276,7 @@ class Connection:
                 f"it has more than {LARGEST_ANSWER:,} bytes: lower max_tokens, or check that "
                 "base_url is that of a chat endpoint",
             )
-        return read_completion(answer, most)
+        return read_completion(answer, most, self.lane)
 
     def failed(self, failure: Failure, model: str, attempts: int) -> LlmError:
         """Counts a failed call; returns its error, which may end the endpoint."""

@@ -14,7 +14,6 @@ from genai_prices.types import TieredPrices
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Lane, Price
 from raylab.errors import ConfigError
-from raylab.llm.chat import TokenCounts
 
 TOKENS_PER_PRICE = 1_000_000
 PACKAGED = DataSnapshot(providers, from_auto_update=False)
@@ -48,34 +47,48 @@ class Prices:
                     "or llm.budget.tokens"
                 )
 
-    def cost(self, endpoint: str, model: str, tokens: TokenCounts, lane: Lane) -> float | None:
-        """Returns the price of a call; None for a model without a price."""
-        price = self._prices.get((endpoint, model, lane))
-        return None if price is None else cost_at(price, tokens)
+    def cost(
+        self,
+        endpoint: str,
+        model: str,
+        lane: Lane,
+        prompt: int,
+        completion: int,
+        cached: int = 0,
+        written: int = 0,
+    ) -> float | None:
+        """Returns the price of calls; None for a model without a price.
 
-    def most(self, endpoint: str, model: str, tokens: TokenCounts) -> float | None:
-        """Returns the highest price of a call, in whatever lane and with nothing cached."""
-        price = self._prices.get((endpoint, model, Lane.STANDARD))
+        Args:
+            endpoint: Name of the endpoint.
+            model: Name of the model at the endpoint.
+            lane: In which the calls are answered.
+            prompt: Tokens of the requests.
+            completion: Tokens of the replies.
+            cached: Those of the requests that the server had cached.
+            written: Those of the requests that the server newly cached.
+        """
+        price = self._prices.get((endpoint, model, lane))
         if price is None:
             return None
-        dearest = max(price.input, price.cache_write or 0.0)
-        return cost_at(price.model_copy(update={"input": dearest}), tokens)
+        total = (prompt - cached - written) * price.input + completion * price.output
+        total += cached * (price.input if price.cached_input is None else price.cached_input)
+        total += written * (price.input if price.cache_write is None else price.cache_write)
+        return total / TOKENS_PER_PRICE
+
+    def most(self, endpoint: str, model: str, prompt: int, completion: int) -> float | None:
+        """Returns the highest price of a call, in whatever lane and with nothing cached."""
+        costs = (
+            self.cost(endpoint, model, Lane.STANDARD, prompt, completion, written=written)
+            for written in (0, prompt)
+        )
+        return max((cost for cost in costs if cost is not None), default=None)
 
     def unpriced(self) -> Iterator[str]:
         """Yields the models without a price that are not the embedded one, with their endpoints."""
         for (endpoint, model, lane), price in self._prices.items():
             if lane is Lane.STANDARD and price is None and endpoint in self._billed:
                 yield f"{model} at endpoint {endpoint}"
-
-
-def cost_at(price: Price, tokens: TokenCounts) -> float:
-    """Returns what tokens cost at a price."""
-    cached = price.input if price.cached_input is None else price.cached_input
-    written = price.input if price.cache_write is None else price.cache_write
-    plain = tokens.prompt - tokens.cached_prompt - tokens.written_prompt
-    total = plain * price.input + tokens.completion * price.output
-    total += tokens.cached_prompt * cached + tokens.written_prompt * written
-    return total / TOKENS_PER_PRICE
 
 
 def _find_packaged(base_url: str | None, model: str, lane: Lane) -> Price | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from raylab.config.llm import Lane, ReplyFormat
-from raylab.llm.chat import ChatRequest, Reservation, TokenCounts
+from raylab.llm.chat import ChatRequest, Reply, Reservation
 
 LONGEST_PAUSE = 600.0
 """Longest Retry-After in seconds that a run waits for; a longer one stops the run."""
@@ -54,27 +54,6 @@ BILLED = {
     AttemptOutcome.OVERSIZED,
 }
 FINAL = {AttemptOutcome.OVERSIZED, AttemptOutcome.REFUSED, AttemptOutcome.UNUSABLE}
-
-
-@dataclass(frozen=True)
-class Completion:
-    """The used parts of a chat completion; what the server does not say is empty or 0.
-
-    Attributes:
-        text: the message, or the refusal of a model.
-        response_model: model and version that the server names.
-        finish_reason: stop, length, content_filter.
-        tokens: as billed; 0 if what is said cannot be true.
-        service_tier: name of the lane that the server says it used.
-        usage_problem: the reason why the server's usage cannot be true; empty if it can.
-    """
-
-    text: str
-    response_model: str
-    finish_reason: str
-    tokens: TokenCounts
-    service_tier: str = ""
-    usage_problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,7 +140,7 @@ def encode_request(request: ChatRequest, form: ReplyFormat, lane: Lane = Lane.ST
     return msgspec.json.encode(body)
 
 
-def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> TokenCounts:
+def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> tuple[int, int]:
     """Returns a high estimate of the tokens of a request and of its reply.
 
     A model behind an endpoint has no tokenizer here. Scripts that take more than a token for three
@@ -169,60 +148,76 @@ def most_tokens(content: bytes, parameters: Mapping[str, Any]) -> TokenCounts:
     """
     limits = (parameters.get("max_tokens"), parameters.get("max_completion_tokens"))
     reply = max((limit for limit in limits if isinstance(limit, int)), default=0)
-    return TokenCounts(math.ceil(len(content) / BYTES_PER_TOKEN), reply)
+    return math.ceil(len(content) / BYTES_PER_TOKEN), reply
 
 
-def read_completion(content: bytes, most: Reservation) -> Completion | Failure:
-    """Returns the completion in the body of an answer with HTTP 200 to a call of at most `most`."""
+def read_completion(content: bytes, most: Reservation, lane: Lane) -> Reply | Failure:
+    """Returns the reply in the body of an answer with HTTP 200, without key, cost and time.
+
+    Args:
+        content: The body.
+        most: The most that the call may take; a server is not believed that says more.
+        lane: In which the call was sent.
+    """
     try:
         body = _BODY.decode(content)
         choice = body.choices[0]
     except (msgspec.MsgspecError, UnicodeDecodeError, IndexError, RecursionError):
         words = read_error(content)[0] or "an empty body"
         return Failure(AttemptOutcome.MALFORMED, f"HTTP 200 that holds no chat completion: {words}")
-    tokens, problem = _read_usage(body.usage, most)
     text = choice.message.content
     if isinstance(text, list):
         text = "".join(str(piece.get("text") or "") for piece in text)
-    return Completion(
+    # A server may answer in another lane than it was asked to, and bills that one.
+    is_asked = lane is Lane.STANDARD or body.service_tier in (None, "", lane)
+    return Reply(
+        key="",
         text=text or choice.message.refusal or "",
         response_model=" ".join(filter(None, (body.model, body.system_fingerprint))),
         finish_reason=choice.finish_reason or "",
-        tokens=tokens,
-        service_tier=body.service_tier if isinstance(body.service_tier, str) else "",
-        usage_problem=problem,
+        cost=None,
+        seconds=0.0,
+        attempts=0,
+        lane=lane if is_asked else Lane.STANDARD,
+        **_read_usage(body.usage, most),
     )
 
 
-def _read_usage(usage: Any, most: Reservation) -> tuple[TokenCounts, str]:
-    """Returns the tokens of a call, 0 unless request and reply are said, and what is wrong.
+def _read_usage(usage: Any, most: Reservation) -> Mapping[str, int]:
+    """Returns the numbers of tokens of a reply, 0 if the usage cannot be true or lacks a number.
 
     A token has at least one byte, and a reply no more tokens than were asked for, apart from what
     a server may add: hidden prompts and reasoning.
     """
+    unknown = {"prompt_tokens": 0, "completion_tokens": 0}
     try:
         said = msgspec.convert(usage or {}, _Usage)
-    except msgspec.ValidationError as error:
-        return TokenCounts(), f"usage {msgspec.json.encode(usage).decode()[:SHOWN]}: {error}"
-    prompt, reply = said.prompt_tokens, said.completion_tokens
-    if prompt is None or reply is None:
-        return TokenCounts(), ""
-    asked, answered = (
-        details or _Details()
-        for details in (said.prompt_tokens_details, said.completion_tokens_details)
-    )
-    reasoning = answered.reasoning_tokens or 0
-    if reasoning and said.total_tokens == prompt + reply + reasoning:
+    except msgspec.ValidationError:
+        return unknown
+    prompt, completion = said.prompt_tokens, said.completion_tokens
+    if prompt is None or completion is None:
+        return unknown
+    asked = said.prompt_tokens_details or _Details()
+    reasoning = (said.completion_tokens_details or asked).reasoning_tokens or 0
+    if reasoning and said.total_tokens == prompt + completion + reasoning:
         # Some servers count reasoning beside the completion and not in it.
-        reply += reasoning
-    longest = BYTES_PER_TOKEN * most.prompt_tokens, most.completion_tokens
-    if prompt > longest[0] + HIDDEN_TOKENS or reply > longest[1] + HIDDEN_TOKENS:
-        return TokenCounts(), f"usage of {prompt:,} and {reply:,} tokens cannot be"
+        completion += reasoning
+    if (
+        prompt > BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS
+        or completion > most.completion_tokens + HIDDEN_TOKENS
+    ):
+        return unknown
     cached, written = asked.cached_tokens or 0, asked.cache_write_tokens or 0
     if cached + written > prompt:
         # What cannot be true makes nothing cheaper.
         cached = written = 0
-    return TokenCounts(prompt, reply, cached, written, min(reasoning, reply)), ""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "cached_prompt_tokens": cached,
+        "reasoning_tokens": min(reasoning, completion),
+        "written_prompt_tokens": written,
+    }
 
 
 def read_status(

@@ -10,14 +10,14 @@ from pydantic import ValidationError
 from raylab.config.annotation import LlmConfig
 from raylab.config.llm import Lane, Price
 from raylab.errors import ConfigError
-from raylab.llm.chat import TokenCounts
 from raylab.llm.client import CallEvent, Client
-from raylab.llm.prices import Prices, cost_at
+from raylab.llm.prices import Prices
 from tests.llm.scripted_server import ScriptedServer, failure, in_turn
 from tests.llm.test_client import Clock, Notebook, ask, awaited, config, request, says
 
 OPENAI = "https://api.openai.com/v1"
-COUNTS = TokenCounts(prompt=5_000, completion=700, cached_prompt=3_000, reasoning=600)
+COUNTS = (5_000, 700, 3_000)
+"""Tokens of a request, its reply, and those of the request that were cached."""
 
 
 def llm(model: str, base_url: str = OPENAI, **values: Any) -> LlmConfig:
@@ -27,14 +27,16 @@ def llm(model: str, base_url: str = OPENAI, **values: Any) -> LlmConfig:
 
 
 def test_each_kind_of_token_has_its_price() -> None:
-    price = Price(input=2.0, cached_input=0.5, cache_write=2.5, output=8.0)
-    tokens = TokenCounts(
-        prompt=10_000, completion=1_000, cached_prompt=4_000, written_prompt=2_000, reasoning=900
-    )
+    price = {"input": 2.0, "cached_input": 0.5, "cache_write": 2.5, "output": 8.0}
+    plain = {"input": 2.0, "output": 8.0}
+    tokens = ("main", "m", Lane.STANDARD, 10_000, 1_000, 4_000, 2_000)
     # 4,000 plain at 2, 4,000 cached at 0.5, 2,000 written at 2.5 and 1,000 of the reply at 8
-    assert cost_at(price, tokens) == pytest.approx((8_000 + 2_000 + 5_000 + 8_000) / 1e6)
+    prices = Prices(llm("m", prices={"m": price}))
+    assert prices.cost(*tokens) == pytest.approx((8_000 + 2_000 + 5_000 + 8_000) / 1e6)
     # Prices that are not given are that of the input: 10,000 at 2 and 1,000 at 8.
-    assert cost_at(Price(input=2.0, output=8.0), tokens) == pytest.approx(0.028)
+    assert Prices(llm("m", prices={"m": plain})).cost(*tokens) == pytest.approx(0.028)
+    # What is held for a call is the dearest that it may become: all of the request newly cached.
+    assert prices.most("main", "m", 10_000, 1_000) == pytest.approx((25_000 + 8_000) / 1e6)
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "o3", "gpt-4o-2024-11-20"])
@@ -47,7 +49,7 @@ def test_packaged_prices_are_those_of_the_package(model: str, lane: Lane) -> Non
         genai_request_timestamp=datetime.now(UTC),
         price_context={"service_tier": lane.value},
     )
-    cost = Prices(llm(model)).cost("main", model, COUNTS, lane)
+    cost = Prices(llm(model)).cost("main", model, lane, *COUNTS)
     assert cost == pytest.approx(float(expected.total_price))
 
 
@@ -55,23 +57,20 @@ def test_flex_costs_half_where_the_package_says_so() -> None:
     prices = Prices(llm("gpt-5"))
     # 1.25 a million of the request, 0.125 cached, 10 of the reply
     cost = (2_000 * 1.25 + 3_000 * 0.125 + 700 * 10) / 1e6
-    assert prices.cost("main", "gpt-5", COUNTS, Lane.STANDARD) == pytest.approx(cost)
-    assert prices.cost("main", "gpt-5", COUNTS, Lane.FLEX) == pytest.approx(cost / 2)
-    # What is held for a call is the dearest that it may become.
-    most = prices.most("main", "gpt-5", TokenCounts(5_000, 700))
-    assert most == pytest.approx((5_000 * 1.25 + 700 * 10) / 1e6)
+    assert prices.cost("main", "gpt-5", Lane.STANDARD, *COUNTS) == pytest.approx(cost)
+    assert prices.cost("main", "gpt-5", Lane.FLEX, *COUNTS) == pytest.approx(cost / 2)
 
 
 def test_own_prices_win() -> None:
     own = Prices(llm("gpt-5", prices={"gpt-5": {"input": 1.0, "output": 1.0}}, lane="flex"))
-    assert own.cost("main", "gpt-5", COUNTS, Lane.FLEX) == pytest.approx(5_700 / 1e6)
+    assert own.cost("main", "gpt-5", Lane.FLEX, *COUNTS) == pytest.approx(5_700 / 1e6)
 
 
 @pytest.mark.parametrize("base_url", [OPENAI, "http://127.0.0.1:9/v1"])
 def test_a_model_that_nobody_knows_has_no_price(base_url: str) -> None:
     model = "no-such" if base_url == OPENAI else "gpt-5"
     prices = Prices(llm(model, base_url))
-    assert prices.cost("main", model, COUNTS, Lane.STANDARD) is None
+    assert prices.cost("main", model, Lane.STANDARD, *COUNTS) is None
     assert list(prices.unpriced()) == [f"{model} at endpoint main"]
     with pytest.raises(ConfigError, match=rf"needs a price of evaluator's {model}"):
         Prices(llm(model, base_url, budget={"money": 1}))

@@ -21,7 +21,7 @@ from raylab.archive.ledger import (
 )
 from raylab.archive.records import Cost, RunCost
 from raylab.llm import wire
-from raylab.llm.chat import ChatRequest, Claim, Reply, TokenCounts
+from raylab.llm.chat import ChatRequest, Claim, Reply
 from raylab.llm.wire import Failure
 
 Patches = Iterator[Any]
@@ -178,9 +178,8 @@ def a_timeout_costs_nothing() -> Patches:
 
 @_plant
 def any_usage_is_believed() -> Patches:
-    def believe(usage: Any, _: object) -> tuple[TokenCounts, str]:
-        said = usage or {"prompt_tokens": 0, "completion_tokens": 0}
-        return TokenCounts(said["prompt_tokens"], said["completion_tokens"]), ""
+    def believe(usage: Any, _: object) -> dict[str, Any]:
+        return usage or {"prompt_tokens": 0, "completion_tokens": 0}
 
     yield patch.object(wire, "_read_usage", believe)
 

@@ -143,7 +143,7 @@ class Server:
             if attempt.fate is Fate.IN_FLIGHT:
                 attempt.fate = Fate.FAILED
             raise
-        if response.status >= 300:
+        if response[0] >= 300:
             attempt.fate, attempt.refused = Fate.FAILED, True
         elif attempt.answer not in WITH_COMPLETION:
             attempt.fate = Fate.FAILED
@@ -185,18 +185,18 @@ class Server:
         await asyncio.sleep(seconds)
         match attempt.answer:
             case Answer.BUSY:
-                return HttpResponse(429, {}, NOT_NOW)
+                return (429, {}, NOT_NOW)
             case Answer.BUSY_UNTIL:
-                return HttpResponse(429, {"retry-after": str(random.randrange(30))}, NOT_NOW)
+                return (429, {"retry-after": str(random.randrange(30))}, NOT_NOW)
             case Answer.ERROR:
-                return HttpResponse(500, {}, NOT_NOW)
+                return (500, {}, NOT_NOW)
             case Answer.BROKEN_BEFORE | Answer.BROKEN_AFTER:
                 raise httpx2.ReadError("broken")
             case Answer.NO_COMPLETION:
-                return HttpResponse(200, {}, b"<html>")
+                return (200, {}, b"<html>")
             case answer:
                 body = _completion(_text(random, content, answer), _usage(random, answer, usage))
-                return HttpResponse(200, {}, body)
+                return (200, {}, body)
 
 
 def _completion(text: str, usage: Mapping[str, Any] | None) -> bytes:
