@@ -20,7 +20,7 @@ def run(config: ReportConfig) -> None:
 
         report_drift(config)
     else:
-        from raylab.report.comparison.page import report_runs
+        from raylab.report.comparison import report_runs
 
         report_runs(config)
 

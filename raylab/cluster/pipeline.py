@@ -45,8 +45,8 @@ from raylab.errors import RunError
 from raylab.log import log_line
 from raylab.quality.record import Quality, TreeQuality
 from raylab.report.models import comparison_table
-from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline import PipelineReport, render_pipeline
+from raylab.report.page import PAGE, Page, write_page
+from raylab.report.pipeline import PipelineReport, pipeline_page
 from raylab.report.quality import log_quality
 from raylab.report.table import print_tables
 from raylab.runs.records import Record
@@ -172,13 +172,13 @@ def _answer(
     return answer_tasks(checkpoint, part_seen(load_tasks(data), seen), torch.device("cpu"))
 
 
-def _page(config: PipelineConfig, run: Run) -> str:
+def _page(config: PipelineConfig, run: Run) -> Page:
     quality, tree = _written(run, Quality), f"{config.data.source} tasks"
     scored = {
         tree: run.read_record(RuleScores),
         str(run / PRIOR): run.read_record(RuleScores, rule_scores_file(PRIOR)),
     }
-    return render_pipeline(
+    return pipeline_page(
         PipelineReport(
             uri=run.uri,
             record=run.record,

@@ -55,7 +55,7 @@ from raylab.memory import give_back
 from raylab.report.charts import learning_curves_png
 from raylab.report.models import comparison_table, epoch_line
 from raylab.report.page import PAGE, write_page
-from raylab.report.sweep import SweepReport, render_sweep, sweep_table
+from raylab.report.sweep import sweep_page, sweep_table
 from raylab.report.table import print_tables
 from raylab.runs.run import TRIALS, Run
 from raylab.training.listeners import EpochListener
@@ -388,8 +388,7 @@ def _conclude(
     (run / BEST).write(yaml.encode())
     (run / CURVES).write(learning_curves_png(histories, monitor))
     run.write_record(metrics)
-    page = SweepReport(run.uri, metrics, histories, monitor, yaml, run.record)
-    write_page(run, render_sweep(page))
+    write_page(run, sweep_page(run.uri, run.record, metrics, histories, monitor, yaml))
     _tell_outcome(run, metrics, config)
     if results.errors:
         raise TrainingError(

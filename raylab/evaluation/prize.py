@@ -51,8 +51,8 @@ from raylab.files import Place
 from raylab.grid_metrics import FIRST_ATTEMPT
 from raylab.log import log_line
 from raylab.report.page import write_page
-from raylab.report.prize import prize_table, render_prize
-from raylab.report.table import counted, duration, print_tables
+from raylab.report.prize import prize_page
+from raylab.report.table import duration, pluralize, print_tables
 from raylab.runs.run import SCORES
 
 SUBMISSIONS = "submissions"
@@ -126,7 +126,7 @@ def solve_plan(planned: Scoring, solver: Solver) -> None:
             eta = elapsed / answered * (left - answered)
             log_line(
                 f"[{answered:>{len(str(left))}}/{left}] {pair[0]} on {pair[1]}: "
-                f"{counted(len(solved), 'task')} answered, ETA {duration(eta)}",
+                f"{pluralize(len(solved), 'task')} answered, ETA {duration(eta)}",
                 done=answered,
                 total=left,
                 model=pair[0],
@@ -371,8 +371,9 @@ def _report(planned: Scoring, models: PrizeScores, rules: PrizeScores) -> None:
         return
     rule_means = RuleScores(metric=metric, rules=metrics.rules)
     run.write_record(rule_means, rule_scores_file(planned.subdir))
-    write_page(run, render_prize(run, metrics))
-    print_tables(prize_table(metrics), **metrics.model_dump(include={"prize", "prize_rules"}))
+    page = prize_page(run, metrics)
+    write_page(run, page)
+    print_tables(*page.tables, **metrics.model_dump(include={"prize", "prize_rules"}))
     scores = str(run / SCORES)
     log_line(f"score tree {scores}", uri=scores)
 

@@ -1,18 +1,12 @@
 """The end of an annotation: report, score tree and page."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from raylab.annotation.decisions import audited_codes
 from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.agreement import disagreement_report
-from raylab.annotation.statistics.drift import (
-    LEVEL,
-    ArchivedRun,
-    DriftChange,
-    alarms,
-    compare_latest,
-)
+from raylab.annotation.statistics.drift import ArchivedRun, DriftChange, compare_latest
 from raylab.annotation.statistics.export import export_run
 from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
@@ -20,27 +14,20 @@ from raylab.annotation.statistics.scores import CANDIDATES, annotator_names, sco
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.annotation.worker import OpenCases
 from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
-from raylab.archive.run import RunArchive
-from raylab.archive.store import Archive
-from raylab.codebook import Codebook
 from raylab.errors import DataError, LlmError, RunError
 from raylab.files import Place
 from raylab.llm.embedded import uses_embedded
 from raylab.log import log_line
-from raylab.report.annotation import annotation_tables
-from raylab.report.annotation_page import (
-    AnnotationPage,
-    FullCase,
-    OverTime,
-    TimedRun,
-    render_annotation,
-)
-from raylab.report.page import PAGE, write_page
-from raylab.report.table import counted, print_tables
+from raylab.report.annotation import FullCase, annotation_page
+from raylab.report.drift import TimedRun, archived_run, drift_section
+from raylab.report.page import PAGE, Page, write_page
+from raylab.report.table import pluralize, print_tables
 from raylab.runs.run import SCORES, Run
 
 SHOWN_RUNS = 12
 """Most runs in the comparison over time."""
+
+Reports = Sequence[tuple[RunRow, AnnotationReport | None]]
 
 
 def conclude(annotation: AnnotationRun, left: OpenCases | None = None) -> None:
@@ -57,49 +44,29 @@ def conclude(annotation: AnnotationRun, left: OpenCases | None = None) -> None:
         LlmError: Cases failed, or stay open.
     """
     run, archived = annotation.run, annotation.archived
-    report = _report(annotation, left)
+    rows = [row for row in annotation.archive.runs() if row.records and row.name != run.name]
+    others = [(row, _report_of(annotation, row)) for row in rows[-SHOWN_RUNS:]]
+    head = archived.row()
+    report = _report(annotation, head, others, left)
     run.write_record(report)
     _export(annotation)
-    over_time = _over_time(annotation.archive, report, annotation.config.storage)
-    cases = [
-        _full_case(archived, annotation.codebook, shown.case)
-        for shown in report.disagreements.shown
-    ]
-    page = AnnotationPage(run.uri, report, over_time, run.record, cases)
-    write_page(run, render_annotation(page))
-    _print(run, report)
-    counts = archived.counts(now=True)
-    if waiting := counts.get(Status.HUMAN, 0):
-        people = counted(waiting, "case waits", "cases wait")
-        command = annotation.config.command("review", run.name)
-        log_line(f"{people} for a person: {command}", waiting=waiting)
-    if unconfirmed := counts.get(UNCONFIRMED, 0):
-        decisions = counted(unconfirmed, "decision waits", "decisions wait")
-        log_line(
-            f"{decisions} for the evaluator: the command that made the run, with resume=true, has "
-            "it judge them",
-            unconfirmed=unconfirmed,
-        )
-    failures: list[str] = []
-    if failed := counts.get(Status.FAILED, 0):
-        first = next(archived.cases(Status.FAILED)).case
-        reason = read_outcome(first.body, annotation.codebook).reason
-        failures.append(
-            f"{counted(failed, 'case')} failed, first {first.case}: {reason}\n"
-            "to try them again run the same configuration under another name=: what was answered "
-            "is not asked again"
-        )
-    if left is not None:
-        failures.append(f"{left}\nresume=true tries them again")
-    if failures:
-        raise LlmError("\n".join(failures))
+    runs = sorted([*others, (head, report)], key=lambda timed: (timed[0].started, timed[0].name))
+    timed = [TimedRun(row.name, row.started.isoformat(), report) for row, report in runs]
+    over_time = drift_section(run.name, timed, len(rows) - len(others))
+    cases = [_full_case(annotation, shown.case) for shown in report.disagreements.shown]
+    page = annotation_page(run.uri, run.record, report, cases, over_time)
+    write_page(run, page)
+    _print(run, report, page)
+    _raise_failures(annotation, left)
 
 
-def _report(annotation: AnnotationRun, left: OpenCases | None) -> AnnotationReport:
+def _report(
+    annotation: AnnotationRun, head: RunRow, others: Reports, left: OpenCases | None
+) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
     config, codebook, settings = annotation.config, annotation.codebook, annotation.settings
     run, archived = annotation.run, annotation.archived
-    head, open_book = archived.row(), settings.prompts.open_book
+    open_book = settings.prompts.open_book
     tables = tabulate(read_run(archived, codebook), codebook, open_book=open_book)
     logs, tree = score_tree(
         tables,
@@ -109,14 +76,19 @@ def _report(annotation: AnnotationRun, left: OpenCases | None) -> AnnotationRepo
     )
     for path, log in logs.items():
         run.write_record(log.model_copy(update={"run_id": run.id}), f"{SCORES}/{path}")
-    warnings = settings.warnings if left is None else (*settings.warnings, f"{left}.")
+    uncertain = archived.cost().uncertain
     batch = batch_report(
         tables,
         [read_decision(row.body, codebook) for row in archived.decisions()],
         audited_codes(archived.decisions(kind=AUDIT), codebook) or None,
-        uncertain=_uncertain(archived),
+        uncertain=UncertainUsage(
+            attempts=uncertain.attempts,
+            prompt_tokens=uncertain.prompt_tokens,
+            completion_tokens=uncertain.completion_tokens,
+            cost=uncertain.money,
+        ),
         smoke=uses_embedded(config.llm),
-        warnings=warnings,
+        warnings=settings.warnings if left is None else (*settings.warnings, f"{left}."),
         seed=config.protocol.seed,
     )
     return AnnotationReport(
@@ -125,71 +97,32 @@ def _report(annotation: AnnotationRun, left: OpenCases | None) -> AnnotationRepo
         archive=ArchiveHead(place=annotation.archive.place, records=head.records),
         score_tree=tree,
         disagreements=disagreement_report(tables),
-        changes=tuple(_changes(annotation, head, tables)),
+        changes=tuple(_changes(annotation, head, tables, others)),
         **dict(batch),
     )
 
 
-def _uncertain(archived: RunArchive) -> UncertainUsage:
-    """Returns what may have been billed beside the answers that the report counts."""
-    cost = archived.cost().uncertain
-    return UncertainUsage(
-        attempts=cost.attempts,
-        prompt_tokens=cost.prompt_tokens,
-        completion_tokens=cost.completion_tokens,
-        cost=cost.money,
-    )
-
-
-def _full_case(archived: RunArchive, codebook: Codebook, case: str) -> FullCase:
-    """Returns a case of the run with its texts and the latest decision on it."""
-    place = archived.find_heads([case])[case].sequence
-    (current,) = archived.cases(places=[place])
+def _full_case(annotation: AnnotationRun, case: str) -> FullCase:
+    archived, codebook = annotation.archived, annotation.codebook
+    (current,) = archived.cases(places=[archived.find_heads([case])[case].sequence])
     latest = read_decision(current.decisions[-1].body, codebook) if current.decisions else None
     return FullCase(read_outcome(current.case.body, codebook), current.case.description, latest)
 
 
-def _export(annotation: AnnotationRun) -> None:
-    form = annotation.config.export
-    if form is not None:
-        path = str(annotation.run / f"cases.{form}")
-        written = export_run(
-            annotation.archived,
-            path,
-            annotation.codebook,
-            form,
-            open_book=annotation.settings.prompts.open_book,
-        )
-        log_line(f"{counted(written, 'case')} -> {path}", cases=written, uri=path)
-
-
-def _print(run: Run, report: AnnotationReport) -> None:
-    print_tables(
-        *annotation_tables(report),
-        **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
-        usage=report.usage.total.model_dump(mode="json"),
-    )
-    tree = report.score_tree
-    of_tree = (*tree.left_out, *tree.notes) if report.cases.with_gold else ()
-    for notice in (*report.notices, *of_tree):
-        log_line(f"note: {notice}")
-    log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
-
-
-def _changes(annotation: AnnotationRun, head: RunRow, tables: Tables) -> list[DriftChange]:
+def _changes(
+    annotation: AnnotationRun, head: RunRow, tables: Tables, others: Reports
+) -> list[DriftChange]:
     """Returns the changes since the latest earlier runs that this one can be compared with.
 
     The outcomes of another run are read only if its models are the same, as far as its report says.
     """
-    archive, storage = annotation.archive, annotation.config.storage
-    rows = [row for row in archive.runs() if row.records]
-    earlier = [row for row in rows if (row.started, row.name) < (head.started, head.name)]
-    runs = [
-        archived_run(archive, row, annotation.codebook, _models(_report_of(storage, row)))
-        for row in earlier[-SHOWN_RUNS:]
+    earlier = [
+        archived_run(annotation.archive, row, annotation.codebook, _models(report))
+        for row, report in others
+        if (row.started, row.name) < (head.started, head.name)
     ]
     this = ArchivedRun(head.name, head.started, head.versions.get("taxonomy"), lambda: tables)
-    return compare_latest(this, runs)
+    return compare_latest(this, earlier)
 
 
 def _models(report: AnnotationReport | None) -> dict[Side, str] | None:
@@ -205,42 +138,71 @@ def _models(report: AnnotationReport | None) -> dict[Side, str] | None:
     return {side: names.pop() for side, names in models.items() if names}
 
 
-def _over_time(archive: Archive, report: AnnotationReport, storage: str) -> OverTime:
-    """Returns the latest runs of the archive beside this one, each by its own report."""
-    rows = [row for row in archive.runs() if row.records]
-    latest = rows[-SHOWN_RUNS:]
-    shown = [row for row in rows if row in latest or row.name == report.run]
-    reports = {row.name: _report_of(storage, row) for row in shown} | {report.run: report}
-    changes = [change for made in reports.values() if made is not None for change in made.changes]
-    return OverTime(
-        level=LEVEL,
-        runs=[TimedRun(row.name, row.started.isoformat(), reports[row.name]) for row in shown],
-        earlier=len(rows) - len(shown),
-        comparisons=changes,
-        alarms=list(alarms(changes)),
-    )
-
-
-def archived_run(
-    archive: Archive, row: RunRow, codebook: Codebook, models: Mapping[Side, str] | None = None
-) -> ArchivedRun:
-    """Returns a run of an archive for the comparison of runs; for `models` see `ArchivedRun`."""
-    return ArchivedRun(
-        row.name,
-        row.started,
-        row.versions.get("taxonomy"),
-        lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
-        models,
-    )
-
-
-def _report_of(storage: str, row: RunRow) -> AnnotationReport | None:
-    """Returns the report of a run in this storage, if it matches the records in the archive."""
+def _report_of(annotation: AnnotationRun, row: RunRow) -> AnnotationReport | None:
+    """Returns the report of another run, if it matches the records in the archive."""
     try:
-        report = Run.at(Place.at(storage) / row.name).read_record(AnnotationReport)
+        run = Run.at(Place.at(annotation.config.storage) / row.name)
+        report = run.read_record(AnnotationReport)
     except (DataError, RunError) as error:
         log_line(f"note: the report of run {row.name} is left out: {error}")
         return None
     if report is None or (report.run_id, report.archive.records) != (row.uid, row.records):
         return None
     return report
+
+
+def _export(annotation: AnnotationRun) -> None:
+    form = annotation.config.export
+    if form is not None:
+        path = str(annotation.run / f"cases.{form}")
+        written = export_run(
+            annotation.archived,
+            path,
+            annotation.codebook,
+            form,
+            open_book=annotation.settings.prompts.open_book,
+        )
+        log_line(f"{pluralize(written, 'case')} -> {path}", cases=written, uri=path)
+
+
+def _print(run: Run, report: AnnotationReport, page: Page) -> None:
+    print_tables(
+        *page.tables,
+        **report.model_dump(mode="json", include={"cases", "agreement", "gold"}),
+        usage=report.usage.total.model_dump(mode="json"),
+    )
+    tree = report.score_tree
+    of_tree = (*tree.left_out, *tree.notes) if report.cases.with_gold else ()
+    for notice in (*report.notices, *of_tree):
+        log_line(f"note: {notice}")
+    log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
+
+
+def _raise_failures(annotation: AnnotationRun, left: OpenCases | None) -> None:
+    """Says what waits for a person or the evaluator, and raises what failed."""
+    run, archived = annotation.run, annotation.archived
+    counts = archived.counts(now=True)
+    if waiting := counts.get(Status.HUMAN, 0):
+        people = pluralize(waiting, "case waits", "cases wait")
+        command = annotation.config.command("review", run.name)
+        log_line(f"{people} for a person: {command}", waiting=waiting)
+    if unconfirmed := counts.get(UNCONFIRMED, 0):
+        decisions = pluralize(unconfirmed, "decision waits", "decisions wait")
+        log_line(
+            f"{decisions} for the evaluator: the command that made the run, with resume=true, has "
+            "it judge them",
+            unconfirmed=unconfirmed,
+        )
+    failures: list[str] = []
+    if failed := counts.get(Status.FAILED, 0):
+        first = next(archived.cases(Status.FAILED)).case
+        reason = read_outcome(first.body, annotation.codebook).reason
+        failures.append(
+            f"{pluralize(failed, 'case')} failed, first {first.case}: {reason}\n"
+            "to try them again run the same configuration under another name=: what was answered "
+            "is not asked again"
+        )
+    if left is not None:
+        failures.append(f"{left}\nresume=true tries them again")
+    if failures:
+        raise LlmError("\n".join(failures))

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO, StringIO
+from itertools import groupby
 from typing import Any, cast
 
 import matplotlib as mpl
@@ -22,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
 from raylab.arc.records import VotesScore
 from raylab.grid_metrics import label_of
 from raylab.printable import printable
-from raylab.report.table import shortened
+from raylab.report.table import shorten
 
 INK, MUTED, RULE = "#1b1f24", "#57606a", "#d8dee4"
 SERIES = (
@@ -169,26 +170,20 @@ def votes_curves(curves: Mapping[str, Sequence[VotesScore]], prefix: str) -> Mar
         prefix: Part of the ids in the SVG.
     """
     with drawing(prefix):
-        figure = new_figure(3.1)
-        axes = figure.add_subplot()
+        figure, axes = _new_axes("views")
         axes.set_xscale("log", base=2)
         for index, (name, scores) in enumerate(curves.items()):
             colour = SERIES[index] if index < len(SERIES) else MUTED
             mark, views = MARKERS[index % len(MARKERS)], [score.views for score in scores]
-            two, first = (
-                [getattr(score, key) for score in scores]
-                for key in ("two_attempts", "first_attempt")
-            )
+            two, first = zip(*((s.two_attempts, s.first_attempt) for s in scores), strict=True)
             axes.plot(views, two, color=colour, marker=mark, markersize=4, label=_name(name))
             axes.plot(views, first, color=colour, linestyle="--", linewidth=1)
         ticks = sorted({score.views for scores in curves.values() for score in scores})
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel("views")
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(PercentFormatter(1))
-        axes.grid(axis="x", visible=False)
-        figure.legend(loc="outside upper left", ncols=min(3, len(curves)))
+        _name_lines(figure)
         return as_svg(figure, "Solved test outputs by the number of views that vote")
 
 
@@ -212,18 +207,21 @@ def grid_svg(
     for y, row in enumerate(cells):
         if len(row) != width:
             raise ValueError(f"row {y} has {len(row)} cells, the first has {width}")
-        for x, length, colour in _runs(row):
+        for colour, run in groupby(range(width), key=row.__getitem__):
             if not 0 <= colour < len(ARC_PALETTE):
-                raise ValueError(f"cell ({y}, {x}) is {colour}, expected a colour 0..9")
-            runs.setdefault(colour, []).append(f"M{x} {y}h{length}v1h-{length}z")
+                raise ValueError(f"row {y} has a cell of {colour}, expected a colour 0..9")
+            x, *more = run
+            length = 1 + len(more)
+            runs.setdefault(int(colour), []).append(f"M{x} {y}h{length}v1h-{length}z")
     paths = [f'<path fill="{ARC_PALETTE[c]}" d="{"".join(d)}"/>' for c, d in sorted(runs.items())]
     lines = [f"M{x} 0v{height}" for x in range(width + 1)]
     lines += [f"M0 {y}h{width}" for y in range(height + 1)]
     paths.append(f'<path fill="none" stroke="#666" stroke-width=".06" d="{"".join(lines)}"/>')
-    if target is not None and (dots := _wrong_cells(cells, target)):
-        d = "".join(f"M{x + 0.5} {y + 0.5}h0" for y, x in dots)
-        paths.append(f'<path class="wrong-rim" d="{d}" {_dots("#000", 0.4)}/>')
-        paths.append(f'<path class="wrong" d="{d}" {_dots("#fff", 0.26)}/>')
+    if target is not None and (dots := "".join(_dots_of_wrong(cells, target))):
+        paths += [
+            f'<path d="{dots}" stroke="{colour}" stroke-width="{size}" stroke-linecap="round"/>'
+            for colour, size in (("#000", 0.4), ("#fff", 0.26))
+        ]
     box = f"-.05 -.05 {max(width, 1) + 0.1:g} {max(height, 1) + 0.1:g}"
     name = escape(printable(title))
     return Markup(
@@ -233,35 +231,52 @@ def grid_svg(
 
 
 def _name(text: str) -> str:
-    return shortened(printable(text, breaks=False), NAME_LENGTH)
+    return shorten(printable(text, breaks=False), NAME_LENGTH)
+
+
+def _new_axes(label: str, height: float = 3.1) -> tuple[Figure, Axes]:
+    figure = new_figure(height)
+    axes = figure.add_subplot()
+    axes.set_xlabel(label)
+    axes.grid(axis="x", visible=False)
+    return figure, axes
+
+
+def _name_lines(figure: Figure) -> None:
+    """Names the lines that have a label in their colours, below the chart."""
+    if names := figure.axes[0].get_legend_handles_labels()[1]:
+        figure.legend(
+            loc="outside lower left",
+            ncols=min(3, len(names)),
+            labelcolor="linecolor",
+            handlelength=1.2,
+        )
 
 
 def _curves_figure(histories: Mapping[str, History], metric: str, height: float = 3.1) -> Figure:
-    figure = new_figure(height)
-    axes = figure.add_subplot()
-    points = {name: _points(rows, metric) for name, rows in histories.items()}
+    figure, axes = _new_axes("epoch", height)
+    points = {name: line for name, rows in histories.items() if (line := _points(rows, metric))}
     choose = min if _is_loss(metric) else max
-    tops = {name: choose(line, key=lambda point: point[1]) for name, line in points.items() if line}
+    tops = {name: choose(line, key=lambda point: point[1]) for name, line in points.items()}
     lead = choose(tops, key=lambda name: tops[name][1], default=None)
     crowded = len(histories) > len(SERIES)
-    ends: list[tuple[float, float, str, str]] = []
     for index, name in enumerate(histories):
-        if name not in tops:
+        if name not in points:
             continue
+        epochs, values = zip(*points[name], strict=True)
         if crowded and name != lead:
-            axes.plot(*zip(*points[name], strict=True), color=MUTED, linewidth=0.9, alpha=0.35)
+            axes.plot(epochs, values, color=MUTED, linewidth=0.9, alpha=0.35)
             continue
-        colour = SERIES[0 if crowded else index]
-        _draw_curve(axes, points[name], tops[name], colour, MARKERS[index % len(MARKERS)])
-        ends.append((*points[name][-1], _name(name), colour))
+        colour, mark = SERIES[0 if crowded else index], MARKERS[index % len(MARKERS)]
+        small = mark if len(epochs) <= 12 else ""
+        axes.plot(epochs, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3)
+        axes.plot(*tops[name], marker=mark, color=colour, markersize=8, zorder=4, label=_name(name))
     axes.set_title(label_of(metric) + (", lower is better" if _is_loss(metric) else ""))
-    axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    axes.grid(axis="x", visible=False)
     if not _is_loss(metric):
         axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
-    _label_ends(axes, ends)
+    _name_lines(figure)
     return figure
 
 
@@ -274,66 +289,10 @@ def _points(rows: History, metric: str) -> list[tuple[float, float]]:
     return [(epoch, value) for epoch, value in values if value is not None and math.isfinite(value)]
 
 
-def _draw_curve(
-    axes: Axes,
-    points: Sequence[tuple[float, float]],
-    top: tuple[float, float],
-    colour: str,
-    marker: str,
-) -> None:
-    epochs, values = zip(*points, strict=True)
-    small = marker if len(points) <= 12 else ""
-    axes.plot(epochs, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3)
-    axes.plot([top[0]], [top[1]], marker=marker, color=colour, markersize=8, zorder=4)
-
-
-def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Writes names at the right ends of the lines, moved apart to avoid overlap."""
-    if not ends:
-        return
-    low, high = axes.get_ylim()
-    step = 0.075 * (high - low)
-    axes.set_ylim(low, high)
-    right = max(epoch for epoch, *_ in ends)
-    place = -math.inf
-    placed: list[tuple[float, str, str]] = []
-    for _, value, name, colour in sorted(ends, key=lambda end: end[1]):
-        place = max(value, place + step)
-        placed.append((place, name, colour))
-    shift = max(0.0, place - high)
-    for value, name, colour in placed:
-        axes.annotate(
-            name,
-            (right, value - shift),
-            (9, 0),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            fontsize=9.5,
-            fontweight="bold",
-            annotation_clip=False,
-        )
-
-
-def _dots(colour: str, width: float) -> str:
-    return f'stroke="{colour}" stroke-width="{width}" stroke-linecap="round"'
-
-
-def _runs(row: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yields start, length and colour of the runs of equal cells."""
-    start = 0
-    for x in range(1, len(row) + 1):
-        if x == len(row) or row[x] != row[start]:
-            yield start, x - start, int(row[start])
-            start = x
-
-
-def _wrong_cells(
+def _dots_of_wrong(
     cells: Sequence[Sequence[int]], target: Sequence[Sequence[int]]
-) -> list[tuple[int, int]]:
-    return [
-        (y, x)
-        for y, row in enumerate(cells)
-        for x, colour in enumerate(row)
-        if y >= len(target) or x >= len(target[y]) or target[y][x] != colour
-    ]
+) -> Iterator[str]:
+    for y, row in enumerate(cells):
+        for x, colour in enumerate(row):
+            if y >= len(target) or x >= len(target[y]) or target[y][x] != colour:
+                yield f"M{x + 0.5} {y + 0.5}h0"

@@ -1,8 +1,8 @@
 """Tables of trained models, beside rules that learn nothing, and the line of an epoch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from raylab.arc.records import Epoch, GroupMetrics, HeldOut, TrainingMetrics
+from raylab.arc.records import Epoch, TaskFigures, TrainingMetrics
 from raylab.grid_metrics import (
     GRID_METRICS,
     LOSS,
@@ -21,6 +21,7 @@ from raylab.report.table import (
     Row,
     Table,
     duration,
+    join_names,
     number,
     percent,
 )
@@ -39,12 +40,8 @@ GROUP_COLUMNS = {
     "change_recall": "change recall",
 }
 """Labels of the metrics of a group of tasks, free-running ones first."""
-FINE_TUNING = {
-    "solve_rate": "solved, free-running",
-    "cell_accuracy": "cell",
-    "grid_accuracy": "grid",
-}
-"""Labels of the figures that stand before and after a fine-tuning."""
+FINE_TUNING = ("solve_rate", "cell_accuracy", "grid_accuracy")
+"""The metrics that stand before and after a fine-tuning."""
 Models = Mapping[str, TrainingMetrics]
 
 
@@ -53,19 +50,9 @@ def rule_label(rule: str) -> str:
     return f"rule: {RULES.get(rule, rule)}"
 
 
-def rules_of(models: Models) -> RuleMetrics:
-    """Returns the rules that models of one split stand beside; empty if none has them."""
-    return next((model.reported.rules for model in models.values() if model.reported.rules), {})
-
-
 def side_of(models: Models) -> str:
     """Names what the figures of models are on, and says where that also chose."""
     return " or ".join(sorted({model.reported.name for model in models.values()}))
-
-
-def free_names(models: Models) -> list[str]:
-    """Names the models that write all cells at once, so that no figure is teacher-forced."""
-    return [name for name, model in models.items() if not model.teacher_forced]
 
 
 def accuracy_phrase(metric: str, *, teacher_forced: bool = True) -> str:
@@ -79,57 +66,57 @@ def accuracy_phrase(metric: str, *, teacher_forced: bool = True) -> str:
 
 def comparison_table(models: Models) -> Table:
     """Returns the metrics of each model at its best epoch beside the rules that learn nothing."""
-    rules, theirs, free = rules_of(models), _by_published(models), free_names(models)
-    beside = [*theirs.values(), *rules.values()]
-    labels = [f"{name} {FREE_MARK}" if name in free else name for name in models]
-    columns: list[Column | str] = ["metric", *labels]
-    columns += [Column(f"{name} {MARK}", aside=True) for name in theirs]
-    columns += [Column(rule_label(rule), aside=True) for rule in rules]
-    rows = [
+    published = {f"{name} {MARK}": values for name, values in _by_published(models)}
+    others = published | _rules_beside(models)
+    labels = [
+        name if model.teacher_forced else f"{name} {FREE_MARK}" for name, model in models.items()
+    ]
+    rows: list[Row] = [
         [
-            label,
-            *_model_cells(models, rules, metric),
-            *(percent(values.get(metric)) for values in beside),
+            accuracy_phrase(metric) if definition.free_running else definition.label,
+            *_model_cells(models, metric),
+            *(percent(values.get(metric)) for values in others.values()),
         ]
         for metric, definition in GRID_METRICS.items()
-        if definition.compared
-        for label in [accuracy_phrase(metric) if definition.free_running else definition.label]
+        if definition.compared and any(metric in of.reported.metrics for of in models.values())
     ]
-    rows += [[label, *cells, *["-"] * len(beside)] for label, cells in _facts(models).items()]
-    marked = f"; {MARK} by the published definitions" if theirs else ""
-    all_free = f"; {FREE_MARK} all free-running" if free else ""
+    facts = {
+        "measured on": [model.reported.name for model in models.values()],
+        "best epoch": [str(model.best.epoch) for model in models.values()],
+        "loss": [number(model.reported.metrics.get(LOSS)) for model in models.values()],
+        "train loss": [number(model.best.train_loss) for model in models.values()],
+        "samples/s in training": [f"{of.last.samples_per_second:.1f}" for of in models.values()],
+        "parameters": [f"{model.parameters:,}" for model in models.values()],
+    }
+    if len({*facts["measured on"]}) < 2:
+        del facts["measured on"]
+    rows += [[label, *cells, *["-"] * len(others)] for label, cells in facts.items()]
+    marked = f"; {MARK} by the published definitions" if published else ""
+    all_free = "" if labels == [*models] else f"; {FREE_MARK} all free-running"
     return Table(
         f"The best epoch on the {side_of(models)}; teacher-forced unless stated{all_free}; "
         f"in brackets the skill over the best rule{marked}",
-        columns,
+        ["metric", *labels, *(Column(label, aside=True) for label in others)],
         rows,
-        f"Metrics on the {side_of(models)}; the best of our models in bold.",
     )
 
 
-def group_table(models: Models, *, with_rules: bool = True) -> Table:
-    """Returns metrics of each group of tasks, with the compositional gap and skills over rules.
-
-    Args:
-        models: Trained models; groups are those of any.
-        with_rules: Give each rule that learns nothing a row.
-    """
+def group_table(models: Models) -> Table:
+    """Returns metrics of each group of tasks, with the compositional gap, beside the rules."""
     rules = next(
         (model.reported.group_rules for model in models.values() if model.reported.group_rules), {}
     )
     groups = dict.fromkeys(group for model in models.values() for group in model.reported.groups)
     rows: list[Row] = []
     for group in groups:
-        rows += [*_group_rows(group, models, rules.get(group, {}), with_rules), RULE]
-    skills = "; in brackets the skill over the best rule" if rules else ""
-    side = f"at the best epoch, on the {side_of(models)}"
-    free = ", ".join(free_names(models))
-    forced = f"; teacher-forced unless stated{f', of {free} free-running' if free else ''}"
+        rows += [*_group_rows(group, models, rules.get(group, {})), RULE]
+    free = [name for name, model in models.items() if not model.teacher_forced]
     return Table(
-        f"By group of tasks, {side}{skills}",
+        f"By group of tasks, at the best epoch, on the {side_of(models)}; teacher-forced unless "
+        f"stated{f', of {join_names(free)} free-running' if free else ''}"
+        f"{'; in brackets the skill over the best rule' if rules else ''}",
         ["group", Column("model", text=True), "grids", *GROUP_COLUMNS.values()],
         rows,
-        f"By group of tasks, {side}{forced}{skills}.",
     )
 
 
@@ -141,24 +128,24 @@ def fine_tuning_table(name: str, metrics: TrainingMetrics) -> Table | None:
     before, after = metrics.before, metrics.test
     if before is None or after is None or not before.by_task:
         return None
-    pairs = [(task, had, after.by_task[task]) for task, had in before.by_task.items()]
-    had, now = before.mean_of_tasks, after.mean_of_tasks
-    if had is not None and now is not None:
-        pairs.append(("mean of the tasks", had, now))
+    tasks = {task: (had, after.by_task[task]) for task, had in before.by_task.items()}
+    if (had := before.mean_of_tasks) and (now := after.mean_of_tasks):
+        tasks["mean of the tasks"] = had, now
     rows = [
-        [
-            task,
-            str(now.pairs),
-            *(
-                f"{percent(getattr(had, key))} → {percent(getattr(now, key))}"
-                for key in FINE_TUNING
-            ),
-        ]
-        for task, had, now in pairs
+        [task, str(now.pairs), *(_change(had, now, key) for key in FINE_TUNING)]
+        for task, (had, now) in tasks.items()
     ]
-    note = _trained_note(before)
-    title = f"{name} before and after fine-tuning, on the {after.name}{note and f'; {note}'}"
-    return Table(title, ["task", "pairs", *FINE_TUNING.values()], rows)
+    trained = "an unknown number" if before.trained_pairs is None else before.trained_pairs
+    return Table(
+        f"{name} before and after fine-tuning, on the {after.name}; the first model was trained on "
+        f"{trained} of these {before.pairs} pairs",
+        ["task", "pairs", *(GROUP_COLUMNS[key] for key in FINE_TUNING)],
+        rows,
+    )
+
+
+def _change(before: TaskFigures, after: TaskFigures, key: str) -> str:
+    return f"{percent(getattr(before, key))} → {percent(getattr(after, key))}"
 
 
 def epoch_line(epoch: Epoch, epochs: int) -> str:
@@ -182,57 +169,48 @@ def epoch_line(epoch: Epoch, epochs: int) -> str:
     )
 
 
-def _model_cells(models: Models, rules: RuleMetrics, metric: str) -> list[Cell]:
-    values = [model.reported.metrics.get(metric) for model in models.values()]
-    present = {value for value in values if value is not None}
+def _model_cells(models: Models, metric: str) -> Iterator[Cell]:
+    figures = [
+        (model.reported.metrics.get(metric), model.reported.rules) for model in models.values()
+    ]
+    present = {value for value, _ in figures if value is not None}
     comparable = len(present) > 1 and GRID_METRICS[metric].higher_is_better
     best = max(present) if comparable else None
-    return [
-        Cell(
-            _with_skill(value, rules, metric),
-            look=BEST if value is not None and value == best else "",
-        )
-        for value in values
-    ]
+    for value, rules in figures:
+        is_best = value is not None and value == best
+        yield Cell(_with_skill(value, rules, metric), look=BEST if is_best else "")
 
 
-def _facts(models: Models) -> dict[str, Sequence[str]]:
-    """Returns the rows that are about our models alone."""
-    trained = models.values()
+def _rules_beside(models: Models) -> dict[str, Mapping[str, float]]:
+    """Returns the metrics of the rules, by label; models on the same tasks share theirs."""
+    distinct: dict[str, RuleMetrics] = {}
+    for name, model in models.items():
+        if (rules := model.reported.rules) and rules not in distinct.values():
+            distinct[name] = rules
     return {
-        "best epoch": [str(model.best.epoch) for model in trained],
-        "loss": [number(model.reported.metrics.get(LOSS)) for model in trained],
-        "train loss": [number(model.best.train_loss) for model in trained],
-        "samples/s in training": [f"{model.last.samples_per_second:.1f}" for model in trained],
-        "parameters": [f"{model.parameters:,}" for model in trained],
+        f"{rule_label(rule)}{f' ({name})' if len(distinct) > 1 else ''}": values
+        for name, rules in distinct.items()
+        for rule, values in rules.items()
     }
 
 
-def _group_rows(group: str, models: Models, rules: RuleMetrics, with_rules: bool) -> Iterator[Row]:
+def _group_rows(group: str, models: Models, rules: RuleMetrics) -> Iterator[Row]:
     """Yields a row for each model, then for each rule; the first one names the group."""
     present = {
         name: model.reported.groups[group]
         for name, model in models.items()
         if group in model.reported.groups
     }
+    grids = str(next(iter(present.values())).grids)
     label = group
     for name, figures in present.items():
-        yield [label, name, *_group_cells(figures, rules)]
+        cells = (_with_skill(figures.metrics.get(key), rules, key) for key in GROUP_COLUMNS)
+        solved, *others = cells
+        shade = figures.metrics.get("solve_rate")
+        yield [label, name, str(figures.grids), Cell(solved, shade=shade), *others]
         label = ""
-    grids = next(iter(present.values())).grids
-    for rule, metrics in rules.items() if with_rules else ():
-        yield ["", rule_label(rule), *_group_cells(GroupMetrics(grids=grids, metrics=metrics), {})]
-
-
-def _group_cells(group: GroupMetrics, rules: RuleMetrics) -> Row:
-    cells = [
-        Cell(
-            _with_skill(group.metrics.get(key), rules, key),
-            shade=group.metrics.get(key) if key == "solve_rate" else None,
-        )
-        for key in GROUP_COLUMNS
-    ]
-    return [str(group.grids), *cells]
+    for rule, metrics in rules.items():
+        yield ["", rule_label(rule), grids, *(percent(metrics.get(key)) for key in GROUP_COLUMNS)]
 
 
 def _with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
@@ -241,25 +219,13 @@ def _with_skill(value: float | None, rules: RuleMetrics, metric: str) -> str:
     return percent(value) if over is None else f"{percent(value)} ({over:+.3f})"
 
 
-def _by_published(models: Models) -> dict[str, Mapping[str, float]]:
-    """Returns metrics by the published definitions, by model; models without any are left out."""
-    present = {name: _published_values(model.reported.metrics) for name, model in models.items()}
-    return {name: values for name, values in present.items() if values}
-
-
-def _published_values(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the metrics by the published definitions under their names without the prefix."""
-    return {
-        name.removeprefix(PUBLISHED): value
-        for name, value in metrics.items()
-        if name.startswith(PUBLISHED)
-    }
-
-
-def _trained_note(before: HeldOut) -> str:
-    """Says of how many test pairs the figures before a fine-tuning are not new."""
-    if before.trained_pairs == 0:
-        return ""
-    if before.trained_pairs is None:
-        return "which pairs the first model was trained on is not known"
-    return f"the first model was trained on {before.trained_pairs} of these {before.pairs} pairs"
+def _by_published(models: Models) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Yields metrics by the published definitions, without their prefix, of the models with any."""
+    for name, model in models.items():
+        values = {
+            metric.removeprefix(PUBLISHED): value
+            for metric, value in model.reported.metrics.items()
+            if metric.startswith(PUBLISHED)
+        }
+        if values:
+            yield name, values

@@ -1,7 +1,7 @@
 """Pages: a head, and sections of blocks, which one template renders.
 
 Each page is one self-contained HTML file. It loads nothing, runs no script, and forbids the browser
-both by its own content policy.
+both by its own content policy. The terminal prints the tables of the same pages.
 """
 
 import re
@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,75 +27,7 @@ PAGE = "report.html"
 MONITOR = f"{VALIDATION}{OBJECTIVE}"
 """The metric that selects checkpoints unless the configuration says otherwise."""
 
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading within a section."""
-
-    kind: ClassVar[str] = "heading"
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Notes:
-    """Sentences to read with care."""
-
-    kind: ClassVar[str] = "notes"
-
-    texts: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Charts:
-    """Charts side by side, with a heading each if `titles` are given, and a caption."""
-
-    kind: ClassVar[str] = "charts"
-
-    charts: Sequence[Markup]
-    caption: str = ""
-    titles: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Code:
-    """A command or the content of a file."""
-
-    kind: ClassVar[str] = "code"
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Names and values."""
-
-    kind: ClassVar[str] = "facts"
-
-    facts: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Blocks below a summary that opens them."""
-
-    kind: ClassVar[str] = "fold"
-
-    summary: str
-    blocks: "Sequence[Block]"
-    opened: bool = False
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """What a template of its own has rendered."""
-
-    kind: ClassVar[str] = "fragment"
-
-    html: Markup
-
-
-Block = str | Table | Heading | Notes | Charts | Code | Facts | Fold | Fragment
+Block = str | Table | Markup
 """A part of a section; a text is a paragraph, in which backticks enclose code."""
 
 
@@ -108,12 +40,14 @@ class Section:
         title: Its heading.
         blocks: Its content.
         short: Its title in the list of contents; empty for the same.
+        page_only: True if the terminal leaves its tables out.
     """
 
     id: str
     title: str
     blocks: Sequence[Block]
     short: str = ""
+    page_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,7 +72,6 @@ class Page:
         notes: Sentences to read with care.
         tiles: Large numbers.
         badge: A word beside the title; empty without one.
-        foot: A sentence at the end; empty without one.
     """
 
     kind: str
@@ -149,7 +82,13 @@ class Page:
     notes: Sequence[str] = ()
     tiles: Sequence[Tile] = ()
     badge: str = ""
-    foot: str = ""
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        """The tables for the terminal."""
+        for section in self.sections:
+            if not section.page_only:
+                yield from (block for block in section.blocks if isinstance(block, Table))
 
 
 def render(page: Page) -> str:
@@ -157,17 +96,18 @@ def render(page: Page) -> str:
     return _environment().get_template("page.html").render(page=page)
 
 
-def fragment(template: str, **content: Any) -> Fragment:
-    """Renders a template for a block of its own kind."""
-    return Fragment(Markup(_environment().get_template(template).render(content)))
-
-
-def write_page(run: Run, page: str) -> None:
+def write_page(run: Run, page: Page) -> None:
     """Writes a page as `report.html` of a run."""
-    (run / PAGE).write(page.encode())
+    (run / PAGE).write(render(page).encode())
 
 
-def curves(histories: Mapping[str, History], monitor: str) -> Charts:
+def block(macro: str, *content: Any) -> Markup:
+    """Renders a macro of `blocks.html`, such as `heading`, for a section."""
+    macros = _environment().get_template("blocks.html").module
+    return Markup(getattr(macros, macro)(*content))
+
+
+def curves(histories: Mapping[str, History], monitor: str) -> Markup:
     """Draws the main validation metrics and both losses; nothing without epochs.
 
     Args:
@@ -187,7 +127,7 @@ def curves(histories: Mapping[str, History], monitor: str) -> Charts:
     )
     if len(histories) > len(SERIES):
         caption += f" Of {len(histories)} curves the best is in colour, the others are grey."
-    return Charts(charts, caption)
+    return block("charts", charts, caption)
 
 
 def provenance(uri: str, record: RunRecord, facts: Mapping[str, str] | None = None) -> Section:
@@ -196,31 +136,31 @@ def provenance(uri: str, record: RunRecord, facts: Mapping[str, str] | None = No
         "provenance",
         "Provenance",
         [
-            Facts({"run": uri, **dict(_facts(record)), **(facts or {})}),
-            Heading("Command"),
-            Code(shlex.join(record.argv)),
-            Fold("Resolved configuration", [Code(as_yaml(record.config))]),
+            block("facts", {"run": uri, **facts_of(record), **(facts or {})}),
+            block("heading", "Command"),
+            block("code", shlex.join(record.argv)),
+            block("fold", "Resolved configuration", [block("code", as_yaml(record.config))]),
         ],
     )
+
+
+def facts_of(record: RunRecord) -> dict[str, str | None]:
+    """Returns what made a run: its id, times, host, commit, versions and configuration."""
+    return {
+        "id": record.id,
+        "started": record.started,
+        "finished": record.finished,
+        "host": f"{record.host}, {record.cpus} CPUs",
+        "commit": record.git and record.git.commit,
+        "uncommitted changes": "yes" if record.git and record.git.dirty else None,
+        **record.versions,
+        "configuration": record.config_hash,
+    }
 
 
 def as_yaml(content: Any) -> str:
     """Returns JSON values as YAML."""
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-
-
-def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
-    if record.id:
-        yield "id", record.id
-    yield "configuration", record.config_hash
-    yield "started", record.started
-    if record.finished:
-        yield "finished", record.finished
-    dirty = " with uncommitted changes" if record.git and record.git.dirty else ""
-    yield "commit", f"{record.git.commit}{dirty}" if record.git else "not known"
-    versions = (f"{package} {number or 'absent'}" for package, number in record.versions.items())
-    yield "versions", ", ".join(versions)
-    yield "host", f"{record.host}, {record.cpus} CPUs"
 
 
 @cache
@@ -231,13 +171,13 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finalized,
+        finalize=_finalize,
     )
     environment.filters["prose"] = _as_prose
     return environment
 
 
-def _finalized(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     """Makes a text printable before it is escaped; markup is made of such texts."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return printable(value)

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import eq
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from raylab.arc.records import Example, GridRows, TrainingMetrics
 from raylab.config.arc import ScoringConfig
 from raylab.config.jobs import PipelineConfig, TrainConfig
-from raylab.grid_metrics import RuleMetrics, best_rule
+from raylab.grid_metrics import best_rule
 from raylab.quality.record import TreeQuality
 from raylab.report.charts import SERIES, grid_svg
 from raylab.report.models import (
@@ -17,15 +20,13 @@ from raylab.report.models import (
     accuracy_phrase,
     comparison_table,
     fine_tuning_table,
-    free_names,
     group_table,
     rule_label,
-    rules_of,
     side_of,
 )
-from raylab.report.page import Page, Section, Tile, curves, fragment, provenance, render
+from raylab.report.page import Page, Section, Tile, block, curves, provenance
 from raylab.report.quality import quality_section
-from raylab.report.table import counted, listed, percent
+from raylab.report.table import join_names, percent, pluralize
 from raylab.runs.run_record import RunRecord
 
 PUBLISHED_SOURCE, PUBLISHED_EPOCHS = "re_arc", 100
@@ -34,9 +35,19 @@ SHOWN_MODELS = len(SERIES)
 """Most models in pictures: the best on the metric."""
 QUALITY_TILES = 2
 """Quality figures at the top of the page."""
-DEFINITIONS = (
-    "teacher-forced; means of batch means over 32 pairs in the order of the data; change metrics "
-    "are means over grids; the first output cell is left out, and with it outputs of one cell"
+METRICS_TEXT = (
+    "Each model at the epoch that was best on the validation tasks. Free-running rows come first: "
+    "they alone show what a model produces on its own. Teacher-forced figures give it the right "
+    f"cells so far, and the size, and ask for the next; models with {FREE_MARK} write all cells at "
+    "once, and all of their figures are free-running. A rule learns nothing: it copies the "
+    "source's cell, repeats the cell before, or copies and repeats outside the source; "
+    "free-running it writes a grid of the source's size. In brackets the skill, (model - best "
+    "rule) / (1 - best rule): 0 is no better than the best rule."
+)
+PUBLISHED_TEXT = (
+    f"Columns with {MARK} are by the published definitions: teacher-forced; means of batch means "
+    "over 32 pairs in the order of the data; change metrics are means over grids; the first output "
+    "cell is left out, and with it outputs of one cell."
 )
 COMPOSITIONAL_GAP = (
     "The compositional gap is cell accuracy minus grid accuracy: how much of what a model gets "
@@ -75,23 +86,22 @@ class PipelineReport:
         return (scoring or ScoringConfig()).metric
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """An ARC grid with its caption."""
 
     svg: Markup
     label: str
-    note: str = ""
+    note: str
     solved: bool | None = None
 
 
-def render_pipeline(report: PipelineReport) -> str:
-    """Renders the page, a complete HTML document.
+def pipeline_page(report: PipelineReport) -> Page:
+    """Returns the page.
 
     Raises:
         ValueError: A grid of an example is not rectangular or has colours outside 0..9.
     """
-    page = Page(
+    return Page(
         report.record.job,
         report.record.name,
         report.uri,
@@ -100,20 +110,36 @@ def render_pipeline(report: PipelineReport) -> str:
         list(caveats(report)),
         list(_tiles(report)),
     )
-    return render(page)
 
 
 def summary(report: PipelineReport) -> Iterator[str]:
     """Yields sentences that sum up the run and its results."""
-    if report.models:
-        yield from _models_summary(report.models)
+    if models := report.models:
+        epochs = sorted({len(model.history) for model in models.values()})
+        span = " to ".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
+        yield (
+            f"{pluralize(len(models), 'model')} trained for {span} "
+            f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {join_names(list(models))}."
+        )
+        side = " or ".join(sorted({model.reported.side for model in models.values()}))
+        if leader := _find_leader(models, "solve_rate"):
+            yield (
+                f"On its own (free-running), {leader.name} solves {percent(leader.value)} of the "
+                f"{side} grids{leader.rule}."
+            )
+        else:
+            yield "No solve rate was measured, so nothing here says what the models solve."
+        forced = {name: model for name, model in models.items() if model.teacher_forced}
+        if leader := _find_leader(forced, "grid_accuracy"):
+            yield (
+                f"Given the right cells so far (teacher-forced), {leader.name} gets every cell "
+                f"right of {percent(leader.value)} of them{leader.rule}."
+            )
     for name, quality in report.quality.items():
-        named = [
-            f"{metric} {figure.value:.3f}"
-            for metric, figure in quality.figures.items()
-            if figure.value is not None
-        ]
-        yield f"Quality of {name}: {listed(named) if named else 'no figure could be computed'}."
+        figures = quality.figures.items()
+        named = [f"{metric} {of.value:.3f}" for metric, of in figures if of.value is not None]
+        shown = join_names(named) if named else "no figure could be computed"
+        yield f"Quality of {name}: {shown}."
 
 
 def caveats(report: PipelineReport) -> Iterator[str]:
@@ -122,31 +148,7 @@ def caveats(report: PipelineReport) -> Iterator[str]:
         yield from _training_caveats(report)
     for name, quality in report.quality.items():
         if skipped := quality.files.skipped:
-            yield f"{counted(skipped, 'file')} of {name} could not be used; the list is below."
-
-
-def _models_summary(models: Mapping[str, TrainingMetrics]) -> Iterator[str]:
-    epochs = sorted({len(model.history) for model in models.values()})
-    span = f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
-    yield (
-        f"{counted(len(models), 'model')} trained for {span} "
-        f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {listed(list(models))}."
-    )
-    rules = rules_of(models)
-    side = " or ".join(sorted({model.reported.side for model in models.values()}))
-    if leader := _leading(models, "solve_rate"):
-        yield (
-            f"On its own (free-running), {leader[0]} solves {percent(leader[1])} of the "
-            f"{side} grids{_beside_rule(rules, 'solve_rate')}."
-        )
-    else:
-        yield "No solve rate was measured, so nothing here says what the models solve."
-    forced = {name: model for name, model in models.items() if model.teacher_forced}
-    if leader := _leading(forced, "grid_accuracy"):
-        yield (
-            f"Given the right cells so far (teacher-forced), {leader[0]} gets every cell right "
-            f"of {percent(leader[1])} of them{_beside_rule(rules, 'grid_accuracy')}."
-        )
+            yield f"{pluralize(skipped, 'file')} of {name} could not be used; the list is below."
 
 
 def _training_caveats(report: PipelineReport) -> Iterator[str]:
@@ -156,13 +158,8 @@ def _training_caveats(report: PipelineReport) -> Iterator[str]:
             f"This is a short training: {planned} of the {PUBLISHED_EPOCHS} epochs of the "
             "published recipe. Its figures show that the pipeline works and are no result."
         )
-    reduced = {
-        "tasks": data.tasks is not None,
-        "pairs_per_task": data.pairs_per_task is not None,
-        "every": data.every != 1,
-    }
-    kept = [key for key, is_set in reduced.items() if is_set]
-    if kept:
+    unreduced = {"tasks": None, "pairs_per_task": None, "every": 1}
+    if kept := [key for key, value in unreduced.items() if getattr(data, key) != value]:
         yield f"Only part of the tasks or pairs was used (data.{', data.'.join(kept)})."
     if data.source != PUBLISHED_SOURCE:
         yield (
@@ -177,13 +174,11 @@ def _training_caveats(report: PipelineReport) -> Iterator[str]:
 
 
 def _tiles(report: PipelineReport) -> Iterator[Tile]:
-    rules = rules_of(report.models)
     for metric in ("solve_rate", "grid_accuracy", "cell_accuracy"):
-        if leader := _leading(report.models, metric):
-            name, value = leader
-            forced = report.models[name].teacher_forced
+        if leader := _find_leader(report.models, metric):
+            forced = report.models[leader.name].teacher_forced
             label = accuracy_phrase(metric, teacher_forced=forced)
-            yield Tile(percent(value), label, f"{name}{_beside_rule(rules, metric)}")
+            yield Tile(percent(leader.value), label, f"{leader.name}{leader.rule}")
     for name, quality in list(report.quality.items())[:1]:
         for metric, figure in list(quality.figures.items())[:QUALITY_TILES]:
             if figure.value is not None:
@@ -191,85 +186,69 @@ def _tiles(report: PipelineReport) -> Iterator[Tile]:
 
 
 def _sections(report: PipelineReport) -> Iterator[Section]:
-    if report.models:
-        histories = {name: model.rows for name, model in report.models.items()}
-        yield _metrics_section(report.models)
+    models = report.models
+    if models:
+        table = comparison_table(models)
+        marked = any(column.label.endswith(MARK) for column in table.head)
+        text = f"{METRICS_TEXT} {PUBLISHED_TEXT}" if marked else METRICS_TEXT
+        title = "Metrics beside rules that learn nothing"
+        yield Section("metrics", title, [text, table], "Metrics")
+        histories = {name: model.rows for name, model in models.items()}
         drawn = curves(histories, report.config.training.monitor)
         yield Section("curves", "Learning curves", [drawn])
-    if any(model.reported.groups for model in report.models.values()):
-        blocks = [COMPOSITIONAL_GAP, group_table(report.models)]
+    if any(model.reported.groups for model in models.values()):
+        blocks = [COMPOSITIONAL_GAP, group_table(models)]
         yield Section("groups", "By category of task", blocks, "Categories")
-    tuned = [fine_tuning_table(name, model) for name, model in report.models.items()]
+    tuned = [fine_tuning_table(name, model) for name, model in models.items()]
     if any(tuned):
         lead = "The checkpoint that the training started from, and its best one: before → after."
         blocks = [lead, *filter(None, tuned)]
         yield Section("tuning", "Before and after fine-tuning", blocks, "Fine-tuning")
     if report.examples:
-        shown = _shown_models(report)
-        tasks = [(example.task, list(_pictures(example, shown))) for example in report.examples]
-        yield Section(
-            "tasks",
-            "Answers of the models",
-            [
-                "Predictions are free-running: the model chooses the shape and every cell itself. "
-                "Dotted cells are wrong.",
-                fragment("pictures.html", tasks=tasks),
-            ],
-            "Tasks",
-        )
+        yield _examples_section(report)
     rules = {
         tree: {rule_label(rule): value for rule, value in values.items()}
         for tree, values in report.rules.items()
     }
     for place, (name, quality) in enumerate(report.quality.items(), 1):
-        first = place == 1 and report.models
+        first = place == 1 and models
         lead = f" Accuracy is {accuracy_phrase(report.metric)}." if first else ""
         yield quality_section(place, name, quality, lead, rules)
     yield provenance(report.uri, report.record)
 
 
-def _metrics_section(models: Mapping[str, TrainingMetrics]) -> Section:
-    compared = comparison_table(models)
-    text = (
-        "Each model at the epoch that was best on the validation tasks; the figures are on the "
-        f"{side_of(models)}. Free-running rows come first: they alone show what a model produces "
-        "on its own. Teacher-forced figures give it the right cells so far, and the size, and ask "
-        "for the next."
-    )
-    if free_names(models):
-        text += (
-            f" Models with {FREE_MARK} write all cells at once and are told no true cell: all of "
-            "their figures are free-running."
-        )
-    if rules_of(models):
-        text += (
-            " A rule learns nothing: it copies the source's cell, repeats the cell before, or "
-            "copies and repeats outside the source; free-running it writes a grid of the source's "
-            "size. In brackets the skill, (model - best rule) / (1 - best rule): 0 is no better "
-            "than the best rule."
-        )
-    if any(column.label.endswith(MARK) for column in compared.head):
-        text += f" Columns with {MARK} are by the published definitions: {DEFINITIONS}."
-    return Section(
-        "metrics", "Metrics beside rules that learn nothing", [text, compared], "Metrics"
-    )
+class _Leader(NamedTuple):
+    """The best model on a metric, its value, and the best rule as the end of a phrase."""
+
+    name: str
+    value: float
+    rule: str
 
 
-def _leading(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, float] | None:
-    """Returns the best model on a metric, with its value; None if none has it."""
+def _find_leader(models: Mapping[str, TrainingMetrics], metric: str) -> _Leader | None:
+    """Returns the best model on a metric; None if none has it."""
     values = {name: model.reported.metrics.get(metric) for name, model in models.items()}
     present = {name: value for name, value in values.items() if value is not None}
-    return max(present.items(), key=lambda item: item[1]) if present else None
+    if not present:
+        return None
+    name = max(present, key=lambda name: present[name])
+    rule = best_rule(models[name].reported.rules, metric)
+    phrase = "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
+    return _Leader(name, present[name], phrase)
 
 
-def _beside_rule(rules: RuleMetrics, metric: str) -> str:
-    """Returns the best rule on a metric as the end of a phrase; nothing without one."""
-    best = best_rule(rules, metric)
-    return "" if best is None else f"; the best rule ({best[0]}) reaches {percent(best[1])}"
+def _examples_section(report: PipelineReport) -> Section:
+    shown = _models_to_show(report)
+    tasks = [(example.task, list(_pictures(example, shown))) for example in report.examples]
+    text = (
+        "Predictions are free-running: the model chooses the shape and every cell itself. Dotted "
+        "cells are wrong."
+    )
+    return Section("tasks", "Answers of the models", [text, block("pictures", tasks)], "Tasks")
 
 
-def _shown_models(report: PipelineReport) -> list[str]:
-    """Names the models that get pictures and a column in the map, in the order of the report."""
+def _models_to_show(report: PipelineReport) -> list[str]:
+    """Returns the names of the best models, in the order of the report."""
     pictured = [name for example in report.examples for name in example.predictions]
     names = list(dict.fromkeys([*report.models, *pictured]))
 
@@ -300,10 +279,6 @@ def _size(grid: GridRows) -> str:
 def _score(grid: GridRows, target: GridRows) -> str:
     if _size(grid) != _size(target):
         return f"{_size(grid)} instead of {_size(target)}"
-    pairs = [
-        (cell, wanted)
-        for row, other in zip(grid, target, strict=True)
-        for cell, wanted in zip(row, other, strict=True)
-    ]
-    right = sum(int(cell == wanted) for cell, wanted in pairs)
-    return f"{right} of {len(pairs)} cells right"
+    ours, theirs = (list(chain.from_iterable(rows)) for rows in (grid, target))
+    right = list(map(eq, ours, theirs))
+    return f"{sum(right)} of {len(right)} cells right"

@@ -3,22 +3,26 @@
 ARC Prize counts two attempts; raylab's are by votes over views, with test-time training if asked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from raylab.arc.records import EvaluationMetrics, PrizeScore
 from raylab.config.arc import ScoringConfig
+from raylab.grid_metrics import RULES
 from raylab.report.charts import votes_curves
 from raylab.report.models import rule_label
-from raylab.report.page import Charts, Page, Section, provenance, render
-from raylab.report.table import Column, Row, Table, counted, percent
+from raylab.report.page import Page, Section, block, provenance
+from raylab.report.table import Column, Row, Table, percent, pluralize
 from raylab.runs.run import Run
+
+Scores = Mapping[str, Mapping[str, PrizeScore]]
+"""Scores by model or rule and generation."""
 
 
 def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     """Returns mean accuracies, in [0, 1]; every model and rule has the same generations."""
     rules = {rule_label(rule): scores for rule, scores in metrics.rules.items()}
     return Table(
-        f"Mean {scoring.metric} of a {scoring.unit}{_new_pairs(metrics)}",
+        f"Mean {scoring.metric} of a {scoring.unit}{_seen_tasks(metrics)}",
         ["model", *next(iter(metrics.models.values()), {})],
         [
             [name, *map(percent, scores.values())]
@@ -27,46 +31,38 @@ def accuracy_table(metrics: EvaluationMetrics, scoring: ScoringConfig) -> Table:
     )
 
 
+def prize_page(run: Run, metrics: EvaluationMetrics) -> Page:
+    """Returns the page of a run; at least one model has a score."""
+    scores = _flatten(metrics.prize)
+    sections = [Section("scores", "Scores", [prize_table(metrics)])]
+    if curves := {f"{name} on {of}": score.curve for name, of, score in scores if score.curve[1:]}:
+        caption = (
+            "The score by the number of views that vote, the first of the same views each time. "
+            "The line counts both attempts, the dashed one the first alone."
+        )
+        drawn = block("charts", [votes_curves(curves, "votes")], caption)
+        sections.append(Section("votes", "Votes", [drawn]))
+    sections.append(provenance(str(run), run.record))
+    return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
+
+
 def prize_table(metrics: EvaluationMetrics) -> Table:
     """Returns the scores as ARC Prize counts them, with what training on the tasks changed."""
-    trained = any(score.trained for scores in metrics.prize.values() for score in scores.values())
+    scores = _flatten(metrics.prize)
+    trained = any(score.trained for *_, score in scores)
     columns: list[Column | str] = ["model", Column("generation", text=True), "tasks"]
     columns += ["test outputs", "attempt 1", "two attempts"]
     if trained:
         columns += ["before, attempt 1", "before, two", "steps a task", "training, s a task"]
     rules = {rule_label(rule): scores for rule, scores in metrics.prize_rules.items()}
     return Table(
-        f"Mean share of a task's test outputs that is solved{_new_pairs(metrics)}",
+        f"Mean share of a task's test outputs that is solved{_seen_tasks(metrics)}",
         [*columns, "answers, s a task"],
-        [
-            [name, generation, *_cells(score, trained)]
-            for name, scores in {**metrics.prize, **rules}.items()
-            for generation, score in scores.items()
-        ],
+        [[*names, *_cells(score, trained)] for *names, score in [*scores, *_flatten(rules)]],
         "Mean over tasks of the share of a task's test outputs that is solved, ± its standard "
         "error over the tasks. Demonstrations are the context, and no test output is read before "
         "the score.",
     )
-
-
-def render_prize(run: Run, metrics: EvaluationMetrics) -> str:
-    """Renders the page, a complete HTML document; at least one model has a score."""
-    curves = {
-        f"{name} on {generation}" if len(by_generation) > 1 else name: score.curve
-        for name, by_generation in metrics.prize.items()
-        for generation, score in by_generation.items()
-        if len(score.curve) > 1
-    }
-    sections = [Section("scores", "Scores", [prize_table(metrics)])]
-    if curves:
-        caption = (
-            "The score by the number of views that vote, the first of the same views each time. "
-            "The line counts both attempts, the dashed one the first alone."
-        )
-        drawn = Charts([votes_curves(curves, "votes")], caption)
-        sections.append(Section("votes", "Votes", [drawn]))
-    sections.append(provenance(str(run), run.record))
-    return render(Page("evaluation", run.record.name, str(run), list(_summary(metrics)), sections))
 
 
 def _cells(score: PrizeScore, trained: bool) -> Row:
@@ -90,39 +86,32 @@ def _with_error(value: float, error: float | None) -> str:
     return percent(value) if error is None else f"{percent(value)} ± {100 * error:.2f}"
 
 
-def _new_pairs(metrics: EvaluationMetrics) -> str:
+def _seen_tasks(metrics: EvaluationMetrics) -> str:
     return "" if metrics.by == "task" else ", on new pairs of tasks that were seen"
 
 
-def _summary(metrics: EvaluationMetrics) -> Iterator[str]:
-    name, generation, best = _best(metrics)
+def _summarize(metrics: EvaluationMetrics) -> Iterator[str]:
+    name, generation, best = max(_flatten(metrics.prize), key=lambda row: row[2].two_attempts)
     yield (
         f"With two attempts {name} solves {percent(best.two_attempts)} of the test outputs of a "
         f"task on {generation}, with the first alone {percent(best.first_attempt)}: the means of "
-        f"{counted(best.tasks, 'task')} with {counted(best.outputs, 'test output')}."
+        f"{pluralize(best.tasks, 'task')} with {pluralize(best.outputs, 'test output')}."
     )
     if best.trained is not None:
         before = percent(best.trained.before.two_attempts)
         yield f"Before training on the demonstrations it was {before}."
-    rules = {
-        rule: scores[generation]
-        for rule, scores in metrics.prize_rules.items()
-        if generation in scores
-    }
+    rules = [
+        (score.two_attempts, RULES.get(rule, rule))
+        for rule, of, score in _flatten(metrics.prize_rules)
+        if of == generation
+    ]
     if rules:
-        rule = max(rules, key=lambda name: rules[name].two_attempts)
-        yield (
-            f"The best rule that learns nothing, {rule_label(rule).removeprefix('rule: ')}, "
-            f"solves {percent(rules[rule].two_attempts)} of them."
-        )
+        share, rule = max(rules)
+        yield f"The best rule that learns nothing, {rule}, solves {percent(share)} of them."
     if metrics.by == "pair":
         yield "The tasks were trained on, with other pairs than these."
 
 
-def _best(metrics: EvaluationMetrics) -> tuple[str, str, PrizeScore]:
-    scores = [
-        (name, generation, score)
-        for name, by_generation in metrics.prize.items()
-        for generation, score in by_generation.items()
-    ]
-    return max(scores, key=lambda entry: entry[2].two_attempts)
+def _flatten(scores: Scores) -> list[tuple[str, str, PrizeScore]]:
+    """Returns scores with their model or rule and generation."""
+    return [(name, key, score) for name, of in scores.items() for key, score in of.items()]

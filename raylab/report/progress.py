@@ -3,8 +3,9 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from rich.live import Live
 from rich.text import Text
@@ -13,63 +14,10 @@ from raylab.annotation.dry_run import RoleForecast
 from raylab.annotation.outcome import Status
 from raylab.annotation.worker import Tally
 from raylab.log import console, log_line, structured
-from raylab.report.table import RULE, Column, Row, Table, counted, duration, print_tables
+from raylab.report.table import RULE, Column, Row, Table, duration, pluralize, print_tables
 
 LINE_SECONDS = 10.0
 """Time between two printed lines."""
-
-
-@dataclass(frozen=True)
-class AnnotationFigures:
-    """Progress and speed of an annotation since this process started.
-
-    Attributes:
-        done: cases that ended, those of earlier sessions included.
-        total: cases of the run.
-        cases: cases that ended, by status.
-        open: cases that were tried and stay open.
-        calls_per_second: calls that an endpoint answered.
-        tokens: tokens of these calls, in requests and replies.
-        answered: calls that the archive answered.
-        failures: attempts that failed.
-        cost: cost of the calls that have a price.
-        concurrency: calls that may be in flight now; 0 before the first answer.
-        eta_seconds: seconds until all cases have ended; None if that cannot be estimated.
-    """
-
-    done: int
-    total: int
-    cases: dict[str, int]
-    open: int
-    calls_per_second: float
-    tokens: int
-    answered: int
-    failures: int
-    cost: float
-    concurrency: int
-    eta_seconds: float | None
-
-    def __str__(self) -> str:
-        """Returns the figures on one line, without those that are 0."""
-        parts = [
-            f"{self.done}/{self.total} cases",
-            *(f"{count} {status}" for status, count in self.cases.items()),
-            f"{self.calls_per_second:.1f} calls/s",
-            f"{self.tokens:,} tokens",
-        ]
-        if self.concurrency:
-            parts.append(f"up to {self.concurrency} at once")
-        if self.open:
-            parts.append(f"{self.open} left open")
-        if self.answered:
-            parts.append(counted(self.answered, "answer known", "answers known"))
-        if self.failures:
-            parts.append(counted(self.failures, "attempt failed", "attempts failed"))
-        if self.cost:
-            parts.append(f"cost {self.cost:.4g}")
-        if self.eta_seconds is not None:
-            parts.append(f"ETA {duration(self.eta_seconds)}")
-        return "  ".join(parts)
 
 
 class AnnotationProgress:
@@ -100,66 +48,83 @@ class AnnotationProgress:
     def show(self) -> None:
         """Updates the line, or prints one when it is due."""
         if self._is_live:
-            self._live.update(Text(str(self.figures())))
+            self._live.update(Text(describe(self.figures())))
         elif time.monotonic() - self._printed >= LINE_SECONDS:
             self._printed = time.monotonic()
             self._print()
 
-    def figures(self) -> AnnotationFigures:
-        """Returns the current figures."""
+    def figures(self) -> dict[str, Any]:
+        """Returns progress and speed since this process started, and cases by status overall.
+
+        `concurrency` is the calls that may be in flight now, 0 before the first answer; `cost` that
+        of the calls with a price; `eta_seconds` None if it cannot be estimated.
+        """
         tally, statuses = self.tally, self.before + self.tally.statuses
         seconds = max(time.monotonic() - self._start, 1e-9)
         left, ended = self.total - statuses.total(), tally.statuses.total()
-        return AnnotationFigures(
-            done=statuses.total(),
-            total=self.total,
-            cases={status.value: statuses[status] for status in Status},
-            open=0 if tally.open_cases is None else tally.open_cases.count,
-            calls_per_second=tally.sent / seconds,
-            tokens=tally.tokens,
-            answered=tally.known,
-            failures=tally.failures.total(),
-            cost=tally.cost,
-            concurrency=sum(tally.concurrency.values()),
-            eta_seconds=seconds * left / ended if left and ended else None,
-        )
+        return {
+            "done": statuses.total(),
+            "total": self.total,
+            "cases": {status.value: statuses[status] for status in Status},
+            "open": 0 if tally.open_cases is None else tally.open_cases.count,
+            "calls_per_second": tally.sent / seconds,
+            "tokens": tally.tokens,
+            "answered": tally.known,
+            "failures": tally.failures.total(),
+            "cost": tally.cost,
+            "concurrency": sum(tally.concurrency.values()),
+            "eta_seconds": seconds * left / ended if left and ended else None,
+        }
 
     def _print(self) -> None:
         figures = self.figures()
-        log_line(str(figures), **asdict(figures))
+        log_line(describe(figures), **figures)
+
+
+def describe(figures: Mapping[str, Any]) -> str:
+    """Returns the figures of an `AnnotationProgress` on one line, without those that are 0."""
+    optional = {
+        "concurrency": lambda count: f"up to {count} at once",
+        "open": lambda count: f"{count} left open",
+        "answered": lambda count: pluralize(count, "answer known", "answers known"),
+        "failures": lambda count: pluralize(count, "attempt failed", "attempts failed"),
+        "cost": lambda cost: f"cost {cost:.4g}",
+        "eta_seconds": lambda seconds: f"ETA {duration(seconds)}",
+    }
+    return "  ".join(
+        [
+            f"{figures['done']}/{figures['total']} cases",
+            *(f"{count} {status}" for status, count in figures["cases"].items()),
+            f"{figures['calls_per_second']:.1f} calls/s",
+            f"{figures['tokens']:,} tokens",
+            *(say(figures[name]) for name, say in optional.items() if figures[name]),
+        ]
+    )
 
 
 def print_forecast(rows: Sequence[RoleForecast]) -> None:
     """Prints what a run would come to, by role and in total."""
-    title = (
-        "Calls that a run would make; nothing was sent. From: no second turn, no adjudication, "
-        "short replies. To: all of them, and the longest replies"
-    )
+    missing = {"calls": "", "prompt_tokens": "", "reply_tokens": "no limit", "cost": "no price"}
     shown: list[Row] = []
     for row in rows:
         ends = (row.least, row.most)
-        shown.append(
-            [
-                row.role,
-                row.model,
-                _span([end.calls for end in ends]),
-                _span([end.prompt_tokens for end in ends]),
-                _span([end.reply_tokens for end in ends], "no limit"),
-                _span([end.cost for end in ends], "no price"),
-            ]
-        )
-    costs = [
-        None if None in (cost := [end.cost for end in ends]) else math.fsum(filter(None, cost))
-        for ends in ([row.least for row in rows], [row.most for row in rows])
-    ]
-    calls = [sum(row.least.calls for row in rows), sum(row.most.calls for row in rows)]
-    shown += [RULE, ["all", "", _span(calls), "", "", _span(costs, "no price")]]
-    columns = ["role", Column("model", text=True), "calls", "tokens sent", "tokens of replies"]
-    table = Table(title, [*columns, "cost"], shown)
+        spans = (_span((getattr(end, key) for end in ends), no) for key, no in missing.items())
+        shown.append([row.role, row.model, *spans])
+    least, most = [row.least for row in rows], [row.most for row in rows]
+    prices = ([amounts.cost for amounts in end] for end in (least, most))
+    costs = [None if None in end else math.fsum(filter(None, end)) for end in prices]
+    calls = _span(sum(amounts.calls for amounts in end) for end in (least, most))
+    shown += [RULE, ["all", "", calls, "", "", _span(costs, "no price")]]
+    table = Table(
+        "Calls that a run would make; nothing was sent. From: no second turn, no adjudication, "
+        "short replies. To: all of them, and the longest replies",
+        ["role", Column("model", text=True), "calls", "tokens sent", "tokens of replies", "cost"],
+        shown,
+    )
     print_tables(table, roles=[asdict(row) for row in rows], cost=costs)
 
 
-def _span(ends: Sequence[float | None], missing: str = "") -> str:
+def _span(ends: Iterable[float | None], missing: str = "") -> str:
     """Returns the two ends of a range."""
     low, high = (
         missing if end is None else f"{end:,}" if isinstance(end, int) else f"{end:,.4g}"

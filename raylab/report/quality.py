@@ -1,12 +1,12 @@
 """The quality of a benchmark: its lines and table in the terminal, and its section of a page."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from raylab.log import log_line
 from raylab.quality.metrics import METRICS
 from raylab.quality.record import QUALITY, QualityFigure, TreeQuality
-from raylab.report.page import Block, Fold, Notes, Section
+from raylab.report.page import Block, Section, block
 from raylab.report.table import (
     MISSING,
     RULE,
@@ -14,8 +14,9 @@ from raylab.report.table import (
     Column,
     Row,
     Table,
-    counted,
+    number,
     percent,
+    pluralize,
     print_tables,
     shades,
 )
@@ -31,7 +32,7 @@ def log_quality(quality: TreeQuality) -> None:
     for warning in quality.warnings:
         log_line(f"warning: {warning}", logging.WARNING)
     files = quality.files
-    log_line(_file_counts(quality), files=files.model_dump())
+    log_line(_count_files(quality), files=files.model_dump())
     for file in quality.skipped[:LOGGED_FILES]:
         log_line(f"  {file.path}: {file.reason}", **file.model_dump())
     if files.skipped > LOGGED_FILES:
@@ -45,11 +46,11 @@ def log_lines(quality: TreeQuality) -> Iterator[str]:
     for model, accuracy in quality.models.items():
         generations = quality.generations.get(model)
         files = quality.file_counts.get(model)
-        over = f" over {counted(files, 'JSON file')}" if files else ""
-        over = f" over {counted(len(generations), 'generation')}" if generations else over
+        over = f" over {pluralize(files, 'JSON file')}" if files else ""
+        over = f" over {pluralize(len(generations), 'generation')}" if generations else over
         yield f"Model '{model}' mean accuracy{over}: {accuracy:.4f}"
     for name, figure in quality.figures.items():
-        shown = f"not computed, {figure.reason}" if figure.value is None else f"{figure.value:.4f}"
+        shown = f"not computed, {figure.reason}" if figure.value is None else number(figure.value)
         yield f"Benchmark {name}: {shown}"
 
 
@@ -66,7 +67,10 @@ def figures_table(quality: TreeQuality) -> Table:
             Column("what it says", text=True, page_only=True),
             Column("formula", text=True, page_only=True),
         ],
-        [[name, *_figure_cells(figure), *_words(name)] for name, figure in quality.figures.items()],
+        [
+            [name, *_figure_cells(figure), *_explain(name)]
+            for name, figure in quality.figures.items()
+        ],
         "The figures with their 95 % intervals over the tasks; an interval is around the corrected "
         "figure, which leaves out what the chance of the tasks drawn adds.",
     )
@@ -90,28 +94,28 @@ def quality_section(
     """
     blocks: list[Block] = [
         f"These figures describe the tasks by the scores that the models reached on them.{lead}",
-        Notes(quality.warnings),
+        block("notes", quality.warnings),
         figures_table(quality),
     ]
     if quality.models:
         blocks.append(_accuracy_table(name, quality, rules or {}))
     if not any(quality.generations.values()):
         blocks.append("The tree has no generations, so no accuracies stand by generation.")
-    blocks += [f"Score files: {_file_counts(quality)}.", *_skipped(name, quality)]
-    return Section(
-        f"quality-{place}", f"Quality of {name} as a benchmark", blocks, f"Quality of {name}"
-    )
-
-
-def known_figures(quality: TreeQuality) -> dict[str, QualityFigure]:
-    """Returns the figures that this raylab computes, in the order of the metrics."""
-    return {name: quality.figures[name] for name in METRICS if name in quality.figures}
+    blocks.append(f"Score files: {_count_files(quality)}.")
+    if files := quality.skipped[:SHOWN_FILES]:
+        table = Table(
+            f"Skipped files of {name}",
+            ["file", Column("reason", text=True)],
+            [[file.path, file.reason] for file in files],
+            f"The first {len(files)} with the reason.",
+        )
+        title = f"Files that could not be used ({quality.files.skipped:,})"
+        blocks.append(block("fold", title, [table]))
+    title, short = f"Quality of {name} as a benchmark", f"Quality of {name}"
+    return Section(f"quality-{place}", title, blocks, short)
 
 
 def _figure_cells(figure: QualityFigure) -> Row:
-    value, corrected = (
-        "-" if value is None else f"{value:.4f}" for value in (figure.value, figure.corrected)
-    )
     between = Cell("-")
     if figure.interval is not None:
         low, high = figure.interval
@@ -120,11 +124,11 @@ def _figure_cells(figure: QualityFigure) -> Row:
         between = Cell(f"{low:.4f} to {high:.4f}", bar=bar)
     if figure.value is None:
         reason = Cell(figure.reason or "no reason was given", look=MISSING)
-        return [Cell("not computed", look=MISSING), corrected, between, reason]
-    return [value, corrected, between, figure.no_interval or ""]
+        return [Cell("not computed", look=MISSING), number(figure.corrected), between, reason]
+    return [number(figure.value), number(figure.corrected), between, figure.no_interval or ""]
 
 
-def _words(metric: str) -> Row:
+def _explain(metric: str) -> Row:
     definition = METRICS.get(metric)
     return ["", ""] if definition is None else [definition.meaning, definition.computation]
 
@@ -133,22 +137,15 @@ def _accuracy_table(
     name: str, quality: TreeQuality, rules: Mapping[str, Mapping[str, float]]
 ) -> Table:
     """Returns accuracies by model, generation and prior, shaded over the generations."""
-    generations = list(
-        dict.fromkeys(key for values in quality.generations.values() for key in values)
-    )
-    depths = iter(
-        shades(
-            quality.generations.get(model, {}).get(key)
-            for model in quality.models
-            for key in generations
-        )
-    )
+    accuracies = {model: quality.generations.get(model, {}) for model in quality.models}
+    generations = list(dict.fromkeys(key for of in quality.generations.values() for key in of))
+    values = [of.get(key) for of in accuracies.values() for key in generations]
+    depths = iter(shades(values))
     rows: list[Row] = []
-    for model, accuracy in quality.models.items():
-        accuracies = quality.generations.get(model, {})
-        cells = [Cell(percent(accuracies.get(key)), shade=next(depths)) for key in generations]
+    for model, of in accuracies.items():
+        cells = [Cell(percent(of.get(key)), shade=next(depths)) for key in generations]
         priors = [percent(prior.get(model)) for prior in quality.priors.values()]
-        rows.append([model, percent(accuracy), *cells, *priors])
+        rows.append([model, percent(quality.models[model]), *cells, *priors])
     rows.append(RULE)
     for rule, accuracy in rules.get(name, {}).items():
         priors = [percent(rules.get(uri, {}).get(rule)) for uri in quality.priors]
@@ -162,17 +159,6 @@ def _accuracy_table(
     )
 
 
-def _file_counts(quality: TreeQuality) -> str:
+def _count_files(quality: TreeQuality) -> str:
     files = quality.files
-    return f"{counted(files.read, 'file')} read, {files.skipped:,} skipped"
-
-
-def _skipped(name: str, quality: TreeQuality) -> Sequence[Block]:
-    if not quality.skipped:
-        return []
-    files, count = quality.skipped[:SHOWN_FILES], quality.files.skipped
-    first = f"The first {len(files)} of {count:,} files" if count > len(files) else "Each file"
-    columns = ["file", Column("reason", text=True)]
-    rows = [[file.path, file.reason] for file in files]
-    table = Table(f"Skipped files of {name}", columns, rows, f"{first} with the reason.")
-    return [Fold(f"Files that could not be used ({count:,})", [table])]
+    return f"{pluralize(files.read, 'file')} read, {files.skipped:,} skipped"

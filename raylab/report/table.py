@@ -5,7 +5,7 @@ Also the forms in which figures stand in them, on pages and in sentences.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -22,27 +22,17 @@ DARK = 0.5
 """Shade from which the terminal prints a cell in bold."""
 
 
-class Measured(Protocol):
-    """A figure and its 95 % interval, each None if absent."""
+class Figure(Protocol):
+    """A figure, its 95 % interval, and the reason why one of them is missing."""
 
     @property
-    def value(self) -> float | None:
-        """The figure."""
-        ...
+    def value(self) -> float | None: ...
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """The low and high end of its interval."""
-        ...
-
-
-class ReasonedFigure(Measured, Protocol):
-    """A figure that says why it, or its interval, is missing."""
+    def interval(self) -> tuple[float, float] | None: ...
 
     @property
-    def reason(self) -> str | None:
-        """The reason; None if both are there."""
-        ...
+    def reason(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -99,8 +89,6 @@ class Table:
         dense: Keep it narrow: small letters on a page, no small text in the terminal.
     """
 
-    kind: ClassVar[str] = "table"
-
     title: str
     columns: Sequence[Column | str]
     rows: Sequence[Row]
@@ -122,6 +110,19 @@ class Table:
             else:
                 groups.append([])
         return [group for group in groups if group]
+
+    @property
+    def arranged(self) -> "Table":
+        """The table with its longer side down; it has no `RULE`."""
+        if len(self.columns) <= len(self.rows) + 1:
+            return self
+        text = any(column.text for column in self.head)
+        columns = ["", *(Column(str(row[0]), text=text) for row in self.rows)]
+        rows = [
+            [column.label, *(row[place] for row in self.rows)]
+            for place, column in enumerate(self.head)
+        ]
+        return replace(self, columns=columns, rows=rows[1:])
 
     def split(self, most: int) -> Iterator["Table"]:
         """Yields tables of at most `most` columns beside the first, which each of them has."""
@@ -173,34 +174,52 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def share_cell(figure: Measured | None) -> Cell:
-    """Returns a share in percent with its interval; a dash if it is missing."""
-    if figure is None or figure.value is None:
-        return Cell("-")
-    if figure.interval is None:
-        return Cell(percent(figure.value))
+def share_cell(figure: Figure, total: int = 0) -> Cell:
+    """Returns a share in percent with its interval and the number, if given, that it is of.
+
+    A dash if it is missing.
+    """
+    of = f"of {total:,}" if total else ""
+    if figure.value is None or figure.interval is None:
+        return Cell(percent(figure.value), of)
     low, high = figure.interval
-    between = f"{100 * low:.1f} to {100 * high:.1f}"
-    return Cell(f"{100 * figure.value:.1f} %", between, bar=bar_of(figure))
+    between = f"{100 * low:.1f} to {100 * high:.1f} {of}".strip()
+    return Cell(f"{100 * figure.value:.1f} %", between, bar=_bar(figure))
 
 
-def estimate_cell(measure: Measure, figure: ReasonedFigure) -> Cell:
-    """Returns an estimate in the form of its measure, with its interval or why there is none.
+def figure_cell(measure: Measure, figure: Figure | float | None) -> Cell:
+    """Returns a figure in the form of its measure, with its interval or why there is none.
 
     An interval is drawn of shares, and of numbers of which more is better: they are best at 1.
     """
+    if figure is None:
+        return Cell("-")
+    if isinstance(figure, int | float):
+        return Cell(_as_number(measure, figure))
     if measure.form == "share":
         return share_cell(figure)
     if figure.value is None:
         return Cell("undefined", figure.reason or "")
+    text = f"{figure.value:.3f}" if measure.form == "number" else _as_number(measure, figure.value)
     if figure.interval is None:
-        return Cell(f"{figure.value:.3f}", f"no interval: {figure.reason}" if figure.reason else "")
+        return Cell(text, f"no interval: {figure.reason}" if figure.reason else "")
     between = "{:.3f} to {:.3f}".format(*figure.interval)
-    bar = bar_of(figure) if measure.better == "higher" else None
-    return Cell(f"{figure.value:.3f}", between, bar=bar)
+    return Cell(text, between, bar=_bar(figure) if measure.better == "higher" else None)
 
 
-def bar_of(figure: Measured) -> tuple[float, float, float] | None:
+def _as_number(measure: Measure, value: float) -> str:
+    match measure.form:
+        case "share":
+            return percent(value)
+        case "seconds":
+            return duration(value)
+        case "count":
+            return f"{value:,.0f}"
+        case "number":
+            return f"{value:,.4g}"
+
+
+def _bar(figure: Figure) -> tuple[float, float, float] | None:
     """Returns low end, value and high end of a figure in [0, 1]; None if it lies outside."""
     value, interval = figure.value, figure.interval
     if value is None or interval is None or not 0 <= value <= 1:
@@ -208,24 +227,19 @@ def bar_of(figure: Measured) -> tuple[float, float, float] | None:
     return max(interval[0], 0.0), value, min(interval[1], 1.0)
 
 
-def p_cell(p_value: float, flagged: bool) -> Cell:
-    """Returns a p-value, with a star if it is flagged."""
-    return Cell(f"{p_value:.3g}{'*' if flagged else ''}", look=MISSING if flagged else "")
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
+def pluralize(count: int, noun: str, plural: str = "") -> str:
     """Returns a number with its noun, such as `1 case` and `1,234 cases`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
+def join_names(names: Sequence[str], most: int = 4) -> str:
     """Joins names for a sentence; a list longer than `most` ends with the count of the rest."""
     if len(names) > most + 1:
         names = [*names[:most], f"{len(names) - most} more"]
     return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """Returns `text` with an ellipsis in its middle if it is longer than `length` characters."""
     if len(text) <= length:
         return text

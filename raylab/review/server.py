@@ -18,7 +18,7 @@ from raylab.config.jobs import ReviewConfig
 from raylab.errors import ConfigError
 from raylab.log import bind_run, log_line
 from raylab.report.annotation_run import conclude
-from raylab.report.table import counted
+from raylab.report.table import pluralize
 from raylab.review.access import access_of
 from raylab.review.app import create_app
 from raylab.taxonomies import choose_codebook
@@ -48,7 +48,7 @@ def open_reviews(config: ReviewConfig) -> Generator[tuple[Reviews, AnnotationRun
         seed = made.protocol.seed
         if config.audit is not None:
             drawn = draw_audit(annotation.archived, config.audit, seed)
-            log_line(f"{counted(drawn, 'decided case')} drawn for the audit", drawn=drawn)
+            log_line(f"{pluralize(drawn, 'decided case')} drawn for the audit", drawn=drawn)
         lease = timedelta(minutes=config.lease_minutes)
         yield Reviews(annotation.archived, annotation.codebook, seed, lease), annotation
 
@@ -88,7 +88,7 @@ def import_decisions(config: ReviewConfig, path: Path) -> None:
         for sentence in done.left_out:
             log_line(f"left out: {sentence}", logging.WARNING)
         message = (
-            f"{counted(done.new, 'new decision')} of {done.read}, {done.unconfirmed} unconfirmed"
+            f"{pluralize(done.new, 'new decision')} of {done.read}, {done.unconfirmed} unconfirmed"
         )
         log_line(message, decisions=done.read, new=done.new, unconfirmed=done.unconfirmed)
         conclude(annotation)

@@ -3,9 +3,8 @@
 from raylab.arc.records import TrainingMetrics
 from raylab.config.jobs import TrainConfig
 from raylab.log import log_line
-from raylab.report.models import comparison_table, fine_tuning_table, group_table
 from raylab.report.page import PAGE, write_page
-from raylab.report.pipeline import PipelineReport, render_pipeline
+from raylab.report.pipeline import PipelineReport, pipeline_page
 from raylab.report.table import print_tables
 from raylab.runs.run import Run
 
@@ -13,13 +12,10 @@ from raylab.runs.run import Run
 def report_training(config: TrainConfig, run: Run, metrics: TrainingMetrics) -> None:
     """Writes the page of a training, and prints its tables."""
     best, models = metrics.best, {config.model.architecture: metrics}
-    page = PipelineReport(run.uri, run.record, config, models)
-    write_page(run, render_pipeline(page))
-    tuned = fine_tuning_table(config.model.architecture, metrics)
+    page = pipeline_page(PipelineReport(run.uri, run.record, config, models))
+    write_page(run, page)
     print_tables(
-        comparison_table(models),
-        group_table(models, with_rules=False),
-        *([tuned] if tuned else []),
+        *page.tables,
         models={config.model.architecture: best.model_dump(mode="json")},
         reported=metrics.reported.model_dump(mode="json"),
         before=None if metrics.before is None else metrics.before.model_dump(mode="json"),

@@ -36,7 +36,7 @@ from raylab.config.llm import Budget, Limits
 from raylab.errors import ArchiveError, BudgetError, CallError, DataError, DeadlineError
 from raylab.llm.connection import Timing
 from raylab.opt.code import bare
-from raylab.report.progress import AnnotationProgress
+from raylab.report.progress import AnnotationProgress, describe
 from tests.annotation.local import local_archive
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON, call_row
@@ -308,7 +308,7 @@ def test_cases_without_an_answer_stay_open_and_are_counted_with_the_first_reason
     assert str(tally.open_cases) == "3 cases are open, first c1: HTTP 429"
     progress = AnnotationProgress(5)
     progress.tally.add(tally)
-    assert "3 left open" in str(progress.figures())
+    assert "3 left open" in describe(progress.figures())
 
 
 def test_a_call_without_an_answer_by_its_deadline_leaves_its_case_open(

@@ -24,7 +24,7 @@ from raylab.config.jobs import (
     TuneConfig,
 )
 from raylab.quality.record import Quality
-from raylab.report.annotation_page import FullCase
+from raylab.report.annotation import FullCase
 from raylab.runs.records import Record
 from raylab.runs.run import TRIALS, Run
 from tests.annotation.outcomes import adjudication, answer, outcome, tables

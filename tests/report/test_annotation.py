@@ -1,18 +1,22 @@
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
+from typing import Any
 
-from rich.table import Table
+import pytest
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.statistics.agreement import ConfusionPanel
-from raylab.annotation.statistics.drift import ArchivedRun, compare_runs
+from raylab.annotation.statistics.audit import AuditReport
+from raylab.annotation.statistics.drift import ArchivedRun, Drift, compare_runs
+from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.report import AnnotationReport
-from raylab.report.annotation import (
-    annotation_tables,
-    confusion_table,
-    drift_table,
-    drift_tables,
-)
+from raylab.annotation.statistics.scores import ScoreTreeReport
+from raylab.llm.embedded import SMOKE_NOTICE
+from raylab.report.annotation import FullCase, annotation_page, confusion_table, summarize
+from raylab.report.drift import TimedRun, drift_section, drift_tables
+from raylab.report.page import render
 from tests.annotation.outcomes import (
+    NOON,
     adjudication,
     answer,
     archived,
@@ -21,114 +25,271 @@ from tests.annotation.outcomes import (
     outcome,
     report,
 )
-from tests.report.pages import rows_of
-from tests.report.runs import content
+from tests.report.pages import Page, rows_of
+from tests.report.runs import content, full_cases
+from tests.runs.records import run_record
 
-CASES = [
-    outcome("1", "Lrn", "Lrn", gold="Lrn"),
-    outcome("2", "Evo", "Evo/Lrn", gold="Evo", status=Status.ADJUDICATED, code="OPT=Evo",
-            adjudication=adjudication(("A", "B"), "A", "Evo", report())),
-    outcome("3", answer(None), "Swm", gold="Sym", trap=True, status=Status.HUMAN,
-            evaluation_a=None, path=("human:unparsable",)),
-    outcome("4", "Lrn", "Lrn", gold="Lrn"),
-]  # fmt: skip
+EVIL = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>&\"$y$"
+RECORD = run_record(job="annotate", config={"cases": {"take": 4}}, argv=("jobs/annotate.py",))
 
 
-def quality(cases: Sequence[Outcome] = CASES, *decisions: HumanDecision) -> AnnotationReport:
-    return content(cases, decisions)
+def html_of(
+    shown: AnnotationReport, *runs: TimedRun, full: Sequence[FullCase] | None = None
+) -> str:
+    over_time = drift_section("systems", runs, earlier=3)
+    full = full_cases(shown) if full is None else full
+    return render(annotation_page("/runs/systems", RECORD, shown, full, over_time))
 
 
-def all_rows(tables: Iterable[Table]) -> dict[str, list[str]]:
-    """Rows by their first cell."""
-    return {row[0]: row[1:] for table in tables for row in rows_of(table)}
+def page_of(shown: AnnotationReport, *runs: TimedRun) -> Page:
+    return Page(html_of(shown, *runs))
 
 
-def test_the_tables_of_a_run():
-    tables = list(annotation_tables(quality()))
-    assert [table.title.partition(",")[0] for table in tables] == [
+@pytest.fixture(scope="module")
+def usual() -> Page:
+    return page_of(content())
+
+
+def share(estimate: Estimate) -> str:
+    """A share with its interval, as it is always shown."""
+    assert estimate.value is not None and estimate.interval is not None
+    low, high = estimate.interval
+    return f"{100 * estimate.value:.1f} % {100 * low:.1f} to {100 * high:.1f}"
+
+
+def test_the_figures_are_those_of_the_report(usual: Page):
+    shown, rows = content(), {row[0]: row[1:] for row in usual.rows}
+    assert rows["accepted"] == ["1", share(proportion(1, 4))]
+    assert rows["left to a person"] == ["2", share(proportion(2, 4))]
+    assert rows["only one of the two codes was acceptable"] == ["1", "4: only B is acceptable"]
+    # Three cases with both codes; A and B agree in one.
+    consensus, _, words = rows["equal composition (consensus)"], *rows["equal set of roots"]
+    assert consensus[0] == share(proportion(1, 3)) and len(words) > 20
+    few = "no interval: 3 cases: an interval needs 20"
+    assert rows["Cohen's kappa, primary root"][0] == f"{shown.agreement.kappa.value:.3f} {few}"
+    # A was judged three times, of which one FAIL; B four times.
+    assert rows["pass rate"] == [share(proportion(2, 3)), share(proportion(4, 4))]
+    assert rows["verdict FAIL"] == ["1", "0"]
+    assert rows["chose the code shown first"] == [share(proportion(1, 1))]
+    # Of two traps A answered one, with the root it baits; B answered both.
+    assert rows["traps that were taken"][0] == share(proportion(1, 1))
+    assert rows["taken for Swm"][0] == "1"
+    half = share(proportion(2, 4))
+    assert rows["right roots"] == [half, half, share(proportion(2, 2))]
+    assert rows["left out, no answer or decision"] == ["0", "0", "2"]
+    # Of A's evaluated codes, the one refused is wrong, with a score of 40.
+    assert rows["evaluated codes with gold"] == ["3", "4"]
+    wrong = f"{share(proportion(0, 1))} of 1"
+    assert rows["right, given FAIL"] == rows["right, score from 40"] == [wrong, "-"]
+    assert rows["adjudicator"][:2] == ["m-1", "adjudicate@1 h"]
+    assert rows["adjudicator"][2:7] == ["1", "0", "100", "10", "0.2500"]
+    assert "4 cases, classified by m-1 and nobody, judged by m-1, and settled by m-1" in usual.text
+    assert "Rows: gold. Columns: final code." in usual.text
+
+
+def test_the_terminal_has_the_tables_of_the_page_but_the_wide_ones():
+    page = annotation_page(
+        "/r", RECORD, content(), full_cases(content()), drift_section("systems", ())
+    )
+    assert [table.title.partition(",")[0] for table in page.tables] == [
         "Final codes",
         "4 cases",
-        "Annotators",
+        "Cases by reason",
         "Agreement of A and B on 3 cases with both codes",
+        "Annotators",
+        "Adjudicator",
+        "Traps",
         "Right against gold",
         "Recall and precision of each root",
         "The evaluator against gold",
     ]
-    rows = all_rows(tables)
-    assert rows["accepted"] == ["2", "50.0 % [15.0 to 85.0]"]
-    assert rows["waiting for a person now"] == ["1", ""]
-    assert rows["calls sent"][0] == "17"
-    assert rows["cost"][0] == "4.2500"
-    assert rows["answers without a code"] == ["25.0 % [4.6 to 69.9]", "0.0 % [0.0 to 49.0]"]
-    assert rows["adjudicator chose the first shown"][0] == "100.0 % [20.7 to 100.0]"
-    assert rows["equal composition (consensus)"] == ["66.7 % [20.8 to 93.9]"]
-    # Equal twice, and Evo against Evo/Lrn once.
-    few = "[no interval: 3 cases: an interval needs 20]"
-    assert rows["Jaccard of the sets"][0] == f"0.833 {few}"
-    # Of four, A is right in three; three have a final code.
-    assert [cell.partition(" [")[0] for cell in rows["right roots"]] == [
-        "75.0 %",
-        "50.0 %",
-        "100.0 %",
-    ]
-    assert rows["left out, no answer or decision"] == ["0", "0", "1"]
-    assert rows["Lrn"] == ["2", "100.0 %", "100.0 %", "100.0 %", "66.7 %", "100.0 %", "100.0 %"]
+    rows = {row[0]: row[1:] for table in page.tables for row in rows_of(table)}
+    assert rows["accepted"] == ["1", "25.0 % [4.6 to 69.9]"]
+    assert rows["calls sent"][0] == str(content().usage.total.sent)
+    # In gold, and recall and precision of A, B and the final code.
+    assert rows["Evo"] == ["1", "100.0 %", "100.0 %", "100.0 %", "100.0 %", "100.0 %", "100.0 %"]
     assert rows["Ctl"] == ["0", *["-"] * 6]
-    # A's three codes are right and B's two of four; all have PASS and one score, no skill.
-    for label in ("right codes", "right, given PASS"):
-        assert [cell.partition(" [")[0] for cell in rows[label]] == ["100.0 %", "50.0 %"]
-    assert "right, given FAIL" not in rows
-    a, b = rows["area under the curve of the score"]
-    assert a == "undefined [no code is wrong]" and b.startswith("0.500 [")
-
-
-def test_what_is_missing_is_a_dash_or_a_reason():
-    rows = all_rows(annotation_tables(quality([])))
-    assert rows["accepted"] == ["0", "-"]
-    assert rows["pass rate"] == ["-", "-"]
-    assert rows["Krippendorff's alpha, sets"] == ["undefined [no case with both answers]"]
-    assert "right roots" not in rows
-    unpriced = outcome("1", answer("Lrn", [call(cost=None)]), "Lrn")
-    assert all_rows(annotation_tables(quality([unpriced])))["cost"][0] == (
-        "unknown: 1 call without a price"
-    )
-
-
-def test_reviews_have_a_column_once_there_are_any():
-    rows = all_rows(annotation_tables(quality(CASES, decision("3", "Sym"))))
-    assert rows["waiting for a person now"][0] == "0"
-    assert [cell.partition(" [")[0] for cell in rows["right roots"]][2:] == ["100.0 %", "100.0 %"]
-    assert rows["left out, no answer or decision"] == ["0", "0", "1", "0"]
-
-
-def test_the_tables_of_drift():
-    def of(name: str, right: int) -> ArchivedRun:
-        codes = ["Lrn"] * right + ["Sch"] * (10 - right)
-        cases = [outcome(f"c{n}", code, "Lrn", gold="Lrn") for n, code in enumerate(codes)]
-        return archived(name, cases)
-
-    drift = compare_runs([of("1", 10), of("2", 1)])
-    runs, changes = map(rows_of, drift_tables(drift))
-    assert runs[1][:6] == ["1", "2026-03-01 12:00", "A", "m-1", "classify_maximal@1 h", "10"]
-    by_measure = {row[0]: row[1:] for row in changes}
-    ours = by_measure["right roots, A"]
-    assert ours[:6] == ["1", "2", "10 of 10", "1 of 10", "9", "0"]
-    assert ours[6].endswith("*") and ours[7] == "0.00391*" and ours[8:] == ["9 of 10", "-"]
-    assert by_measure["passed, B"][6:] == ["1", "1", "0 of 10", "-"]
-    nothing = drift.comparisons[0].model_copy(update={"result": None, "reason": "no case"})
-    assert rows_of(drift_table([nothing], drift.level))[1][-1] == "no case"
 
 
 def test_confusion_is_shaded_by_the_share_of_the_row():
     matrix = ((3, 1, 0), (0, 0, 0), (0.5, 0.01, 1234.25))
     panel = ConfusionPanel(rows="A", columns="B", sets=matrix, primary=())
     table = confusion_table(panel, ("Lrn", "Evo", "none"))
-    assert rows_of(table) == [
-        ["root", "Lrn", "Evo", "none"],
-        ["Lrn", "3", "1", "0"],
-        ["Evo", "0", "0", "0"],
-        ["none", "0.5", "<0.1", "1,234.2"],
-    ]
+    assert rows_of(table)[3] == ["none", "0.5", "<0.1", "1,234.2"]
     (rows,) = table.bodies
     assert [cell.shade for cell in rows[0]] == [None, 0.75, 0.25, 0.0]
     assert [cell.shade for cell in rows[1]] == [None, 0.0, 0.0, 0.0]
+
+
+def test_a_disagreement_shows_both_sides_and_marks_what_differs():
+    first, second = re.findall(r"<article.*?</article>", html_of(content()), re.DOTALL)
+    # Swm against Sym .80 of .40: .32; Evo against Evo and Lrn .40 of .75: .30.
+    assert "1. <bdi>4</bdi>" in first and "2. <bdi>2</bdi>" in second
+    assert "distance 0.80, lower score 40; left to a person" in first
+    assert re.findall(r'class="root root-(\w+)( alone)?"', second) == [
+        ("Evo", ""), ("Evo", ""), ("Lrn", " alone"), ("Evo", ""), ("Evo", ""), ("Evo", ""),
+    ]  # fmt: skip
+    text = Page(second).text
+    assert "A system that does things." in text and "nearly" in text and "since" in text
+    assert "chose the code of annotator A" in text and "WEAK_PASS 75" in text
+    assert "Waits for a person" in Page(first).text
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (decision("4", "Ctl", justification="It steers."), "confirmed by the evaluator"),
+        (decision("4", "Ctl", False), "the case stays open"),
+        (decision("4", "Ctl", None), "not confirmed yet"),
+        (decision("4", None, None, action="undo", choice=None), "R took a decision back"),
+    ],
+)
+def test_what_a_person_decided_is_shown(made: HumanDecision, told: str):
+    shown = content(decisions=[made])
+    page = Page(html_of(shown, full=full_cases(shown, decisions=[made])))
+    assert told in page.text and made.justification in page.text
+    assert ("Decided by R" in page.text) == (made.action == "decide")
+    counts = {row[0]: row[1] for row in page.rows if row}
+    assert counts.get("decided by people") == ("1" if made.action == "decide" else None)
+
+
+def test_final_codes_and_the_audit_stand_before_agreement():
+    audit = AuditReport(
+        decided=20,
+        drawn=4,
+        audited=3,
+        judged=0.9,
+        right=proportion(0, 3),
+        corrected=Estimate(value=0.125, interval=(0.0, 0.5), count=20, reason=None),
+        weight=0.5,
+    )
+    page = page_of(content().model_copy(update={"audit": audit}))
+    assert page.sections[:3] == ["codes", "endings", "agreement"]
+    order = ("Final codes: ", "People audited 3 decided codes: 0 are right", "alpha is")
+    places = [page.text.index(text) for text in order]
+    assert places == sorted(places)
+    rows = {row[0]: row[1:] for row in page.rows}
+    assert ["Evo", "1", share(proportion(1, 2))] in page.rows
+    assert rows["of the audited cases"] == [share(proportion(0, 3))]
+    assert rows["of all, scores corrected by the audit"] == ["12.5 % 0.0 to 50.0"]
+    assert "audit=0.05" not in page.text and "audit=0.05" in page_of(content()).text
+
+
+def test_a_smoke_test_says_so():
+    page = page_of(content(smoke=True))
+    assert SMOKE_NOTICE in page.text and "smoke test" in page.text
+    assert "smoke" not in page_of(content()).text
+
+
+@pytest.mark.parametrize(
+    ("alpha", "words"),
+    [(0.8, "reliable"), (0.7, "good for tentative conclusions"), (0.5, "too low to rely on")],
+)
+def test_alpha_is_judged_by_the_convention(alpha: float, words: str):
+    shown = content()
+    estimate = Estimate(value=alpha, interval=None, count=3, reason="x")
+    agreement = shown.agreement.model_copy(update={"alpha": estimate})
+    shown = shown.model_copy(update={"agreement": agreement})
+    assert f"Krippendorff's alpha is {alpha:.2f}, by convention {words}." in list(summarize(shown))
+
+
+@pytest.mark.parametrize("cases", [[], [outcome("1", None, None, status=Status.FAILED)]])
+def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
+    empty = ScoreTreeReport(files=0, left_out=(), notes=(), scores=())
+    page = page_of(content(cases, score_tree=empty))
+    assert "no disagreement to learn from" in page.text
+    assert "undefined no case with both answers" in page.text
+    assert ["pass rate", "-", "-"] in page.rows
+
+
+# Over time
+
+
+def drift_of(**right: int) -> Drift:
+    """Runs on the same ten cases, of which A has some right."""
+
+    def run(name: str, count: int) -> ArchivedRun:
+        codes = ["Lrn"] * count + ["Sch"] * (10 - count)
+        cases = [outcome(f"c{n}", code, "Lrn", gold="Lrn") for n, code in enumerate(codes)]
+        return archived(name, cases)
+
+    return compare_runs(run(*item) for item in right.items())
+
+
+def timed(drift: Drift, without: str = "") -> list[TimedRun]:
+    shown = content().model_copy(update={"changes": drift.comparisons})
+    reports = {"january": content(), "systems": shown}
+    return [
+        TimedRun(run.run, NOON.isoformat(), None if run.run == without else reports[run.run])
+        for run in drift.runs
+    ]
+
+
+def test_one_run_shows_how_to_see_drift():
+    text = page_of(content(), *timed(drift_of(systems=9))).text
+    assert "the only run of the archive" in text and "fresh=true" in text
+
+
+def test_runs_stand_beside_each_other_with_their_alarms():
+    page = page_of(content(), *timed(drift_of(january=10, systems=1)))
+    assert "right roots, A (m): 10 of 10 shared cases in january, 1 in systems" in page.text
+    assert "less 3 earlier ones" in page.text
+    row = next(row for row in page.rows if row[0] == "systems (this run)")
+    assert row[1:4] == ["2026-03-01 12:00", "4", share(proportion(2, 3))]
+    assert row[6].startswith(f"{content().agreement.alpha.value:.3f}")
+    change = next(row for row in page.rows if row[0] == "right roots, A")
+    assert change[1:7] == ["january", "systems", "10 of 10", "1 of 10", "9", "0"]
+    assert change[8:] == ["0.00391*", "9 of 10", "-"]
+
+
+def test_no_alarm_is_said_and_a_run_without_a_report_is_dashed():
+    page = page_of(content(), *timed(drift_of(january=9, systems=9), without="january"))
+    assert "No change raises an alarm at the level 0.05" in page.text
+    assert next(row for row in page.rows if row[0] == "january")[2:] == ["-"] * 5
+
+
+def test_the_tables_of_drift():
+    runs, changes = map(rows_of, drift_tables(drift_of(january=10, systems=1)))
+    assert runs[1][:6] == ["january", "2026-03-01 12:00", "A", "m-1", "classify_maximal@1", "10"]
+    by_measure = {row[0]: row[1:] for row in changes}
+    ours = by_measure["right roots, A"]
+    assert ours[:6] == ["january", "systems", "10 of 10", "1 of 10", "9", "0"]
+    assert by_measure["passed, B"][6:] == ["1", "1", "0 of 10", "-"]
+
+
+# Foreign text and size
+
+
+def test_what_people_and_models_wrote_is_inert_and_bounded():
+    long = EVIL * 2000
+    calls = [call(response_model=long, model=long, prompt=long, prompt_hash=long)]
+    case = outcome(
+        long, answer("Evo", calls, rationale=long), answer("Ctl", calls, rationale=long),
+        status=Status.HUMAN, reason=long, path=(f"human:{long}-unreadable",),
+        evaluation_a=report(summary=long, calls=calls), evaluation_b=report(summary=long),
+        adjudication=adjudication(("A", "B"), "A", "Evo", report(summary=long)),
+    )  # fmt: skip
+    made = decision(long, "Swm", justification=long, reviewer=long)
+    shown = content([case] * 50, [made])
+    html = html_of(shown, full=full_cases(shown, [case], [made], long))
+    page = Page(html)
+    assert not {"script", "img"} & set(page.tags)
+    assert "<script>alert" in page.text
+    assert len(html.encode()) < 3_000_000
+
+
+def test_a_page_of_many_cases_and_models_fits_in_three_megabytes():
+    def many(name: str, n: int) -> Any:
+        return answer("Evo+Lrn", [call(response_model=f"{name}-{n % 9}")], rationale="r" * 5000)
+
+    cases = [
+        outcome(
+            f"case-{n}", many("m", n), many("n", n), gold="Sym", generation=f"g-{n % 5}",
+            status=Status.HUMAN, reason="x" * 5000, path=(f"human:{n % 9}",), trap=True,
+        )
+        for n in range(300)
+    ]  # fmt: skip
+    shown = content(cases)
+    html = html_of(shown, full=full_cases(shown, cases, description="d" * 100_000))
+    assert "300 cases" in html
+    assert len(html.encode()) < 3_000_000

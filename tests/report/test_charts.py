@@ -1,7 +1,6 @@
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from itertools import pairwise
 
 import matplotlib as mpl
 import pytest
@@ -79,24 +78,13 @@ def test_charts_are_the_same_each_time_and_leave_no_style_behind():
 
 def test_each_curve_is_named_in_its_own_colour():
     svg = learning_curves({"a": history(0.1, 0.2), "b": history(0.3)}, METRIC, "c")
-    found = {
+    styles = {
         node.text: node.attrib["style"]
         for node in ET.fromstring(svg).iter(f"{SVG}text")
         if node.text in ("a", "b")
     }
-    assert f"var(--series-0, {SERIES[0]})" in found["a"]
-    assert f"var(--series-1, {SERIES[1]})" in found["b"]
-
-
-def test_names_of_curves_that_end_together_do_not_touch():
-    svg = learning_curves({name: history(0.1, 0.2) for name in "abcd"}, METRIC, "c")
-    heights = sorted(
-        float(node.attrib["y"])
-        for node in ET.fromstring(svg).iter(f"{SVG}text")
-        if node.text in set("abcd")
-    )
-    assert len(heights) == 4
-    assert min(b - a for a, b in pairwise(heights)) > 9
+    assert f"var(--series-0, {SERIES[0]})" in styles["a"]
+    assert f"var(--series-1, {SERIES[1]})" in styles["b"]
 
 
 def test_an_epoch_without_the_metric_is_left_out_and_so_is_a_model():
@@ -176,7 +164,7 @@ def test_a_grid_shows_each_cell_in_its_colour():
 def test_wrong_cells_are_dotted(target: list[list[int]], dots: str | None):
     root = ET.fromstring(grid_svg([[1, 2], [3, 4]], "t", target))
     found = [
-        node.attrib["d"] for node in root.iter(f"{SVG}path") if "wrong" in node.get("class", "")
+        node.attrib["d"] for node in root.iter(f"{SVG}path") if "stroke-linecap" in node.attrib
     ]
     assert found == ([] if dots is None else [dots, dots])
 

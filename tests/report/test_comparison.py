@@ -1,3 +1,5 @@
+import json
+import random
 import re
 from io import StringIO
 from pathlib import Path
@@ -7,146 +9,91 @@ from rich.console import Console
 
 from raylab.config.jobs import BenchmarkConfig, QualityConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
-from raylab.report.comparison.page import (
-    comparison_tables,
-    figures_table,
-    render_comparison,
-    report_runs,
-)
-from raylab.report.comparison.records import (
+from raylab.report.comparison import (
     ComparedValue,
     Comparison,
     ComparisonReport,
     compare,
+    comparison_page,
+    figures_table,
     find_runs,
-    measures_of_kind,
+    report_runs,
 )
+from raylab.report.page import render
 from raylab.report.table import as_rich
 from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
 from tests.arc.measured import epoch, held_out, training_metrics
+from tests.fuzzing import COUNT, altered, altered_values, limits
 from tests.report.pages import Page, rows_of
-from tests.report.runs import CASES, annotate, benchmark, content, epochs, every_kind, left, train
+from tests.report.runs import CASES, annotate, benchmark, content, every_kind, left, train
 
 
-def of(storage: Path, *names: str) -> Comparison:
+def compared(storage: Path, *names: str) -> Comparison:
     return compare(find_runs(names, str(storage)))
 
 
+def html_of(comparison: Comparison) -> str:
+    return render(comparison_page("c", "/runs/c", comparison))
+
+
 def page_of(comparison: Comparison) -> Page:
-    page = Page(render_comparison("c", "/runs/c", comparison))
-    assert page.open == []
-    return page
+    return Page(html_of(comparison))
 
 
-def test_metrics_stand_side_by_side_with_the_best_marked(tmp_path: Path):
-    train(tmp_path, "a", 0.25)
-    train(tmp_path, "b", 0.5)
-    comparison = of(tmp_path, "a", "b")
-    page = page_of(comparison)
-    assert ["", "a", "b"] in page.rows
-    assert ["grid accuracy, validation", "25.00 %", "50.00 %"] in page.rows
-    assert ["copy rate, validation", "25.00 %", "50.00 %"] in page.rows
-    assert ["train loss", "0.75", "0.5"] in page.rows
-    assert ["parameters", "1,234,567", "1,234,567"] in page.rows
-    assert "solve rate (free-running)" not in page.text.partition("Learning curves")[0]
-    html = render_comparison("c", "/runs/c", comparison)
-    # Not the copy rate, which has no good end, nor what is equal.
-    assert re.findall(r'class="best">([^<]*)<', html) == ["50.00 %", "0.5"]
-    assert "Learning curves" in page.text
-    assert comparison.report.figures["models"]["b"]["val_grid_accuracy"] == ComparedValue(value=0.5)
-
-
-def test_only_keys_that_differ_are_shown(tmp_path: Path):
+def test_models_and_configurations_stand_side_by_side_with_the_best_marked(tmp_path: Path):
     train(tmp_path, "a", 0.25)
     train(tmp_path / "other", "b", 0.5, lr=0.5, epochs=3)
-    comparison = of(tmp_path, "a", str(tmp_path / "other" / "b"))
-    assert comparison.report.differences == {
+    comparison = compared(tmp_path, "a", str(tmp_path / "other" / "b"))
+    page = page_of(comparison)
+    assert ["metric", "a", "b"] in page.rows
+    assert ["grid accuracy", "25.00 %", "50.00 %"] in page.rows
+    assert ["train loss", "0.7500", "0.5000"] in page.rows
+    assert "solve rate (free-running)" not in page.text.partition("Learning curves")[0]
+    # Not the copy rate, which has no good end, nor what is equal.
+    assert re.findall(r'class="best">([^<]*)<', html_of(comparison)) == ["50.00 %"]
+    report = comparison.report
+    assert report.models["b"]["grid_accuracy"] == 0.5
+    assert report.differences == {
         "train": {
             "training.epochs": {"a": 100, "b": 3},
             "training.lr": {"a": 0.00185, "b": 0.5},
         }
     }
-    assert ["training.lr", "0.00185", "0.5"] in page_of(comparison).rows
-    assert comparison.report.caveats == ()
+    assert ["training.lr", "0.00185", "0.5"] in page.rows
 
 
-def test_keys_that_one_run_alone_has_differ(tmp_path: Path):
-    train(tmp_path, "a", 0.25)
-    config = TrainConfig.model_validate(
-        {"storage": str(tmp_path), "name": "b", "model": {"architecture": "decoder_only"}}
-    )
-    left(config)
-    found = of(tmp_path, "a", "b").report.differences["train"]
-    assert found["model.architecture"] == {"a": "champion", "b": "decoder_only"}
-    assert found["model.layers"] == {"b": 4}
-    assert "data.source" not in found
-
-
-def test_runs_on_other_data_are_no_comparison(tmp_path: Path):
-    train(tmp_path, "a", 0.25)
-    config = TrainConfig.model_validate(
-        {"storage": str(tmp_path), "name": "b", "data": {"every": 8}}
-    )
-    left(config, epochs(0.5))
-    (caveat,) = of(tmp_path, "a", "b").report.caveats
-    assert "The models are on different data (data.every)" in caveat
-
-
-def test_every_kind_is_read(tmp_path: Path):
+def test_runs_of_every_kind_are_compared(tmp_path: Path):
     names = every_kind(tmp_path, content())
-    comparison = of(tmp_path, *names)
-    figures = comparison.report.figures
-    assert list(figures) == ["models", "scores-solve_rate", "benchmarks", "annotations"]
-    grids = {label: row["val_grid_accuracy"].value for label, row in figures["models"].items()}
+    comparison = compared(tmp_path, *names)
+    report = comparison.report
+    grids = {label: metrics["grid_accuracy"] for label, metrics in report.models.items()}
     assert grids == {"trained": 0.25, "swept/t1": 0.5, "piped/champion": 0.75}
-    assert list(comparison.histories) == list(grids)
-    assert {label: list(row) for label, row in figures["scores-solve_rate"].items()} == {
-        "scored/trained": ["published"],
-        "piped/champion": ["published", "seed-1"],
-    }
-    assert figures["benchmarks"]["measured"]["difficulty"].interval == (0.15, 0.35)
-    shown = rows_of(figures_table(comparison.report, "benchmarks"))
+    assert list(report.figures) == ["scores", "benchmarks", "annotations"]
+    assert report.figures["benchmarks"]["measured"]["difficulty"].interval == (0.15, 0.35)
+    shown = rows_of(figures_table("benchmarks", report.figures["benchmarks"]))
     assert [row[0] for row in shown] == ["", "difficulty", "separability"]
     # Kinds of which there is one run have nothing to differ from.
-    assert comparison.report.differences == {}
+    assert report.differences == {}
     page = page_of(comparison)
-    assert ["published", "62.50 %", "50.00 %"] in page.rows
-    assert ["difficulty", "0.25 0.150 to 0.350", "0.5 0.400 to 0.600"] in page.rows
-    assert [run.problem for run in comparison.report.runs.values()] == [None] * 6
+    assert ["", "scored/trained", "piped/champion"] in page.rows
+    assert ["solve rate (free-running), published", "62.50 %", "50.00 %"] in page.rows
+    assert ["difficulty", "0.250 0.150 to 0.350", "0.500 0.400 to 0.600"] in page.rows
+    assert [run.problem for run in report.runs.values()] == [None] * 6
 
 
-def test_rules_on_the_same_tasks_are_shown_once_and_give_the_skill(tmp_path: Path):
-    rules = {"copy_source": {"solve_rate": 0.2, "grid_accuracy": 0.3}}
-    for name, solved in (("a", 0.6), ("b", 0.2)):
-        config = TrainConfig.model_validate({"storage": str(tmp_path), "name": name})
-        left(config, training_metrics(epoch(1, {"solve_rate": solved}), rules=rules))
-    models = of(tmp_path, "a", "b").report.figures["models"]
-    assert list(models) == ["a", "b", "rule: copy the source"]
-    # (0.6 - 0.2) / 0.8
-    assert models["a"]["val_skill"].value == pytest.approx(0.5)
-    assert models["b"]["val_skill"].value == 0.0
-    assert models["rule: copy the source"]["val_solve_rate"].value == 0.2
-
-
-def test_figures_on_test_tasks_stand_before_those_that_chose(tmp_path: Path):
-    tests = {
-        "a": held_out({"solve_rate": 0.3}, rules={"copy_source": {"solve_rate": 0.1}}),
-        "b": None,
-    }
+def test_test_figures_and_unfinished_ones_are_told_apart(tmp_path: Path):
+    test = held_out({"solve_rate": 0.3}, rules={"copy_source": {"solve_rate": 0.1}})
     rules = {"copy_source": {"solve_rate": 0.2}}
-    for name, test in tests.items():
+    for name, held in (("a", test), ("b", None)):
         config = TrainConfig.model_validate({"storage": str(tmp_path), "name": name})
-        metrics = training_metrics(epoch(1, {"solve_rate": 0.6}), rules=rules, test=test)
-        left(config, metrics)
-    models = of(tmp_path, "a", "b").report.figures["models"]
-    keys = ["test_solve_rate", "test_skill", "val_solve_rate", "val_skill"]
-    assert list(measures_of_kind("models", models))[:4] == keys
-    a = models["a"]
+        left(config, training_metrics(epoch(1, {"solve_rate": 0.6}), rules=rules, test=held))
+    rows = page_of(compared(tmp_path, "a", "b")).rows
     # (0.3 - 0.1) / 0.9 and (0.6 - 0.2) / 0.8
-    assert [a[key].value for key in keys] == pytest.approx([0.3, 2 / 9, 0.6, 0.5])
-    assert models["b"]["test_solve_rate"].value is None
-    assert models["rule: copy the source (a)"]["test_solve_rate"].value == 0.1
+    (row,) = (row for row in rows if row[0] == "solve rate (free-running)")
+    assert row == [row[0], "30.00 % (+0.222)", "60.00 % (+0.500)", "10.00 %", "20.00 %"]
+    (row,) = (row for row in rows if row[0] == "measured on")
+    assert row[1:3] == ["test tasks", "validation tasks, which also chose the epoch"]
 
 
 def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
@@ -154,52 +101,90 @@ def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
     report = content(many)
     annotate(tmp_path, "january", report)
     annotate(tmp_path, "march", report, cases={"take": 3})
-    comparison = of(tmp_path, "january", "march")
+    comparison = compared(tmp_path, "january", "march")
     alpha = report.agreement.alpha
     assert alpha.interval is not None
     low, high = alpha.interval
     row = next(row for row in page_of(comparison).rows if row[0].startswith("Krippendorff"))
-    assert row[1] == row[2] == f"{alpha.value:.4g} {low:.3f} to {high:.3f}"
-    found = comparison.report.figures["annotations"]["march"]
-    assert found["agreement.alpha"] == ComparedValue(value=alpha.value, interval=(low, high))
-    assert found["usage.total.cost"].value == report.usage.total.cost
-    assert "gold.reviewed.roots" not in found
+    assert row[1] == row[2] == f"{alpha.value:.3f} {low:.3f} to {high:.3f}"
+    figures = comparison.report.figures["annotations"]["march"]
+    assert figures["agreement.alpha"] == ComparedValue(value=alpha.value, interval=(low, high))
+    assert figures["usage.total.cost"].value == report.usage.total.cost
+    assert figures["annotators.A.evaluation.pass_rate"].value == 2 / 3
+    assert figures["gold.reviewed.roots"].value is None
     assert comparison.report.differences == {
         "annotate": {"cases.take": {"january": None, "march": 3}}
     }
     assert "on different cases (cases.take)" in comparison.report.caveats[0]
 
 
-def test_what_is_unfinished_or_unknown_is_told(tmp_path: Path):
+def test_what_is_unfinished_unknown_or_unusable_is_listed_with_the_reason(tmp_path: Path):
     place = {"storage": str(tmp_path)}
     left(TrainConfig(**place, name="begun"), finished=False)
     left(BenchmarkConfig(**place, name="timed"))
-    train(tmp_path, "a", 0.5)
-    page = page_of(of(tmp_path, "begun", "timed", "a"))
+    names = ["begun", "timed", "cut", "old", "whole"]
+    for name in names[2:]:
+        train(tmp_path, name, 0.5)
+    (tmp_path / "cut" / "metrics.json").write_text("{")
+    (tmp_path / "old" / "record.json").write_text('{"schema_version": 99}')
+    comparison = compared(tmp_path, *names)
+    page = page_of(comparison)
     assert ["begun", "train", "not finished: no epoch is finished yet"] in page.rows
     assert [
         "timed", "benchmark", "finished: a run of benchmark, of which nothing can be compared",
     ] in page.rows  # fmt: skip
-    assert "Not finished: begun; shown is what they left so far." in page.text
+    assert "Not finished: begun and old; shown is what they left so far." in page.text
+    problems = {label: run.problem or "" for label, run in comparison.report.runs.items()}
+    assert "metrics.json: not valid JSON" in problems["cut"]
+    assert "it is of schema version 99" in problems["old"]
+    assert list(comparison.report.models) == ["whole"]
+
+
+def test_altered_runs_never_end_the_comparison(tmp_path: Path):
+    names = every_kind(tmp_path, content())
+    train(tmp_path, "whole", 0.5)
+    runs = find_runs([*names, "whole"], str(tmp_path))
+    files = {
+        file: file.read_bytes() for name in names for file in tmp_path.glob(f"{name}/**/*.json")
+    }
+    expected = compare(runs).report.models["whole"]
+    for number in range(max(6, COUNT // 10)):
+        draw = random.Random(number)
+        chosen = draw.sample(list(files), draw.choice((1, 2, len(files))))
+        for file in chosen:
+            values = json.loads(files[file])
+            bad = draw.random() < 0.2
+            file.write_bytes(altered(files[file], draw)) if bad else file.write_text(
+                json.dumps(altered_values(values, draw))
+            )
+        with limits():
+            comparison = compare(runs)
+            html_of(comparison)
+        report = comparison.report
+        assert report.models["whole"] == expected, f"set {number}"
+        assert report.runs["whole"].problem is None
+        assert ComparisonReport.of_content(report.content()) == report
+        for file in chosen:
+            file.write_bytes(files[file])
 
 
 def test_provenance_marks_what_differs(tmp_path: Path):
     runs = [train(tmp_path, name, 0.5) for name in "ab"]
     for run, commit in zip(runs, ("c1", "c2"), strict=True):
-        git = Checkout(commit=commit, dirty=commit == "c2")
+        git = Checkout(commit=commit, dirty=False)
         run.write_record(run.record.model_copy(update={"git": git}))
-    page = page_of(of(tmp_path, "a", "b"))
+    page = page_of(compared(tmp_path, "a", "b"))
     assert ["commit *", "c1", "c2"] in page.rows
-    assert ["uncommitted changes *", "false", "true"] in page.rows
     assert next(row for row in page.rows if row[0] == "ray")[1] == "2.60.0"
 
 
-def test_runs_of_one_name_have_longer_labels(tmp_path: Path):
+def test_runs_of_one_name_are_told_apart_by_their_places(tmp_path: Path):
     for storage in ("x", "y"):
         train(tmp_path / storage, "a", 0.5)
     train(tmp_path / "x", "b", 0.5)
     given = [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
-    assert list(find_runs(given, str(tmp_path / "x"))) == ["x/a", "y/a", "b"]
+    labels = list(find_runs(given, str(tmp_path / "x")))
+    assert labels == [str(tmp_path / "x" / "a"), f"file://{tmp_path}/y/a", "b"]
 
 
 @pytest.mark.parametrize("text", ["absent", "/absent/run", "file:///absent/run"])
@@ -222,46 +207,23 @@ def test_a_run_that_is_given_twice_is_refused(tmp_path: Path):
         find_runs(["a", str(tmp_path / "a")], str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "problem"),
-    [
-        ("metrics.json", "{", "metrics.json: not valid JSON"),
-        ("metrics.json", '{"schema_version": 3}', "metrics.json cannot be used: parameters"),
-        ("metrics.json", '{"schema_version": 99}', "it is of schema version 99, this"),
-        ("record.json", "[]", "record.json: not valid JSON"),
-        ("record.json", '{"schema_version": 99}', "it is of schema version 99, this"),
-    ],
-)
-def test_a_run_with_a_file_that_cannot_be_used_is_listed_with_the_reason(
-    tmp_path: Path, file: str, content: str, problem: str
-):
-    for name in "ab":
-        train(tmp_path, name, 0.5)
-    (tmp_path / "a" / file).write_text(content)
-    comparison = of(tmp_path, "a", "b")
-    assert list(comparison.report.figures["models"]) == ["b"]
-    assert problem in (comparison.report.runs["a"].problem or "")
-    assert any(row[0] == "a" and problem in row[2] for row in page_of(comparison).rows if row)
-    assert ComparisonReport.of_content(comparison.report.content()) == comparison.report
-
-
 def test_twenty_runs_stay_readable(tmp_path: Path):
     names = [f"run-{n:02}" for n in range(20)]
     for n, name in enumerate(names):
         train(tmp_path, name, n / 20, lr=0.001 * (n + 1))
-    comparison = of(tmp_path, *names)
-    rows = rows_of(figures_table(comparison.report, "models"))
+    page = comparison_page("c", "/runs/c", compared(tmp_path, *names))
+    shown = Page(render(page))
     # The longer side goes down.
-    assert [row[0] for row in rows] == ["", *names] and "grid accuracy, validation" in rows[0]
-    page = page_of(comparison)
-    assert ["run-19", "0.02"] in page.rows
-    assert "Of 20 curves the best is in colour" in page.text
+    assert next(row for row in shown.rows if row[0] == "run-19" and "95.00 %" in row)
+    assert ["run-19", "0.02"] in shown.rows
+    assert "Of 20 curves the best is in colour" in shown.text
     out = StringIO()
-    for table in comparison_tables(comparison.report):
-        Console(file=out, width=120).print(as_rich(table))
+    for table in page.tables:
+        for part in table.split(6):
+            Console(file=out, width=120).print(as_rich(part))
     printed = out.getvalue()
     assert all(printed.count(f" {name} ") >= 3 for name in names)
-    assert "95.00 %" in printed and "…" not in printed.partition("Provenance")[0]
+    assert "…" not in printed.partition("Provenance")[0]
 
 
 def test_a_benchmark_that_lacks_a_figure_stands_beside_one_that_has_it(tmp_path: Path):
@@ -269,8 +231,8 @@ def test_a_benchmark_that_lacks_a_figure_stands_beside_one_that_has_it(tmp_path:
     lacking = whole.model_copy(update={"figures": {"difficulty": whole.figures["difficulty"]}})
     for name, quality in (("a", whole), ("b", lacking)):
         left(QualityConfig(storage=str(tmp_path), name=name), quality)
-    page = page_of(of(tmp_path, "a", "b"))
-    assert ["separability", "0.25", "-"] in page.rows
+    page = page_of(compared(tmp_path, "a", "b"))
+    assert ["separability", "0.250", "-"] in page.rows
 
 
 def test_a_comparison_is_a_run_that_can_be_made_anew(
@@ -285,7 +247,7 @@ def test_a_comparison_is_a_run_that_can_be_made_anew(
     assert f"report {tmp_path}/c/report.html and report.json" in printed
     run = Run.at(str(tmp_path / "c"))
     assert run.finished
-    assert run.read_record(ComparisonReport) == of(tmp_path, "a", "b").report
+    assert run.read_record(ComparisonReport) == compared(tmp_path, "a", "b").report
     with pytest.raises(RunError, match="resume=true"):
         report_runs(config)
     (tmp_path / "a" / "metrics.json").unlink()

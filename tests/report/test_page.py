@@ -11,14 +11,14 @@ from raylab.arc.records import AttemptScore, EvaluationMetrics, PrizeScore, Trai
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.jobs import EvaluateConfig, TrainConfig
 from raylab.quality.record import SkippedFile
-from raylab.report.annotation_page import AnnotationPage, OverTime, render_annotation
-from raylab.report.comparison.page import render_comparison
-from raylab.report.comparison.records import compare, find_runs
-from raylab.report.page import Page as Content
+from raylab.report import page as content_of
+from raylab.report.annotation import annotation_page
+from raylab.report.comparison import compare, comparison_page, find_runs
+from raylab.report.drift import drift_section
 from raylab.report.page import Section, render
-from raylab.report.pipeline import PipelineReport, render_pipeline
-from raylab.report.prize import render_prize
-from raylab.report.sweep import SweepReport, render_sweep
+from raylab.report.pipeline import PipelineReport, pipeline_page
+from raylab.report.prize import prize_page
+from raylab.report.sweep import sweep_page
 from raylab.report.table import BEST, Cell, Column, Table
 from raylab.runs.run_record import Checkout, RunRecord
 from tests.annotation.outcomes import outcome
@@ -44,7 +44,7 @@ def record() -> RunRecord:
     )
 
 
-def pipeline(_: Path) -> str:
+def pipeline(_: Path) -> content_of.Page:
     model = training_metrics(epoch(1, {"grid_accuracy": 0.5}), groups={HOSTILE: GROUP})
     tree = quality(
         figures={"novelty": figure(None, reason=HOSTILE)},
@@ -55,32 +55,28 @@ def pipeline(_: Path) -> str:
         priors={HOSTILE: {HOSTILE: 0.5}},
     )
     shown = example(HOSTILE, [[1]], [[1]], {HOSTILE: answer([[1]], True)})
-    return render_pipeline(
-        PipelineReport(
-            HOSTILE, record(), TrainConfig(), {HOSTILE: model}, {HOSTILE: tree, "b": tree}, [shown]
-        )
-    )
+    models, trees = {HOSTILE: model}, {HOSTILE: tree, "b": tree}
+    return pipeline_page(PipelineReport(HOSTILE, record(), TrainConfig(), models, trees, [shown]))
 
 
-def annotation(_: Path) -> str:
+def annotation(_: Path) -> content_of.Page:
     cases = [outcome(HOSTILE, "Evo", "Ctl", gold="Evo", reason=HOSTILE)]
     report = content(cases)
     full = full_cases(report, cases, description=HOSTILE)
-    return render_annotation(AnnotationPage(HOSTILE, report, OverTime(level=0.05), record(), full))
+    return annotation_page(HOSTILE, record(), report, full, drift_section(HOSTILE, ()))
 
 
-def sweep(_: Path) -> str:
+def sweep(_: Path) -> content_of.Page:
     trials = (
         Trial(trial=HOSTILE, drawn=None, trained=trained(0.5, solve_rate=None), failure=None),
         Trial(trial="b", drawn=None, trained=None, failure=HOSTILE),
     )
     history = {HOSTILE: [{"epoch": 1, MONITOR: 0.5}]}
-    return render_sweep(
-        SweepReport(HOSTILE, SweepMetrics(trials=trials), history, MONITOR, HOSTILE, record())
-    )
+    metrics = SweepMetrics(trials=trials)
+    return sweep_page(HOSTILE, record(), metrics, history, MONITOR, HOSTILE)
 
 
-def prize(storage: Path) -> str:
+def prize(storage: Path) -> content_of.Page:
     run = left(EvaluateConfig(storage=str(storage), name="prize", models=("m",)))
     score = PrizeScore(
         first_attempt=0.25,
@@ -95,17 +91,18 @@ def prize(storage: Path) -> str:
         ),
     )
     metrics = EvaluationMetrics(metric="solve_rate", models={}, prize={HOSTILE: {HOSTILE: score}})
-    return render_prize(run, metrics)
+    return prize_page(run, metrics)
 
 
-def comparison(storage: Path) -> str:
+def comparison(storage: Path) -> content_of.Page:
     names = every_kind(storage, content())
     for name in ("a", "b"):
         config = TrainConfig.model_validate({"storage": str(storage), "name": name})
         run = left(config, training_metrics(epoch(1, {"grid_accuracy": 0.5})))
         changed = {**run.record.config, "init_from": f"{name}{HOSTILE}"}
         run.write_record(run.record.model_copy(update={"config": changed, "host": HOSTILE}))
-    return render_comparison(HOSTILE, HOSTILE, compare(find_runs([*names, "a", "b"], str(storage))))
+    runs = find_runs([*names, "a", "b"], str(storage))
+    return comparison_page(HOSTILE, HOSTILE, compare(runs))
 
 
 PAGES = (pipeline, annotation, sweep, prize, comparison)
@@ -113,8 +110,8 @@ PAGES = (pipeline, annotation, sweep, prize, comparison)
 
 @pytest.fixture(params=PAGES, ids=lambda made: made.__name__)
 def html(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    made: Callable[[Path], str] = request.param
-    return made(tmp_path)
+    made: Callable[[Path], content_of.Page] = request.param
+    return render(made(tmp_path))
 
 
 def test_foreign_text_is_escaped_and_printable(html: str):
@@ -123,6 +120,14 @@ def test_foreign_text_is_escaped_and_printable(html: str):
     assert not {"script", "img"} & set(page.tags)
     assert not {"\x1b", "\x07", "\u202e", "\x00"} & set(html)
     assert "<script>alert('x')</script>&\"$y$[/red]\\x1b]0;t\\x07\\u202e\\x00" in page.text
+
+
+def test_the_scores_of_prize_pages_have_errors_and_what_training_changed(tmp_path: Path):
+    page = Page(render(prize(tmp_path)))
+    row = next(row for row in page.rows if row[2:4] == ["2", "3"])
+    before = ["0.00 %", "25.00 %", "8", "2.0", "1.50"]
+    assert row[4:] == ["25.00 % ± 10.00", "50.00 % ± 20.00", *before]
+    assert "Before training on the demonstrations it was 25.00 %." in page.text
 
 
 def test_nothing_is_loaded_and_every_link_finds_its_place(html: str):
@@ -148,7 +153,7 @@ def test_a_table_has_shades_and_intervals_as_drawn():
     rows = [["a", Cell("0.25", "0.1 to 0.5", BEST, shade=0.5, bar=(0.1, 0.25, 0.5)), "x", "y"]]
     columns = ["", "figure", Column("why", text=True), Column("words", text=True, page_only=True)]
     table = Table("T", columns, rows, "Set `n=1`.")
-    html = render(Content("test", "t", "/t", ["Lead."], [Section("s", "S", [table])]))
+    html = render(content_of.Page("test", "t", "/t", ["Lead."], [Section("s", "S", [table])]))
     assert ["a", "0.25 0.1 to 0.5", "x", "y"] in Page(html).rows
     assert '<td style="--shade: 25%"><span class="best">0.25</span>' in html
     assert 'style="--low: 10.0%; --at: 25.0%; --high: 50.0%"' in html

@@ -1,9 +1,10 @@
 import re
 
 from raylab.arc.sweep import SweepMetrics, Trial
-from raylab.report.sweep import SHOWN_CURVES, SHOWN_TRIALS, SweepReport, render_sweep, sweep_table
+from raylab.report.page import render as render_page
+from raylab.report.sweep import SHOWN_CURVES, SHOWN_TRIALS, sweep_page
 from tests.arc.measured import trained
-from tests.report.pages import Page, rows_of
+from tests.report.pages import Page
 from tests.runs.records import run_record
 
 MONITOR = "val_dense_grid_objective"
@@ -22,12 +23,11 @@ def history(score: float) -> list[dict[str, float]]:
 
 
 def render(*trials: Trial) -> str:
-    histories = {of.trial: history(of.trained.score) for of in trials if of.trained}
+    histories = {each.trial: history(each.trained.score) for each in trials if each.trained}
     sweep = SweepMetrics(trials=trials, rules=RULES)
     record = run_record(job="tune", name="night", config={"trials": len(trials)})
-    return render_sweep(
-        SweepReport("/runs/night", sweep, histories, MONITOR, "training:\n  lr: 0.1\n", record)
-    )
+    best = "training:\n  lr: 0.1\n"
+    return render_page(sweep_page("/runs/night", record, sweep, histories, MONITOR, best))
 
 
 def test_trials_stand_by_rank_and_failures_with_their_reason():
@@ -44,14 +44,6 @@ def test_trials_stand_by_rank_and_failures_with_their_reason():
     assert "jobs/train.py --config /runs/night/best.yaml" in page.text
     assert "lr: 0.1" in page.text
     assert "script" not in page.tags
-
-
-def test_the_terminal_has_the_same_table():
-    sweep = SweepMetrics(trials=(trial("a", 0.5), trial("b", None, failure="nan")), rules=RULES)
-    rows = rows_of(sweep_table(sweep, MONITOR))
-    assert ["1", "a", "12.50 %", "0.5000", "+0.375", "2", "3", "1,234,567", "champion lr=a"] in rows
-    assert ["-", "b", "-", "failed", *["-"] * 4, "champion lr=b: nan"] in rows
-    assert ["-", "best rule", "0.00 %", "0.2000", *["-"] * 4, "copy the source"] in rows
 
 
 def test_of_a_thousand_trials_the_first_are_listed():

@@ -12,13 +12,13 @@ from raylab.report.table import (
     Column,
     Table,
     as_rich,
-    counted,
     duration,
-    estimate_cell,
-    listed,
+    figure_cell,
+    join_names,
+    pluralize,
     shades,
     share_cell,
-    shortened,
+    shorten,
 )
 from raylab.runs.measures import Measure
 from tests.report.pages import rows_of
@@ -76,40 +76,51 @@ def test_wide_tables_continue_with_their_first_column():
     assert (second.title, rows_of(second)) == ("T, continued", [["", "c"], ["r", "3"]])
 
 
+def test_the_longer_side_of_a_table_goes_down():
+    table = Table("T", ["", *"abc"], [["r", *"123"], ["s", *"456"]])
+    rows = rows_of(table.arranged)
+    assert rows == [["", "r", "s"], ["a", "1", "4"], ["b", "2", "5"], ["c", "3", "6"]]
+    assert table.arranged.arranged == table.arranged
+
+
 def test_shares_have_their_interval_and_what_is_missing_is_a_dash():
-    assert share_cell(None) == share_cell(estimate(None)) == Cell("-")
+    assert share_cell(estimate(None)) == figure_cell(AGREEMENT, None) == Cell("-")
     assert share_cell(estimate(0.5)) == Cell("50.00 %")
     interval = (0.15, 0.85)
     assert share_cell(estimate(0.5, interval)) == Cell(
         "50.0 %", "15.0 to 85.0", bar=(0.15, 0.5, 0.85)
     )
+    assert share_cell(estimate(0.5, interval), 1234).small == "15.0 to 85.0 of 1,234"
 
 
 def test_numbers_have_their_interval_or_say_why_not():
     few = estimate(0.25, reason="3 cases")
-    assert estimate_cell(AGREEMENT, few) == Cell("0.250", "no interval: 3 cases")
-    assert estimate_cell(AGREEMENT, estimate(None, reason="none")) == Cell("undefined", "none")
+    assert figure_cell(AGREEMENT, few) == Cell("0.250", "no interval: 3 cases")
+    assert figure_cell(AGREEMENT, estimate(None, reason="none")) == Cell("undefined", "none")
     # The drawn interval ends where the scale does; a figure below 0 has none.
-    shown = estimate_cell(AGREEMENT, estimate(0.25, (-0.25, 0.5)))
+    shown = figure_cell(AGREEMENT, estimate(0.25, (-0.25, 0.5)))
     assert shown == Cell("0.250", "-0.250 to 0.500", bar=(0.0, 0.25, 0.5))
-    assert estimate_cell(AGREEMENT, estimate(-0.25, (-0.5, 0.5))).bar is None
+    assert figure_cell(AGREEMENT, estimate(-0.25, (-0.5, 0.5))).bar is None
     edits = Measure("edits", "number", "lower")
-    assert estimate_cell(edits, estimate(0.5, (0.25, 0.75))).bar is None
+    assert figure_cell(edits, estimate(0.5, (0.25, 0.75))).bar is None
+    assert figure_cell(edits, 1234.5) == Cell("1,234")
+    assert figure_cell(Measure("calls", "count"), 1234) == Cell("1,234")
+    assert figure_cell(Measure("a call", "seconds"), 100.0) == Cell("2 min")
 
 
 def test_numbers_agree_with_their_nouns():
-    assert [counted(n, "case") for n in (0, 1, 1234)] == ["0 cases", "1 case", "1,234 cases"]
-    assert [counted(n, "case waits", "cases wait") for n in (1, 2)] == [
+    assert [pluralize(n, "case") for n in (0, 1, 1234)] == ["0 cases", "1 case", "1,234 cases"]
+    assert [pluralize(n, "case waits", "cases wait") for n in (1, 2)] == [
         "1 case waits",
         "2 cases wait",
     ]
 
 
-def test_long_lists_and_names_are_shortened():
-    assert listed(["a", "b"]) == "a and b"
-    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
-    assert shortened("abcdefghij", 5) == "ab…ij"
-    assert shortened("abcdef", 6) == "abcdef"
+def test_long_lists_and_names_are_shorten():
+    assert join_names(["a", "b"]) == "a and b"
+    assert join_names(list("abcdef")) == "a, b, c, d and 2 more"
+    assert shorten("abcdefghij", 5) == "ab…ij"
+    assert shorten("abcdef", 6) == "abcdef"
 
 
 def test_shades_span_the_values_that_there_are():

@@ -6,6 +6,7 @@ protocol corrects what the evaluator's scores say of the whole batch.
 
 import math
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 from scipy import stats
@@ -15,6 +16,7 @@ from raylab.annotation.outcome import Status
 from raylab.annotation.statistics.estimates import Array, Estimate, estimate, proportion
 from raylab.annotation.statistics.frame import ADJUDICATED, Tables
 from raylab.codebook import Label
+from raylab.runs.measures import Measure
 from raylab.runs.records import Part
 
 DECIDED = (Status.ACCEPTED, Status.ADJUDICATED)
@@ -34,11 +36,11 @@ class AuditReport(Part):
     """Cases of the sample."""
     audited: int
     """Cases of the sample that a person has classified."""
-    judged: float | None
+    judged: Annotated[float | None, Measure("by the evaluator's scores")]
     """Mean score of the evaluator over all decided cases, as a share: its own estimate."""
-    right: Estimate
+    right: Annotated[Estimate, Measure("of the audited cases")]
     """Right codes among those audited."""
-    corrected: Estimate
+    corrected: Annotated[Estimate, Measure("of all, scores corrected by the audit")]
     """Right codes among all decided cases, by prediction-powered inference."""
     weight: float | None
     """Weight of the evaluator's scores in that, from 0 to 1."""

@@ -137,12 +137,12 @@ class TrapReport(Part):
 class AdjudicationReport(Part):
     """The adjudicator's choices and codes."""
 
-    cases: int
-    choices: dict[str, int]
+    cases: Annotated[int, Measure("settled cases", "count", None)]
+    choices: Annotated[dict[str, int], Measure("chose", "count", None)]
     """Cases by choice: A, B or synthesis."""
-    first_shown: Annotated[Estimate, Measure("adjudicator chose the first shown", better=None)]
+    first_shown: Annotated[Estimate, Measure("chose the code shown first", better=None)]
     """Share of the choices between A and B that took the first shown."""
-    first_shown_p_value: float | None
+    first_shown_p_value: Annotated[float | None, Measure("p that the order is no cause", "number")]
     """p-value of the exact two-sided test that the order has no effect; None without a choice."""
     format: FormatReport
     """Format of the adjudicator's answers."""

@@ -75,10 +75,10 @@ class UncertainUsage(Part):
     The server did not say, or its answer was lost; no other figure counts them.
     """
 
-    attempts: int = 0
+    attempts: Annotated[int, Measure("calls perhaps billed as well", "count", None)] = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cost: float = 0.0
+    cost: Annotated[float, Measure("their cost, at most", "number", None)] = 0.0
     """Of the attempts that have a price."""
 
 
@@ -93,21 +93,21 @@ class UsageReport(Part):
 class DecisionReport(Part):
     """Counts of people's decisions; the latest on each case holds, and an undo removes it."""
 
-    cases: int
+    cases: Annotated[int, Measure("decided by people", "count", None)]
     """Cases with a decision that holds."""
     choices: dict[str, int]
     """Cases by choice: A, B, an own code, or unclear: none of these."""
-    insisted: int
+    insisted: Annotated[int, Measure("their codes over the evaluator", "count", None)]
     """Codes on which a person insisted, over the evaluator."""
-    unclear: int
+    unclear: Annotated[int, Measure("found unclear by people", "count", None)]
     """Cases for which a person found no code."""
-    confirmed: int
+    confirmed: Annotated[int, Measure("their codes, confirmed", "count", None)]
     """Codes that the evaluator confirmed."""
-    refused: int
+    refused: Annotated[int, Measure("their codes, refused", "count", None)]
     """Codes that the evaluator refused."""
-    unconfirmed: int
+    unconfirmed: Annotated[int, Measure("their codes, waiting for the evaluator", "count", None)]
     """Codes that wait for the evaluator."""
-    waiting: int
+    waiting: Annotated[int, Measure("waiting for a person now", "count", None)]
     """Cases that wait for a person now."""
     reviewers: dict[str, int]
     """Decisions by reviewer."""

@@ -1,0 +1,464 @@
+"""Runs of any kinds side by side: their figures, configurations and provenance.
+
+Only files in the run directories are read, so a comparison needs neither Ray nor torch.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, product
+from typing import Any, ClassVar, TypeVar
+
+from raylab.annotation.outcome import SIDES, Status
+from raylab.annotation.statistics.agreement import AgreementReport
+from raylab.annotation.statistics.figures import FormatReport, JudgementReport, TrapReport
+from raylab.annotation.statistics.gold import GIVERS, NAMES, GoldReport, JudgeReport
+from raylab.annotation.statistics.report import STATUSES, AnnotationReport
+from raylab.annotation.statistics.usage import CallUsage, Seconds
+from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
+from raylab.arc.sweep import SweepMetrics
+from raylab.config.jobs import ReportConfig
+from raylab.config.schema import flat
+from raylab.errors import DataError, RunError
+from raylab.files import places_of
+from raylab.grid_metrics import RuleMetrics, label_of
+from raylab.log import log_line
+from raylab.quality.metrics import METRICS as QUALITY_METRICS
+from raylab.quality.record import Quality
+from raylab.report.models import comparison_table, rule_label
+from raylab.report.page import MONITOR, PAGE, Page, Section, curves, facts_of, write_page
+from raylab.report.table import (
+    BEST,
+    Cell,
+    Column,
+    Figure,
+    Table,
+    figure_cell,
+    join_names,
+    pluralize,
+    print_tables,
+    shorten,
+)
+from raylab.runs.measures import Measure, measures_of
+from raylab.runs.records import Part, Record
+from raylab.runs.run import REPORT, TRIALS, Run
+from raylab.runs.run_record import RECORD, RunRecord
+
+COLUMNS = 6
+"""Most columns of a table on the terminal; the rest continue in further tables."""
+LONGEST_VALUE, LONGEST_FACT = 60, 26
+"""Most characters shown of a configuration value, and of a fact about a run."""
+SHELL_KEYS = {"storage", "name", "resume", "log"}
+"""Keys of a configuration that do not change what a run does."""
+SCORES, BENCHMARKS, ANNOTATIONS = "scores", "benchmarks", "annotations"
+"""Kinds of figures."""
+TITLES = {SCORES: "Scores", BENCHMARKS: "Benchmark quality", ANNOTATIONS: "Annotation"}
+FIGURES_NOTE = (
+    "The best value of each measure is bold, where one end of its scale is better. Small numbers "
+    "are 95 % intervals; where they overlap, the best may be best by chance."
+)
+MODELS_NOTE = (
+    "Each model at its best validation epoch, beside the rules that learn nothing on the same "
+    "tasks. In brackets the skill, (model - best rule) / (1 - best rule)."
+)
+COMPARED = (
+    ("annotators.{}.evaluation", JudgementReport, ("pass_rate",), SIDES),
+    ("annotators.{}.format", FormatReport, ("unparsable",), SIDES),
+    ("agreement", AgreementReport, ("exact", "same_roots", "weighted", "kappa", "alpha"), ("",)),
+    ("gold.{}", GoldReport, ("roots",), NAMES),
+    ("judge.{}", JudgeReport, ("auc",), SIDES),
+    ("sensitivity.{}", TrapReport, ("taken",), GIVERS),
+    ("usage.total", CallUsage, ("cost", "sent", "prompt_tokens", "completion_tokens"), ("",)),
+    ("usage.total.seconds", Seconds, ("p50", "p99"), ("",)),
+)
+"""The figures that compare annotations: where their parts stand, their fields, and of whom."""
+
+R = TypeVar("R", bound=Record)
+Values = dict[str, dict[str, Any]]
+"""JSON values by a key and the label of a run."""
+
+
+class ComparedValue(Part):
+    """A figure of a run, with its 95 % interval and the reason why one of them is missing."""
+
+    value: float | None
+    interval: tuple[float, float] | None = None
+    reason: str | None = None
+
+
+Figures = dict[str, ComparedValue]
+"""Figures of a run, or of a model of it, by the key of their measure."""
+
+
+class RunState(Part):
+    """The state of a run of the comparison."""
+
+    uri: str
+    """Its directory."""
+    job: str | None = None
+    """Its kind; None if the record cannot be used."""
+    finished: str | None = None
+    """Time when the whole run was done; None before that."""
+    problem: str | None = None
+    """The reason why nothing or not all of it can be compared; None if all can."""
+
+
+class ComparisonReport(Record):
+    """The content of the `report.json` of a comparison."""
+
+    file: ClassVar[str] = REPORT
+
+    runs: Mapping[str, RunState]
+    """States by label; all fields below use the same labels."""
+    models: Mapping[str, Mapping[str, float]]
+    """The reported metrics of each trained model, by the label of its run or run and name."""
+    figures: Mapping[str, Mapping[str, Figures]]
+    """By kind, run or model, and measure: `scores`, `benchmarks` and `annotations`."""
+    differences: Mapping[str, Values]
+    """By job of two runs or more: values of the keys of the configuration that differ."""
+    provenance: Values
+    """By fact and run."""
+    caveats: tuple[str, ...]
+    """Sentences on what keeps the figures from being compared."""
+
+
+@dataclass
+class Comparison:
+    """What runs left, by the label of a run or of a model of a run."""
+
+    runs: dict[str, RunState] = field(default_factory=dict[str, RunState])
+    records: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
+    models: dict[str, TrainingMetrics] = field(default_factory=dict[str, TrainingMetrics])
+    figures: dict[str, dict[str, Figures]] = field(
+        default_factory=lambda: {kind: {} for kind in TITLES}
+    )
+
+    @property
+    def configs(self) -> dict[str, dict[str, Any]]:
+        """By run, the values of its configuration by their dotted keys, as JSON has them."""
+        return {
+            label: flat({key: v for key, v in record.config.items() if key not in SHELL_KEYS})
+            for label, record in self.records.items()
+        }
+
+    @property
+    def report(self) -> ComparisonReport:
+        """The comparison as a record."""
+        configs: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        for label, config in self.configs.items():
+            configs[self.records[label].job][label] = config
+        return ComparisonReport(
+            runs=self.runs,
+            models={label: metrics.reported.metrics for label, metrics in self.models.items()},
+            figures={kind: rows for kind, rows in self.figures.items() if rows},
+            differences={job: _differing(of) for job, of in configs.items() if len(of) > 1},
+            provenance=_by_key({label: facts_of(record) for label, record in self.records.items()}),
+            caveats=tuple(_caveats(self)),
+        )
+
+
+def report_runs(config: ReportConfig) -> None:
+    """Compares the runs of `config`, prints tables, and writes `report.html` and `report.json`.
+
+    Raises:
+        RunError: There is no such run, or the name of this one is taken.
+        DataError: A file of a run cannot be read.
+    """
+    comparison = compare(find_runs(config.runs, config.storage))
+    run, report = Run.open(config, config.job), comparison.report
+    run.write_record(report)
+    page = comparison_page(run.name, run.uri, comparison)
+    write_page(run, page)
+    run.finish()
+    tables = [part for table in page.tables for part in table.split(COLUMNS)]
+    print_tables(*tables, comparison=report.model_dump(mode="json"))
+    for caveat in report.caveats:
+        log_line(caveat)
+    log_line(f"report {run / PAGE} and {REPORT}", uri=run.uri)
+
+
+def find_runs(names: Sequence[str], storage: str) -> dict[str, Run]:
+    """Returns the named runs by distinct labels.
+
+    Args:
+        names: Names under `storage`, directories or URIs.
+        storage: The directory of runs.
+
+    Raises:
+        RunError: There is no such run, or a run is named twice.
+        DataError: The storage cannot be read.
+        ConfigError: No filesystem opens a URI.
+    """
+    runs = [_find(text, storage) for text in names]
+    for uri, count in Counter(run.uri for run in runs).items():
+        if count > 1:
+            raise RunError(f"run {uri} is given {count} times: name it once in runs=")
+    names_given = Counter(run.name for run in runs)
+    return {run.name if names_given[run.name] == 1 else run.uri: run for run in runs}
+
+
+def compare(runs: Mapping[str, Run]) -> Comparison:
+    """Reads the records of runs by label; a run with an unusable file is listed with the reason."""
+    comparison = Comparison()
+    for label, run in runs.items():
+        state = RunState(uri=run.uri)
+        try:
+            record = comparison.records[label] = _read(run, RunRecord, f"it has no {RECORD}")
+            state = RunState(uri=run.uri, job=record.job, finished=record.finished)
+            if (read := READERS.get(record.job)) is None:
+                raise RunError(f"a run of {record.job}, of which nothing can be compared")
+            read(comparison, label, run)
+        except (RunError, DataError) as error:
+            state = state.model_copy(update={"problem": str(error)})
+        comparison.runs[label] = state
+    return comparison
+
+
+def _find(text: str, storage: str) -> Run:
+    places = places_of(text, storage)
+    for place in places:
+        if (place / RECORD).exists():
+            return Run.at(place)
+    where = " or ".join(str(place / RECORD) for place in places)
+    raise RunError(
+        f"no run {text}: there is no {where}; give in runs= its name under storage=, its "
+        "directory or its URI"
+    )
+
+
+def _read(run: Run, kind: type[R], absent: str) -> R:
+    """Reads a record.
+
+    Raises:
+        RunError: It is absent, with the message `absent`, or cannot be used.
+    """
+    if (record := run.read_record(kind)) is not None:
+        return record
+    raise RunError(absent)
+
+
+def _read_training(comparison: Comparison, label: str, run: Run) -> None:
+    comparison.models[label] = _read(run, TrainingMetrics, "no epoch is finished yet")
+
+
+def _read_sweep(comparison: Comparison, label: str, run: Run) -> None:
+    unranked = "its trials are not ranked yet"
+    trials = _read(run, SweepMetrics, unranked).trials
+    if not trials:
+        raise RunError(unranked)
+    _read_training(comparison, f"{label}/{trials[0].trial}", Run.at(run / TRIALS / trials[0].trial))
+
+
+def _read_pipeline(comparison: Comparison, label: str, run: Run) -> None:
+    measured = (run / Quality.file).exists()
+    if not measured or (run / PipelineMetrics.file).exists():
+        pipeline = _read(run, PipelineMetrics, "no model is trained yet")
+        comparison.models |= {f"{label}/{name}": of for name, of in pipeline.models.items()}
+    if measured:
+        quality = _read_quality(comparison, label, run)
+        metric = comparison.configs[label].get("scoring.metric", "accuracy")
+        rules = run.read_record(RuleScores)
+        _add_scores(comparison, label, metric, quality.generations, rules.rules if rules else {})
+
+
+def _read_evaluation(comparison: Comparison, label: str, run: Run) -> None:
+    metrics = _read(run, EvaluationMetrics, "not every model is scored yet")
+    _add_scores(comparison, label, metrics.metric, metrics.models, metrics.rules)
+
+
+def _read_quality(comparison: Comparison, label: str, run: Run) -> Quality:
+    quality = _read(run, Quality, f"it has no {Quality.file} yet")
+    figures = {name: _value(quality.figures.get(name)) for name in BENCHMARK_MEASURES}
+    comparison.figures[BENCHMARKS][label] = figures
+    return quality
+
+
+def _read_annotation(comparison: Comparison, label: str, run: Run) -> None:
+    report = _read(run, AnnotationReport, f"it has no {AnnotationReport.file} yet")
+    figures = {path: _value(_figure_at(report, path)) for path in ANNOTATION_MEASURES}
+    comparison.figures[ANNOTATIONS][label] = figures
+
+
+def _figure_at(report: AnnotationReport, path: str) -> Any:
+    """Returns a figure of a report by its attributes and keys; None if the report lacks it."""
+    value: Any = report
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value
+
+
+READERS: dict[str, Callable[[Comparison, str, Run], object]] = {
+    "train": _read_training,
+    "pipeline": _read_pipeline,
+    "tune": _read_sweep,
+    "evaluate": _read_evaluation,
+    "quality": _read_quality,
+    "annotate": _read_annotation,
+}
+"""Readers of the records of a run, by its job."""
+
+
+def _add_scores(
+    comparison: Comparison,
+    label: str,
+    metric: str,
+    models: Mapping[str, Mapping[str, float]],
+    rules: RuleMetrics,
+) -> None:
+    named = {rule_label(rule): scores for rule, scores in rules.items()}
+    for model, scores in {**models, **named}.items():
+        figures = {f"{label_of(metric)}, {of}": _value(share) for of, share in scores.items()}
+        comparison.figures[SCORES][f"{label}/{model}"] = figures
+
+
+def _value(figure: Figure | float | None) -> ComparedValue:
+    if figure is None or isinstance(figure, int | float):
+        return ComparedValue(value=figure)
+    return ComparedValue(value=figure.value, interval=figure.interval, reason=figure.reason)
+
+
+def _caveats(comparison: Comparison) -> Iterator[str]:
+    """Yields sentences on what keeps figures of different runs from being compared."""
+    for section, jobs, what in (
+        ("data", ("train", "tune", "pipeline", "evaluate"), "models"),
+        ("cases", ("annotate",), "annotations"),
+    ):
+        configs = {
+            label: {key: value for key, value in config.items() if key.startswith(f"{section}.")}
+            for label, config in comparison.configs.items()
+            if comparison.runs[label].job in jobs and comparison.runs[label].problem is None
+        }
+        if different := _differing(configs):
+            yield (
+                f"The {what} are on different {section} ({', '.join(different)}): their figures "
+                "may differ for that reason alone."
+            )
+
+
+def _differing(values: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Returns the values, by key and label, of the keys that differ."""
+    return {
+        key: row
+        for key, row in _by_key(values).items()
+        if len(row) < len(values) or any(a != b for a, b in pairwise(row.values()))
+    }
+
+
+def _by_key(values: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Returns values by label and key as values by key and label."""
+    rows: Values = defaultdict(dict)
+    for label, row in values.items():
+        for key, value in row.items():
+            rows[key][label] = value
+    return rows
+
+
+def comparison_page(name: str, uri: str, comparison: Comparison) -> Page:
+    """Returns the page of a comparison."""
+    report = comparison.report
+    labels = list(report.runs)
+    lead = [f"{pluralize(len(labels), 'run')} side by side: {join_names(labels, 8)}."]
+    if unfinished := [label for label, run in report.runs.items() if not run.finished]:
+        lead.append(f"Not finished: {join_names(unfinished)}; shown is what they left so far.")
+    sections = list(_sections(comparison, report))
+    return Page("comparison", name, uri, lead, sections, report.caveats)
+
+
+def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Section]:
+    yield Section("runs", "Runs", [_run_table(report)])
+    if models := comparison.models:
+        blocks = [MODELS_NOTE, comparison_table(models).arranged]
+        yield Section("models", "Trained models", blocks)
+    for kind, rows in report.figures.items():
+        yield Section(kind, TITLES[kind], [figures_table(kind, rows)])
+    if models:
+        histories = {label: metrics.rows for label, metrics in models.items()}
+        monitors = [config.get("training.monitor") for config in comparison.configs.values()]
+        drawn = curves(histories, next(filter(None, monitors), MONITOR))
+        yield Section("curves", "Learning curves", [drawn])
+    if report.differences:
+        blocks = [
+            _value_table(f"Configurations of {job}", keys, LONGEST_VALUE)
+            if keys
+            else f"Configurations of {job}: the same in every key."
+            for job, keys in report.differences.items()
+        ]
+        yield Section("configurations", "Configurations that differ", blocks)
+    marked = {
+        f"{key} *" if len({*facts.values()}) > 1 else key: facts
+        for key, facts in report.provenance.items()
+    }
+    table = _value_table("Provenance; * marks facts that differ", marked, LONGEST_FACT)
+    yield Section("provenance", "Provenance", [table])
+
+
+def _run_table(report: ComparisonReport) -> Table:
+    """Returns the kind and the state of each run, with the reason if it cannot be compared."""
+    rows: list[Sequence[str]] = []
+    for label, run in report.runs.items():
+        state = "finished" if run.finished else "not finished"
+        rows.append([label, run.job or "-", f"{state}: {run.problem}" if run.problem else state])
+    columns = ["", Column("job", text=True), Column("state", text=True)]
+    notes = "Each run with its state. A run that is not finished is shown as far as it came."
+    return Table("Runs", columns, rows, notes)
+
+
+def figures_table(kind: str, rows: Mapping[str, Figures]) -> Table:
+    """Returns figures of one kind; the best of each measure is marked."""
+    keys = dict.fromkeys(key for row in rows.values() for key in row)
+    shown: list[list[Cell | str]] = []
+    for key in keys:
+        measure = MEASURES.get(key) or Measure(key)
+        figures = [row.get(key) for row in rows.values()]
+        values = [None if figure is None else figure.value for figure in figures]
+        if any(value is not None for value in values):
+            best = measure.best(values)
+            cells = (_cell(measure, figure, best) for figure in figures)
+            shown.append([measure.label, *cells])
+    return Table(TITLES[kind], ["", *rows], shown, FIGURES_NOTE).arranged
+
+
+def _cell(measure: Measure, figure: ComparedValue | None, best: float | None) -> Cell:
+    if figure is None or figure.value is None:
+        return Cell("-")
+    cell = figure_cell(measure, figure)
+    return replace(cell, look=BEST) if figure.value == best else cell
+
+
+def _value_table(title: str, values: Mapping[str, Mapping[str, Any]], longest: int) -> Table:
+    """Returns JSON values by key and run; a dash where a run does not have the key."""
+    labels = dict.fromkeys(label for row in values.values() for label in row)
+    columns = ["", *(Column(label, text=True) for label in labels)]
+    rows = [
+        [key, *(_as_json(row.get(label), longest) for label in labels)]
+        for key, row in values.items()
+    ]
+    return Table(title, columns, rows).arranged
+
+
+def _as_json(value: Any, longest: int) -> str:
+    if value is None:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return shorten(text, longest)
+
+
+def _annotation_measures() -> Iterator[tuple[str, Measure]]:
+    yield "cases.total", Measure("cases", "count", None)
+    for status, label in STATUSES.items():
+        better = "lower" if status in (Status.HUMAN, Status.FAILED) else None
+        yield f"cases.status.{status}", Measure(label, better=better)
+    for place, kind, fields, names in COMPARED:
+        measures = measures_of(kind)
+        for name, key in product(names, fields):
+            label = f"{measures[key].label}, {NAMES[name]}" if name else measures[key].label
+            yield f"{place.format(name)}.{key}", replace(measures[key], label=label)
+
+
+BENCHMARK_MEASURES = {
+    name: Measure(name, "number", metric.better) for name, metric in QUALITY_METRICS.items()
+}
+ANNOTATION_MEASURES = dict(_annotation_measures())
+MEASURES = BENCHMARK_MEASURES | ANNOTATION_MEASURES
+"""Measures of figures by key; a share without one is named by its key."""

@@ -1,1 +1,0 @@
-"""Runs of any kinds side by side."""
