@@ -112,7 +112,7 @@ def cases(run: str, archive: str | None = None) -> pd.DataFrame:
     storage = f"{base.rpartition('/')[0]}{mark}{query}"
     opened, made = find_annotation_run(storage, Run.at(run).name, archive)
     codebook = choose_codebook(made.protocol)
-    open_book = codebook.prompts(made.llm.prompt).open_book
+    open_book = codebook.prompts[made.llm.prompt].open_book
     with open_archive(opened, archive_location(made)) as store:
         return export_frame(store.run(opened.name), codebook, open_book=open_book)
 

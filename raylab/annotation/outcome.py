@@ -61,15 +61,8 @@ STAGES: Mapping[str, str] = {
 Body = Mapping[str, Any]
 
 
-def _read_label(value: object, info: ValidationInfo) -> Label:
-    if isinstance(value, str):
-        codebook: Codebook | None = (info.context or {}).get("codebook")
-        if codebook is None:
-            raise ValueError("a body is read with a codebook, see read_outcome")
-        return codebook.read(value)
-    if not isinstance(value, Label):
-        raise ValueError("should be a label or its canonical line")
-    return value
+def _read_label(value: Any, info: ValidationInfo) -> Label:
+    return info.context["codebook"].read(value) if isinstance(value, str) else value
 
 
 LabelField = Annotated[Label, PlainValidator(_read_label), PlainSerializer(str, return_type=str)]
@@ -271,12 +264,7 @@ def read_outcome(body: Body, codebook: Codebook) -> Outcome:
 
 
 def read_decision(body: Body, codebook: Codebook) -> HumanDecision:
-    """Reads the body of an archived decision.
-
-    Raises:
-        ArchiveError: The body has another form.
-        LabelError: The codebook cannot read a label in it.
-    """
+    """Reads the body of an archived decision; raises as `read_outcome`."""
     return _read(HumanDecision, body, codebook)
 
 

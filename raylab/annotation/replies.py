@@ -111,28 +111,26 @@ def settle(
     if not reply.rationale:
         raise UnreadableError("it gives no reason for the choice")
     label: Label | None = reply.label
-    choice, chosen = reply.choice, shown.get(reply.choice or "synthesis")
-    if chosen is not None and (label is None or _restates(label, chosen)):
-        note = ["no final line: that of the chosen candidate taken"] if label is None else []
-        return reply.model_copy(update={"label": chosen}), [*repairs, *note]
+    named = shown.get(reply.choice or "synthesis")
     if label is None:
-        raise UnreadableError(f"{form.key} is missing")
+        if named is None:
+            raise UnreadableError(f"{form.key} is missing")
+        note = "no final line: that of the chosen candidate taken"
+        return reply.model_copy(update={"label": named}), [*repairs, note]
+    equal = [
+        choice
+        for choice, candidate in shown.items()
+        if label == candidate or (reply.choice in (None, choice) and _restates(label, candidate))
+    ]
+    final = reply.choice if reply.choice in equal else next(iter(equal), "synthesis")
     compositions = {candidate.composition for candidate in shown.values()}
-    if chosen is not None and label.composition in compositions - {chosen.composition}:
-        raise UnreadableError(f"choice is {choice}, and its line is that of the other candidate")
-    final = _choice_by_label(label, shown, partly=choice is None)
-    if "choice" in form.keys(ChoiceReply) and choice != final:
-        named = f"choice {choice}" if choice else "no choice named"
-        repairs = [*repairs, f"{named}: its line makes it {final}"]
-    changes = {"choice": final, "label": shown.get(final, label)}
-    return reply.model_copy(update=changes), repairs
-
-
-def _choice_by_label(label: Label, shown: Mapping[Choice, Label], partly: bool) -> Choice:
-    for choice, candidate in shown.items():
-        if label == candidate or (partly and _restates(label, candidate)):
-            return choice
-    return "synthesis"
+    if named is not None and label.composition in compositions - {named.composition}:
+        problem = f"choice is {reply.choice}, and its line is that of the other candidate"
+        raise UnreadableError(problem)
+    if "choice" in form.keys(ChoiceReply) and reply.choice != final:
+        what = f"choice {reply.choice}" if reply.choice else "no choice named"
+        repairs = [*repairs, f"{what}: its line makes it {final}"]
+    return reply.model_copy(update={"choice": final, "label": shown.get(final, label)}), repairs
 
 
 def _restates(label: Label, candidate: Label) -> bool:

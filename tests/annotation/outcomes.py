@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
+from raylab.annotation.input.cases import read_cases
 from raylab.annotation.outcome import (
     SIDES,
     Adjudication,
@@ -29,6 +30,8 @@ from raylab.opt.codebook import opt_codebook
 CODEBOOK = opt_codebook()
 DISTANCE = CODEBOOK.distance
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+PACKAGED = {name: list(read_cases(place, CODEBOOK)) for name, place in CODEBOOK.case_sets.items()}
+"""The packaged cases by the name of their set."""
 CODES = ("Lrn", "Evo", "Sym", "Evo/Lrn", "Lrn+Sch", "Lrn+Evo", "Ctl", "Swm")
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import Environment, meta
 
-from raylab.annotation.input.cases import Case, packaged_cases
+from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Status
 from raylab.annotation.protocol import annotate
 from raylab.annotation.replies import read_reply
@@ -24,7 +24,7 @@ from raylab.llm.prompts import PromptFile, fenced, neutral, read_prompt, shorten
 from raylab.opt.codebook import CODE_ANSWERS, PROMPTS, WORDS, code_pattern
 from raylab.opt.notation import Root
 from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
-from tests.annotation.outcomes import CODEBOOK
+from tests.annotation.outcomes import CODEBOOK, PACKAGED
 
 
 def read_code(text: str) -> LabelReply:
@@ -35,7 +35,7 @@ def read_report(text: str) -> ReportReply:
     return read_reply(CODE_ANSWERS, ReportReply, text)[0]
 
 
-INJECTIONS = list(packaged_cases("injections", CODEBOOK))
+INJECTIONS = PACKAGED["injections"]
 
 # Another text under the same version would make archives say that two runs were told the same.
 # Raise the version in the file, then put the new hash here.
@@ -145,15 +145,13 @@ NAMED = {
     "immune-network": "immune networks",
 }  # fmt: skip
 """Each single mechanism of the published gold, as the prompts name it."""
-HELD_OUT = [case for name in ("systems", "proposed") for case in packaged_cases(name, CODEBOOK)]
+HELD_OUT = [case for name in ("systems", "proposed") for case in PACKAGED[name]]
 
 
 @pytest.mark.parametrize("role", ["classify_maximal", "evaluate", "adjudicate"])
 def test_published_gold_is_named_under_its_root(role: str) -> None:
     told = ALL[role].messages(**content_of(ALL[role]))[0].content
-    gold = {
-        case.id: case for case in packaged_cases("gold", CODEBOOK) if case.meta.get("open_book")
-    }
+    gold = {case.id: case for case in PACKAGED["gold"] if case.meta.get("open_book")}
     assert gold.keys() == NAMED.keys() and len(gold) == 45
     for case in gold.values():
         assert case.gold_label is not None
@@ -162,14 +160,14 @@ def test_published_gold_is_named_under_its_root(role: str) -> None:
 
 
 def test_open_book_gold_is_that_of_single_mechanisms() -> None:
-    for case in packaged_cases("gold", CODEBOOK):
+    for case in PACKAGED["gold"]:
         assert case.gold_label is not None
         assert case.meta.get("open_book", False) is (len(case.gold_label.categories) == 1)
 
 
 def test_examples_of_the_prompts_are_no_gold() -> None:
     told = "".join(prompt.text for prompt in ALL.values())
-    for case in [*packaged_cases("gold", CODEBOOK), *HELD_OUT]:
+    for case in [*PACKAGED["gold"], *HELD_OUT]:
         words = case.description.split()
         for start in range(len(words) - 6):
             assert " ".join(words[start : start + 6]) not in told
@@ -177,7 +175,7 @@ def test_examples_of_the_prompts_are_no_gold() -> None:
 
 def test_held_out_systems_are_not_named_and_say_where_they_come_from() -> None:
     told = "".join(prompt.text for prompt in ALL.values())
-    systems = list(packaged_cases("systems", CODEBOOK))
+    systems = PACKAGED["systems"]
     for case in systems:
         assert not re.search(rf"\b{re.escape(case.meta['name'])}\b", told, re.IGNORECASE), case.id
         assert re.search(r", (18|19|20)\d\d, ", case.meta["source"])

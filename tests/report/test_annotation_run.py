@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from raylab.annotation.input.cases import packaged_cases
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.drift import Drift
@@ -21,11 +20,11 @@ from raylab.report.annotation_run import conclude
 from raylab.report.drift import report_drift
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
-from tests.annotation.outcomes import CODEBOOK, answer, call, decision, outcome, report
+from tests.annotation.outcomes import PACKAGED, answer, call, decision, outcome, report
 from tests.report.pages import Page
 from tests.report.runs import LLM
 
-CANARIES = list(packaged_cases("gold", CODEBOOK))[:10]
+CANARIES = PACKAGED["gold"][:10]
 
 
 def row(one: Outcome, description: str) -> CaseRow:

@@ -346,41 +346,14 @@ def generation_files(generations: Sequence[int | str]) -> dict[str, str]:
     return files
 
 
-def input_files(config: CasesConfig, generations: Sequence[int | str]) -> list[Place]:
-    """Returns the files that cases are read from; raises as `generation_files`."""
-    own = [] if config.path is None else [config.path]
-    return [Place.at(location) for location in (*own, *generation_files(generations).values())]
-
-
 def in_generation(case_id: str, seed: int, fraction: float = 0.5) -> bool:
-    """Returns True if a case belongs to the subset of a case set that a seed draws.
+    """Returns True if a case belongs to the share of a case set, in (0, 1], that a seed draws.
 
     The first eight bytes of SHA-256 of `<seed>:<id>` decide, so membership depends on the seed and
     the id alone, and a larger fraction draws a superset.
-
-    Args:
-        case_id: Id of the case.
-        seed: Seed of the generation.
-        fraction: Expected share of the cases, in (0, 1].
     """
     digest = hashlib.sha256(f"{seed}:{case_id}".encode()).digest()
     return int.from_bytes(digest[:8]) < fraction * 2**64
-
-
-def packaged_cases(name: str, codebook: Codebook) -> Iterator[Case]:
-    """Streams the cases that come with a codebook.
-
-    Args:
-        name: One of `codebook.case_sets`.
-        codebook: Codebook that has the cases and reads gold.
-
-    Raises:
-        ConfigError: The codebook has no such cases.
-    """
-    if name not in codebook.case_sets:
-        known = ", ".join(codebook.case_sets)
-        raise ConfigError(f"cases.packaged {name} is none of the packaged cases: {known}")
-    return read_cases(codebook.case_sets[name], codebook)
 
 
 def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
@@ -389,7 +362,7 @@ def _source(config: CasesConfig, codebook: Codebook) -> Iterator[Case]:
     if config.python:
         return python_cases(config.python)
     sets = (config.packaged or "gold").split("+")
-    return chain.from_iterable(packaged_cases(name, codebook) for name in sets)
+    return chain.from_iterable(read_cases(codebook.case_sets[name], codebook) for name in sets)
 
 
 # Installed source code

@@ -12,12 +12,13 @@ from itertools import islice
 
 import msgspec
 
-from raylab.annotation.input.cases import Case, input_files, is_source, select_cases
+from raylab.annotation.input.cases import Case, generation_files, is_source, select_cases
 from raylab.annotation.run import AnnotationRun
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
 from raylab.errors import DataError
+from raylab.files import Place
 from raylab.log import log_line
 
 CASES_PER_LOOKUP = 1000
@@ -47,7 +48,7 @@ def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
     Raises:
         DataError: A file cannot be read, or a row cannot be used.
     """
-    for file in input_files(config.cases, config.generations):
+    for file in _files(config):
         with file.opened():
             pass
     next(_batches(config, codebook), None)
@@ -64,7 +65,7 @@ def needs_work(annotation: AnnotationRun) -> bool:
     config, run = annotation.config, annotation.run
     if not run.finished:
         return True
-    files = input_files(config.cases, config.generations)
+    files = _files(config)
     if not all(file.exists() for file in files):
         log_line(
             f"warning: the input of run {run.name} is gone: what follows is of the cases in the "
@@ -135,6 +136,12 @@ def _compare(annotation: AnnotationRun) -> InputState:
         for name in archived:
             del vanished[name]
     return InputState(digest.hexdigest(), new, count, tuple(vanished))
+
+
+def _files(config: AnnotateConfig) -> list[Place]:
+    """Returns the files that cases are read from, those of generations last."""
+    own = [] if config.cases.path is None else [config.cases.path]
+    return [Place.at(file) for file in (*own, *generation_files(config.generations).values())]
 
 
 def _batches(config: AnnotateConfig, codebook: Codebook) -> Iterator[list[Case]]:

@@ -20,7 +20,6 @@ from raylab.annotation.input.cases import (
     CandidateCode,
     Case,
     in_generation,
-    packaged_cases,
     python_cases,
     read_cases,
     select_cases,
@@ -28,7 +27,7 @@ from raylab.annotation.input.cases import (
 from raylab.config.annotation import CasesConfig
 from raylab.errors import DataError, LimitError
 from raylab.opt.code import Root, parse
-from tests.annotation.outcomes import CODEBOOK
+from tests.annotation.outcomes import CODEBOOK, PACKAGED
 from tests.fuzzing import limits, try_altered
 from tests.memory import MIB
 
@@ -283,8 +282,8 @@ def test_ids_are_unique_and_measured_with_their_generation(tmp_path: Path) -> No
 
 
 def test_packaged_cases():
-    gold = list(packaged_cases("gold", CODEBOOK))
-    proposed = list(packaged_cases("proposed", CODEBOOK))
+    gold = PACKAGED["gold"]
+    proposed = PACKAGED["proposed"]
     assert (len(gold), len(proposed)) == (51, 14)
     assert all(case.gold is not None and case.meta["source"] for case in gold + proposed)
     assert all(case.reviewed and not case.trap for case in gold)
@@ -297,7 +296,7 @@ def test_packaged_cases():
 
 
 def test_borderline_pairs_keep_their_roots():
-    cases = packaged_cases("gold", CODEBOOK)
+    cases = PACKAGED["gold"]
     roots = {case.id: case.gold_label.primary for case in cases if case.gold_label}
     assert (roots["kalman"], roots["particle-filter"]) == (Root.CTL, Root.PRB)
     assert (roots["strips-planner"], roots["dynamic-programming"]) == (Root.SYM, Root.SCH)
