@@ -127,14 +127,6 @@ def test_claims_of_a_run_with_another_owner_are_refused(world: World) -> None:
     assert world.archive.call(REQUEST.key) is not None
 
 
-def test_an_answer_to_a_call_that_another_sends_is_not_used(world: World) -> None:
-    journal = journal_of(world)
-    claim = claimed(journal)
-    execute(world.archive.place, "UPDATE calls SET claim = 'another'")
-    with pytest.raises(OwnerError):
-        stored(journal, claim)
-
-
 def test_a_claim_beyond_the_budget_says_what_is_spent_and_the_way_out(world: World) -> None:
     for budget, said in (
         (Budget(tokens=99), r"of 99 \(tokens\) 0 are billed, 0 may .* may take 100; .*\.tokens"),
@@ -198,15 +190,6 @@ async def ask_all(archive: Archive, run: str, owner: str, base_url: str) -> None
 
 def texts(calls: Iterator[Call] | list[Call]) -> Counter[str]:
     return Counter(call.body["messages"][-1]["content"] for call in calls)
-
-
-def test_equal_calls_of_two_actors_are_sent_once(world: World) -> None:
-    async def run() -> None:
-        async with ScriptedServer(lambda call: completion(call, "x"), latency=0.02) as server:
-            await ask_all(world.archive, "first", world.own(), server.base_url)
-        assert texts(server.calls) == Counter({str(n): 1 for n in range(12)})
-
-    asyncio.run(run())
 
 
 def sender(*arguments: str) -> "subprocess.Popen[bytes]":

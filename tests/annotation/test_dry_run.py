@@ -109,6 +109,9 @@ def test_cost_is_that_of_the_tokens(tmp_path: Path) -> None:
     for end, tokens in ((row.least, 500), (row.most, 10_240)):
         assert end.cost == pytest.approx((end.prompt_tokens + 10 * tokens) / 1e6)
     assert rows["evaluator"].least.cost is rows["evaluator"].most.cost is None
+    uncapped = config(tmp_path, "http://h/v1", AGREE, "llm.annotator_a.max_tokens=null")
+    row = forecast(uncapped, CODEBOOK)[0]
+    assert (row.least.reply_tokens, row.most.reply_tokens, row.most.cost) == (500, None, None)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +126,6 @@ def test_only_roles_that_are_asked_are_counted(
 ) -> None:
     rows = forecast(config(tmp_path, "http://h/v1", AGREE, override), CODEBOOK)
     assert [row.role for row in rows] == roles
-
-
-def test_replies_without_a_cap_have_no_upper_end(tmp_path: Path) -> None:
-    given = config(tmp_path, "http://h/v1", AGREE, "llm.annotator_a.max_tokens=null")
-    row = forecast(given, CODEBOOK)[0]
-    assert (row.least.reply_tokens, row.most.reply_tokens, row.most.cost) == (500, None, None)
 
 
 def test_a_dry_run_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,22 +83,6 @@ def test_equal_words_are_accepted() -> None:
     assert chat.shown("evaluate-a") == "Is It grows on a tree. the fruit stone? so it looks"
 
 
-def test_different_words_are_adjudicated() -> None:
-    outcome, chat = annotated(DISPUTED)
-    assert (outcome.status, outcome.label) == (Status.ADJUDICATED, read_fruit("stone"))
-    assert outcome.agreement is not None and outcome.agreement.weighted == 0
-    assert outcome.adjudication is not None and outcome.adjudication.choice == "B"
-    shown = chat.shown("adjudicate")
-    assert "or the fruit berry" in shown and "or the fruit stone" in shown
-
-
-def test_a_criterion_of_its_own_caps_the_score() -> None:
-    outcome, _ = annotated(REFUSED)
-    evaluation = outcome.evaluation("B")
-    assert outcome.status is Status.HUMAN and evaluation is not None
-    assert (evaluation.score, evaluation.issues) == (50, ("format", "size"))
-
-
 def test_a_word_of_another_codebook_is_asked_for_again() -> None:
     outcome, chat = annotated({**AGREED, "classify-a": fruit("OPT=Lrn"), "classify-a-repair": GOOD})
     assert outcome.path[-1] == "human:unparsable"

@@ -398,29 +398,6 @@ def test_answer_beside_a_stopped_call_is_waited_for() -> None:
     assert len(journal) == 1
 
 
-def test_cancelled_case_cancels_its_calls() -> None:
-    cancelled: list[str] = []
-
-    class Hanging:
-        async def complete(self, request: Any, description_hash: str, role: str) -> Reply:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                cancelled.append(role)
-                raise
-            raise AssertionError
-
-    async def run() -> None:
-        task = asyncio.create_task(annotate(CASE, Hanging(), settings_of()))
-        await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())
-    assert sorted(cancelled) == ["classify-a", "classify-b"]
-
-
 @pytest.mark.parametrize(("prompt", "longest"), [("maximal", LONGEST), ("word", LONGEST_FOR_WORDS)])
 def test_description_is_never_cut(prompt: str, longest: int) -> None:
     chat = ScriptedChat({})

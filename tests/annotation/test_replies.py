@@ -1,5 +1,4 @@
 import json
-import random
 from collections.abc import Callable
 
 import pytest
@@ -20,11 +19,10 @@ from raylab.codebook import (
     clean,
 )
 from raylab.config.annotation import ProtocolConfig
-from raylab.errors import OptCodeError, RaylabError
+from raylab.errors import OptCodeError
 from raylab.opt.code import parse
 from raylab.opt.codebook import CODE_ANSWERS, CRITERIA, WORD_ANSWERS
 from tests.annotation.chats import FIELDS, coded, graded, settled
-from tests.fuzzing import try_all
 from tests.memory import memory
 
 FIRST, SECOND = parse(f"OPT=Ctl{FIELDS}"), parse(f"OPT=Lrn{FIELDS}")
@@ -407,48 +405,6 @@ def test_hostile_reply_is_read_or_refused(text: str) -> None:
     with memory():
         for reader in READERS.values():
             is_read_or_refused(reader, text)
-
-
-def test_reply_nested_to_the_limit_of_the_stack_is_refused() -> None:
-    for depth in range(800, 1000):
-        nested = "[" * depth + "]" * depth
-        with pytest.raises(UnreadableError):
-            read_report(f'{{"summary": "x", "issues": [], "score": {nested}, "verdict": "PASS"}}')
-
-
-GENUINE = (
-    coded("Evo/Lrn", "a population"),
-    graded("PASS", 92),
-    "Final OPT-Code: `OPT=Lrn{Evo,Sym}+[Ctl→Swm]; Rep=param; Obj=loss`\n",
-    "```yaml\nopt: Lrn\nfields:\n  Rep: a\n```\n> quoted\n<think>no</think>",
-    "<description id=0a1b2c3d>OPT=Lrn</description id=0a1b2c3d> swarm",
-)
-PIECES = (
-    *('"', "{", "}", "[", "]", "(", ")", "<", ">", ":", ";", ",", "=", "/", "+", "|", "\\", "#"),
-    *(" ", "\n", "\t", "\r", "\0", "\ud800", "\u200b", "\uff1d", "-", "_", ".", "*", "`", "'", "9"),
-    *("OPT=", "Lrn", "Evo{", "[Ctl→", "}+", "Rep=a;", "verdict", "score", "/100", "PASS", "opt:"),
-    *("<think>", "</think>", "<x id=0a1b2c3d>", "</x id=0a1b2c3d>", '{"opt":', '"}', "```\n"),
-    *("- ", "&a ", "*a ", "? ", "> ", "1. ", "issues:", '"""', "1e9", "-1", "null"),
-)
-
-
-def draw_reply(draw: random.Random) -> tuple[str, str]:
-    """A reader, and a genuine reply, cut and with pieces put in, some of them very often."""
-    text = draw.choice(GENUINE)
-    for _ in range(draw.randint(1, 5)):
-        place = draw.randint(0, len(text))
-        piece = "".join(draw.choices(PIECES, k=draw.randint(1, 3)))
-        count = draw.choice((1, 1, 2, 20, 300, 20_000))
-        text = text[:place] + piece * count + text[place + draw.choice((0, 0, 1, 9)) :]
-    return draw.choice(list(READERS)), text[:SIZE]
-
-
-def test_mutants_are_read_or_refused() -> None:
-    def read(drawn: tuple[str, str]) -> None:
-        name, text = drawn
-        is_read_or_refused(READERS[name], text)
-
-    try_all(draw_reply, read, RaylabError)
 
 
 @given(

@@ -1,18 +1,15 @@
 """The worker of an annotation, with its archive in memory."""
 
 import asyncio
-import hashlib
 import json
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raylab.annotation.calls import ArchiveClient, ArchiveWriter, CallJournal, GroupedWriter
+from raylab.annotation.calls import ArchiveClient, CallJournal, GroupedWriter
 from raylab.annotation.decisions import DecidedCase, decision_row, make_decision
 from raylab.annotation.input.cases import Case, select_cases
 from raylab.annotation.input.state import open_cases
@@ -32,15 +29,12 @@ from raylab.archive.store import Archive
 from raylab.config.annotation import CasesConfig
 from raylab.config.compose import load_config
 from raylab.config.jobs import AnnotateConfig
-from raylab.config.llm import Budget, Limits
+from raylab.config.llm import Budget
 from raylab.errors import ArchiveError, BudgetError, CallError, DataError, DeadlineError
-from raylab.llm.connection import Timing
 from raylab.opt.code import bare
 from raylab.report.progress import AnnotationProgress, describe
-from tests.annotation.local import local_archive
 from tests.annotation.outcomes import CODEBOOK
 from tests.archive.rows import NOON, call_row
-from tests.llm.scripted_server import Answer, Call, Model, ScriptedServer, failure
 
 
 class MemoryArchive(ArchiveClient):
@@ -104,46 +98,26 @@ def ends(monkeypatch: pytest.MonkeyPatch, **by_case: Exception | None) -> None:
 def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends(monkeypatch, good=None, bug=ZeroDivisionError("zero"), poor=BudgetError("used up"))
+    late = DeadlineError("no answer in 9 attempts")
+    bug, poor = ZeroDivisionError("zero"), BudgetError("used up")
+    ends(monkeypatch, good=None, bug=bug, poor=poor, late=late)
     archive = MemoryArchive()
 
     async def run() -> None:
         worker = worker_of(archive, config(tmp_path))
-        chunk = [("published", Case(name, f"about {name}")) for name in ("good", "bug", "poor")]
+        chunk = [
+            ("published", Case(name, f"about {name}")) for name in ("good", "bug", "poor", "late")
+        ]
         tally = await worker.annotate(chunk)
         assert tally.statuses == {"accepted": 1, "failed": 1}
         assert isinstance(tally.halt, BudgetError)
+        assert tally.open_cases == OpenCases(1, "late: no answer in 9 attempts")
         worker.stop()
 
     asyncio.run(run())
     assert {row.case: row.status for row in archive.cases} == {"good": "accepted", "bug": "failed"}
     (failed,) = (row for row in archive.cases if row.case == "bug")
     assert failed.body["reason"] == "a fault of raylab: ZeroDivisionError: zero"
-
-
-def test_a_failed_write_leaves_no_case_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[str] = []
-
-    async def annotate(case: Case, *_: object) -> Outcome:
-        await asyncio.sleep(0.05 * (case.id == "slow"))
-        ended.append(case.id)
-        return failed_outcome(case, "published", "")
-
-    class Full(MemoryArchive):
-        async def add_cases(self, rows: Sequence[CaseRow]) -> None:
-            raise ArchiveError("no room")
-
-    monkeypatch.setattr("raylab.annotation.worker.annotate", annotate)
-
-    async def run() -> None:
-        worker = worker_of(Full(), config(tmp_path))
-        chunk = [("published", Case(name, f"about {name}")) for name in ("fast", "slow")]
-        tally = await worker.annotate(chunk)
-        assert ended == ["fast", "slow"] and str(tally.halt) == "no room"
-
-    asyncio.run(run())
 
 
 def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
@@ -233,74 +207,6 @@ def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> 
             list(open_cases(read(), archive.run("run")))
 
 
-class FastTiming:
-    """Time that passes only in pauses."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        end = self.time + seconds
-        await asyncio.sleep(0)
-        self.time = max(self.time, end)
-
-    @property
-    def timing(self) -> Timing:
-        return Timing(lambda: self.time, lambda: self.time, self.sleep, lambda: 0.5)
-
-
-def annotated(archive: Archive, base_url: str, tmp_path: Path, **limits: float) -> Tally:
-    """Annotates a hundred cases in one process, as the owner of the run."""
-    given = config(tmp_path)
-    endpoint = given.llm.endpoints["default"].model_copy(
-        update={"base_url": base_url, "limits": Limits.model_validate(limits)}
-    )
-    llm = given.llm.model_copy(update={"endpoints": {"default": endpoint}})
-    mark = "[[gold=Lrn;a=Lrn;b=Lrn;eval_a=92;eval_b=92]]"
-    chunk = [("published", Case(f"c{n}", f"System {n}. {mark}")) for n in range(100)]
-
-    async def run(owner: str) -> Tally:
-        client = local_archive(ArchiveWriter(archive, "run", owner, llm.budget))
-        changed = given.model_copy(update={"llm": llm})
-        worker = worker_of(client, changed, timing=FastTiming().timing)
-        try:
-            return await worker.annotate(chunk)
-        finally:
-            await worker.close()
-
-    with archive.run("run").own() as owner:
-        return asyncio.run(run(owner.token))
-
-
-def test_a_server_that_refuses_every_other_attempt_fails_no_case(tmp_path: Path) -> None:
-    model = Model()
-
-    def half(call: Call) -> Answer:
-        # Drawn anew for each attempt: now and then a call is refused many times in a row.
-        drawn = hashlib.sha256(f"{call.hash}:{call.attempt}".encode()).digest()[0]
-        return failure(429, "overloaded") if drawn % 2 else model(call)
-
-    async def serve(ready: "Future[str]", over: threading.Event) -> None:
-        async with ScriptedServer(half) as server:
-            ready.set_result(server.base_url)
-            await asyncio.to_thread(over.wait)
-            assert max(call.attempt for call in server.calls) > 5
-
-    ready: Future[str] = Future()
-    over = threading.Event()
-    with Archive.open(tmp_path / "archive.db") as archive, ThreadPoolExecutor(1) as pool:
-        archive.start_run("run", {}, {})
-        served = pool.submit(lambda: asyncio.run(serve(ready, over)))
-        try:
-            tally = annotated(archive, ready.result(), tmp_path)
-        finally:
-            over.set()
-        served.result()
-        assert tally.open_cases is None and tally.halt is None
-        assert archive.run("run").counts() == {"accepted": 100}
-        assert archive.run("run").cost().uncertain.attempts == 0
-
-
 def test_cases_without_an_answer_stay_open_and_are_counted_with_the_first_reason() -> None:
     tally = Tally()
     tally.add(Tally(open_cases=OpenCases(1, "c1: HTTP 429")))
@@ -309,20 +215,3 @@ def test_cases_without_an_answer_stay_open_and_are_counted_with_the_first_reason
     progress = AnnotationProgress(5)
     progress.tally.add(tally)
     assert "3 left open" in describe(progress.figures())
-
-
-def test_a_call_without_an_answer_by_its_deadline_leaves_its_case_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ends(monkeypatch, good=None, late=DeadlineError("no answer in 9 attempts"))
-    archive = MemoryArchive()
-
-    async def run() -> Tally:
-        worker = worker_of(archive, config(tmp_path))
-        return await worker.annotate(
-            [("published", Case(name, f"about {name}")) for name in ("good", "late")]
-        )
-
-    tally = asyncio.run(run())
-    assert tally.open_cases == OpenCases(1, "late: no answer in 9 attempts")
-    assert tally.halt is None and [row.case for row in archive.cases] == ["good"]
