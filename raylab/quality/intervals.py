@@ -9,6 +9,9 @@ that were measured. `make coverage` measures how often the intervals are right.
 The bootstrap is Poisson's (Oza and Russell 2001; Chamandy et al. 2012, "Estimating uncertainty for
 massive data streams"): in each replicate the weight of a file is a Poisson(1) draw. The draw is a
 hash of the file's key, so that files with the same key get the same draw on any machine.
+
+Values are (models,) or (models, generations) measured ones, and their noise the (replicates, ...)
+deviations of the replicates from them.
 """
 
 import functools
@@ -35,7 +38,8 @@ REMEMBERED_CHUNKS = 16
 
 Array = NDArray[np.float64]
 Interval = tuple[float, float]
-Numbers = Callable[[float], float]
+Path = Callable[[float], Array]
+"""Takes a multiple >= 0, returns a (models, generations) pattern of true moves, 0 for 0."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,6 @@ def maximum(values: Array, noise: Array) -> Interval:
     The upper end is that of the best alone. The lower end takes every model that may be as good as
     the best for as good as it, as moment selection does (Andrews and Soares, Econometrica 78,
     2010), and has what the upper end leaves of the level.
-
-    Args:
-        values: (models,) measured values.
-        noise: (replicates, models) deviations of the replicates from them.
     """
     best = int(values.argmax())
     gaps = values[best] - values
@@ -119,7 +119,7 @@ def mean_distance(values: Array, noise: Array, tasks: int) -> Estimated | None:
 
     Args:
         values: (models,) measured values.
-        noise: (replicates, models) deviations of the replicates from them.
+        noise: That of the values.
         tasks: Number of tasks that the values are means over.
 
     Returns:
@@ -149,14 +149,7 @@ def mean_deviation(values: Array, noise: Array) -> Estimated | None:
     The same mean of the measured deviations comes from fewer or smaller true moves where one model
     moves alone than where all move a little, because noise hides small moves. What cannot be told
     from noise is therefore taken both ways: the least true value lets it vanish, the greatest
-    spreads it over all models.
-
-    Args:
-        values: (models, generations) measured values.
-        noise: (replicates, models, generations) deviations of the replicates from them.
-
-    Returns:
-        None if the values are alike or the noise moves nothing.
+    spreads it over all models. None if the values are alike or the noise moves nothing.
     """
     measured = values - values.mean(axis=-1, keepdims=True)
     moved = noise - noise.mean(axis=-1, keepdims=True)
@@ -176,10 +169,6 @@ def mean_deviation(values: Array, noise: Array) -> Estimated | None:
     corrected = ((least.corrected or 0.0) + (most.corrected or 0.0)) / 2
     ends = [end for way in (least, most) for end in way.interval]
     return Estimated((min(ends), max(ends)), corrected)
-
-
-Path = Callable[[float], Array]
-"""Takes a multiple >= 0, returns a (models, generations) pattern of true moves, 0 for 0."""
 
 
 def _few_moves(measured: Array, noise: Array) -> Path:
@@ -253,7 +242,7 @@ def _threshold(chance: float, generations: int) -> float:
 
 
 def _along(
-    measured: float, true: Numbers, replicates: Callable[[float], Array]
+    measured: float, true: Callable[[float], float], replicates: Callable[[float], Array]
 ) -> Estimated | None:
     """Estimates a spread >= 0 from true patterns along a path.
 

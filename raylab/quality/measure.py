@@ -15,6 +15,7 @@ from raylab.quality.intervals import Estimated, deviations
 from raylab.quality.metrics import (
     LEAST_TASKS,
     METRICS,
+    TASKS_PER_CONTRAST,
     MeanAccuracies,
     QualityMetric,
     model_difference,
@@ -228,9 +229,12 @@ def _estimated(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) 
         return metric.estimate
     if not len(noise):
         return "bootstrap=0"
-    if accuracies.tasks < LEAST_TASKS:
+    models, generations = accuracies.benchmark.shape
+    needed = max(LEAST_TASKS, TASKS_PER_CONTRAST * metric.contrasts(models, generations))
+    if accuracies.tasks < needed:
         return (
-            f"a directory has {accuracies.tasks} usable files: intervals need {LEAST_TASKS} or more"
+            f"a directory has {accuracies.tasks} usable files: the interval over {models} models "
+            f"and {generations} generations needs {needed}"
         )
     return metric.estimate(accuracies, noise)
 

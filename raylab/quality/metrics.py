@@ -75,6 +75,8 @@ class QualityMetric:
     """Returns the interval over tasks, or the reason why there is none, from accuracies and the
     (replicates, models, generations) deviations of the replicates. A text is that reason for all
     trees."""
+    contrasts: Callable[[int, int], int] = lambda models, generations: 0
+    """Returns the number of differences that an interval is made of."""
     better: Literal["higher", "lower"] | None = "higher"
     """The good end of its scale; None if neither is."""
     meaning: str
@@ -237,25 +239,10 @@ def _estimated_difficulty(accuracies: MeanAccuracies, noise: Array) -> Estimated
 
 
 def _estimated_separability(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
-    models = accuracies.benchmark.shape[-2]
-    if models == 1:
-        return "one model has no distance"
-    needed = TASKS_PER_CONTRAST * (models - 1)
-    if accuracies.tasks < needed:
-        return (
-            f"{accuracies.tasks} tasks are too few for {models} models: an interval needs {needed}"
-        )
     return mean_distance(accuracies.models, noise.mean(axis=-1), accuracies.tasks) or ALIKE
 
 
 def _estimated_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimated | str:
-    models, generations = accuracies.benchmark.shape[-2:]
-    needed = TASKS_PER_CONTRAST * models * (generations - 1)
-    if accuracies.tasks < needed:
-        return (
-            f"{accuracies.tasks} tasks are too few for {models} models over {generations} "
-            f"generations: an interval needs {needed}"
-        )
     deviation = mean_deviation(accuracies.benchmark, noise)
     if deviation is None:
         return ALIKE
@@ -275,6 +262,7 @@ METRICS = {
     "separability": QualityMetric(
         compute=lambda accuracies: separability(accuracies.models),
         estimate=_estimated_separability,
+        contrasts=lambda models, generations: models - 1,
         meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
         "0.5.",
         computation="mean over models of |accuracy - mean accuracy|",
@@ -283,6 +271,7 @@ METRICS = {
         compute=lambda accuracies: consistency(accuracies.benchmark),
         why_not=_why_no_consistency,
         estimate=_estimated_consistency,
+        contrasts=lambda models, generations: models * (generations - 1),
         meaning="How steady a model's accuracy stays from generation to generation: 1 if it never "
         "moves. The chance of the tasks drawn lowers it; the corrected figure is without that.",
         computation="1 - mean over models of the sample standard deviation (n - 1) over "

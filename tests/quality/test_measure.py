@@ -221,12 +221,22 @@ UNSOLVED: Scores = {model: {"g1": [0.0] * 30, "g2": [0.0] * 30} for model in ("m
     ("scores", "replicates", "metric", "reason"),
     [
         ({"m": [0.1] * 30}, 0, "difficulty", "bootstrap=0"),
-        ({"m": [0.1, 0.2]}, 9, "difficulty", "2 usable files: intervals need 20"),
+        (
+            {"m": [0.1, 0.2]},
+            9,
+            "difficulty",
+            "2 usable files: the interval over 1 models and 1 gen",
+        ),
         # 30 tasks of .1: 3 right.
         ({"m": [0.1] * 30}, 9, "difficulty", "right on 3.0 of 30 tasks"),
-        ({"m": [0.5, 0.6] * 15}, 9, "separability", "one model"),
-        ({f"m{i}": [0.5, 0.6] * 10 for i in range(8)}, 9, "separability", "20 tasks are too few"),
-        (accuracies(20, 4), 9, "consistency", "20 tasks are too few for 3 models over 4"),
+        ({"m": [0.5, 0.6] * 15}, 9, "separability", "no task tells the models"),
+        (
+            {f"m{i}": [0.5, 0.6] * 10 for i in range(8)},
+            9,
+            "separability",
+            "over 8 models and 1 generations needs 21",
+        ),
+        (accuracies(20, 4), 9, "consistency", "3 models and 4 generations needs 27"),
         (UNSOLVED, 9, "separability", "no task tells the models or generations apart"),
         (UNSOLVED, 9, "consistency", "no task tells the models or generations apart"),
     ],
