@@ -1,6 +1,5 @@
 """Processes that start a run of one name at once: one of them gets it."""
 
-import errno
 import multiprocessing
 import time
 import uuid
@@ -80,31 +79,6 @@ def test_a_run_is_of_one_process_until_that_ends_or_is_killed(tmp_path: Path) ->
             assert run.id == run_id
 
 
-def test_object_storage_keeps_no_process_from_a_run(s3: ObjectStorage) -> None:
-    storage = f"{s3.uri}/{uuid.uuid4().hex}"
-    with Run.alone(train(storage, "name=night"), "train") as first:
-        with Run.alone(train(storage, "name=night", "resume=true"), "train") as second:
-            assert second.id == first.id
-
-
-def test_a_file_system_without_locks_is_used_without_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    with Run.alone(train(tmp_path, "name=night"), "train") as run:
-        assert run.record.name == "night"
-
-
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="file/night cannot be written"):
-        with Run.alone(train(tmp_path / "file", "name=night"), "train"):
-            pass
-
-
 @pytest.fixture(params=["path", "path without links", "object storage"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A file that is not there, in a directory that is not there."""
@@ -123,12 +97,3 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_file_is_created_once_and_leaves_nothing_beside_it(place: Place) -> None:
     assert [place.create(b"first"), place.create(b"second")] == [True, False]
     assert place.read() == b"first" and place.parent.names() == ["file"]
-
-
-def test_a_process_that_died_before_its_record_was_there_leaves_the_name_free(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "night").mkdir()
-    (tmp_path / "night" / f".{RECORD}.0123.tmp").write_text('{"job": "tra')
-    run = Run.open(train(tmp_path, "name=night"), "train")
-    assert run.record.name == "night"
