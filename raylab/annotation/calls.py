@@ -185,7 +185,8 @@ class CallJournal:
     ) -> Claim | Reply | None:
         """See `raylab.llm.chat.Journal`."""
         claim = Claim(f"{self._name}-{next(self._numbers)}", key)
-        row = ClaimRow(key, claim.id, most.prompt_tokens, most.completion_tokens, most.cost)
+        held = Cost.of_attempt(most.prompt_tokens, most.completion_tokens, most.cost)
+        row = ClaimRow(key, claim.id, held)
         try:
             results = await self._operations.add(row)
         except asyncio.CancelledError:

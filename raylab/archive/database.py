@@ -52,16 +52,20 @@ class Sqlite:
     """An SQLite file with a write-ahead log, beside which the locks of runs are files.
 
     Attributes:
+        url: URL for SQLAlchemy.
+        place: The file or URL, without secrets.
+        settings: Statements that make a new connection durable; they may name `lock_ms`.
         reading: Statement that begins a transaction which reads one snapshot.
         writing: Statement that begins a transaction which writes.
-        insert: Returns an insert statement that supports conflict clauses.
         schema_lock: Statements that lock the schema until the transaction ends.
-        place: The file or URL, without secrets.
+        insert: Returns an insert statement that supports conflict clauses.
+        way_out: What users may do when it fails.
     """
 
+    settings: Sequence[str] = ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL")
     reading, writing = "BEGIN", "BEGIN IMMEDIATE"
-    insert = staticmethod(sqlite.insert)
     schema_lock: Sequence[str] = ()
+    insert = staticmethod(sqlite.insert)
     way_out = (
         "free it if it is locked, make room on a full disk, restore a damaged file from a copy, "
         "and go on with resume=true; or give archive= another file in a directory that you may "
@@ -76,22 +80,11 @@ class Sqlite:
             raise ArchiveError(f"an archive needs a file, not {url.database!r}: give its path")
         self.file = Path(url.database or "").expanduser().absolute()
         self.place = str(self.file)
+        self.url = URL.create("sqlite", database=self.place)
 
-    def create_engine(self, lock_seconds: float) -> Engine:
-        """Returns SQLAlchemy's engine, whose connections are durable and wait for other writers."""
-        engine = create_engine(
-            URL.create("sqlite", database=self.place),
-            hide_parameters=True,
-            max_overflow=-1,
-            connect_args={"timeout": lock_seconds, "isolation_level": None},
-        )
-
-        def set_up(connection: Any, record: object) -> None:
-            for pragma in ("foreign_keys = ON", "synchronous = FULL"):
-                connection.execute(f"PRAGMA {pragma}")
-
-        event.listen(engine, "connect", set_up)
-        return engine
+    def options(self, lock_seconds: float) -> dict[str, Any]:
+        """Returns the arguments of a connection, which waits for other writers."""
+        return {"timeout": lock_seconds, "isolation_level": None}
 
     def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
         """Returns whether a failed transaction may succeed later; `was_reached`: it did before."""
@@ -136,12 +129,21 @@ class Sqlite:
 class Postgres:
     """A database on a PostgreSQL server, which may hold other tables; see `Sqlite`."""
 
+    settings = (
+        "SET statement_timeout = '300s'",
+        "SET lock_timeout = {lock_ms:.0f}",
+        # A hanging writer loses its locks after this time.
+        "SET idle_in_transaction_session_timeout = '30s'",
+        # A database may let a commit return before it is on disk; stronger settings stay.
+        "SELECT set_config('synchronous_commit', 'on', false) "
+        "WHERE current_setting('synchronous_commit') = 'off'",
+    )
     reading, writing = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", ""
-    insert = staticmethod(postgresql.insert)
     schema_lock = (
         "SET LOCAL statement_timeout = 0",
         "SELECT pg_advisory_xact_lock(125779767484770)",
     )
+    insert = staticmethod(postgresql.insert)
     way_out = (
         "check that the server runs and lets you in, with the password in PGPASSWORD or ~/.pgpass, "
         "and go on with resume=true; or give archive= a file"
@@ -156,14 +158,6 @@ class Postgres:
         "keepalives_count": "3",
         "tcp_user_timeout": "30000",
     }
-    SETTINGS = (
-        "SET statement_timeout = '300s'",
-        # A hanging writer loses its locks after this time.
-        "SET idle_in_transaction_session_timeout = '30s'",
-        # A database may let a commit return before it is on disk; stronger settings stay.
-        "SELECT set_config('synchronous_commit', 'on', false) "
-        "WHERE current_setting('synchronous_commit') = 'off'",
-    )
     HAS_LOCK = text(
         "SELECT 1 FROM pg_locks JOIN pg_database ON pg_database.oid = database "
         "WHERE datname = current_database() AND locktype = 'advisory' AND granted "
@@ -175,30 +169,14 @@ class Postgres:
     def __init__(self, url: URL) -> None:
         """Takes a URL that holds no secret; the driver reads PGPASSWORD or ~/.pgpass."""
         # With an empty password the driver would ignore PGPASSWORD.
-        self._url = URL.create(
+        self.url = URL.create(
             "postgresql+psycopg", url.username, None, url.host, url.port, url.database, url.query
         )
-        self.place = str(self._url.set(drivername="postgresql"))
+        self.place = str(self.url.set(drivername="postgresql"))
 
-    def create_engine(self, lock_seconds: float) -> Engine:
-        """See `Sqlite`."""
-        engine = create_engine(
-            self._url,
-            hide_parameters=True,
-            max_overflow=-1,
-            pool_pre_ping=True,
-            connect_args={**self.PARAMETERS, **self._url.query},
-        )
-        settings = (*self.SETTINGS, f"SET lock_timeout = '{lock_seconds * 1000:.0f}ms'")
-
-        def set_up(connection: Any, record: object) -> None:
-            with connection.cursor() as cursor:
-                for setting in settings:
-                    cursor.execute(setting)
-            connection.commit()
-
-        event.listen(engine, "connect", set_up)
-        return engine
+    def options(self, lock_seconds: float) -> dict[str, Any]:
+        """Returns the arguments of a connection."""
+        return {**self.PARAMETERS, **self.url.query}
 
     def is_transient(self, error: DBAPIError, was_reached: bool) -> bool:
         """See `Sqlite`."""
@@ -257,21 +235,12 @@ class Database:
         patience: float = PATIENCE_SECONDS,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Reads the location; nothing is opened.
-
-        Args:
-            location: Path of a file, or URL; `~` is the home directory.
-            patience: Longest time in seconds for which a transaction is retried.
-            now: Clock; a simulation replaces it.
-
-        Raises:
-            ArchiveError: The location is invalid or carries a password.
-        """
+        """Reads the location, a path or URL; nothing is opened. See `Archive.open`."""
         self.dialect = _dialect_at(str(location))
         self.place = self.dialect.place
         self.now = now
         self._patience = patience
-        self._engine = self.dialect.create_engine(min(LOCK_SECONDS, patience))
+        self._engine = _create_engine(self.dialect, min(LOCK_SECONDS, patience))
         self._was_reached = False
         # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
         self._turn = threading.Lock()
@@ -281,15 +250,11 @@ class Database:
         self._engine.dispose()
 
     def read(self, work: Callable[[Connection], T], patience: float | None = None) -> T:
-        """Returns the result of work that only reads, on one snapshot of the database.
-
-        Args:
-            work: The work; it may run more than once.
-            patience: Seconds to retry for, instead of the database's own.
+        """Returns the result of work that only reads, on one snapshot; it may run more than once.
 
         Raises:
-            ArchiveError: The database fails, does not answer in time, or has content that raylab
-                did not write.
+            ArchiveError: The database fails, does not answer within `patience` seconds, or has
+                content that raylab did not write.
         """
         return self._persist(work, self.dialect.reading, patience)
 
@@ -298,32 +263,20 @@ class Database:
         return self.read(lambda connection: list(connection.execute(statement, values)))
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Does work atomically and durably; returns its result.
+        """Returns the result of work, which is atomic and durable.
 
-        Args:
-            work: The work; it may run more than once, even after it has taken effect.
-
-        Raises:
-            ArchiveError: The database fails, or does not answer in time.
+        It may run more than once, even after it has taken effect. Raises as `read`.
         """
         with self._turn:
             return self._persist(work, self.dialect.writing, None)
 
     def prepare(self) -> None:
-        """Checks that the database can hold an archive, and applies its permanent settings.
-
-        Raises:
-            ArchiveError: The database cannot hold an archive, or fails.
-        """
+        """Checks that the database can hold an archive, and applies its permanent settings."""
         # The journal mode can only be set outside of a transaction.
         self._persist(self.dialect.prepare, "", None)
 
     def try_lock(self, number: int) -> Release | None:
-        """Takes a lock that the system releases when this process ends; None if it is taken.
-
-        Raises:
-            ArchiveError: The lock cannot be looked at.
-        """
+        """Takes a lock that the system releases when this process ends; None if it is taken."""
         try:
             return self.dialect.try_lock(self._engine, number)
         except DBAPIError as error:
@@ -365,12 +318,29 @@ class Database:
         )
 
 
-def _dialect_at(location: str) -> Sqlite | Postgres:
-    """Returns the database at a location: the path of a file, or a URL.
+def _create_engine(dialect: Sqlite | Postgres, lock_seconds: float) -> Engine:
+    """Returns SQLAlchemy's engine, whose connections are durable and wait for other writers."""
+    engine = create_engine(
+        dialect.url,
+        hide_parameters=True,
+        max_overflow=-1,
+        pool_pre_ping=True,
+        connect_args=dialect.options(lock_seconds),
+    )
 
-    Raises:
-        ArchiveError: The location is invalid or carries a password.
-    """
+    def set_up(connection: Any, record: object) -> None:
+        cursor = connection.cursor()
+        for statement in dialect.settings:
+            cursor.execute(statement.format(lock_ms=lock_seconds * 1000))
+        cursor.close()
+        connection.commit()
+
+    event.listen(engine, "connect", set_up)
+    return engine
+
+
+def _dialect_at(location: str) -> Sqlite | Postgres:
+    """Returns the database at the path of a file, or at a URL, which must hold no secret."""
     if "://" not in location:
         return Sqlite(URL.create("sqlite", database=location))
     # An invalid URL may hold a password anywhere, and the text of its error repeats it.
@@ -398,11 +368,7 @@ def _reason(error: DBAPIError) -> str:
 
 
 def _lock_file(path: str) -> Release | None:
-    """Locks a file by flock; None if another process has, or has just removed it.
-
-    Raises:
-        OSError: The file cannot be made or locked.
-    """
+    """Locks a file by flock; None if another process has, or has just removed it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     with contextlib.suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

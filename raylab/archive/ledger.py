@@ -18,7 +18,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,7 +35,6 @@ from raylab.archive.tables import (
     cost_of,
     lock_number,
     seal,
-    sum_columns,
     unseal,
 )
 from raylab.config.llm import Budget
@@ -46,16 +45,15 @@ ROUNDING = 1 + 1e-9
 POLL_SECONDS = 1.0
 """Time between two attempts of a process that waits for the run."""
 LONGEST_COMMAND = 300
-HELD = ("held_prompt_tokens", "held_completion_tokens", "held_cost")
 
 LOGGER = logging.getLogger(__name__)
 
 # Statements are built once, because that takes longer than to execute them.
 _LOCKED_RUN = select(RUNS).where(RUNS.c.id == bindparam("of_run")).with_for_update()
-_SET_SUMS = update(RUNS).where(RUNS.c.id == bindparam("of_run"))
+_SET_COST = update(RUNS).where(RUNS.c.id == bindparam("of_run"))
 _KEYS = CALLS.c.key.in_(bindparam("keys", expanding=True))
 _STATES = select(
-    *(CALLS.c[name] for name in ("key", "state", "claim", "run_id", "owner", *HELD))
+    *(CALLS.c[name] for name in ("key", "state", "claim", "run_id", "owner", "held"))
 ).where(_KEYS)
 _ANSWERED = select(CALLS).where(_KEYS, CALLS.c.state == ANSWERED)
 _DROP = delete(CALLS).where(
@@ -66,7 +64,7 @@ _DROP = delete(CALLS).where(
 _DROP_CLAIMS = delete(CALLS).where(CALLS.c.state == SENT, CALLS.c.run_id == bindparam("of_run"))
 _DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
     CALLS.c.owner == bindparam("of_owner"), CALLS.c.claimant == bindparam("of_claimant")
-).returning(*(CALLS.c[name] for name in HELD))
+).returning(CALLS.c.held)
 
 
 @dataclass(frozen=True)
@@ -76,21 +74,12 @@ class ClaimRow:
     Attributes:
         key: Key of the call.
         claim: Name of the claim, unique in an archive.
-        prompt_tokens: Most tokens that the request may count.
-        completion_tokens: Most tokens that the reply may count.
-        cost: Price of both; None without a price.
+        most: The most that the attempt may cost.
     """
 
     key: str
     claim: str
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
-
-    @property
-    def most(self) -> Cost:
-        """The most that the attempt may cost."""
-        return Cost.of_attempt(self.prompt_tokens, self.completion_tokens, self.cost)
+    most: Cost
 
 
 @dataclass(frozen=True)
@@ -197,7 +186,7 @@ class Ledger:
             elif claims:
                 cost, refused = self._claim(connection, cost, claims, claimant)
             if cost != before:
-                _set_sums(connection, self._run_id, cost)
+                _set_cost(connection, self._run_id, cost)
             return CallResults(refused, frozenset(lost))
 
         return self._database.write(work)
@@ -209,8 +198,8 @@ class Ledger:
         def work(connection: Connection) -> None:
             cost = cost_of(_lock_run(connection, self._run_id))
             for row in connection.execute(_DROP_OF_CLAIMANT, its):
-                cost = cost.settle(_held_by(row), uncertain=_held_by(row))
-            _set_sums(connection, self._run_id, cost)
+                cost = cost.settle(Cost(**row.held), uncertain=Cost(**row.held))
+            _set_cost(connection, self._run_id, cost)
 
         self._database.write(work)
 
@@ -222,11 +211,11 @@ class Ledger:
         for ending in endings:
             row = rows.get(ending.key)
             if row is not None and (row.claim, row.state) == (ending.claim, SENT):
-                cost = _settle(cost, _held_by(row), ending)
+                cost = _settle(cost, Cost(**row.held), ending)
         answers = [ending for ending in endings if isinstance(ending, AnswerRow)]
         if answers:
             # Where the claim is gone, whoever ended it has counted what it held.
-            stored = [self._row(row.claim, state=ANSWERED, **seal(row.call)) for row in answers]
+            stored = [self._row(ANSWERED, row.claim, **seal(row.call)) for row in answers]
             connection.execute(self._answer, sorted(stored, key=lambda row: row["key"]))
         ends = [ending for ending in endings if isinstance(ending, EndRow)]
         if ends:
@@ -255,16 +244,8 @@ class Ledger:
                 cost = cost.hold(claim.most)
                 new[claim.key] = claim
         sent = [
-            self._row(
-                claim.claim,
-                key=claim.key,
-                state=SENT,
-                claimant=claimant,
-                held_prompt_tokens=claim.prompt_tokens,
-                held_completion_tokens=claim.completion_tokens,
-                held_cost=claim.cost,
-            )
-            for claim in new.values()
+            self._row(SENT, row.claim, claimant, key=row.key, held=asdict(row.most))
+            for row in new.values()
         ]
         granted = set(connection.scalars(self._claims, sent)) if sent else set[str]()
         for key in new.keys() - granted:
@@ -289,10 +270,9 @@ class Ledger:
             money is None or cost.money <= money * ROUNDING
         )
 
-    def _row(self, claim: str, **columns: Any) -> dict[str, Any]:
-        """Returns the columns of a call by a claim, which holds nothing unless `columns` say so."""
-        mine = {"run_id": self._run_id, "owner": self._owner, "claim": claim, "claimant": ""}
-        return {**mine, **dict.fromkeys(HELD, 0), **columns}
+    def _row(self, state: str, claim: str, claimant: str = "", **columns: Any) -> dict[str, Any]:
+        mine = {"run_id": self._run_id, "owner": self._owner}
+        return {**mine, "state": state, "claim": claim, "claimant": claimant, **columns}
 
 
 class Ownership:
@@ -403,7 +383,7 @@ def _leave(connection: Connection, run_id: int, owner: str) -> None:
 def _drop_claims(connection: Connection, run: AnyRow, **owner: str | None) -> None:
     cost = cost_of(run)
     connection.execute(_DROP_CLAIMS, {"of_run": run.id})
-    _set_sums(connection, run.id, cost.settle(cost.held, uncertain=cost.held), **owner)
+    _set_cost(connection, run.id, cost.settle(cost.held, uncertain=cost.held), **owner)
 
 
 def _is_owned(connection: Connection, database: Database, run_id: int) -> bool:
@@ -416,8 +396,8 @@ def _lock_run(connection: Connection, run_id: int) -> AnyRow:
     return connection.execute(_LOCKED_RUN, {"of_run": run_id}).one()
 
 
-def _set_sums(connection: Connection, run_id: int, cost: RunCost, **more: str | None) -> None:
-    connection.execute(_SET_SUMS, {"of_run": run_id, **sum_columns(cost), **more})
+def _set_cost(connection: Connection, run_id: int, cost: RunCost, **more: str | None) -> None:
+    connection.execute(_SET_COST, {"of_run": run_id, "cost": asdict(cost), **more})
 
 
 def _states(connection: Connection, keys: Sequence[str]) -> dict[str, AnyRow]:
@@ -437,7 +417,3 @@ def _settle(cost: RunCost, held: Cost, ending: AnswerRow | EndRow) -> RunCost:
         return cost.settle(held, billed=ending.billed)
     is_free = isinstance(ending, EndRow) and not ending.paid
     return cost.settle(held, uncertain=Cost() if is_free else held)
-
-
-def _held_by(row: AnyRow) -> Cost:
-    return Cost.of_attempt(*(getattr(row, name) for name in HELD))

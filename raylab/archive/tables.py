@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
@@ -189,17 +189,8 @@ def run_row(row: AnyRow) -> RunRow:
 
 
 def cost_of(run: AnyRow) -> RunCost:
-    """Returns the sums in the row of a run."""
-    return RunCost(*(Cost(*(getattr(run, name) for name in names)) for names in _SUMS.values()))
-
-
-def sum_columns(cost: RunCost) -> dict[str, Any]:
-    """Returns the sums in the row of a run as its columns."""
-    return {
-        name: value
-        for column, names in _SUMS.items()
-        for name, value in zip(names, vars(getattr(cost, column)).values(), strict=True)
-    }
+    """Returns the cost in the row of a run."""
+    return RunCost(**{name: Cost(**cost) for name, cost in run.cost.items()})
 
 
 def lock_number(run: AnyRow) -> int:
@@ -222,7 +213,7 @@ def _hashable(name: str, value: Any) -> Any:
         return utc_text(value)
     if name in ("cost", "seconds"):
         # A database returns integers as real numbers.
-        return value and float(value)
+        return None if value is None else float(value)
     return canonical(value) if isinstance(value, Mapping) else value
 
 
@@ -248,10 +239,6 @@ _TYPES: dict[Any, Any] = {
     datetime: UtcTime,
     dict: Json,
     Mapping: Json,
-}
-_SUMS = {
-    column.name: [f"{column.name}_{field.name}" for field in fields(Cost)]
-    for column in fields(RunCost)
 }
 METADATA = MetaData()
 
@@ -285,11 +272,7 @@ RUNS = Table(
     *_columns(RunRow),
     Column("owner", String(32)),
     Column("holder", AnyText, nullable=False, default=""),
-    *(
-        Column(name, Double if name.endswith("money") else BigInteger, nullable=False, default=0)
-        for names in _SUMS.values()
-        for name in names
-    ),
+    Column("cost", Json, nullable=False, default=asdict(RunCost(Cost(), Cost()))),
     UniqueConstraint("name"),
 )
 CALLS = Table(
@@ -300,9 +283,7 @@ CALLS = Table(
     Column("owner", String(32), nullable=False),
     Column("claim", String(64), nullable=False),
     Column("claimant", AnyText, nullable=False),
-    Column("held_prompt_tokens", BigInteger, nullable=False),
-    Column("held_completion_tokens", BigInteger, nullable=False),
-    Column("held_cost", Double),
+    Column("held", Json),
     Column("sha256", String(64)),
     # These are null until the call is answered.
     *_columns(CallRow, "key", nullable=True),

@@ -22,19 +22,20 @@ NOTHING = RunCost(Cost(), Cost())
 CLAIMANT = """
 import sys
 from raylab.archive.ledger import ClaimRow
+from raylab.archive.records import Cost
 from raylab.archive.store import Archive
 from raylab.config.llm import Budget
 location, run, key = sys.argv[1:]
 with Archive.open(location) as archive, archive.run(run).own() as owner:
     ledger = archive.run(run).ledger(owner.token, Budget())
-    assert ledger.write([ClaimRow(key, "of the dead", 60, 40, 0.5)]).refused == {}
+    assert ledger.write([ClaimRow(key, "of the dead", Cost(1, 60, 40, 0.5))]).refused == {}
     print("claimed", flush=True)
     sys.stdin.readline()
 """
 
 
 def claim(name: str, key: str = KEY) -> ClaimRow:
-    return ClaimRow(key, name, 60, 40, 0.5)
+    return ClaimRow(key, name, MOST)
 
 
 def answer(name: str, key: str = "k", **changes: object) -> AnswerRow:
@@ -117,7 +118,7 @@ def test_a_claim_that_is_ended_with_it_is_not_granted(owner: Owner) -> None:
 
 
 def test_without_a_price_the_tokens_count_alone(owner: Owner) -> None:
-    owner.claims(replace(claim("1"), cost=None))
+    owner.claims(replace(claim("1"), most=Cost.of_attempt(60, 40, None)))
     assert owner.cost.uncertain == Cost(1, 60, 40, 0.0, unpriced=1)
     owner.ledger.write([answer("1", cost=None)])
     assert owner.cost == RunCost(Cost(1, 11, 5, 0.0, unpriced=1), Cost())
@@ -148,7 +149,7 @@ def test_a_budget_of_money_is_not_lost_to_rounding(archive: Archive) -> None:
     owner = Owner(archive, budget=Budget(money=0.3))
     for number in range(3):
         key = sha256(f"m{number}")
-        assert owner.claims(ClaimRow(key, str(number), 1, 1, 0.1)).refused == {}
+        assert owner.claims(ClaimRow(key, str(number), Cost(1, 1, 1, 0.1))).refused == {}
         owner.ledger.write([EndRow(key, str(number), paid=True)])
 
 

@@ -12,7 +12,7 @@ from raylab.annotation.statistics.drift import Drift
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.annotation.statistics.usage import UncertainUsage
 from raylab.archive.ledger import ClaimRow, EndRow
-from raylab.archive.records import CaseRow, DecisionRow
+from raylab.archive.records import CaseRow, Cost, DecisionRow
 from raylab.archive.store import Archive
 from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.config.llm import Budget
@@ -193,7 +193,7 @@ def test_what_may_have_been_billed_is_reported_apart(storage: Storage):
     archived = storage.archive.run("run")
     with archived.own() as ownership:
         ledger = archived.ledger(ownership.token, Budget())
-        ledger.write([ClaimRow("k", "1", 60, 40, 0.5)])
+        ledger.write([ClaimRow("k", "1", Cost(1, 60, 40, 0.5))])
         ledger.write([EndRow("k", "1", paid=True)])
     found, page = storage.conclude(run)
     assert found.usage.uncertain == UncertainUsage(

@@ -10,6 +10,7 @@ from unittest.mock import patch
 from sqlalchemy import Connection, Engine
 
 from raylab.annotation import calls as calls_module
+from raylab.archive import database as database_module
 from raylab.archive import ledger as ledger_module
 from raylab.archive.database import Database, Sqlite
 from raylab.archive.ledger import CallOperation, CallResults, ClaimRow, Ledger
@@ -40,7 +41,7 @@ def simulated() -> Generator[None]:
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    yield Sqlite, "create_engine", _engine_of(Sqlite.create_engine)
+    yield database_module, "_create_engine", _engine_of(database_module._create_engine)
     yield Database, "_once", _once
     yield Database, "close", lambda database: None
     yield connection_module, "Transport", lambda *_, **__: World.current.server
@@ -85,14 +86,14 @@ def _once(database: Database, work: Callable[[Connection], T], begin: str) -> T:
 
 
 def _engine_of(real: Any) -> Callable[..., Engine]:
-    """Returns `create_engine` that keeps one engine a file, because it compiles every statement."""
+    """Returns a function that keeps one engine a file, because it compiles every statement."""
 
-    def create_engine(dialect: Sqlite, lock_seconds: float) -> Engine:
+    def engine(dialect: Sqlite, lock_seconds: float) -> Engine:
         if dialect.place not in _engines:
             _engines[dialect.place] = real(dialect, lock_seconds)
         return _engines[dialect.place]
 
-    return create_engine
+    return engine
 
 
 def _claims_of(real: Any) -> Callable[..., Any]:

@@ -6,8 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock, patch
 
-from sqlalchemy import event
-
 from raylab.annotation.calls import CallJournal, call_row
 from raylab.archive import ledger, run
 from raylab.archive.database import Database, Sqlite
@@ -192,11 +190,4 @@ def archived_calls_are_not_looked_up() -> Patches:
 
 @_plant
 def writes_are_not_synced() -> Patches:
-    real = Sqlite.create_engine
-
-    def create_engine(dialect: Sqlite, lock_seconds: float) -> Any:
-        engine = real(dialect, lock_seconds)
-        event.listen(engine, "connect", lambda one, _: one.execute("PRAGMA synchronous = OFF"))
-        return engine
-
-    yield patch.object(Sqlite, "create_engine", create_engine)
+    yield patch.object(Sqlite, "settings", ("PRAGMA synchronous = OFF",))

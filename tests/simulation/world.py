@@ -1,6 +1,7 @@
 """One simulated world: a machine with an archive, runs, their sessions, and what befalls them."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -181,8 +182,9 @@ class World:
 
     def held(self, run: str) -> int:
         """Returns the tokens that the claims of a run hold."""
-        held = "SELECT held_prompt_tokens + held_completion_tokens, name FROM runs"
-        return next((int(tokens) for tokens, name in self.rows(held) if name == run), 0)
+        costs = {name: json.loads(cost) for name, cost in self.rows("SELECT name, cost FROM runs")}
+        held = costs[run]["held"] if run in costs else {}
+        return sum(held.get(kind, 0) for kind in ("prompt_tokens", "completion_tokens"))
 
     def _disconnect(self) -> None:
         if self._connection is not None:
