@@ -1,5 +1,4 @@
 import logging
-import os
 import re
 import shutil
 import sqlite3
@@ -8,19 +7,12 @@ import traceback
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 
 from raylab.archive.store import Archive
 from raylab.errors import ArchiveError
 from tests.archive.postgres import PostgresServer
-from tests.archive.rows import (
-    add_calls,
-    call_row,
-    case_row,
-    execute,
-    sqlalchemy_url,
-    statuses,
-)
+from tests.archive.rows import add_calls, call_row, case_row, execute, statuses
 
 SECRET = "hunter-2-hunter"
 
@@ -31,20 +23,21 @@ def refusal(location: str | Path, **options: object) -> str:
     return str(raised.value)
 
 
-def test_an_archive_is_made_with_its_directories_and_opened_again(tmp_path: Path):
-    path = tmp_path / "runs" / "deep" / "archive.db"
-    with Archive.open(path) as archive:
+def test_an_archive_is_made_with_its_directories_and_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "runs" / "deep" / "archive ?#%.db"
+    with Archive.open("~/runs/deep/archive ?#%.db") as archive:
         archive.start_run("r", {}, {})
         assert archive.place == str(path)
-    for location in (path, str(path), f"sqlite:///{path}", os.path.relpath(path)):
+        first = archive.id
+    for location in (path, f"sqlite:///{str(path).replace('?#%', '%3F%23%25')}"):
         with Archive.open(location, create=False) as archive:
             assert [run.name for run in archive.runs()] == ["r"]
-
-
-def test_a_path_may_begin_with_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    Archive.open("~/archive ?#%.db").close()
-    assert (tmp_path / "archive ?#%.db").is_file()
+    shutil.copy(path, tmp_path / "copy.db")
+    with Archive.open(tmp_path / "copy.db") as copy, Archive.open(tmp_path / "b.db") as other:
+        assert copy.id == first != other.id
 
 
 def test_places_without_an_archive_are_refused_and_left_alone(tmp_path: Path):
@@ -56,28 +49,17 @@ def test_places_without_an_archive_are_refused_and_left_alone(tmp_path: Path):
     content = {path: path.read_bytes() for path in (text_file, other)}
     assert f"{tmp_path} cannot be used (unable to open" in refusal(tmp_path)
     assert f"{text_file} cannot be used (file is not a database): free it" in refusal(text_file)
-    assert f"{other} is no archive, it holds tables" in (told := refusal(other))
-    assert "(measurements)" in told
+    assert "is no archive, it holds tables that raylab did not make (measurements)" in refusal(
+        other
+    )
     assert f"there is no archive {empty}" in refusal(empty, create=False)
     assert "cannot be made: " in refusal(text_file / "archive.db")
     assert "unable to open database file" in refusal("/proc/archive.db")
     assert "needs a file" in refusal(":memory:") and "needs a file" in refusal("sqlite://")
-    assert not empty.exists()
-    assert {path: path.read_bytes() for path in (text_file, other)} == content
-
-
-def test_other_databases_and_broken_urls_are_refused():
     for location in ("mysql://user@host/db", "s3://bucket/db", "postgresql://user@host:port/db"):
         assert "is of no database that holds archives: give a file" in refusal(location)
-
-
-def test_a_damaged_file_is_named(tmp_path: Path):
-    path = tmp_path / "archive.db"
-    Archive.open(path).close()
-    content = bytearray(path.read_bytes())
-    content[100:4096] = b"\xaa" * 3996
-    path.write_bytes(content)
-    assert f"{path} cannot be used (database disk image is malformed): " in refusal(path)
+    assert not empty.exists()
+    assert {path: path.read_bytes() for path in (text_file, other)} == content
 
 
 def test_a_damaged_page_is_told_when_it_is_read(tmp_path: Path):
@@ -91,6 +73,9 @@ def test_a_damaged_page_is_told_when_it_is_read(tmp_path: Path):
     path.write_bytes(content)
     with Archive.open(path) as archive, pytest.raises(ArchiveError, match="image is malformed"):
         list(archive.run("r").cases())
+    content[100:4096] = b"\xaa" * 3996
+    path.write_bytes(content)
+    assert f"{path} cannot be used (database disk image is malformed): " in refusal(path)
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path):
@@ -109,25 +94,9 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path):
         assert statuses(archive) == {"c": "accepted"}
 
 
-def test_a_locked_archive_is_waited_for_and_then_given_up(archive_url: str):
-    with Archive.open(archive_url, patience=0.3) as archive:
-        archive.start_run("r", {}, {})
-        engine = create_engine(sqlalchemy_url(archive_url), isolation_level="AUTOCOMMIT")
-        with engine.connect() as other:
-            is_file = "://" not in archive_url
-            other.execute(text("BEGIN IMMEDIATE" if is_file else "BEGIN"))
-            other.execute(text("UPDATE runs SET name = 'mine'"))
-            with pytest.raises(ArchiveError, match=r"cannot be used for 0\.3 s \(.*lock"):
-                archive.run("r").add_cases([case_row("c")])
-            assert [run.name for run in archive.runs()] == ["r"]
-            other.execute(text("ROLLBACK"))
-        engine.dispose()
-        archive.run("r").add_cases([case_row("c")])
-
-
 def test_servers_that_cannot_be_used_are_named(postgres: PostgresServer):
     away = refusal("postgresql://user@127.0.0.1:1/db", patience=0.2)
-    assert re.search(r"postgresql://user@127.0.0.1:1/db cannot be used for 0.2 s .*refused", away)
+    assert re.search(r"://user@127.0.0.1:1/db cannot be used for 0.2 s .*refused.*PGPASSWORD", away)
     assert 'database "nowhere" does not exist' in refusal(postgres.url("nowhere"))
     assert 'invalid connection option "nonsense"' in refusal(f"{postgres.url('x')}&nonsense=1")
     latin = postgres.create_database("latin", "LATIN1")
@@ -139,12 +108,6 @@ def test_servers_that_cannot_be_used_are_named(postgres: PostgresServer):
     strange = postgres.create_schema("strange")
     execute(strange, "CREATE TABLE cases (a int)")
     assert "holds tables that raylab did not make (cases)" in refusal(strange)
-    assert [
-        name
-        for (name,) in execute(
-            strange, "SELECT tablename FROM pg_tables WHERE schemaname = 'strange'"
-        )
-    ] == ["cases"]
     execute(other, "CREATE ROLE stranger LOGIN")
     stranger = other.replace("raylab@", "stranger@")
     assert "cannot be used (permission denied" in refusal(stranger)
@@ -154,14 +117,6 @@ def test_an_archive_of_another_version_is_refused(archive_url: str):
     Archive.open(archive_url).close()
     execute(archive_url, "UPDATE archive SET version = 9999")
     assert "is of version 9999, this raylab reads 1: go on with the" in refusal(archive_url)
-
-
-def test_a_copy_of_an_archive_has_its_id_and_another_archive_another(tmp_path: Path):
-    with Archive.open(tmp_path / "a.db") as first, Archive.open(tmp_path / "b.db") as other:
-        assert first.id != other.id
-    shutil.copy(tmp_path / "a.db", tmp_path / "c.db")
-    with Archive.open(tmp_path / "a.db") as first, Archive.open(tmp_path / "c.db") as copy:
-        assert first.id == copy.id
 
 
 def everything_told(location: str, caplog: pytest.LogCaptureFixture) -> str:
@@ -181,20 +136,15 @@ def everything_told(location: str, caplog: pytest.LogCaptureFixture) -> str:
     "location",
     [
         f"postgresql://user:{SECRET}@127.0.0.1:1/db",
-        f"postgres://user:{SECRET}@127.0.0.1:1/db",
-        f"postgresql+psycopg://user:{SECRET}@127.0.0.1:1/db",
         f"postgresql+psycopg2://user:{SECRET}@127.0.0.1:1/db",
         f"mysql://user:{SECRET}@127.0.0.1:1/db",
-        f"postgresql://127.0.0.1:1/db?user=user&password={SECRET}",
         f"postgresql://127.0.0.1:1/db?PASSWORD={SECRET}",
         f"postgresql://user@127.0.0.1:1/db?sslpassword={SECRET}",
         f"postgresql://user:{SECRET}/x@127.0.0.1:1/db",
         f"postgresql://user:1/{SECRET}@127.0.0.1/db",
         f"postgresql://user:{SECRET}",
         f"postgresql://user%3A{SECRET}@127.0.0.1:1/db",
-        f"postgresql://user@127.0.0.1:1/db?pass%77ord={SECRET}",
         f"postgresql://user@127.0.0.1:1/db?pass%2577ord={SECRET}",
-        f"postgresql://user@127.0.0.1:1/db?scram_client_key={SECRET}",
         f"://user:{SECRET}@127.0.0.1",
     ],
 )
@@ -205,8 +155,11 @@ def test_a_password_in_a_url_is_refused_and_never_shown(
     assert "ArchiveError" in told and SECRET not in told
 
 
-def test_the_password_of_the_environment_is_used_and_never_shown(
-    postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_the_password_of_the_environment_or_a_file_is_used_and_never_shown(
+    postgres: PostgresServer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ):
     postgres.create_database("locked")
     location = postgres.loopback_url("locked")
@@ -220,17 +173,12 @@ def test_the_password_of_the_environment_is_used_and_never_shown(
     assert f"opened {location}" in told and postgres.password not in told
     # An empty one in the URL, as some tools write it, does not hide that of the environment.
     assert "opened" in everything_told(location.replace("@", ":@"), caplog)
-
-
-def test_a_password_file_is_used(
-    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    postgres.create_database("filed")
+    monkeypatch.delenv("PGPASSWORD")
     file = tmp_path / "pgpass"
     file.write_text(f"127.0.0.1:*:*:raylab:{postgres.password}\n")
     file.chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(file))
-    Archive.open(postgres.loopback_url("filed")).close()
+    assert "opened" in everything_told(location, caplog)
 
 
 def test_a_server_that_starts_late_is_waited_for(postgres: PostgresServer):
@@ -256,8 +204,7 @@ def test_a_commit_waits_for_the_disk_whatever_the_server_says(
     postgres.execute("postgres", f"ALTER DATABASE {name} SET synchronous_commit = {configured}")
     setting = text("SHOW synchronous_commit")
     with Archive.open(url) as archive:
-        for connected in (archive._database.write, archive._database.read):
-            assert connected(lambda connection: connection.scalar(setting)) == used
+        assert archive._database.write(lambda connection: connection.scalar(setting)) == used
         postgres.disconnect()
         assert archive._database.write(lambda connection: connection.scalar(setting)) == used
 
