@@ -338,7 +338,7 @@ class _Course:
         )
         reply = response.value
         final = response.classify(reply.label, reply.rationale)
-        chosen = sides.get(reply.choice, "synthesis")
+        chosen = sides[reply.choice] if reply.choice in sides else "synthesis"
         self._adjudication = Adjudication(order=order, choice=chosen, classification=final)
         report = await self.judge(CONFIRM, final)
         self._adjudication = self._adjudication.model_copy(update={"confirmation": report})

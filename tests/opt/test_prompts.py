@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jinja2 import Environment, meta
 
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import Status
@@ -23,7 +22,7 @@ from raylab.errors import DataError
 from raylab.llm.prompts import PromptFile, fenced, neutral, read_prompt, shortened
 from raylab.opt.codebook import CODE_ANSWERS, PROMPTS, WORDS, code_pattern
 from raylab.opt.notation import Root
-from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, graded, settings_of
+from tests.annotation.chats import FIELDS, GOOD, Script, ScriptedChat, coded, settings_of
 from tests.annotation.outcomes import CODEBOOK, PACKAGED
 
 
@@ -51,32 +50,6 @@ VERSIONS = {
 }
 ALL = {file.name: file for prompts in CODEBOOK.prompts.values() for file in prompts.files}
 ASKING = [prompt for prompt in ALL.values() if prompt.schema]
-CONTENT: dict[str, Any] = {
-    "description": "A system.",
-    "code": "OPT=Evo",
-    "rationale": "Because.",
-    "candidates": [
-        {
-            "code": "OPT=Evo",
-            "rationale": "Because.",
-            "verdict": "PASS",
-            "score": 90,
-            "issues": [],
-            "summary": "Yes.",
-        }
-    ]
-    * 2,
-    "problem": "it is empty",
-    "keys": ("a", "b"),
-}
-
-
-def content_of(prompt: PromptFile) -> dict[str, Any]:
-    """Content for the variables of a prompt."""
-    variables = meta.find_undeclared_variables(Environment().parse(prompt.files[0][1]))
-    return {name: CONTENT[name] for name in variables - {"fenced"}}
-
-
 @pytest.mark.parametrize("name", VERSIONS)
 def test_another_text_has_another_version(name: str) -> None:
     prompt = ALL[name]
@@ -111,16 +84,6 @@ def test_prompt_without_a_version_is_refused(tmp_path: Path) -> None:
         read_prompt(tmp_path, "repair", {}, 1, 1)
 
 
-@pytest.mark.parametrize("prompt", ALL.values(), ids=lambda prompt: prompt.name)
-def test_turns(prompt: PromptFile) -> None:
-    messages = prompt.messages(**content_of(prompt))
-    roles = [message.role for message in messages]
-    assert roles == (["user"] if prompt.name == "repair" else ["system", "user"])
-    for message in messages:
-        assert message.content == message.content.strip() != ""
-        assert not re.search(r"\{\{|\{%|\n\n\n", message.content)
-
-
 NAMED = {
     "backprop": "error backpropagation", "gradient-descent": "gradient descent", "adam": "Adam",
     "hebbian-oja": "Hebb and Oja rules", "predictive-coding": "predictive coding",
@@ -150,7 +113,7 @@ HELD_OUT = [case for name in ("systems", "proposed") for case in PACKAGED[name]]
 
 @pytest.mark.parametrize("role", ["classify_maximal", "evaluate", "adjudicate"])
 def test_published_gold_is_named_under_its_root(role: str) -> None:
-    told = ALL[role].messages(**content_of(ALL[role]))[0].content
+    told = ALL[role].text
     gold = {case.id: case for case in PACKAGED["gold"] if case.meta.get("open_book")}
     assert gold.keys() == NAMED.keys() and len(gold) == 45
     for case in gold.values():
@@ -339,11 +302,3 @@ def test_orders_in_a_rationale_stay_within_its_fence() -> None:
     shown = list(fences_of(chat.shown("adjudicate")))
     assert {("rationale", neutral(order)), ("report", neutral(order))} < {*shown}
     assert len(shown) == 5
-
-
-@pytest.mark.parametrize("case", INJECTIONS, ids=lambda case: case.id)
-def test_reply_that_repeats_the_description_never_counts_by_it(case: Case) -> None:
-    fence = fenced(case.description, "description")
-    assert read_code(f"{fence}\n{coded('Prb')}").label.composition == "Prb"
-    report = read_report(f"{fence}\n{graded('FAIL', 3)}")
-    assert (report.verdict, report.score) == ("FAIL", 3)
