@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.coverage.table import COVERAGE, as_table, write_table
+from tests.coverage.table import COVERAGE, as_table
+from tests.tables import properties, write_table
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -19,20 +20,10 @@ def simulations(request: pytest.FixtureRequest) -> int:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    reports = [
-        report
-        for outcome in ("passed", "failed")
-        for report in terminalreporter.stats.get(outcome, [])
-    ]
-    rows = [
-        tuple(value)
-        for report in reports
-        for name, value in getattr(report, "user_properties", ())
-        if name == COVERAGE
-    ]
+    rows = [tuple(row) for _, row in properties(terminalreporter, COVERAGE, "passed", "failed")]
     if not rows:
         return
     table = as_table(rows)
     terminalreporter.write_line(table)
     if (path := config.getoption("--coverage-table", default=None)) is not None:
-        write_table(path, table)
+        write_table(path, COVERAGE, table)

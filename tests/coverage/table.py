@@ -3,12 +3,12 @@
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+
+from tests.tables import markdown
 
 COVERAGE = "coverage"
 """Property of a test that holds the coverage of a figure in a setting: figure, shares of the
 simulations with an interval, and of these with one that held the truth."""
-BEGIN, END = "<!-- coverage -->", "<!-- /coverage -->"
 HEADER = ("figure", "settings with an interval", "least", "median", "greatest")
 TOLERANCE = 1e-9
 FEWEST = 0.1
@@ -47,17 +47,10 @@ def as_table(rows: Iterable[Row]) -> str:
     by_figure: dict[str, list[Row]] = {}
     for row in rows:
         by_figure.setdefault(row[0], []).append(row)
-    lines = [HEADER, ("---",) * len(HEADER)]
+    lines: list[tuple[str, ...]] = [HEADER]
     for figure, members in by_figure.items():
         held = [share for _, given, share in members if given and given >= FEWEST]
         shares = (min(held), statistics.median(held), max(held)) if held else ()
         shown = [f"{share:.2f}" for share in shares] or [""] * 3
         lines.append((figure, f"{len(held)} of {len(members)}", *shown))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def write_table(path: Path, table: str) -> None:
-    """Puts the table between the marks of a file."""
-    text = path.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    path.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    return markdown(lines)

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.table import ROW, as_table, write_table
+from tests.tables import markdown, properties, write_table
+
+ROW = "faults"
+"""Property of a test that holds its row: what was lost, what was done again, the time it took."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -13,17 +16,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
-    passed = terminalreporter.stats.get("passed", [])
-    rows = [
-        (report.nodeid.rpartition("::")[2], value)
-        for report in passed
-        for name, value in report.user_properties
-        if name == ROW
-    ]
+    rows = [(f"`{test}`", *row) for test, row in properties(terminalreporter, ROW, "passed")]
     if not rows:
         return
-    table = as_table(rows)
+    table = markdown([("test", "lost", "done again", "wall time"), *rows])
     terminalreporter.write_line(table)
     path = config.getoption("--fault-table", default=None)
     if path is not None and exitstatus == 0:
-        write_table(path, table)
+        write_table(path, ROW, table)

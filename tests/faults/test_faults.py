@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from tests.cluster.nodes import Nodes, ray_nodes
+from tests.faults.conftest import ROW
 from tests.faults.jobs import JOBS, Work, write_inputs
-from tests.faults.table import ROW
 
 pytestmark = [pytest.mark.fault, pytest.mark.ray, pytest.mark.slow]
 
