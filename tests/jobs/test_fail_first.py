@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,97 +64,70 @@ def told(jobs: "subprocess.Popen[str]", tmp_path: Path) -> Told:
     return tell
 
 
-def test_no_such_model(told: Told):
-    status, error = told("evaluate", "models=[gone]")
-    assert status == 1 and "no model gone" in error
-
-
-def test_what_is_no_checkpoint(told: Told, tmp_path: Path):
-    (tmp_path / "some.ckpt").write_text("no checkpoint")
-    status, error = told("evaluate", "models=[some.ckpt]")
-    assert status == 1 and "some.ckpt" in error
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_score_trees_that_are_missing_or_empty(told: Told, tmp_path: Path, there: bool):
-    tree = tmp_path / "scores"
-    if there:
-        tree.mkdir()
-    status, error = told("quality", f"quality_eval_cfg.scores_root_dir={tree}")
-    assert status == 1 and str(tree) in error
-
-
-def test_a_model_without_score_files(told: Told, tmp_path: Path):
-    for model, file in (("full", "a.json"), ("hidden", ".a.json"), ("empty", "a.txt")):
-        directory = tmp_path / "scores" / model / "g1"
-        directory.mkdir(parents=True)
-        (directory / file).write_text("{}")
-    status, error = told("quality", f"quality_eval_cfg.scores_root_dir={tmp_path}/scores")
-    assert status == 1 and "model empty" in error and "no score file" in error
-
-
-def write_cases(tmp_path: Path) -> str:
-    path = tmp_path / "cases.jsonl"
-    path.write_text(json.dumps({"id": "a", "description": "A system."}) + "\n")
-    return f"cases.path={path}"
-
-
-@pytest.fixture
-def refusing() -> Iterator[str]:
-    """The URL of a port at which nothing listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"llm.endpoints.default.base_url=http://127.0.0.1:{taken.getsockname()[1]}/v1"
-
-
+FILES = {
+    "some.ckpt": "no checkpoint",
+    "empty/.hidden": "",
+    "trees/full/g1/a.json": "{}",
+    "trees/hidden/g1/.a.json": "{}",
+    "trees/empty/g1/a.txt": "{}",
+    "broken.jsonl": '{"id": "a"}\n',
+    "cases.jsonl": '{"id": "a", "description": "A system."}\n',
+    "runs/taken/notes.txt": "mine",
+}
 MODELS = [
     "llm=openai",
     *(f"llm.{role}.model=m" for role in ("annotator_a", "annotator_b", "evaluator", "adjudicator")),
+    "cases.path=cases.jsonl",
 ]
 NO_KEY = "llm.endpoints.default.api_key_env=null"
+ENDPOINT = "llm.endpoints.default.base_url=http://"
+"""RFC 6761 reserves the name nowhere.invalid: it never resolves. At port 9 nothing listens."""
 
 
-def test_cases_that_are_missing_or_broken(told: Told, tmp_path: Path):
-    status, error = told("annotate", f"cases.path={tmp_path}/gone.jsonl")
-    assert status == 1 and "gone.jsonl" in error
-    (tmp_path / "cases.jsonl").write_text('{"id": "a"}\n')
-    status, error = told("annotate", f"cases.path={tmp_path}/cases.jsonl")
-    assert status == 1 and "line 1: description is missing" in error
-
-
-def test_a_key_that_is_not_set(told: Told, tmp_path: Path, refusing: str):
-    status, error = told("annotate", *MODELS, refusing, write_cases(tmp_path))
-    assert status == 2 and "environment variable OPENAI_API_KEY, which is not set" in error
-
-
-def test_an_endpoint_that_refuses_connections_or_is_not_found(
-    told: Told, tmp_path: Path, refusing: str
+@pytest.mark.parametrize(
+    ("job", "arguments", "status", "problem"),
+    [
+        ("evaluate", ["models=[gone]"], 1, "no model gone"),
+        ("evaluate", ["models=[some.ckpt]"], 1, "some.ckpt"),
+        ("quality", ["quality_eval_cfg.scores_root_dir=gone"], 1, "gone"),
+        ("quality", ["quality_eval_cfg.scores_root_dir=empty"], 1, "empty"),
+        ("quality", ["quality_eval_cfg.scores_root_dir=trees"], 1, "model empty.*no score file"),
+        ("annotate", ["cases.path=gone.jsonl"], 1, "gone.jsonl"),
+        ("annotate", ["cases.path=broken.jsonl"], 1, "line 1: description is missing"),
+        ("annotate", [*MODELS], 2, "variable OPENAI_API_KEY, which is not set"),
+        (
+            "annotate",
+            [*MODELS, NO_KEY, f"{ENDPOINT}127.0.0.1:9/v1"],
+            1,
+            "endpoint default.*cannot be reached",
+        ),
+        (
+            "annotate",
+            [*MODELS, NO_KEY, f"{ENDPOINT}nowhere.invalid/v1"],
+            1,
+            "nowhere.invalid.* cannot be reached",
+        ),
+        # A name that is taken is told before the data are read.
+        *(
+            (job, [f"name={name}", "data=re_arc", "data.path=gone.zip"], 1, problem)
+            for job in ("train", "tune", "pipeline")
+            for name, problem in (("taken", "holds notes.txt"), ("free", "gone.zip"))
+        ),
+        *(
+            (job, ["storage=some.ckpt"], 1, "some.ckpt is no directory")
+            for job in ("train", "tune")
+        ),
+        ("annotate", ["storage=some.ckpt", "cases.path=cases.jsonl"], 1, "is no directory"),
+    ],
+)
+def test_mistake_is_told(
+    told: Told, tmp_path: Path, job: str, arguments: list[str], status: int, problem: str
 ):
-    order = [*MODELS, NO_KEY, write_cases(tmp_path)]
-    status, error = told("annotate", *order, refusing)
-    assert status == 1 and "endpoint default" in error and "nothing listens at port" in error
-    # RFC 6761 reserves the name: it never resolves.
-    unknown = "llm.endpoints.default.base_url=http://nowhere.invalid/v1"
-    status, error = told("annotate", *order, unknown)
-    assert status == 1 and "the host nowhere.invalid is not found" in error
-
-
-def test_a_storage_that_is_a_file(told: Told, tmp_path: Path):
-    (tmp_path / "runs").write_text("a file")
-    for job, *arguments in (("annotate", write_cases(tmp_path)), ("train",), ("tune",)):
-        status, error = told(job, *arguments)
-        assert status == 1 and f"{tmp_path}/runs is no directory" in error
-
-
-@pytest.mark.parametrize("job", ["train", "tune", "pipeline"])
-def test_a_name_that_is_taken_is_told_before_the_data_is_read(told: Told, tmp_path: Path, job: str):
-    (tmp_path / "runs" / "taken").mkdir(parents=True)
-    (tmp_path / "runs" / "taken" / "notes.txt").write_text("mine")
-    gone = ["data=re_arc", f"data.path={tmp_path}/gone.zip"]
-    status, error = told(job, "name=taken", *gone)
-    assert status == 1 and "holds notes.txt" in error
-    status, error = told(job, "name=free", *gone)
-    assert status == 1 and "gone.zip" in error
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ended, error = told(job, *arguments)
+    assert ended == status and re.search(problem, error, re.DOTALL), error
 
 
 @pytest.mark.parametrize("order", [(), ("export=open.jsonl",), ("import=open.jsonl",)])
