@@ -50,6 +50,8 @@ VERSIONS = {
 }
 ALL = {file.name: file for prompts in CODEBOOK.prompts.values() for file in prompts.files}
 ASKING = [prompt for prompt in ALL.values() if prompt.schema]
+
+
 @pytest.mark.parametrize("name", VERSIONS)
 def test_another_text_has_another_version(name: str) -> None:
     prompt = ALL[name]
