@@ -210,12 +210,12 @@ def figure_of(metric: QualityMetric, accuracies: MeanAccuracies, noise: Array) -
 
     Args:
         metric: The metric.
-        accuracies: Accuracies of one benchmark, without leading axes.
+        accuracies: Accuracies of one benchmark.
         noise: (replicates, models, generations) deviations of the replicates from them.
     """
     if reason := metric.why_not(accuracies):
         return QualityFigure(reason=reason)
-    value = float(metric.compute(accuracies))
+    value = metric.compute(accuracies)
     estimated = _estimated(metric, accuracies, noise)
     if isinstance(estimated, str):
         return QualityFigure(value=value, no_interval=estimated)

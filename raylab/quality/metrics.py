@@ -2,15 +2,13 @@
 
 A metric is a formula and an entry in `METRICS`, which the measurement, the tables and the pages
 read. Difficulty, separability and novelty are those of AutoBencher
-(arXiv 2407.08351), consistency is that of Data Swarms (arXiv 2506.00741). Each formula is written
-once, over arrays with any leading axes, so that bootstrap replicates go through the same code as
-the measured accuracies.
+(arXiv 2407.08351), consistency is that of Data Swarms (arXiv 2506.00741).
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,23 +39,23 @@ Accuracies = Mapping[str, float] | Iterable[float]
 
 @dataclass(frozen=True)
 class MeanAccuracies:
-    """Accuracies that the metrics are computed from, with any leading axes.
+    """Accuracies in [0, 1] that the metrics are computed from.
 
     Attributes:
-        benchmark: (..., models, generations) accuracies in [0, 1].
-        priors: (..., models) for each earlier benchmark.
+        benchmark: (models, generations).
+        priors: (models,) for each earlier benchmark.
         generations: Names; one empty name if the benchmark has no generations.
+        tasks: Fewest tasks of a model in a generation; 0 if that is unknown.
     """
 
     benchmark: Array
     priors: Sequence[Array]
     generations: Sequence[str]
     tasks: int = 0
-    """Fewest tasks of a model in a generation; 0 if that is unknown."""
 
     @property
     def models(self) -> Array:
-        """(..., models) means over the generations."""
+        """(models,) means over the generations."""
         return self.benchmark.mean(axis=-1)
 
 
@@ -65,8 +63,7 @@ class MeanAccuracies:
 class QualityMetric:
     """A figure of the quality of a benchmark."""
 
-    compute: Callable[[MeanAccuracies], Array]
-    """Returns the figure, with the leading axes of the accuracies."""
+    compute: Callable[[MeanAccuracies], float]
     why_not: Callable[[MeanAccuracies], str] = lambda _: ""
     """Returns the reason why it cannot be computed; empty if it can."""
     warning: Callable[[MeanAccuracies], str] = lambda _: ""
@@ -94,7 +91,7 @@ def compute_benchmark_difficulty(accuracies: Accuracies) -> float:
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
     """
-    return float(difficulty(_checked(accuracies)))
+    return float(1.0 - _checked(accuracies).max())
 
 
 def compute_benchmark_separability(accuracies: Accuracies) -> float:
@@ -106,10 +103,11 @@ def compute_benchmark_separability(accuracies: Accuracies) -> float:
     Raises:
         ValueError: There are none, or one is outside [0, 1] or NaN.
     """
-    return float(separability(_checked(accuracies)))
+    array = _checked(accuracies)
+    return float(np.abs(array - array.mean()).mean())
 
 
-def compute_benchmark_consistency(accuracies: Mapping[str, Sequence[float]]) -> float:
+def compute_benchmark_consistency(accuracies: Mapping[Any, Iterable[float]]) -> float:
     """Returns one minus the models' mean sample standard deviation (ddof = 1) over generations.
 
     Args:
@@ -136,7 +134,7 @@ def compute_benchmark_consistency(accuracies: Mapping[str, Sequence[float]]) -> 
                 f"model {name!r} has {len(row)} generations, the first model {expected}: "
                 "consistency needs two or more, the same number for every model"
             )
-    return float(consistency(np.array(list(rows.values()))))
+    return float(1.0 - np.array(list(rows.values())).std(axis=-1, ddof=1).mean())
 
 
 def compute_benchmark_novelty(
@@ -167,7 +165,7 @@ def compute_benchmark_novelty(
         columns.append(_checked(figures, f"figure of prior {number},", bounded=False))
     if warning := novelty_warning(len(current), len(priors)):
         LOGGER.warning(warning)
-    return float(novelty(actual, np.stack(columns, axis=-1)))
+    return _novelty(actual, columns)
 
 
 def model_difference(current: Iterable[str], prior: Iterable[str]) -> str:
@@ -192,31 +190,17 @@ def novelty_warning(models: int, priors: int) -> str:
     )
 
 
-def difficulty(accuracies: Array) -> Array:
-    """Returns the difficulty of accuracies (..., models)."""
-    return 1.0 - accuracies.max(axis=-1)
-
-
-def separability(accuracies: Array) -> Array:
-    """Returns the separability of accuracies (..., models)."""
-    return np.abs(accuracies - accuracies.mean(axis=-1, keepdims=True)).mean(axis=-1)
-
-
-def consistency(accuracies: Array) -> Array:
-    """Returns the consistency of accuracies (..., models, generations); needs two generations."""
-    return 1.0 - accuracies.std(axis=-1, ddof=1).mean(axis=-1)
-
-
-def novelty(current: Array, priors: Array) -> Array:
-    """Returns the novelty of (..., models) accuracies against (..., models, priors) figures."""
-    actual = _rounded(current)
-    centre = actual.mean(axis=-1, keepdims=True)
-    columns = _rounded(priors / np.maximum(np.abs(priors).max(axis=-2, keepdims=True), 1.0))
-    columns = _rounded(columns - columns.mean(axis=-2, keepdims=True))
-    inverse = np.linalg.pinv(columns, rcond=RANK_TOLERANCE)
-    weights = inverse @ (actual - centre)[..., None]
-    predicted = _rounded((columns @ weights)[..., 0] + centre)
-    return np.clip(1.0 - _rank_correlation(predicted, actual), 0.0, 1.0)
+def _novelty(current: Array, earlier: Sequence[Array]) -> float:
+    """Returns the novelty of (models,) accuracies against (models,) figures of each prior."""
+    actual, priors = np.round(current, DECIMALS), np.stack(earlier, axis=-1)
+    columns = np.round(priors / np.maximum(np.abs(priors).max(axis=0), 1.0), DECIMALS)
+    columns = np.round(columns - columns.mean(axis=0), DECIMALS)
+    weights = np.linalg.pinv(columns, rcond=RANK_TOLERANCE) @ (actual - actual.mean())
+    predicted = np.round(columns @ weights + actual.mean(), DECIMALS)
+    # Spearman's correlation, 0 where it is undefined.
+    a, b = (np.asarray(rankdata(v)) - (len(v) + 1) / 2 for v in (predicted, actual))
+    spread = np.sqrt((a * a).sum() * (b * b).sum())
+    return float(np.clip(1.0 - ((a * b).sum() / spread if spread else 0.0), 0.0, 1.0))
 
 
 def _why_no_consistency(accuracies: MeanAccuracies) -> str:
@@ -252,7 +236,7 @@ def _estimated_consistency(accuracies: MeanAccuracies, noise: Array) -> Estimate
 
 METRICS = {
     "difficulty": QualityMetric(
-        compute=lambda accuracies: difficulty(accuracies.models),
+        compute=lambda accuracies: compute_benchmark_difficulty(accuracies.models),
         estimate=_estimated_difficulty,
         better=None,
         meaning="How much the best model leaves undone: 0 if one model gets all right, 1 if none "
@@ -260,7 +244,7 @@ METRICS = {
         computation="1 - the highest accuracy of a model",
     ),
     "separability": QualityMetric(
-        compute=lambda accuracies: separability(accuracies.models),
+        compute=lambda accuracies: compute_benchmark_separability(accuracies.models),
         estimate=_estimated_separability,
         contrasts=lambda models, generations: models - 1,
         meaning="How far apart the models lie: 0 if the benchmark cannot tell them apart, at most "
@@ -268,7 +252,9 @@ METRICS = {
         computation="mean over models of |accuracy - mean accuracy|",
     ),
     "consistency": QualityMetric(
-        compute=lambda accuracies: consistency(accuracies.benchmark),
+        compute=lambda accuracies: compute_benchmark_consistency(
+            dict(enumerate(accuracies.benchmark))
+        ),
         why_not=_why_no_consistency,
         estimate=_estimated_consistency,
         contrasts=lambda models, generations: models * (generations - 1),
@@ -278,7 +264,7 @@ METRICS = {
         "generations",
     ),
     "novelty": QualityMetric(
-        compute=lambda accuracies: novelty(accuracies.models, np.stack(accuracies.priors, axis=-1)),
+        compute=lambda accuracies: _novelty(accuracies.models, accuracies.priors),
         why_not=lambda accuracies: "" if accuracies.priors else "no prior_datasets are configured",
         estimate="a rank correlation moves in steps, and no interval that was tried holds the "
         "true one often enough",
@@ -292,18 +278,6 @@ METRICS = {
     ),
 }
 """Every metric by its name, in the order in which they are shown."""
-
-
-def _rank_correlation(left: Array, right: Array) -> Array:
-    """Returns Spearman's correlation over the last axis, with average ranks; 0 where undefined."""
-    middle = (left.shape[-1] + 1) / 2
-    a, b = (np.asarray(rankdata(values, axis=-1)) - middle for values in (left, right))
-    spread = np.sqrt((a * a).sum(axis=-1) * (b * b).sum(axis=-1))
-    return np.divide((a * b).sum(axis=-1), spread, out=np.zeros_like(spread), where=spread > 0)
-
-
-def _rounded(values: Array) -> Array:
-    return np.round(values, DECIMALS)
 
 
 def _checked(accuracies: Accuracies, what: str = "accuracy of", bounded: bool = True) -> Array:

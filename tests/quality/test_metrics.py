@@ -3,7 +3,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from raylab.quality.metrics import (
@@ -11,10 +10,6 @@ from raylab.quality.metrics import (
     compute_benchmark_difficulty,
     compute_benchmark_novelty,
     compute_benchmark_separability,
-    consistency,
-    difficulty,
-    novelty,
-    separability,
 )
 
 TOLERANCE = 1e-12
@@ -147,19 +142,3 @@ def test_unusable_input_is_named(
 ):
     with pytest.raises(ValueError, match=message):
         compute(*arguments)
-
-
-def test_replicates_go_through_the_same_formulas_as_single_measurements():
-    rng = np.random.default_rng(1)
-    generations = rng.random((20, 6, 3))
-    priors = rng.random((20, 6, 2))
-    models = [f"m{i}" for i in range(6)]
-    current = generations.mean(axis=-1)
-    for i in range(20):
-        named = dict(zip(models, current[i].tolist(), strict=True))
-        earlier = [dict(zip(models, priors[i, :, p].tolist(), strict=True)) for p in range(2)]
-        rows = dict(zip(models, generations[i].tolist(), strict=True))
-        assert difficulty(current)[i] == exactly(compute_benchmark_difficulty(named))
-        assert separability(current)[i] == exactly(compute_benchmark_separability(named))
-        assert consistency(generations)[i] == exactly(compute_benchmark_consistency(rows))
-        assert novelty(current, priors)[i] == exactly(compute_benchmark_novelty(named, earlier))
