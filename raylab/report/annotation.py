@@ -36,8 +36,7 @@ from raylab.report.table import (
     share_cell,
     shorten,
 )
-from raylab.runs.measures import meaning_of, measures_of
-from raylab.runs.records import Part
+from raylab.runs.records import Part, meaning_of, measures_of
 from raylab.runs.run_record import RunRecord
 
 SHOWN_CODES = 10

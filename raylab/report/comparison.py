@@ -40,8 +40,7 @@ from raylab.report.table import (
     print_tables,
     shorten,
 )
-from raylab.runs.measures import Measure, measures_of
-from raylab.runs.records import Part, Record
+from raylab.runs.records import Measure, Part, Record, measures_of
 from raylab.runs.run import REPORT, TRIALS, Run
 from raylab.runs.run_record import RECORD, RunRecord
 

@@ -36,7 +36,7 @@ from raylab.report.table import (
     print_tables,
     share_cell,
 )
-from raylab.runs.measures import measures_of
+from raylab.runs.records import measures_of
 from raylab.runs.run import Run
 from raylab.taxonomies import choose_codebook
 

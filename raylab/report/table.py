@@ -12,7 +12,7 @@ from rich.text import Text
 
 from raylab.log import log_tables
 from raylab.printable import printable
-from raylab.runs.measures import Measure
+from raylab.runs.records import Measure
 
 MISSING, BEST = "missing", "best"
 """Looks of a cell: a problem, and the best of its kind."""

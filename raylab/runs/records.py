@@ -2,9 +2,16 @@
 
 Each record is defined beside its producer. Only `Run.read_record` and `Run.write_record` convert
 between files and records, so no other code depends on the form of the JSON.
+
+A field that is shown to people carries a `Measure` in its type, and its docstring is its
+explanation:
+
+    pass_rate: Annotated[Estimate, Measure("pass rate")]
 """
 
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -54,3 +61,40 @@ class Record(Part):
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise ValueError(f"{place}: {first['msg']}") from error
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure that is shown to people.
+
+    Attributes:
+        label: Its name in tables and charts.
+        form: Its format; a share is in [0, 1].
+        better: The good end of its scale; None if neither is.
+    """
+
+    label: str
+    form: Literal["share", "number", "count", "seconds"] = "share"
+    better: Literal["higher", "lower"] | None = "higher"
+
+    def best(self, values: Sequence[float | None]) -> float | None:
+        """Returns the best of several values; None if there is nothing to compare."""
+        present = {value for value in values if value is not None}
+        if self.better is None or len(present) < 2:
+            return None
+        return max(present) if self.better == "higher" else min(present)
+
+
+def measures_of(kind: type[Part]) -> dict[str, Measure]:
+    """Returns the measures of a part by the names of their fields, in the order of the fields."""
+    return {
+        name: mark
+        for name, field in kind.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, Measure)
+    }
+
+
+def meaning_of(kind: type[Part], name: str) -> str:
+    """Returns the docstring of a field on one line."""
+    return " ".join((kind.model_fields[name].description or "").split())

@@ -95,10 +95,7 @@ class Run(Place):
         """Returns the run directory that `open` would take; writes nothing.
 
         Raises:
-            RunError: The name is taken, the run to resume is of another configuration, or the
-                storage is on this machine and cannot be written.
-            DataError: The storage cannot be read.
-            ConfigError: No filesystem opens the storage.
+            RunError, DataError, ConfigError: as `open`.
         """
         run = cls.named(config, job)
         if run._present(config, job) is None and run.is_local:

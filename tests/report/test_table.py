@@ -20,7 +20,7 @@ from raylab.report.table import (
     share_cell,
     shorten,
 )
-from raylab.runs.measures import Measure
+from raylab.runs.records import Measure
 from tests.report.pages import rows_of
 
 AGREEMENT = Measure("alpha", "number")

@@ -2,8 +2,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from raylab.runs.measures import Measure, meaning_of, measures_of
-from raylab.runs.records import Part
+from raylab.runs.records import Measure, Part, meaning_of, measures_of
 
 
 class Figures(Part):

@@ -25,8 +25,7 @@ from raylab.annotation.statistics.estimates import (
 )
 from raylab.annotation.statistics.frame import Tables, tally
 from raylab.codebook import Categories, Label
-from raylab.runs.measures import Measure
-from raylab.runs.records import Part
+from raylab.runs.records import Measure, Part
 
 TOLERANCE = 1e-9
 SHARES = ("jaccard", "weighted", "composition", "levenshtein_normalised")

@@ -16,8 +16,7 @@ from raylab.annotation.outcome import Status
 from raylab.annotation.statistics.estimates import Array, Estimate, estimate, proportion
 from raylab.annotation.statistics.frame import ADJUDICATED, Tables
 from raylab.codebook import Label
-from raylab.runs.measures import Measure
-from raylab.runs.records import Part
+from raylab.runs.records import Measure, Part
 
 DECIDED = (Status.ACCEPTED, Status.ADJUDICATED)
 """The cases that an audit is about: those with a code of the protocol."""

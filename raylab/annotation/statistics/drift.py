@@ -21,8 +21,7 @@ from scipy import stats
 from raylab.annotation.outcome import EVALUATOR, SIDES, Side, Verdict
 from raylab.annotation.statistics.figures import SourceReport, source_reports
 from raylab.annotation.statistics.frame import Frame, Tables, view
-from raylab.runs.measures import measures_of
-from raylab.runs.records import Part, Record
+from raylab.runs.records import Part, Record, measures_of
 
 LEVEL = 0.05
 BOTH = " and ".join(SIDES)

@@ -20,8 +20,7 @@ from raylab.annotation.statistics.frame import (
 )
 from raylab.annotation.statistics.usage import Seconds, times
 from raylab.codebook import Codebook
-from raylab.runs.measures import Measure
-from raylab.runs.records import Part
+from raylab.runs.records import Measure, Part
 
 BAND = 10
 """Scores in one bin; the last also holds 100."""

@@ -17,8 +17,7 @@ from raylab.annotation.statistics.agreement import (
 )
 from raylab.annotation.statistics.estimates import Estimate, estimate, proportion, share_of
 from raylab.annotation.statistics.frame import Tables, view
-from raylab.runs.measures import Measure
-from raylab.runs.records import Part
+from raylab.runs.records import Measure, Part
 
 BAND = 10
 """Scores in one band; the last also holds 100."""

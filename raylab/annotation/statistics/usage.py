@@ -8,8 +8,7 @@ import numpy as np
 
 from raylab.annotation.outcome import HumanDecision, Status
 from raylab.annotation.statistics.frame import Frame, Tables, by_source, tabulate_calls
-from raylab.runs.measures import Measure
-from raylab.runs.records import Part
+from raylab.runs.records import Measure, Part
 
 SOURCE = ["role", "model", "response_model", "prompt", "prompt_hash"]
 """The columns of a call that tell sources apart."""
