@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, StringConstraints, ValidationError
 
 from raylab.annotation.decisions import check_name, decision_row
-from raylab.annotation.outcome import Classification, Evaluation, HumanDecision
+from raylab.annotation.outcome import Choice, Classification, Evaluation, HumanDecision
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.archive.records import HUMAN, UNCONFIRMED
@@ -23,11 +23,17 @@ from raylab.config.base import Strict
 from raylab.config.schema import problems_of
 from raylab.errors import DataError, LeaseError, RunError
 
-UNDO = "undo"
 SHOWN_PROBLEMS = 50
 LONGEST_PROBLEM = 500
 """Characters; a problem may quote what stands in the file."""
 SHOWN_OF_REPORT = {"verdict", "score", "issues", "summary", "contradictory", "caps"}
+CHOICES: dict[str, Choice | Literal["undo"]] = {
+    "a": "A",
+    "b": "B",
+    "unclear": "unclear",
+    "undo": "undo",
+}
+"""What a decision may say instead of a code, in small letters."""
 
 Filled = Annotated[
     str,
@@ -171,18 +177,15 @@ def import_rows(path: Path, reviews: Reviews, reviewer: str | None = None) -> Im
 def _read_decisions(
     path: Path, reviews: Reviews, reviewer: str | None
 ) -> list[tuple[Opened, HumanDecision]]:
-    decided: list[tuple[Opened, HumanDecision]] = []
+    decided: dict[str, tuple[Opened, HumanDecision]] = {}
     problems: list[str] = []
-    places: dict[str, str] = {}
     for place, line in _lines(path):
         try:
-            row = _read_row(place, line)
-            if not row.decision and not row.justification:
-                continue
-            if row.case in places:
-                raise DataError(f"case {row.case} is decided at {places[row.case]} already")
-            decided.append(_decide(row, reviews, reviewer or ""))
-            places[row.case] = place
+            row = _read_row(line)
+            if row.case in decided:
+                raise DataError(f"case {row.case} is decided in an earlier row already")
+            if row.decision or row.justification:
+                decided[row.case] = _decide(row, reviews, reviewer or "")
         except DataError as error:
             problems.append(f"\n  {place}: {str(error)[:LONGEST_PROBLEM]}")
     if problems:
@@ -192,7 +195,7 @@ def _read_decisions(
             f"again:{''.join(problems[:SHOWN_PROBLEMS])}"
             + (f"\n  and {more} rows more" if more > 0 else "")
         )
-    return decided
+    return list(decided.values())
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -207,15 +210,12 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
         ) from error
 
 
-def _read_row(place: str, line: bytes) -> ReviewRow:
+def _read_row(line: bytes) -> ReviewRow:
     try:
-        return ReviewRow.model_validate(parse_json(line, place))
+        return ReviewRow.model_validate(parse_json(line, "the row"))
     except ValidationError as error:
         problem = problems_of(ReviewRow, error.errors(include_url=False))[0]
         raise DataError(f"{problem}; leave the rows as they were exported") from error
-    except DataError as error:
-        reason = str(error).removeprefix(f"{place}: ")
-        raise DataError(f"{reason}; a row is one JSON object on one line") from error
 
 
 def _decide(row: ReviewRow, reviews: Reviews, reviewer: str) -> tuple[Opened, HumanDecision]:
@@ -226,35 +226,24 @@ def _decide(row: ReviewRow, reviews: Reviews, reviewer: str) -> tuple[Opened, Hu
             f"case {row.case} has a justification and no decision: fill in A, B, unclear or "
             f"{label} line, or empty the justification to leave the case open"
         )
-    opened = reviews.find(row.case)
-    if opened is None:
-        raise DataError(f"the run has no case {row.case!r}: is it another run's file?")
+    opened = reviews.look(row.case)
     _check_case(row, opened)
-    name = check_name(row.reviewer or reviewer)
-    if row.decision.casefold() == UNDO:
-        return opened, reviews.take_back(opened, name, row.justification)
-    choice = row.decision if row.decision in ("A", "B", "unclear") else "own"
     typed = Typed(
-        choice=choice, code=row.decision, justification=row.justification, insist=row.insist
+        choice=CHOICES.get(row.decision.casefold(), "own"),
+        code=row.decision,
+        justification=row.justification,
+        insist=row.insist,
     )
     try:
-        return opened, reviews.decide(opened, name, typed)
+        return opened, reviews.decide(opened, check_name(row.reviewer or reviewer), typed)
     except UndecidedError as error:
-        reason = error.problems.get("code")
-        if reason is None:
-            raise DataError(f"case {row.case}: {error}") from error
-        raise DataError(
-            f"decision {row.decision!r} is none of A, B, unclear, {UNDO} and not {label}: {reason}"
-        ) from error
+        if reason := error.problems.get("code"):
+            reason = f"{row.decision!r} is none of {', '.join(CHOICES)} and not {label}: {reason}"
+        raise DataError(f"case {row.case}: {reason or error}") from error
 
 
 def _check_case(row: ReviewRow, opened: Opened) -> None:
     """Refuses a row that is not about the case as it was exported."""
-    if row.queue not in (None, opened.queue):
-        raise DataError(
-            f"case {row.case} is of the queue {opened.queue}, not {row.queue}: a larger audit= "
-            "draws more cases for the audit"
-        )
     if not opened.blind and opened.case.status != HUMAN:
         raise DataError(
             f"case {row.case} is {opened.case.status}, no person was asked: remove the row"

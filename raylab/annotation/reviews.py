@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from raylab.annotation.decisions import decision_row, make_decision
-from raylab.annotation.input.cases import is_source
 from raylab.annotation.outcome import Choice, HumanDecision, Outcome, read_decision, read_outcome
 from raylab.annotation.statistics.audit import DECIDED, is_drawn
 from raylab.archive.records import (
@@ -57,7 +57,7 @@ class UndecidedError(DataError):
 class Typed(Strict):
     """The form of a case as a reviewer has filled it in."""
 
-    choice: Choice | None = None
+    choice: Choice | Literal["undo"] | None = None
     code: str = ""
     """The line of an own code."""
     justification: str = ""
@@ -136,11 +136,6 @@ class Opened(CurrentCase):
     def kind(self) -> str:
         """The reason why it is open, or `audit`, as in the queue."""
         return AUDIT if self.blind else kind_of(self.outcome.path)
-
-    @property
-    def source(self) -> bool:
-        """True if the description is source code."""
-        return is_source(self.outcome.meta)
 
     @property
     def waits(self) -> bool:
@@ -249,22 +244,22 @@ class Reviews:
         self._take([case], reviewer)
         return self.look(case)
 
-    def find(self, case: str) -> Opened | None:
-        """Returns the case of this id as it is; None if the run has none."""
-        head = self._run.find_heads([case]).get(case)
-        return None if head is None else self.look(head.sequence)
-
-    def look(self, case: int) -> Opened:
-        """Returns a case as it is, without taking its lease.
+    def look(self, case: int | str) -> Opened:
+        """Returns a case, by its sequence or id, as it is, without taking its lease.
 
         Raises:
             DataError: The run has no such case.
         """
-        stored = self.archived.look(case, self._now())
+        if isinstance(case, str):
+            head = self._run.find_heads([case]).get(case)
+            place = 0 if head is None else head.sequence
+        else:
+            place = case
+        stored = self.archived.look(place, self._now())
         if stored is None:
-            raise DataError(f"run {self.run} has no case {case}: choose one from the queue")
+            raise DataError(f"run {self.run} has no case {case!r}: look for it in the queue")
         rows = [row for row in stored.decisions if row.action != DRAW]
-        made = tuple(self._made(case, row, row is rows[-1]) for row in rows)
+        made = tuple(self._made(place, row, row is rows[-1]) for row in rows)
         outcome = read_outcome(stored.case.body, self.codebook)
         return Opened(stored.case, stored.decisions, outcome, made, lease=stored.lease)
 
@@ -287,15 +282,18 @@ class Reviews:
     def decide(self, opened: Opened, reviewer: str, typed: Typed) -> HumanDecision:
         """Returns the decision that a form stands for, which nothing archives yet.
 
-        An audit takes a code alone, and needs no justification.
+        An audit takes a code alone; it needs no justification, nor does taking back a decision.
 
         Raises:
             UndecidedError: Something is missing, too long or cannot be read.
         """
         problems: dict[str, str] = {}
-        choice = "own" if opened.blind else typed.choice
+        case, now = opened.case.case, self._now()
         # Forms send line breaks as CR LF.
         justification = clean(typed.justification.replace("\r\n", "\n")).strip()
+        if typed.choice == "undo":
+            return make_decision(case, None, None, justification or TAKEN_BACK, reviewer, now)
+        choice = "own" if opened.blind else typed.choice
         try:
             label = self._label(opened, choice, typed.code.strip())
         except LabelError as error:
@@ -311,12 +309,7 @@ class Reviews:
         if problems:
             raise UndecidedError(problems)
         insisted = typed.insist and choice != "unclear" and not opened.blind
-        name = opened.case.case
-        return make_decision(name, choice, label, justification, reviewer, self._now(), insisted)
-
-    def take_back(self, opened: Opened, reviewer: str, justification: str) -> HumanDecision:
-        """Returns the record that takes the decision on a case back, which nothing archives yet."""
-        return make_decision(opened.case.case, None, None, justification, reviewer, self._now())
+        return make_decision(case, choice, label, justification, reviewer, now, insisted)
 
     def archive(self, opened: Opened, decision: HumanDecision) -> None:
         """Archives a decision on a case that nobody has touched since it was opened.
@@ -338,7 +331,7 @@ class Reviews:
         opened = self.look(case)
         if opened.last is None or not opened.last.can_be_undone_by(reviewer):
             raise LeaseError(f"case {opened.case.case} has no decision of {reviewer} that holds")
-        self.archive(opened, self.take_back(opened, reviewer, TAKEN_BACK))
+        self.archive(opened, self.decide(opened, reviewer, Typed(choice="undo")))
 
     def made_by(self, reviewer: str, kind: str = DECISION) -> list[Made]:
         """Returns the latest decisions of a reviewer, or codes of the audit, the last one first."""

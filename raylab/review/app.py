@@ -17,6 +17,7 @@ from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Red
 from starlette.exceptions import HTTPException
 
 from raylab.annotation.decisions import check_name
+from raylab.annotation.input.cases import is_source
 from raylab.annotation.protocol import draw_order
 from raylab.annotation.reviews import Opened, Reviews, Typed, UndecidedError
 from raylab.archive.records import AUDIT
@@ -38,10 +39,6 @@ FAILED = "The page failed at this; its log says why. Nothing that was sent is lo
 LOGGER = logging.getLogger(__name__)
 
 
-class SignedOut(Exception):
-    """A request without a session, or with one that has ended; never leaves the page."""
-
-
 def create_app(reviews: Reviews, access: Access) -> FastAPI:
     """Returns the page as an ASGI application.
 
@@ -52,7 +49,6 @@ def create_app(reviews: Reviews, access: Access) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.reviews, app.state.access = reviews, access
     app.include_router(PAGES)
-    app.add_exception_handler(SignedOut, _sign_in_first)
     for kind in (LeaseError, ArchiveError, DataError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _explain)
     app.add_exception_handler(Exception, _fail)
@@ -65,10 +61,9 @@ def _reviews_of(request: Request) -> Reviews:
 
 
 def _reviewer(request: Request) -> str:
-    reviewer = request.session.get("reviewer")
-    if not isinstance(reviewer, str):
-        raise SignedOut
-    return reviewer
+    if "reviewer" not in request.session:
+        raise HTTPException(401)
+    return request.session["reviewer"]
 
 
 Number = Annotated[int, Path(ge=1, lt=2**63)]
@@ -135,7 +130,7 @@ def queue(
         "queue.html",
         total=len(waiting),
         drawn=reviews.archived.count_drawn() if kind == AUDIT else 0,
-        kinds=sorted(Counter(case.kind for case in waiting).items()),
+        counts=sorted(Counter(case.kind for case in waiting).items()),
         kind=kind,
         cases=chosen[(page - 1) * PAGE_LENGTH : page * PAGE_LENGTH],
         page=page,
@@ -246,7 +241,8 @@ def _case_page(
         request,
         "case.html",
         status,
-        description=description_markup(opened.case.description, opened.source),
+        description=description_markup(opened.case.description, is_source(outcome.meta)),
+        source=is_source(outcome.meta),
         sides=[side for side in order if side in outcome.answers],
         differences=list(differences(outcome.label_of("A"), outcome.label_of("B"))),
         seconds=reviews.lease.total_seconds(),
@@ -285,14 +281,12 @@ def _sign_in_form(
     return render(request, "sign_in.html", 401, **content)
 
 
-def _sign_in_first(request: Request, error: Exception) -> Response:
-    target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return _sign_in_form(request, target if request.method == "GET" else "/", {})
-
-
 def _explain(request: Request, error: Exception) -> Response:
-    """Returns a page with the error's message."""
+    """Returns a page with the error's message, or the form of signing in that leads back."""
     match error:
+        case HTTPException(status_code=401):
+            target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return _sign_in_form(request, target if request.method == "GET" else "/", {})
         case HTTPException():
             status, message = error.status_code, str(error.detail)
         case LeaseError():

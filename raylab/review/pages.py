@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import Request
@@ -97,23 +96,10 @@ def _environment(codebook: Codebook) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"path": link, "roots": codebook.categories}
-    environment.filters |= {
-        "when": _when,
-        "clock": _clock,
-        "in_words": lambda kind: KINDS.get(kind, kind),
-    }
+    environment.globals |= {"path": link, "roots": codebook.categories, "kinds": KINDS}
     return environment
 
 
 def _printable(value: object) -> object:
     """Makes every text printable that a template shows; markup is made of such text."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _when(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _clock(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%H:%M} UTC"

@@ -10,11 +10,6 @@ const FIELDS = ["choice", "code", "justification", "insist"];
 
 const isText = (element) => element.matches("textarea, input:not([type=radio], [type=checkbox])");
 
-function act(element) {
-  element.focus();
-  if (!isText(element)) element.click();
-}
-
 document.addEventListener("keydown", (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === "Enter" && form) {
     event.preventDefault();
@@ -22,10 +17,12 @@ document.addEventListener("keydown", (event) => {
   } else if (isText(event.target)) {
     if (event.key === "Escape") event.target.blur();
   } else if (!event.ctrlKey && !event.metaKey && !event.altKey && (!single || single.checked)) {
-    const bound = document.querySelectorAll(`[data-key="${CSS.escape(event.key)}"]`);
-    const usable = [...bound].filter((element) => !element.disabled);
-    if (usable.length) event.preventDefault();
-    usable.forEach(act);
+    for (const element of document.querySelectorAll(`[data-key="${CSS.escape(event.key)}"]`)) {
+      if (element.disabled) continue;
+      event.preventDefault();
+      element.focus();
+      if (!isText(element)) element.click();
+    }
   }
 });
 
@@ -49,60 +46,44 @@ function tell(id, text) {
   const line = document.createElement("p");
   if (id === "held") line.className = "held";
   line.textContent = text;
-  document.getElementById(id).replaceChildren(...(text ? [line] : []));
-}
-
-function filled() {
-  const typed = new FormData(form);
-  return Object.fromEntries(FIELDS.map((name) => [name, typed.get(name) || ""]));
-}
-
-function touched() {
-  const fields = [...form.querySelectorAll("input, textarea")];
-  return fields.some((one) => one.checked !== one.defaultChecked || one.value !== one.defaultValue);
+  document.getElementById(id).replaceChildren(line);
 }
 
 function save() {
-  const typed = filled();
+  const typed = new FormData(form);
+  const draft = Object.fromEntries(FIELDS.map((name) => [name, typed.get(name) || ""]));
   const key = drafts + form.dataset.case;
-  if (Object.values(typed).some(Boolean)) localStorage.setItem(key, JSON.stringify(typed));
+  if (Object.values(draft).some(Boolean)) localStorage.setItem(key, JSON.stringify(draft));
   else localStorage.removeItem(key);
   tell("kept", "Draft kept in this browser.");
 }
 
 function restore() {
-  const draft = localStorage.getItem(drafts + form.dataset.case);
+  const draft = JSON.parse(localStorage.getItem(drafts + form.dataset.case));
   if (draft === null) return;
-  const typed = JSON.parse(draft);
   for (const field of form.querySelectorAll("input, textarea")) {
-    if (!FIELDS.includes(field.name)) continue;
-    if (field.type === "radio" || field.type === "checkbox") {
-      field.checked = !field.disabled && field.value === typed[field.name];
-    } else field.value = typed[field.name] || "";
+    if (isText(field)) field.value = draft[field.name];
+    else field.checked = !field.disabled && field.value === draft[field.name];
   }
   tell("kept", "Draft restored from this browser.");
 }
 
-// The case and its code
-
-// Replaces the parts of the state whose text has changed, so that only those are read out.
-function show(html) {
-  const parts = new DOMParser().parseFromString(html, "text/html").body.children;
-  for (const part of [...parts]) {
-    const old = document.getElementById(part.id);
-    if (old.textContent !== part.textContent) old.replaceWith(part);
-  }
-}
-
-// Renews the lease, and has the server read the code.
+// Renews the lease, and has the server read the code. Of its answer only those parts are replaced
+// whose text has changed, so that only those are read out.
 async function keep() {
   try {
     const body = new URLSearchParams(new FormData(form));
     const answer = await fetch(form.dataset.keep, { method: "POST", body });
     if (answer.status === 401) {
       tell("held", "You are signed out. Sign in in another tab: your text stays here.");
-    } else if (answer.ok) show(await answer.text());
-    else tell("held", "The page failed. Your text stays here.");
+    } else if (!answer.ok) tell("held", "The page failed. Your text stays here.");
+    else {
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of [...page.body.children]) {
+        const old = document.getElementById(part.id);
+        if (old.textContent !== part.textContent) old.replaceWith(part);
+      }
+    }
   } catch {
     tell("held", "The page cannot be reached. Your text stays here.");
   }
@@ -110,8 +91,7 @@ async function keep() {
 
 if (form) {
   let timer = 0;
-  if (touched()) save(); // Typed before this script was there.
-  else if (!document.querySelector("[aria-invalid], [role=alert]")) restore();
+  if (!document.querySelector("[aria-invalid], [role=alert]")) restore();
   if (form.elements.code.value) keep();
 
   form.addEventListener("input", (event) => {
