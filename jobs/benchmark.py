@@ -1,4 +1,4 @@
-"""Measure the speed of training, decoding, score trees or annotation, of sweeps, or scaling.
+"""Measure the speed of training, decoding, score trees, annotation or sweeps.
 
 Examples:
     python jobs/benchmark.py 'models=[champion]' threads=4 rounds=5
@@ -7,7 +7,6 @@ Examples:
     python jobs/benchmark.py part=quality
     python jobs/benchmark.py part=tune data.every=8
     python jobs/benchmark.py part=annotate
-    python jobs/benchmark.py part=scaling cases=500 concurrency=16 latency=0.2
 """
 
 from raylab.config.jobs import BenchmarkConfig

@@ -45,7 +45,3 @@ def run_benchmark(config: BenchmarkConfig) -> None:
             from raylab.benchmarks.annotate import benchmark_annotate
 
             benchmark_annotate(config)
-        case "scaling":
-            from raylab.benchmarks.scaling import benchmark_scaling
-
-            benchmark_scaling(config)

@@ -325,7 +325,7 @@ class BenchmarkConfig(JobConfig):
 
     job: ClassVar[str] = "benchmark"
 
-    part: Literal["train", "decode", "batches", "quality", "tune", "annotate", "scaling"] = "train"
+    part: Literal["train", "decode", "batches", "quality", "tune", "annotate"] = "train"
     """The part to measure."""
     data: DataConfig = DataConfig()
     models: Models = ALL_MODELS
@@ -349,7 +349,7 @@ class BenchmarkConfig(JobConfig):
     cases: PositiveInt = 2000
     """Cases annotated per round."""
     concurrency: PositiveInt = 128
-    """Calls in flight, of raylab and of the bare loop; per node for part=scaling."""
+    """Calls in flight, of raylab and of the bare loop."""
     latency: NonNegativeFloat = 0.05
     """Seconds that the local chat server takes to answer."""
     bare_loop: bool = True

@@ -1,25 +1,82 @@
-"""A user of a Ray cluster of real nodes on this machine, and what may happen to it."""
+"""A Ray cluster of real nodes on this machine, its user, and what may happen to it.
+
+Each node is a `ray start` with one CPU.
+"""
 
 import json
 import os
+import secrets
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import psutil
 
-from raylab.benchmarks import local_nodes as nodes
-from raylab.benchmarks.local_nodes import RAY, family, local_nodes
-
 CHECKOUT = Path(__file__).parents[2]
+RAY = str(Path(sys.executable).with_name("ray"))
+SECONDS_TO_START = 60.0
+SECONDS_TO_STOP = 5.0
 
 
-class Nodes(nodes.Nodes):
-    """A head and workers, of which a user has the token."""
+@dataclass
+class Nodes:
+    """A head and workers that demand a token, and what a user who has it may do.
+
+    Attributes:
+        directory: Ray's files and the nodes' logs.
+        address: address that nodes and drivers join.
+        dashboard: address that jobs are submitted to.
+        token: the secret that joining and submitting need.
+        processes: the head, then the workers in the order in which they were started.
+    """
+
+    directory: Path
+    address: str
+    dashboard: str
+    token: str
+    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+
+    @property
+    def authentication(self) -> dict[str, str]:
+        """Environment variables that hold the token."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+
+    def join(self, before: Sequence[str] = ()) -> None:
+        """Starts a worker node; `before` is a command that runs the rest of the command line."""
+        self._start(f"--address={self.address}", before=before)
+
+    def start_head(self) -> None:
+        """Starts the head.
+
+        Raises:
+            RuntimeError: `ray start` fails.
+        """
+        self._start(
+            "--head",
+            f"--port={self.address.rpartition(':')[2]}",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={self.dashboard.rpartition(':')[2]}",
+        )
+
+    def stop(self) -> None:
+        """Ends all nodes."""
+        families = [process for node in self.processes for process in family(node.pid)]
+        for node in reversed(self.processes):
+            node.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(families, SECONDS_TO_STOP)
+        for process in alive:
+            process.kill()
+        for node in self.processes:
+            node.wait()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -72,12 +129,62 @@ class Nodes(nodes.Nodes):
                 process.kill()
         self.processes[number].wait()
 
+    def _start(self, *arguments: str, before: Sequence[str] = ()) -> None:
+        command = [*before, RAY, "start", *arguments, "--num-cpus=1", "--block"]
+        command += ["--node-ip-address=127.0.0.1", "--disable-usage-stats"]
+        command += [f"--dashboard-agent-listen-port={_free_port()}"]
+        # Nodes that share a directory overwrite each other's copy of a job's working directory.
+        command += [f"--temp-dir={self.directory}/{len(self.processes)}"]
+        # Workers run the first Python in PATH.
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        environment = {**os.environ, **self.authentication, "PATH": path}
+        environment.pop("RAY_ADDRESS", None)
+        with (self.directory / f"node-{len(self.processes)}.log").open("wb") as log:
+            self.processes.append(
+                subprocess.Popen(
+                    command, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            )
+        self._wait(len(self.processes) - 1)
+
+    def _wait(self, number: int) -> None:
+        log = self.directory / f"node-{number}.log"
+        deadline = time.monotonic() + SECONDS_TO_START
+        while "will now block forever" not in log.read_text(errors="replace"):
+            if self.processes[number].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"ray start fails:\n{log.read_text(errors='replace')[-3000:]}")
+            time.sleep(0.1)
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """Returns a process and all of its descendants; an empty list if it has ended."""
+    try:
+        process = psutil.Process(pid)
+        return [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return []
+
 
 @contextmanager
 def ray_nodes(workers: int) -> Generator[Nodes]:
-    """A head and so many workers, of one CPU each."""
-    with local_nodes(workers) as started:
-        yield Nodes(**vars(started))
+    """Starts a head and `workers` worker nodes of one CPU, and ends them after use."""
+    # Socket paths have a maximum length.
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as directory:
+        gcs, dashboard = f"127.0.0.1:{_free_port()}", f"http://127.0.0.1:{_free_port()}"
+        nodes = Nodes(Path(directory), gcs, dashboard, secrets.token_hex(32))
+        try:
+            nodes.start_head()
+            for _ in range(workers):
+                nodes.join()
+            yield nodes
+        finally:
+            nodes.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def _command_line(process: psutil.Process) -> str:
