@@ -51,15 +51,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A large number at the top of a page."""
-
-    value: str
-    label: str
-    note: str
-
-
-@dataclass(frozen=True)
 class Page:
     """Content of a page.
 
@@ -70,7 +61,6 @@ class Page:
         lead: Sentences that sum it up, at least one.
         sections: In the order shown.
         notes: Sentences to read with care.
-        tiles: Large numbers.
         badge: A word beside the title; empty without one.
     """
 
@@ -80,7 +70,6 @@ class Page:
     lead: Sequence[str]
     sections: Sequence[Section]
     notes: Sequence[str] = ()
-    tiles: Sequence[Tile] = ()
     badge: str = ""
 
     @property

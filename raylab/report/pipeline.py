@@ -24,7 +24,7 @@ from raylab.report.models import (
     rule_label,
     side_of,
 )
-from raylab.report.page import Page, Section, Tile, block, curves, provenance
+from raylab.report.page import Page, Section, block, curves, provenance
 from raylab.report.quality import quality_section
 from raylab.report.table import join_names, percent, pluralize
 from raylab.runs.run_record import RunRecord
@@ -33,8 +33,6 @@ PUBLISHED_SOURCE, PUBLISHED_EPOCHS = "re_arc", 100
 """The `data.source` and the epochs of the published recipe; its logged runs ended before."""
 SHOWN_MODELS = len(SERIES)
 """Most models in pictures: the best on the metric."""
-QUALITY_TILES = 2
-"""Quality figures at the top of the page."""
 METRICS_TEXT = (
     "Each model at the epoch that was best on the validation tasks. Free-running rows come first: "
     "they alone show what a model produces on its own. Teacher-forced figures give it the right "
@@ -108,7 +106,6 @@ def pipeline_page(report: PipelineReport) -> Page:
         list(summary(report)) or ["No model was trained and no score tree was read."],
         list(_sections(report)),
         list(caveats(report)),
-        list(_tiles(report)),
     )
 
 
@@ -171,18 +168,6 @@ def _training_caveats(report: PipelineReport) -> Iterator[str]:
             f"Figures are on the {side_of(report.models)}: they are the best of as many epochs "
             "there, and too good for others."
         )
-
-
-def _tiles(report: PipelineReport) -> Iterator[Tile]:
-    for metric in ("solve_rate", "grid_accuracy", "cell_accuracy"):
-        if leader := _find_leader(report.models, metric):
-            forced = report.models[leader.name].teacher_forced
-            label = accuracy_phrase(metric, teacher_forced=forced)
-            yield Tile(percent(leader.value), label, f"{leader.name}{leader.rule}")
-    for name, quality in list(report.quality.items())[:1]:
-        for metric, figure in list(quality.figures.items())[:QUALITY_TILES]:
-            if figure.value is not None:
-                yield Tile(f"{figure.value:.3f}", metric, f"of {name}")
 
 
 def _sections(report: PipelineReport) -> Iterator[Section]:

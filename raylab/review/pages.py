@@ -15,21 +15,11 @@ from pygments.lexers import PythonLexer
 from raylab.annotation.reviews import Reviews
 from raylab.codebook import Codebook, Label
 from raylab.printable import printable
+from raylab.report.annotation import KINDS
 
 LONGEST_HIGHLIGHTED = 100_000
 LONGEST_LINE_HIGHLIGHTED = 2_000
 """Characters; what is longer is shown plain, because colouring it takes seconds."""
-KINDS = {
-    "one-acceptable": "One answer acceptable",
-    "none-acceptable": "Neither acceptable",
-    "disagreement": "Codes differ",
-    "candidate": "Candidate refused",
-    "unconfirmed": "Adjudication refused",
-    "unparsable": "Answer without a code",
-    "unreadable": "Reply unreadable",
-    "audit": "Audit",
-}
-"""Names for people of the reasons why a case waits."""
 
 
 def link(path: str, **query: object) -> str:

@@ -113,4 +113,4 @@ def test_batch_is_counted_by_its_categories() -> None:
         (3, 3),
     ]
     assert (report.gold["final"].roots.cases, report.gold["final"].cases) == (2, 2)
-    assert report.gold["A"].by_root.keys() == NAMES.keys()
+    assert report.gold["A"].recall.keys() == NAMES.keys()

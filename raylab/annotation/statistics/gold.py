@@ -36,19 +36,6 @@ GIVERS = (*SIDES, FINAL)
 """The givers of codes while the protocol runs."""
 
 
-class RootFigures(Part):
-    """Counts of the cases that name a root in gold, in the code, and in both."""
-
-    gold: int
-    """Cases whose gold names it."""
-    answered: int
-    """Cases whose code names it."""
-    right: int
-    """Cases where both name it."""
-    recall: Estimate
-    precision: Estimate
-
-
 class GoldReport(Part):
     """Shares of right codes, over the cases with gold and an answer.
 
@@ -64,7 +51,10 @@ class GoldReport(Part):
     """The right composition."""
     primary: Annotated[Estimate, Measure("right primary root")]
     """The right first root."""
-    by_root: dict[str, RootFigures]
+    recall: Annotated[dict[str, Estimate], Measure("recall of")]
+    """Of the cases whose gold names a root, the share whose code does."""
+    precision: Annotated[dict[str, Estimate], Measure("precision of")]
+    """Of the cases whose code names a root, the share whose gold does."""
 
 
 class Confusion(Part):
@@ -109,13 +99,15 @@ def gold_report(tables: Tables, name: str) -> GoldReport:
     """Returns the accuracy of one giver of codes, a key of `CODES`."""
     pairs = _against_gold(tables, name)
     cases = pairs.total()
+    swapped = Counter({(code, gold): count for (gold, code), count in pairs.items()})
     return GoldReport(
         cases=cases,
         left_out=int(tables.cases.held_out.sum()) - cases,
         roots=proportion(count_equal(pairs, "categories"), cases),
         exact=proportion(count_equal(pairs, "composition"), cases),
         primary=proportion(count_equal(pairs, "primary"), cases),
-        by_root={root: _of_root(pairs, root) for root in tables.codebook.categories},
+        recall={root: _naming(pairs, root) for root in tables.codebook.categories},
+        precision={root: _naming(swapped, root) for root in tables.codebook.categories},
     )
 
 
@@ -193,16 +185,10 @@ def _against_gold(tables: Tables, name: str) -> Pairs:
     return pair_codes(tables.only(rows), "gold_code", CODES[name])
 
 
-def _of_root(pairs: Pairs, root: str) -> RootFigures:
-    named = Counter[tuple[bool, ...]]()
-    for pair, cases in pairs.items():
-        named[tuple(label is not None and root in label.categories for label in pair)] += cases
-    right = named[True, True]
-    gold, answered = right + named[True, False], right + named[False, True]
-    return RootFigures(
-        gold=gold,
-        answered=answered,
-        right=right,
-        recall=proportion(right, gold),
-        precision=proportion(right, answered),
-    )
+def _naming(pairs: Pairs, root: str) -> Estimate:
+    """Returns the share of the pairs whose first label names a root in which the second does."""
+    named = Counter[bool]()
+    for (label, other), cases in pairs.items():
+        if label is not None and root in label.categories:
+            named[other is not None and root in other.categories] += cases
+    return proportion(named[True], named.total())

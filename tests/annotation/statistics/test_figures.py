@@ -190,10 +190,8 @@ def test_a_dozen_cases_against_gold():
     assert (final.cases, final.left_out, share(final.roots)) == (5, 5, (4, 5))
     assert "reviewed" not in gold
     # Gold has Lrn in 1, 2, 4, 5, 6, 9; A names it in 1, 2, 4, 5.
-    lrn = a.by_root["Lrn"]
-    assert (lrn.gold, lrn.answered, lrn.right) == (6, 4, 4)
-    assert (share(lrn.recall), share(lrn.precision)) == ((4, 6), (4, 4))
-    assert a.by_root["Ctl"].recall.reason == "no cases"
+    assert (share(a.recall["Lrn"]), share(a.precision["Lrn"])) == ((4, 6), (4, 4))
+    assert a.recall["Ctl"].reason == "no cases"
 
 
 def test_confusion_of_a_dozen_cases():
@@ -439,9 +437,9 @@ def _check_annotator(found: BatchReport, cases: list[Outcome], side: Side) -> No
     for root in Root:
         named = [(root in gold, root in given) for gold, given in scored]
         hits = sum(g and a for g, a in named)
-        by = found.gold[side].by_root[root]
-        assert share(by.recall) == (hits, sum(g for g, _ in named))
-        assert share(by.precision) == (hits, sum(a for _, a in named))
+        gold = found.gold[side]
+        assert share(gold.recall[root]) == (hits, sum(g for g, _ in named))
+        assert share(gold.precision[root]) == (hits, sum(a for _, a in named))
     assert sum(row.answers for row in of.sources) == len(answers)
 
 
