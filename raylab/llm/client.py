@@ -50,15 +50,7 @@ class CallEvent:
 
 @dataclass
 class _Call:
-    """A call on its way.
-
-    Attributes:
-        attempts: attempts made.
-        looks: looks at an equal call in flight elsewhere.
-        since: time from which the deadline counts.
-        seconds: duration of the last attempt.
-        stored: ends when the reply is durable, or raises; None before there is one.
-    """
+    """A call on its way."""
 
     request: ChatRequest
     key: str
@@ -69,9 +61,13 @@ class _Call:
     most: Reservation
     attempts: int = 0
     looks: int = 0
+    """Looks at an equal call in flight elsewhere."""
     since: float = 0.0
+    """Time from which the deadline counts."""
     seconds: float = 0.0
+    """Duration of the last attempt."""
     stored: asyncio.Task[None] | None = None
+    """Ends when the reply is durable, or raises; None before there is one."""
 
 
 class Client:

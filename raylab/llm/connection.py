@@ -119,18 +119,7 @@ async def _read(response: httpx2.Response, most: int) -> bytes:
 
 
 class Connection:
-    """A connection to an endpoint, usable until it is ended.
-
-    Args:
-        name: Name of the endpoint in the configuration.
-        endpoint: Its configuration.
-        access: Its address and key.
-        redact: Removes all keys from what a server says.
-        lane: The lane in which calls are sent.
-        share: The share of this process in the calls in flight.
-        limiter: Client of the limiter; None without limits a minute.
-        timing: Clocks.
-    """
+    """A connection to an endpoint, usable until it is ended; a client has one for each."""
 
     def __init__(
         self,

@@ -28,12 +28,7 @@ RECHECK = 1.0
 
 @dataclass(frozen=True)
 class Share:
-    """The share of one process in the calls in flight of a run.
-
-    Attributes:
-        number: number of the process, from 0.
-        count: number of processes.
-    """
+    """The share of one process, by its number from 0, in the calls in flight of a run."""
 
     number: int = 0
     count: int = 1
@@ -63,12 +58,7 @@ def _limits_in_use(llm: LlmConfig) -> dict[str, Limits]:
 
 
 class Slots(asyncio.Semaphore):
-    """Places for calls in flight, whose number finds itself.
-
-    Args:
-        limits: The limits of the endpoint.
-        share: The share of this process.
-    """
+    """Places for calls in flight, whose number finds itself."""
 
     def __init__(self, limits: Limits, share: Share) -> None:
         most = limits.concurrency or MOST
@@ -108,12 +98,7 @@ class Slots(asyncio.Semaphore):
         self._clean = 0
 
     def refused(self, sent: float, now: float) -> bool:
-        """Counts an HTTP 429; returns True if it is the first of an episode.
-
-        Args:
-            sent: Time when the attempt was sent.
-            now: Time now.
-        """
+        """Counts an HTTP 429 to an attempt of time `sent`; True if it begins an episode."""
         self._clean = 0
         if sent <= self._fell:
             return False

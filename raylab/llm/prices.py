@@ -57,16 +57,9 @@ class Prices:
         cached: int = 0,
         written: int = 0,
     ) -> float | None:
-        """Returns the price of calls; None for a model without a price.
+        """Returns the price of calls by their tokens; None for a model without a price.
 
-        Args:
-            endpoint: Name of the endpoint.
-            model: Name of the model at the endpoint.
-            lane: In which the calls are answered.
-            prompt: Tokens of the requests.
-            completion: Tokens of the replies.
-            cached: Those of the requests that the server had cached.
-            written: Those of the requests that the server newly cached.
+        Of the tokens of the requests, `cached` were cached before, and `written` newly cached.
         """
         price = self._prices.get((endpoint, model, lane))
         if price is None:

@@ -47,12 +47,7 @@ class AttemptOutcome(StrEnum):
     """Every call would be refused: wrong key, model, address or format, or no credit left."""
 
 
-BILLED = {
-    AttemptOutcome.TIMEOUT,
-    AttemptOutcome.CONNECTION,
-    AttemptOutcome.MALFORMED,
-    AttemptOutcome.OVERSIZED,
-}
+BILLED = {AttemptOutcome(name) for name in ("timeout", "connection", "malformed", "oversized")}
 FINAL = {AttemptOutcome.OVERSIZED, AttemptOutcome.REFUSED, AttemptOutcome.UNUSABLE}
 
 
@@ -202,10 +197,8 @@ def _read_usage(usage: Any, most: Reservation) -> Mapping[str, int]:
     if reasoning and said.total_tokens == prompt + completion + reasoning:
         # Some servers count reasoning beside the completion and not in it.
         completion += reasoning
-    if (
-        prompt > BYTES_PER_TOKEN * most.prompt_tokens + HIDDEN_TOKENS
-        or completion > most.completion_tokens + HIDDEN_TOKENS
-    ):
+    longest = BYTES_PER_TOKEN * most.prompt_tokens, most.completion_tokens
+    if prompt > longest[0] + HIDDEN_TOKENS or completion > longest[1] + HIDDEN_TOKENS:
         return unknown
     cached, written = asked.cached_tokens or 0, asked.cache_write_tokens or 0
     if cached + written > prompt:
@@ -231,12 +224,11 @@ def read_status(
     """Returns the failure that a status other than 200 means.
 
     Args:
-        status: HTTP status.
-        headers: headers of the answer; look-ups must ignore case.
+        status: HTTP status of the answer.
+        headers: its headers; look-ups must ignore case.
         content: its body.
         now: seconds since the epoch.
-        answered: True if the endpoint answered a call before: then a 403 concerns this call (for
-            example by a firewall) and not the key.
+        answered: True if the endpoint answered before: then a firewall, not the key, means a 403.
         lane: in which the call was sent.
     """
     words, code, param = read_error(content)
@@ -248,7 +240,9 @@ def read_status(
     if passes and pause is not None and pause > LONGEST_PAUSE:
         advice = f"{message}; it asks to wait {pause:,.0f} s: resume after that"
         return Failure(AttemptOutcome.UNUSABLE, advice, pause)
-    if lane is Lane.FLEX and _is_full(status, words, code):
+    # A queue is full: 498 of Groq, and 429 of OpenAI with these words.
+    full = "resource unavailable" in f"{code} {words}".lower().replace("_", " ")
+    if lane is Lane.FLEX and (status == 498 or (status == 429 and full)):
         return Failure(AttemptOutcome.QUEUE_FULL, message, pause)
     if passes and code != "insufficient_quota":
         limited = status == 429
@@ -258,12 +252,6 @@ def read_status(
     if advice is None or (status == 403 and answered):
         return Failure(AttemptOutcome.REFUSED, message)
     return Failure(AttemptOutcome.UNUSABLE, f"{message}; {advice}")
-
-
-def _is_full(status: int, words: str, code: str) -> bool:
-    """Returns True if a queue is full: 429 Resource Unavailable of OpenAI, 498 of Groq."""
-    said = f"{code} {words}".lower().replace("_", " ")
-    return status == 498 or (status == 429 and "resource unavailable" in said)
 
 
 def _advice(status: int, words: str, code: str, param: str) -> str | None:
