@@ -75,7 +75,7 @@ class PromptFile:
             keep_trailing_newline=True,
             autoescape=False,
         )
-        environment.globals["fenced"] = fenced
+        environment.globals.update(fenced=fenced)
         return environment.get_template(f"{self.name}.j2")
 
     def messages(self, **content: object) -> tuple[Message, ...]:

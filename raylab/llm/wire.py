@@ -178,7 +178,7 @@ def read_completion(content: bytes, most: Reservation, lane: Lane) -> Reply | Fa
     )
 
 
-def _read_usage(usage: Any, most: Reservation) -> Mapping[str, int]:
+def _read_usage(usage: Any, most: Reservation) -> Mapping[str, Any]:
     """Returns the numbers of tokens of a reply, 0 if the usage cannot be true or lacks a number.
 
     A token has at least one byte, and a reply no more tokens than were asked for, apart from what

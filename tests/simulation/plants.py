@@ -109,7 +109,7 @@ def a_former_owner_may_claim() -> Patches:
 @_plant
 def claims_of_the_dead_never_end() -> Patches:
     def keep(connection: Any, row: Any, **owner: str | None) -> None:
-        ledger._set_sums(connection, row.id, ledger.cost_of(row), **owner)
+        ledger._set_cost(connection, row.id, ledger.cost_of(row), **owner)
 
     yield patch.object(Ledger, "void", lambda *_: None)
     yield patch.object(ledger, "_drop_claims", keep)

@@ -18,15 +18,12 @@ from raylab.llm.endpoints import EndpointAccess
 from raylab.llm.limits import RateLimiter, Share
 from raylab.taxonomies import choose_codebook
 
-SERVER_SECONDS = 60.0
-"""Longest wait for a database server that is starting, in seconds."""
-
 
 class ArchiveWriterActor(ArchiveWriter):
     """The archive's writer in its own process."""
 
     def __init__(self, location: str, run: str, owner: str, budget: Budget) -> None:
-        super().__init__(Archive.open(location, wait=SERVER_SECONDS), run, owner, budget)
+        super().__init__(Archive.open(location), run, owner, budget)
 
 
 class RateLimiterActor(RateLimiter):
