@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, cast
 
 import msgspec
 from pydantic import FiniteFloat, model_validator
@@ -34,10 +34,6 @@ LEAST_OF_EACH = 5
 """Right and wrong units' worth that a share needs for one."""
 LONGEST_REASON = 200
 SUFFIXES = (".json", ".eval")
-
-
-class _Metric(msgspec.Struct):
-    value: float | None = None
 
 
 class _Score(msgspec.Struct):
@@ -191,16 +187,15 @@ def _value(log: _Log, name: str, scorer: str | None) -> float | str:
         there = ", ".join(score.name or score.scorer or "" for score in scores)
         return f"the log has no score of {scorer}: it has {there}"
     metrics = chosen[0].metrics
-    try:
-        metric = msgspec.convert(metrics.get(name), _Metric | float | None)
-    except msgspec.ValidationError as error:
-        return f"{name} is no number: {error}"
-    value = metric.value if isinstance(metric, _Metric) else metric
+    metric = metrics.get(name)
+    value = cast("dict[str, Any]", metric).get("value") if isinstance(metric, dict) else metric
     if value is None:
         there = ", ".join(other for other in metrics if other != name) or "none"
         which = "the first score" if scorer is None else f"the score of {scorer}"
         return f"{which} has no {name}: it has {there}"
-    return value if 0.0 <= value <= 1.0 else f"{name} is {value}, not in [0, 1]"
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        return f"{name} is {value!r}, not a number in [0, 1]"
+    return float(value)
 
 
 def _read_json(file: BinaryIO) -> _Log:
