@@ -1,5 +1,6 @@
 import json
 import random
+import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -83,18 +84,12 @@ def test_without_generations_a_model_is_the_mean_over_its_files(tmp_path: Path):
     assert measured.models == {"m1": exactly(0.6), "m2": exactly(0.5)}
     assert (measured.layout, measured.generations) == ("flat", {})
     assert measured.file_counts == {"m1": 2, "m2": 3}
-    consistency = measured.figures["consistency"]
-    assert consistency.value is None and "no generations" in (consistency.reason or "")
+    assert measured.figures["consistency"].reason == "the tree has no generations"
+    one = quality(tmp_path / "one", {"m1": {"g1": [0.5]}}).figures["consistency"]
+    assert one.value is None and "g1 is the only" in (one.reason or "")
     assert measured.files.skipped == 1
     path = str(tmp_path / "root" / "m1" / "task2.json")
     assert measured.skipped == (SkippedFile(path=path, reason="status is error, not success"),)
-
-
-def test_one_generation_has_no_consistency(tmp_path: Path):
-    measured = quality(tmp_path, {"m1": {"g1": [0.5]}})
-    consistency = measured.figures["consistency"]
-    assert consistency.value is None and "g1 is the only" in (consistency.reason or "")
-    assert (values(measured)["difficulty"], values(measured)["separability"]) == (0.5, 0.0)
 
 
 def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
@@ -104,6 +99,7 @@ def test_novelty_against_priors_of_other_layouts(tmp_path: Path):
     prior = {"a": [0.2, 0.4], "b": [0.5], "c": [0.7]}
     measured = quality(tmp_path, current, prior)
     assert values(measured)["novelty"] == exactly(0.5)
+    assert "steps" in (measured.figures["novelty"].no_interval or "")
     assert measured.priors == {
         str(tmp_path / "prior0"): {"a": exactly(0.3), "b": exactly(0.5), "c": exactly(0.7)}
     }
@@ -207,13 +203,6 @@ def test_equal_models_have_a_separability_and_a_consistency_without_the_chance_o
         assert figure.interval[0] <= (figure.corrected or 0.0) <= figure.interval[1]
 
 
-def test_novelty_has_no_interval(tmp_path: Path):
-    measured = quality(tmp_path, accuracies(20, 2), accuracies(30, 2), bootstrap=200)
-    novelty = measured.figures["novelty"]
-    assert novelty.value is not None and novelty.interval is None
-    assert "steps" in (novelty.no_interval or "")
-
-
 UNSOLVED: Scores = {model: {"g1": [0.0] * 30, "g2": [0.0] * 30} for model in ("m1", "m2")}
 
 
@@ -221,22 +210,12 @@ UNSOLVED: Scores = {model: {"g1": [0.0] * 30, "g2": [0.0] * 30} for model in ("m
     ("scores", "replicates", "metric", "reason"),
     [
         ({"m": [0.1] * 30}, 0, "difficulty", "bootstrap=0"),
-        (
-            {"m": [0.1, 0.2]},
-            9,
-            "difficulty",
-            "2 usable files: the interval over 1 models and 1 gen",
-        ),
+        ({"m": [0.1, 0.2]}, 9, "difficulty", "has 2 usable files: the interval over"),
         # 30 tasks of .1: 3 right.
         ({"m": [0.1] * 30}, 9, "difficulty", "right on 3.0 of 30 tasks"),
         ({"m": [0.5, 0.6] * 15}, 9, "separability", "no task tells the models"),
-        (
-            {f"m{i}": [0.5, 0.6] * 10 for i in range(8)},
-            9,
-            "separability",
-            "over 8 models and 1 generations needs 21",
-        ),
-        (accuracies(20, 4), 9, "consistency", "3 models and 4 generations needs 27"),
+        (dict.fromkeys("abcdefgh", [0.5, 0.6] * 10), 9, "separability", "8 models .* needs 21"),
+        (accuracies(20, 4), 9, "consistency", "3 models and 4 .* needs 27"),
         (UNSOLVED, 9, "separability", "no task tells the models or generations apart"),
         (UNSOLVED, 9, "consistency", "no task tells the models or generations apart"),
     ],
@@ -246,7 +225,7 @@ def test_why_there_is_no_interval(
 ):
     figure = quality(tmp_path, scores, bootstrap=replicates).figures[metric]
     assert figure.interval is None and figure.corrected is None
-    assert reason in (figure.no_interval or "")
+    assert re.search(reason, figure.no_interval or "")
 
 
 def test_figures_that_are_not_wanted_or_not_there_say_so(tmp_path: Path):
