@@ -309,11 +309,9 @@ def require_writable(path: Path) -> None:
     Raises:
         RunError: It, or the nearest directory above it that exists, refuses new files.
     """
-    there = next(place for place in (path, *path.parents) if place.exists())
-    if not there.is_dir():
-        raise RunError(f"{path} cannot be written: {there} is no directory")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise RunError(f"{path} cannot be written: {there} refuses new files to this user")
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise RunError(f"{path} cannot be written: {nearest} refuses new files to this user")
 
 
 def make_directory(path: Path) -> None:

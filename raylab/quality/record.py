@@ -10,23 +10,18 @@ QUALITY = "quality.json"
 
 
 class QualityFigure(Part):
-    """One metric of a benchmark.
-
-    Attributes:
-        value: The figure; None if it was not computed.
-        corrected: The figure without what the chance of the tasks drawn adds to it; None if that is
-            not known.
-        interval: Ends of its 95 % interval over tasks; None if there is none. It is around the
-            corrected figure and may leave the value out.
-        reason: The reason why it was not computed; None if it was.
-        no_interval: The reason why it has no interval; None if it has one or was not computed.
-    """
+    """One metric of a benchmark."""
 
     value: float | None = None
     corrected: float | None = None
+    """The figure without what the chance of the tasks drawn adds to it, where that is known."""
     interval: tuple[float, float] | None = None
+    """Ends of its 95 % interval over tasks. It is around the corrected figure and may leave the
+    value out."""
     reason: str | None = None
+    """The reason why it was not computed; None if it was."""
     no_interval: str | None = None
+    """The reason why it has no interval; None if it has one or was not computed."""
 
 
 class FileCounts(Part):
@@ -44,41 +39,32 @@ class SkippedFile(Part):
 
 
 class TreeQuality(Part):
-    """The quality of the benchmark of a score tree.
-
-    Attributes:
-        figures: By metric, in the order of `raylab.quality.metrics.METRICS`.
-        models: Accuracy of each model in [0, 1], the mean over its generations.
-        file_counts: Number of usable files of each model.
-        generations: Accuracies by model and generation; empty for a tree without generations.
-        priors: Accuracies of the models on each earlier benchmark, by its location.
-        layout: `GENERATIONS` or `FLAT`.
-        layout_reason: The reason for this layout.
-        files: Counts over the trees of the benchmark and its priors.
-        skipped: The first 1000 files that cannot be used.
-        warnings: Cautions for the use of the figures.
-    """
+    """The quality of the benchmark of a score tree; accuracies are in [0, 1]."""
 
     figures: Mapping[str, QualityFigure]
+    """By metric, in the order of `raylab.quality.metrics.METRICS`."""
     models: Mapping[str, float]
+    """Accuracy of each model, the mean over its generations."""
     file_counts: Mapping[str, int]
+    """Number of usable files of each model."""
     generations: Mapping[str, Mapping[str, float]]
+    """Accuracies by model and generation; empty for a tree without generations."""
     priors: Mapping[str, Mapping[str, float]]
+    """Accuracies of the models on each earlier benchmark, by its location."""
     layout: Layout
     layout_reason: str
     files: FileCounts
+    """Counts over the trees of the benchmark and its priors."""
     skipped: tuple[SkippedFile, ...]
+    """The first 1000 files that cannot be used."""
     warnings: tuple[str, ...]
 
 
 class Quality(TreeQuality, Record):
-    """The content of `quality.json`.
-
-    Attributes:
-        others: Quality of other score trees that a pipeline measured beside its own, by location.
-    """
+    """The content of `quality.json`."""
 
     file: ClassVar[str] = QUALITY
     version: ClassVar[int] = 3
 
     others: Mapping[str, TreeQuality] = {}
+    """Quality of other score trees that a pipeline measured beside its own, by location."""

@@ -1,8 +1,7 @@
 """Score trees: the models and generations below a root, and their score files.
 
 A tree is `root/<model>/<generation>/**` or `root/<model>/**`, of `.json` and `.eval` logs. Names
-that start with a dot are skipped. A unit is one generation of a model, or a model without
-generations.
+that start with a dot are skipped.
 """
 
 import os
@@ -31,40 +30,31 @@ _Listing = tuple[list[str], list[str]]
 
 @dataclass(frozen=True)
 class Unit:
-    """A directory whose files are averaged.
-
-    Attributes:
-        location: The tree's root, as configured.
-        tree: The tree's number, 0 for the benchmark and then the priors.
-        model: Model name.
-        generation: Generation name, empty if the tree has none.
-        path: The directory within the root's filesystem.
-    """
+    """A directory whose files are averaged: a generation of a model, or a model without any."""
 
     location: str
+    """The tree's root, as configured."""
     tree: int
+    """The tree's number, 0 for the benchmark and then the priors."""
     model: str
     generation: str
+    """Its name, empty if the tree has none."""
     path: str
+    """The directory within the root's filesystem."""
 
 
 @dataclass(frozen=True)
 class ScoreTree:
-    """The directories of a score tree.
-
-    Attributes:
-        location: The root, as configured.
-        layout: `GENERATIONS` or `FLAT`.
-        reason: The reason for this layout.
-        units: By model, then generation.
-        beside: Number of score files directly under a model with generations; they are ignored.
-    """
+    """The units of a score tree, by model and then generation."""
 
     location: str
     layout: Layout
+    """`GENERATIONS` or `FLAT`."""
     reason: str
+    """The reason for this layout."""
     units: tuple[Unit, ...]
     beside: int
+    """Number of score files directly under a model with generations; they are ignored."""
 
 
 def configured_trees(config: QualityConfig) -> list[ScoreTree]:
