@@ -1,12 +1,13 @@
 """The end of an annotation: report, score tree and page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from raylab.annotation.decisions import audited_codes
-from raylab.annotation.outcome import Side, Status, read_decision, read_outcome
+from raylab.annotation.outcome import Status, read_decision, read_outcome
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.statistics.agreement import disagreement_report
-from raylab.annotation.statistics.drift import ArchivedRun, DriftChange, compare_latest
+from raylab.annotation.statistics.drift import DriftChange, compare_latest
 from raylab.annotation.statistics.export import export_run
 from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
@@ -112,30 +113,15 @@ def _full_case(annotation: AnnotationRun, case: str) -> FullCase:
 def _changes(
     annotation: AnnotationRun, head: RunRow, tables: Tables, others: Reports
 ) -> list[DriftChange]:
-    """Returns the changes since the latest earlier runs that this one can be compared with.
-
-    The outcomes of another run are read only if its models are the same, as far as its report says.
-    """
+    """Returns the changes since the latest earlier runs that this one can be compared with."""
+    archive, codebook = annotation.archive, annotation.codebook
     earlier = [
-        archived_run(annotation.archive, row, annotation.codebook, _models(report))
-        for row, report in others
+        archived_run(archive, row, codebook)
+        for row, _ in others
         if (row.started, row.name) < (head.started, head.name)
     ]
-    this = ArchivedRun(head.name, head.started, head.versions.get("taxonomy"), lambda: tables)
+    this = replace(archived_run(archive, head, codebook), read=lambda: tables)
     return compare_latest(this, earlier)
-
-
-def _models(report: AnnotationReport | None) -> dict[Side, str] | None:
-    """Returns the models of the annotators as requested; None if one alone cannot be told."""
-    if report is None:
-        return None
-    models: dict[Side, set[str]] = {
-        side: {row.model for row in annotator.sources if row.model}
-        for side, annotator in report.annotators.items()
-    }
-    if any(len(names) > 1 for names in models.values()):
-        return None
-    return {side: names.pop() for side, names in models.items() if names}
 
 
 def _report_of(annotation: AnnotationRun, row: RunRow) -> AnnotationReport | None:

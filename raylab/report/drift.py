@@ -1,10 +1,10 @@
 """The runs of an archive over time: a command, and a section of the page of each run."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from raylab.annotation.outcome import SIDES, Side
+from raylab.annotation.outcome import ANNOTATORS, SIDES
 from raylab.annotation.run import archive_location
 from raylab.annotation.statistics.agreement import AgreementReport
 from raylab.annotation.statistics.drift import (
@@ -76,16 +76,15 @@ def report_drift(config: ReportConfig) -> None:
     log_line(f"{storage / Drift.file}", uri=str(storage / Drift.file))
 
 
-def archived_run(
-    archive: Archive, row: RunRow, codebook: Codebook, models: Mapping[Side, str] | None = None
-) -> ArchivedRun:
-    """Returns a run of an archive for the comparison of runs; for `models` see `ArchivedRun`."""
+def archived_run(archive: Archive, row: RunRow, codebook: Codebook) -> ArchivedRun:
+    """Returns a run of an archive for the comparison of runs."""
+    roles = row.config.get("llm", {}).get("roles", {})
     return ArchivedRun(
         row.name,
         row.started,
         row.versions.get("taxonomy"),
+        {side: roles[role]["model"] for side, role in ANNOTATORS.items() if role in roles},
         lambda: tabulate(read_run(archive.run(row.name), codebook), codebook),
-        models,
     )
 
 
@@ -104,14 +103,15 @@ def drift_tables(drift: Drift) -> Iterator[Table]:
             [
                 run.run,
                 _minute(run.started),
-                source.side,
+                side,
                 source.response_model,
                 source.prompt,
                 f"{source.answers:,}",
                 *(share_cell(getattr(source, name)) for name in measures),
             ]
             for run in drift.runs
-            for source in run.sources
+            for side, sources in run.sources.items()
+            for source in sources
         ],
         dense=True,
     )
@@ -189,7 +189,7 @@ def _change_cells(change: DriftChange) -> Row:
         return [*["-"] * 6, recoded, change.reason or ""]
     p_values = [
         Cell(f"{test.p_value:.3g}*", look=MISSING) if test.flagged else f"{test.p_value:.3g}"
-        for test in (result.tests.two_proportion, result.tests.mcnemar)
+        for test in result.tests.values()
     ]
     rights = (f"{right} of {change.cases}" for right in (result.right_before, result.right_after))
     changed = ", ".join(change.changed) or "-"

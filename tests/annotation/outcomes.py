@@ -179,8 +179,16 @@ def tables(
 def archived(
     name: str, cases: Iterable[Outcome], day: int = 0, taxonomy: str = "opt-1.0"
 ) -> ArchivedRun:
-    """A run of an archive, for the comparison of runs."""
-    return ArchivedRun(name, NOON + timedelta(days=day), taxonomy, lambda: tables(cases))
+    """A run of an archive, for the comparison of runs; its models are those of the calls."""
+    listed = list(cases)
+    models: dict[Side, str] = {
+        side: given.classification.calls[0].model
+        for one in listed
+        for side, given in one.answers.items()
+        if given.classification.calls
+    }
+    started = NOON + timedelta(days=day)
+    return ArchivedRun(name, started, taxonomy, models, lambda: tables(listed))
 
 
 def _classifications() -> st.SearchStrategy[Classification | None]:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
-from raylab.annotation.statistics.agreement import ConfusionPanel
 from raylab.annotation.statistics.audit import AuditReport
 from raylab.annotation.statistics.drift import ArchivedRun, Drift, compare_runs
 from raylab.annotation.statistics.estimates import Estimate, proportion
+from raylab.annotation.statistics.gold import ConfusionPanel
 from raylab.annotation.statistics.report import AnnotationReport
 from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.llm.embedded import SMOKE_NOTICE
@@ -121,7 +121,7 @@ def test_the_terminal_has_the_tables_of_the_page_but_the_wide_ones():
 
 def test_confusion_is_shaded_by_the_share_of_the_row():
     matrix = ((3, 1, 0), (0, 0, 0), (0.5, 0.01, 1234.25))
-    panel = ConfusionPanel(rows="A", columns="B", sets=matrix, primary=())
+    panel = ConfusionPanel(rows="A", columns="B", sets=matrix)
     table = confusion_table(panel, ("Lrn", "Evo", "none"))
     assert rows_of(table)[3] == ["none", "0.5", "<0.1", "1,234.2"]
     (rows,) = table.bodies

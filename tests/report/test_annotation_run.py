@@ -67,7 +67,8 @@ class Storage:
     def annotate(self, name: str, rows: Iterable[CaseRow]) -> Run:
         config = self.config(name)
         run = Run.open(config, config.job)
-        self.archive.start_run(name, {"name": name}, {}, run.id)
+        roles = {"annotator_a": {"model": "m"}, "annotator_b": {"model": "n"}}
+        self.archive.start_run(name, {"llm": {"roles": roles}}, {}, run.id)
         self.archive.run(name).add_cases(list(rows))
         self.archive.run(name).finish()
         run.finish()

@@ -20,11 +20,11 @@ from raylab.annotation.statistics.estimates import (
     Estimate,
     agreement,
     amount_mean,
-    proportion,
     share_mean,
+    share_of,
 )
 from raylab.annotation.statistics.frame import Tables, tally
-from raylab.codebook import Categories, Label
+from raylab.codebook import Categories
 from raylab.runs.records import Measure, Part
 
 TOLERANCE = 1e-9
@@ -40,12 +40,10 @@ SETTLED = (Status.ADJUDICATED, Status.HUMAN)
 Category = TypeVar("Category", bound=str)
 SetDistance = Callable[[frozenset[Category], frozenset[Category]], float]
 """A distance of two non-empty sets of categories, in [0, 1]; a metric."""
-Pairs = Counter[tuple[Label | None, Label | None]]
-"""Cases by the codes of two sides, None for a missing code."""
 Matrix = tuple[tuple[float, ...], ...]
 
 
-class PairAgreement(Part):
+class AgreementReport(Part):
     """Agreement of the two annotators; all estimates are over the cases with two codes."""
 
     cases: int
@@ -61,11 +59,6 @@ class PairAgreement(Part):
     alpha: Annotated[Estimate, Measure("Krippendorff's alpha, sets", "number")]
     """Agreement on the sets of roots beyond chance, where a near miss counts as less of a
     disagreement than a far one: 0 is chance, 1 is full agreement."""
-
-
-class AgreementReport(PairAgreement):
-    """Agreement of a run's annotators, with the means of the measures of single cases."""
-
     jaccard: Annotated[Estimate, Measure("Jaccard of the sets", "number")]
     """Roots that both named, as a share of all that either named; 1 is the same set."""
     weighted: Annotated[Estimate, Measure("weighted by distance", "number")]
@@ -77,18 +70,6 @@ class AgreementReport(PairAgreement):
     """Characters to change to turn one line, as written, into the other."""
     levenshtein_normalised: Annotated[Estimate, Measure("Levenshtein by length", "number", "lower")]
     """The same as a share of the longer line; 0 is equal."""
-
-
-class ConfusionPanel(Part):
-    """The confusion matrices of two sides, in the order of the labels."""
-
-    rows: str
-    """Name of the side of the rows."""
-    columns: str
-    sets: Matrix
-    """See `set_confusion`."""
-    primary: tuple[tuple[int, ...], ...]
-    """Cases by primary root."""
 
 
 class Disagreement(Part):
@@ -109,40 +90,31 @@ class DisagreementReport(Part):
     """The most instructive, by rank."""
 
 
-def pair_codes(tables: Tables, rows: str, columns: str) -> Pairs:
-    """Returns the cases by the codes in two columns."""
-    counts = Pairs()
-    for (row, column), cases in tally(tables.cases, rows, columns).items():
-        counts[tables.label(row), tables.label(column)] += cases
+def count_pairs(tables: Tables, rows: str, columns: str, name: str) -> Counter[tuple[Any, Any]]:
+    """Returns the cases by an attribute of the codes in two columns, None for a missing code."""
+    counts = Counter[tuple[Any, Any]]()
+    for pair, cases in tally(tables.cases, rows, columns).items():
+        first, second = (label and getattr(label, name) for label in map(tables.label, pair))
+        counts[first, second] += cases
     return counts
-
-
-def count_equal(pairs: Pairs, name: str) -> int:
-    """Returns the cases with two codes that are equal in an attribute, such as `categories`."""
-    values = _by(pairs, name)
-    return sum(cases for (a, b), cases in values.items() if a is not None and a == b)
-
-
-def measure_pairs(tables: Tables, seed: int) -> PairAgreement:
-    """Returns the agreement of A and B."""
-    pairs = pair_codes(tables, "code_a", "code_b")
-    both = sum(cases for (a, b), cases in pairs.items() if a and b)
-    return PairAgreement(
-        cases=pairs.total(),
-        both=both,
-        exact=proportion(count_equal(pairs, "composition"), both),
-        same_roots=proportion(count_equal(pairs, "categories"), both),
-        kappa=cohen_kappa(_by(pairs, "primary"), seed=seed),
-        alpha=krippendorff_alpha(_by(pairs, "categories"), tables.codebook.distance, seed=seed),
-    )
 
 
 def measure_agreement(tables: Tables, seed: int) -> AgreementReport:
     """Returns the agreement of A and B, with the means of the measures of single cases."""
-    both = tables.cases.dropna(subset=EDITS)
-    means = {name: share_mean(tally(both, name), seed) for name in SHARES}
-    means[EDITS] = amount_mean(tally(both, EDITS))
-    return AgreementReport(**dict(measure_pairs(tables, seed)), **means)
+    both, distance = tables.cases.dropna(subset=EDITS), tables.codebook.distance
+    primary, sets = (
+        count_pairs(tables, "code_a", "code_b", name) for name in ("primary", "categories")
+    )
+    return AgreementReport(
+        cases=len(tables.cases),
+        both=len(both),
+        exact=share_of(both.exact),
+        same_roots=share_of(tables.equal(both.code_a, both.code_b, "categories")),
+        kappa=cohen_kappa(primary, seed=seed),
+        alpha=krippendorff_alpha(sets, distance, seed=seed),
+        levenshtein=amount_mean(tally(both, EDITS)),
+        **{name: share_mean(tally(both, name), seed) for name in SHARES},
+    )
 
 
 def cohen_kappa(
@@ -203,22 +175,6 @@ def krippendorff_alpha(
     return agreement(table, alpha, draws, seed)
 
 
-def confusion_panel(
-    pairs: Pairs, rows: str, columns: str, categories: Sequence[str]
-) -> ConfusionPanel:
-    """Returns the confusion matrices of the codes of two named sides."""
-    places = {category: place for place, category in enumerate((*categories, None))}
-    primary = np.zeros((len(places), len(places)), int)
-    for (row, column), cases in _by(pairs, "primary").items():
-        primary[places[row], places[column]] += cases
-    return ConfusionPanel(
-        rows=rows,
-        columns=columns,
-        sets=set_confusion(_by(pairs, "categories"), categories),
-        primary=primary.tolist(),
-    )
-
-
 def set_confusion(
     counts: Mapping[tuple[Categories | None, Categories | None], int], categories: Sequence[str]
 ) -> Matrix:
@@ -272,15 +228,6 @@ def disagreement_report(tables: Tables) -> DisagreementReport:
     shown = rows.sort_values(order, ascending=[True, False, True])[:SHOWN]
     fields = shown[[*Disagreement.model_fields]].to_dict("records")
     return DisagreementReport(total=len(rows), shown=tuple(Disagreement(**row) for row in fields))
-
-
-def _by(pairs: Pairs, name: str) -> Counter[tuple[Any, Any]]:
-    """Returns the cases by an attribute of the two codes, None for a missing code."""
-    counts = Counter[tuple[Any, Any]]()
-    for pair, cases in pairs.items():
-        first, second = (None if label is None else getattr(label, name) for label in pair)
-        counts[first, second] += cases
-    return counts
 
 
 def _table(

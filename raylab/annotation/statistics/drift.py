@@ -43,12 +43,6 @@ Counts = Counter[tuple[bool, bool]]
 """Cases by whether they were right in the earlier run and in the later."""
 
 
-class DriftSource(SourceReport):
-    """The results of one served model with one prompt, as the annotator of a side."""
-
-    side: Side
-
-
 class DriftRun(Part):
     """One run in a comparison over time."""
 
@@ -58,7 +52,7 @@ class DriftRun(Part):
     taxonomy: str | None
     """Version of the taxonomy; None if it is not known."""
     cases: int
-    sources: tuple[DriftSource, ...]
+    sources: dict[Side, tuple[SourceReport, ...]]
 
 
 class DriftTest(Part):
@@ -71,15 +65,6 @@ class DriftTest(Part):
     """The corrected p-value is at most the level."""
 
 
-class DriftTests(Part):
-    """The tests of one measure."""
-
-    two_proportion: DriftTest
-    """Fisher's exact test, which treats the two runs as independent samples."""
-    mcnemar: DriftTest
-    """McNemar's exact test, which uses only the cases that changed."""
-
-
 class DriftResult(Part):
     """A change on the cases that both runs answered anew."""
 
@@ -90,7 +75,9 @@ class DriftResult(Part):
     """Cases that were right only in the earlier run."""
     gained: int
     """Cases that were right only in the later run."""
-    tests: DriftTests
+    tests: dict[str, DriftTest]
+    """`two_proportion`, Fisher's exact test, which treats the two runs as independent samples, and
+    `mcnemar`, McNemar's exact test, which uses only the cases that changed."""
 
 
 class DriftChange(Part):
@@ -149,28 +136,20 @@ class ArchivedRun:
         name: Its name.
         started: Time of its start; runs are compared in this order.
         taxonomy: Version of its taxonomy; None if it is not known.
+        models: Its annotators' models as configured, by which runs match.
         read: Reads its outcomes.
-        models: Its annotators' models as requested, if that is known without reading outcomes.
     """
 
     name: str
     started: datetime
     taxonomy: str | None
+    models: Mapping[Side, str]
     read: Callable[[], Tables]
-    models: Mapping[Side, str] | None = None
 
     @cached_property
     def tables(self) -> Tables:
         """Its outcomes, read once."""
         return self.read()
-
-    @cached_property
-    def requested(self) -> Mapping[Side, str]:
-        """The models of its annotators as requested, by which runs match."""
-        if self.models is not None:
-            return self.models
-        columns = {side: self.tables.cases[f"requested_{side.lower()}"].dropna() for side in SIDES}
-        return {side: str(column.iloc[0]) for side, column in columns.items() if len(column)}
 
     def summary(self) -> DriftRun:
         """Returns the run in the form of the report."""
@@ -179,11 +158,7 @@ class ArchivedRun:
             started=self.started.isoformat(),
             taxonomy=self.taxonomy,
             cases=len(self.tables.cases),
-            sources=tuple(
-                DriftSource(side=side, **dict(source))
-                for side in SIDES
-                for source in source_reports(self.tables, side)
-            ),
+            sources={side: tuple(source_reports(self.tables, side)) for side in SIDES},
         )
 
 
@@ -238,7 +213,7 @@ def alarms(changes: Iterable[DriftChange]) -> Iterator[str]:
     for change in changes:
         if (result := change.result) is None:
             continue
-        flags = [name for name, test in result.tests if test.flagged]
+        flags = [name for name, test in result.tests.items() if test.flagged]
         why = f"; changed as well: {', '.join(change.changed)}" if change.changed else ""
         if flags:
             yield (
@@ -253,10 +228,10 @@ def _latest(
 ) -> tuple[DriftChange, Counts] | None:
     """Compares a measure with the latest run of the same models that shares answered cases."""
     sides = [annotator for annotator in SIDES if side in (annotator, BOTH)]
-    models = [run.requested.get(annotator) for annotator in sides]
+    models = [run.models.get(annotator) for annotator in sides]
     first = None
     for before in reversed(earlier if all(models) else ()):
-        if [before.requested.get(annotator) for annotator in sides] == models:
+        if [before.models.get(annotator) for annotator in sides] == models:
             compared = _compare(name, side, sides, before, run)
             if compared[0].cases:
                 return compared
@@ -283,7 +258,7 @@ def _compare(
     change = DriftChange(
         measure=name,
         side=side,
-        models=tuple(after.requested[annotator] for annotator in sides),
+        models=tuple(after.models[annotator] for annotator in sides),
         before=before.name,
         after=after.name,
         changed=tuple(changed),
@@ -354,7 +329,7 @@ def _result(counts: Counts, fisher: DriftTest, mcnemar: DriftTest) -> DriftResul
         right_after=both + gained,
         lost=lost,
         gained=gained,
-        tests=DriftTests(two_proportion=fisher, mcnemar=mcnemar),
+        tests={"two_proportion": fisher, "mcnemar": mcnemar},
     )
 
 

@@ -30,6 +30,7 @@ from raylab.codebook import Codebook
 from raylab.files import Place
 
 Format = Literal["parquet", "jsonl", "csv"]
+JSON_COLUMNS = ("meta", "decisions", "body")
 COLUMNS: dict[str, pa.DataType] = {
     "run": TEXT,
     "sequence": WHOLE,
@@ -37,15 +38,10 @@ COLUMNS: dict[str, pa.DataType] = {
     "reviewer": TEXT,
     **FIGURES,
     "created": TIME,
-    "description": TEXT,
-    "sha256": TEXT,
-    "meta": TEXT,
-    "decisions": TEXT,
-    "body": TEXT,
+    **dict.fromkeys(("description", "sha256", *JSON_COLUMNS), TEXT),
 }
 """The columns of an export in order; `status` and `code` include people's decisions."""
 SCHEMA = pa.schema(list(COLUMNS.items()))
-JSON_COLUMNS = ("meta", "decisions", "body")
 GROUP = 1_000
 """Rows in a group of a Parquet file."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -22,8 +22,6 @@ from raylab.annotation.statistics.usage import Seconds, times
 from raylab.codebook import Codebook
 from raylab.runs.records import Measure, Part
 
-BAND = 10
-"""Scores in one bin; the last also holds 100."""
 EXAMPLES = 200
 """Longest example of a reason, in characters."""
 SOURCE = ["requested", "model", "prompt", "prompt_hash"]
@@ -88,8 +86,6 @@ class JudgementReport(Part):
     issues: Annotated[dict[str, int], Measure("issue:", "count", "lower")]
     mean_score: Annotated[float | None, Measure("mean score, 0 to 100", "number")]
     """From 0 to 100; None without an evaluation."""
-    scores: dict[int, int]
-    """Evaluations by lowest score of the bin: 0, 10, ..., 90; the last also holds 100."""
 
 
 class SourceReport(Part):
@@ -159,15 +155,10 @@ def case_report(tables: Tables) -> CaseReport:
         open_book=int((gold & ~cases.held_out).sum()),
         proposed_gold=int((cases.held_out & ~cases.gold_reviewed).sum()),
         traps=int(cases.trap.sum()),
-        status=status_shares(cases),
+        status={status: share_of(cases.run_status.eq(status)) for status in Status},
         endings=_endings(cases),
         seconds=times((cases.finished - cases.started).dt.total_seconds()),
     )
-
-
-def status_shares(cases: Frame) -> dict[Status, Estimate]:
-    """Returns the share of each status at the end of the protocol."""
-    return {status: share_of(cases.run_status.eq(status)) for status in Status}
 
 
 def _endings(cases: Frame) -> dict[str, Ending]:
@@ -209,7 +200,6 @@ def judgement_report(answers: Frame, codebook: Codebook) -> JudgementReport:
     judged = answers[answers.verdict.notna()]
     verdicts, read = tally(judged, "verdict"), judged[judged.raw_verdict.notna()]
     issues = Counter(judged.issues.astype(str).str.split(SEPARATOR).explode())
-    bands = Counter(judged.score.clip(upper=99) // BAND * BAND)
     return JudgementReport(
         evaluated=len(judged),
         pass_rate=share_of(judged.verdict.ne(Verdict.FAIL)),
@@ -219,7 +209,6 @@ def judgement_report(answers: Frame, codebook: Codebook) -> JudgementReport:
         verdicts={verdict: verdicts[verdict] for verdict in Verdict},
         issues={criterion.name: issues[criterion.name] for criterion in codebook.criteria},
         mean_score=float(judged.score.mean()) if len(judged) else None,
-        scores={lowest: bands[lowest] for lowest in range(0, 100, BAND)},
     )
 
 

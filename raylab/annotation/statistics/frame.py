@@ -37,22 +37,13 @@ ADJUDICATED = "adjudicated"
 VIEWS = (*(side.lower() for side in SIDES), ADJUDICATED)
 """The suffixes of the columns of an answer: both annotators, and the adjudicator."""
 ANSWER_COLUMNS: dict[str, pa.DataType] = {
-    "code": TEXT,
-    "format": TEXT,
-    "requested": TEXT,
-    "model": TEXT,
-    "prompt": TEXT,
-    "prompt_hash": TEXT,
+    **dict.fromkeys(("code", "format", "requested", "model", "prompt", "prompt_hash"), TEXT),
     "seed": WHOLE,
     "cached": TRUTH,
-    "verdict": TEXT,
-    "raw_verdict": TEXT,
+    **dict.fromkeys(("verdict", "raw_verdict"), TEXT),
     "score": WHOLE,
-    "acceptable": TRUTH,
-    "contradictory": TRUTH,
-    "issues": TEXT,
-    "evaluator": TEXT,
-    "evaluator_prompt_hash": TEXT,
+    **dict.fromkeys(("acceptable", "contradictory"), TRUTH),
+    **dict.fromkeys(("issues", "evaluator", "evaluator_prompt_hash"), TEXT),
     "evaluator_cached": TRUTH,
 }
 """The columns of each view: its answer, the first call for it, and the evaluator's report on it.
@@ -62,30 +53,17 @@ ANSWER_COLUMNS: dict[str, pa.DataType] = {
 MEASURES = ("exact", "jaccard", "levenshtein", "levenshtein_normalised", "weighted", "composition")
 """The fields of an agreement that are columns."""
 FIGURES: dict[str, pa.DataType] = {
-    "case": TEXT,
-    "description_hash": TEXT,
-    "generation": TEXT,
-    "run_status": TEXT,
-    "run_code": TEXT,
-    "code": TEXT,
-    "gold": TEXT,
-    "gold_code": TEXT,
-    "held_out": TRUTH,
-    "gold_reviewed": TRUTH,
-    "trap": TRUTH,
-    "bait": TEXT,
-    "reason": TEXT,
-    "path": TEXT,
+    **dict.fromkeys(("case", "description_hash", "generation"), TEXT),
+    **dict.fromkeys(("run_status", "run_code", "code", "gold", "gold_code"), TEXT),
+    **dict.fromkeys(("held_out", "gold_reviewed", "trap"), TRUTH),
+    **dict.fromkeys(("bait", "reason", "path"), TEXT),
     **{f"{name}_{view}": kind for view in VIEWS for name, kind in ANSWER_COLUMNS.items()},
     **{name: WHOLE if name == "levenshtein" else REAL for name in MEASURES},
     "exact": TRUTH,
-    "choice": TEXT,
-    "shown_first": TEXT,
-    "prompt_tokens": WHOLE,
-    "completion_tokens": WHOLE,
+    **dict.fromkeys(("choice", "shown_first"), TEXT),
+    **dict.fromkeys(("prompt_tokens", "completion_tokens"), WHOLE),
     "cost": REAL,
-    "started": TIME,
-    "finished": TIME,
+    **dict.fromkeys(("started", "finished"), TIME),
 }
 """The columns of `Tables.cases`.
 
@@ -93,17 +71,14 @@ FIGURES: dict[str, pa.DataType] = {
 `gold_code` is gold in canonical form; `held_out` is true if it measures accuracy, so not where the
 prompts name the system; `path` has the steps without their scores; `bait` is what the case names.
 """
+TOKENS = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens", "reasoning_tokens")
 REPLY_COLUMNS: dict[str, pa.DataType] = {
     "response_model": TEXT,
     "cached": TRUTH,
-    "prompt_tokens": WHOLE,
-    "completion_tokens": WHOLE,
-    "cached_prompt_tokens": WHOLE,
-    "reasoning_tokens": WHOLE,
-    "cost": REAL,
-    "seconds": REAL,
+    **dict.fromkeys(TOKENS, WHOLE),
+    **dict.fromkeys(("cost", "seconds"), REAL),
 }
-CALL_COLUMNS = {"role": TEXT, "model": TEXT, "prompt": TEXT, "prompt_hash": TEXT} | REPLY_COLUMNS
+CALL_COLUMNS = dict.fromkeys(("role", "model", "prompt", "prompt_hash"), TEXT) | REPLY_COLUMNS
 """The columns of `Tables.calls`; `role` is the stage of the protocol."""
 AT_ONCE = 1_000
 """Outcomes that are held at once."""

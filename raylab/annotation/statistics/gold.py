@@ -1,19 +1,17 @@
 """Codes and verdicts against held-out gold: are the annotators right, and is the judge good?"""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Annotated, cast
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, cast
 
 from scipy import optimize, stats
 
 from raylab.annotation.outcome import SIDES, Side, Verdict
 from raylab.annotation.statistics.agreement import (
     NONE,
-    ConfusionPanel,
-    Pairs,
-    confusion_panel,
-    count_equal,
-    pair_codes,
+    Matrix,
+    count_pairs,
+    set_confusion,
 )
 from raylab.annotation.statistics.estimates import Estimate, estimate, proportion, share_of
 from raylab.annotation.statistics.frame import Tables, view
@@ -23,15 +21,20 @@ BAND = 10
 """Scores in one band; the last also holds 100."""
 NEAR = 1e-9
 Z = float(stats.norm.ppf(0.975))
-FINAL, REVIEWED = "final", "reviewed"
+FINAL, REVIEWED, GOLD = "final", "reviewed", "gold"
 NAMES = {
     **{side: f"annotator {side}" for side in SIDES},
     FINAL: "final code",
     REVIEWED: "with reviews",
 }
 """The givers of codes: the annotators, the protocol, and the protocol with people's decisions."""
-CODES = {**{side: f"code_{side.lower()}" for side in SIDES}, FINAL: "run_code", REVIEWED: "code"}
-"""The column of each giver's codes."""
+CODES = {
+    **{side: f"code_{side.lower()}" for side in SIDES},
+    FINAL: "run_code",
+    REVIEWED: "code",
+    GOLD: "gold_code",
+}
+"""The columns of the codes of each giver, and of gold."""
 GIVERS = (*SIDES, FINAL)
 """The givers of codes while the protocol runs."""
 
@@ -55,6 +58,16 @@ class GoldReport(Part):
     """Of the cases whose gold names a root, the share whose code does."""
     precision: Annotated[dict[str, Estimate], Measure("precision of")]
     """Of the cases whose code names a root, the share whose gold does."""
+
+
+class ConfusionPanel(Part):
+    """The confusion matrix of two sides, in the order of the labels."""
+
+    rows: str
+    """Name of the side of the rows."""
+    columns: str
+    sets: Matrix
+    """See `set_confusion`."""
 
 
 class Confusion(Part):
@@ -86,40 +99,33 @@ class JudgeReport(Part):
 
 
 def gold_reports(tables: Tables, any_reviewed: bool) -> dict[str, GoldReport]:
-    """Returns the accuracy of each giver of codes.
-
-    Args:
-        tables: The run.
-        any_reviewed: True if a person's decision stands; otherwise `reviewed` is left out.
-    """
+    """Returns the accuracy of each giver of codes, of `reviewed` if a person's decision stands."""
     return {name: gold_report(tables, name) for name in NAMES if name != REVIEWED or any_reviewed}
 
 
 def gold_report(tables: Tables, name: str) -> GoldReport:
     """Returns the accuracy of one giver of codes, a key of `CODES`."""
-    pairs = _against_gold(tables, name)
-    cases = pairs.total()
-    swapped = Counter({(code, gold): count for (gold, code), count in pairs.items()})
+    answered = _answered(tables, name)
+    cases, codes = answered.cases, answered.cases[CODES[name]]
+    sets = count_pairs(answered, "gold_code", CODES[name], "categories")
+    swapped = {(code, gold): count for (gold, code), count in sets.items()}
     return GoldReport(
-        cases=cases,
-        left_out=int(tables.cases.held_out.sum()) - cases,
-        roots=proportion(count_equal(pairs, "categories"), cases),
-        exact=proportion(count_equal(pairs, "composition"), cases),
-        primary=proportion(count_equal(pairs, "primary"), cases),
-        recall={root: _naming(pairs, root) for root in tables.codebook.categories},
+        cases=len(cases),
+        left_out=int(tables.cases.held_out.sum()) - len(cases),
+        roots=share_of(tables.equal(codes, cases.gold_code, "categories")),
+        exact=share_of(tables.equal(codes, cases.gold_code, "composition")),
+        primary=share_of(tables.equal(codes, cases.gold_code, "primary")),
+        recall={root: _naming(sets, root) for root in tables.codebook.categories},
         precision={root: _naming(swapped, root) for root in tables.codebook.categories},
     )
 
 
 def confusion_report(tables: Tables) -> Confusion:
     """Returns the confusion of A and B and, with gold, of gold and each giver of codes."""
-    categories = tuple(tables.codebook.categories)
-    both = pair_codes(tables, *(CODES[side] for side in SIDES))
-    panels = {"a_b": confusion_panel(both, *(NAMES[side] for side in SIDES), categories)}
-    for name in GIVERS if tables.cases.held_out.any() else ():
-        pairs = _against_gold(tables, name)
-        panels[f"gold_{name}"] = confusion_panel(pairs, "gold", NAMES[name], categories)
-    return Confusion(labels=(*categories, NONE), panels=panels)
+    panels = {"a_b": _panel(tables, *SIDES)}
+    if tables.cases.held_out.any():
+        panels |= {f"gold_{name}": _panel(_answered(tables, name), GOLD, name) for name in GIVERS}
+    return Confusion(labels=(*tables.codebook.categories, NONE), panels=panels)
 
 
 def judge_report(tables: Tables, side: Side) -> JudgeReport:
@@ -178,17 +184,22 @@ def _newcombe(area: float, m: int, n: int) -> tuple[float, float]:
     return cast(float, low), cast(float, high)
 
 
-def _against_gold(tables: Tables, name: str) -> Pairs:
-    """Returns gold and the codes of a giver, of the cases with held-out gold and an answer."""
+def _answered(tables: Tables, name: str) -> Tables:
+    """Returns the cases with held-out gold and an answer of a giver."""
     answered = f"format_{name.lower()}" if name in SIDES else CODES[name]
-    rows = tables.cases.held_out & tables.cases[answered].notna()
-    return pair_codes(tables.only(rows), "gold_code", CODES[name])
+    return tables.only(tables.cases.held_out & tables.cases[answered].notna())
 
 
-def _naming(pairs: Pairs, root: str) -> Estimate:
-    """Returns the share of the pairs whose first label names a root in which the second does."""
+def _panel(tables: Tables, rows: str, columns: str) -> ConfusionPanel:
+    sets = count_pairs(tables, CODES[rows], CODES[columns], "categories")
+    matrix = set_confusion(sets, tuple(tables.codebook.categories))
+    return ConfusionPanel(rows=NAMES.get(rows, rows), columns=NAMES[columns], sets=matrix)
+
+
+def _naming(sets: Mapping[tuple[Any, Any], int], root: str) -> Estimate:
+    """Returns the share of the pairs whose first set has a root in which the second does."""
     named = Counter[bool]()
-    for (label, other), cases in pairs.items():
-        if label is not None and root in label.categories:
-            named[other is not None and root in other.categories] += cases
+    for (first, second), cases in sets.items():
+        if root in (first or ()):
+            named[root in (second or ())] += cases
     return proportion(named[True], named.total())

@@ -8,9 +8,7 @@ from raylab.annotation.outcome import SIDES, HumanDecision, Side, Status
 from raylab.annotation.statistics.agreement import (
     AgreementReport,
     DisagreementReport,
-    PairAgreement,
     measure_agreement,
-    measure_pairs,
 )
 from raylab.annotation.statistics.audit import AuditReport, audit_report
 from raylab.annotation.statistics.drift import DriftChange
@@ -23,7 +21,6 @@ from raylab.annotation.statistics.figures import (
     adjudication_report,
     annotator_report,
     case_report,
-    status_shares,
     trap_report,
 )
 from raylab.annotation.statistics.frame import Tables, ranked, tally
@@ -68,15 +65,6 @@ STATUSES = {
 NOTHING_UNCERTAIN = UncertainUsage()
 
 
-class GenerationReport(Part):
-    """One generation of the cases."""
-
-    cases: int
-    status: dict[Status, Estimate]
-    agreement: PairAgreement
-    gold: dict[str, GoldReport]
-
-
 class FinalCode(Part):
     """A code in force, without its fields."""
 
@@ -114,8 +102,6 @@ class BatchReport(Part):
     adjudication: AdjudicationReport
     decisions: DecisionReport
     usage: UsageReport
-    generations: dict[str, GenerationReport]
-    """Generations by name, if there are several."""
 
 
 def batch_report(
@@ -158,7 +144,6 @@ def batch_report(
         adjudication=adjudication_report(tables),
         decisions=decision_report(tables, decisions),
         usage=usage_report(tables, uncertain),
-        generations=dict(_generations(tables, seed, any_reviewed)),
     )
 
 
@@ -193,21 +178,6 @@ def _final_roots(tables: Tables) -> dict[str, Estimate]:
         )
         for root in tables.codebook.categories
     }
-
-
-def _generations(
-    tables: Tables, seed: int, any_reviewed: bool
-) -> Iterator[tuple[str, GenerationReport]]:
-    names = sorted(tally(tables.cases, "generation"))
-    for name in names if len(names) > 1 else ():
-        group = tables.only(tables.cases.generation.eq(name))
-        report = GenerationReport(
-            cases=len(group.cases),
-            status=status_shares(group.cases),
-            agreement=measure_pairs(group, seed),
-            gold=gold_reports(group, any_reviewed),
-        )
-        yield name, report
 
 
 class ArchiveHead(Part):

@@ -77,14 +77,13 @@ def score_tree(
     generations: Sequence[Generation],
     names: Mapping[Side, str],
     created: str,
-    least: int = 1,
 ) -> tuple[dict[str, EvalLog], ScoreTreeReport]:
     """Returns the score tree of a run.
 
     Accuracy is the share of answers with the right set of roots; an answer without a readable code
     is wrong. A case is scored if its gold is held out and all answered. A root is in the tree if
-    every generation has at least `least` such cases of it, so that all annotators and generations
-    are scored on the same tasks; halves of the packaged cases have only one case of some roots.
+    every generation has such a case of it, so that all annotators and generations are scored on the
+    same tasks.
 
     Args:
         tables: The run.
@@ -92,7 +91,6 @@ def score_tree(
             these that `in_generation` draws, in a directory `seed-<n>`; a file for its own cases.
         names: Names by the sides that answer: `annotator_names`, or `CANDIDATES`.
         created: Time in ISO 8601 with its zone.
-        least: Fewest cases of a file, at least 1.
 
     Returns:
         The files by their paths below the tree's directory, of the same roots for every annotator
@@ -109,29 +107,19 @@ def score_tree(
     scored["root"] = [gold.primary for gold in scored.gold]
     groups = list(_groups(scored, generations))
     counts = {name: Counter(rows.root) for name, _, rows in groups}
-    kept = [root for root in categories if all(n[root] >= least for n in counts.values())]
+    kept = [root for root in categories if all(n[root] for n in counts.values())]
     logs = [
         _log(tables, rows[rows.root == root], side, names[side], name, kind, root, created)
         for side, (name, kind, rows), root in product(names, groups, kept)
     ]
-    held_out = int(cases.held_out.sum())
-    unscored = {
-        "cases without held-out gold": len(cases) - held_out,
-        "cases with gold that lack an answer": held_out - len(scored),
-    }
-    left_out = [
-        *_left_out(categories, counts, least),
-        *(f"{count} {what}" for what, count in unscored.items() if count),
-    ]
     report = ScoreTreeReport(
         files=len(logs),
-        left_out=tuple(left_out),
+        left_out=(*_left_out(categories, counts), *_unscored(cases, scored)),
         notes=tuple(_notes(groups)),
         scores=tuple(map(_accuracy, logs)),
     )
-    return {
-        f"{log.model}/{log.metadata['generation']}/{log.task}.json": log for log in logs
-    }, report
+    files = {f"{log.model}/{log.metadata['generation']}/{log.task}.json": log for log in logs}
+    return files, report
 
 
 def _groups(cases: Frame, generations: Sequence[Generation]) -> Iterator[tuple[str, str, Frame]]:
@@ -209,13 +197,15 @@ def _notes(groups: Sequence[tuple[str, str, Frame]]) -> Iterator[str]:
             yield note.format(", ".join(names))
 
 
-def _left_out(
-    categories: Iterable[str], counts: Mapping[str, Counter[str]], least: int
-) -> Iterator[str]:
+def _left_out(categories: Iterable[str], counts: Mapping[str, Counter[str]]) -> Iterator[str]:
     for root in categories:
-        few = [f"{n[root]} in {generation}" for generation, n in counts.items() if n[root] < least]
-        if few:
-            yield (
-                f"{root}: too few cases with this primary root in gold ({', '.join(few)}; {least} "
-                "are needed in every generation)"
-            )
+        if lacking := [generation for generation, roots in counts.items() if not roots[root]]:
+            yield f"{root}: no case with this primary root in gold in {', '.join(lacking)}"
+
+
+def _unscored(cases: Frame, scored: Frame) -> Iterator[str]:
+    held_out = int(cases.held_out.sum())
+    if held_out < len(cases):
+        yield f"{len(cases) - held_out} cases without held-out gold"
+    if len(scored) < held_out:
+        yield f"{held_out - len(scored)} cases with gold that lack an answer"

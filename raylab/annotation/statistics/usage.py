@@ -7,12 +7,11 @@ from typing import Annotated, Any
 import numpy as np
 
 from raylab.annotation.outcome import HumanDecision, Status
-from raylab.annotation.statistics.frame import Frame, Tables, by_source, tabulate_calls
+from raylab.annotation.statistics.frame import TOKENS, Frame, Tables, by_source, tabulate_calls
 from raylab.runs.records import Measure, Part
 
 SOURCE = ["role", "model", "response_model", "prompt", "prompt_hash"]
 """The columns of a call that tell sources apart."""
-TOKENS = ("prompt_tokens", "completion_tokens", "cached_prompt_tokens", "reasoning_tokens")
 UNCLEAR = "unclear"
 """The choice of a person who finds that no code is right."""
 
