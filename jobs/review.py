@@ -20,10 +20,11 @@ from raylab.entrypoint import run_job
 
 
 def run(config: ReviewConfig) -> None:
-    # Before the imports of the page, which take seconds.
-    from raylab.annotation.run import check_reviewed
+    if not config.cluster.joined and config.name is not None:
+        # What is missing shows before the imports of the page, which take seconds.
+        from raylab.annotation.run import find_annotation_run
 
-    check_reviewed(config)
+        find_annotation_run(config.storage, config.name, config.archive)
     if config.export is not None:
         from raylab.review.server import export_cases
 

@@ -8,10 +8,11 @@ a model leads to a typed outcome.
 import asyncio
 import hashlib
 import math
-from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from raylab.annotation.input.cases import Case
 from raylab.annotation.outcome import (
@@ -165,24 +166,6 @@ class _Unreadable(_CaseEnded):
         self.problem, self.calls = problem, calls
 
 
-@dataclass(frozen=True)
-class _Response(Generic[V]):
-    """What a reply says, the repairs that were needed to read it, and the calls that led to it."""
-
-    value: V
-    repairs: tuple[str, ...]
-    calls: tuple[Call, ...] = ()
-
-    def classify(self, label: Label, rationale: str) -> Classification:
-        return Classification(
-            label=label,
-            rationale=rationale,
-            format="repaired" if self.repairs else "strict",
-            repairs=self.repairs,
-            calls=self.calls,
-        )
-
-
 class _Course:
     """One case on its way through the protocol, with all results so far."""
 
@@ -252,8 +235,7 @@ class _Course:
             raise _CaseEnded(Status.FAILED, f"failed:{CANDIDATE}", "the row has no candidate")
         try:
             label = self._form.read(candidate.code, repairs)
-            response = _Response(None, tuple(repairs))
-            classification = response.classify(label, candidate.rationale)
+            classification = _classify(label, candidate.rationale, repairs)
         except LabelError as error:
             classification = _unparsable(candidate.rationale, str(error))
         self._classified[CANDIDATE_SIDE] = classification
@@ -267,18 +249,17 @@ class _Course:
     async def _classify(self, side: Side) -> None:
         """Asks an annotator; an answer that cannot be read has no code."""
         try:
-            response = await self._ask(
+            reply, repairs, calls = await self._ask(
                 classify_stage(side),
                 self._settings.annotators[side],
                 self._prompts.classify,
                 {"description": self._case.description},
-                lambda text, finish: read_reply(self._form, LabelReply, text, finish),
+                partial(read_reply, self._form, LabelReply),
             )
         except _Unreadable as ended:
             self._classified[side] = _unparsable("", ended.problem, ended.calls)
         else:
-            reply = response.value
-            self._classified[side] = response.classify(reply.label, reply.rationale)
+            self._classified[side] = _classify(reply.label, reply.rationale, repairs, calls)
 
     async def _evaluate_both(self) -> None:
         """Evaluates both at once; equal calls go in turn, so that the second costs nothing."""
@@ -302,16 +283,13 @@ class _Course:
             "code": self._form.show(classification.label),
             "rationale": shortened(classification.rationale, prompt.shown),
         }
-        response = await self._ask(stage, settings.evaluator, prompt, content, self._read_report)
-        criteria = settings.codebook.criteria
-        evaluation = judge(response.value, classification.format, settings.rules, criteria)
-        return evaluation.model_copy(update={"repairs": response.repairs, "calls": response.calls})
-
-    def _read_report(self, text: str, finish_reason: str) -> tuple[ReportReply, list[str]]:
-        report, repairs = read_reply(self._form, ReportReply, text, finish_reason)
+        read = partial(read_reply, self._form, ReportReply)
+        report, repairs, calls = await self._ask(stage, settings.evaluator, prompt, content, read)
         if self._form.failed_criterion and report.verdict is Verdict.FAIL:
             report = report.model_copy(update={"issues": (self._form.failed_criterion,)})
-        return report, repairs
+        criteria = settings.codebook.criteria
+        evaluation = judge(report, classification.format, settings.rules, criteria)
+        return evaluation.model_copy(update={"repairs": repairs, "calls": calls})
 
     async def _adjudicate(self) -> _End:
         """Has the adjudicator choose, and the evaluator confirm the choice.
@@ -321,23 +299,19 @@ class _Course:
         settings = self._settings
         assert settings.adjudicator is not None, "nobody is configured to adjudicate"
         order = draw_order(settings.rules.seed, self._case.id)
-        sides: dict[Choice | None, Side] = {"first": order[0], "second": order[1]}
-        shown: dict[Choice, Label] = {
-            "first": self._label_of(order[0]),
-            "second": self._label_of(order[1]),
-        }
+        sides: dict[Choice, Side] = {"first": order[0], "second": order[1]}
+        labels = {choice: self._label_of(side) for choice, side in sides.items()}
         candidates = [self._shown(side) for side in order]
-        response = await self._ask(
+        reply, repairs, calls = await self._ask(
             ADJUDICATE,
             settings.adjudicator,
             self._prompts.adjudicate,
             {"description": self._case.description, "candidates": candidates},
             lambda text, finish: settle(
-                self._form, *read_reply(self._form, ChoiceReply, text, finish), shown
+                self._form, *read_reply(self._form, ChoiceReply, text, finish), labels
             ),
         )
-        reply = response.value
-        final = response.classify(reply.label, reply.rationale)
+        final = _classify(reply.label, reply.rationale, repairs, calls)
         chosen = sides[reply.choice] if reply.choice in sides else "synthesis"
         self._adjudication = Adjudication(order=order, choice=chosen, classification=final)
         report = await self.judge(CONFIRM, final)
@@ -371,8 +345,10 @@ class _Course:
         prompt: PromptFile,
         content: dict[str, Any],
         read: Callable[[str, str], tuple[V, list[str]]],
-    ) -> _Response[V]:
+    ) -> tuple[V, tuple[str, ...], tuple[Call, ...]]:
         """Asks a model and, if its reply cannot be read, once more with the reason.
+
+        Returns what the reply says, the repairs that were needed to read it, and the calls.
 
         Args:
             stage: Stage of the first call.
@@ -391,7 +367,7 @@ class _Course:
                 problems.append(str(error))
             else:
                 again = [f"asked again: {problem}" for problem in problems]
-                return _Response(value, (*again, *repairs), tuple(calls))
+                return value, (*again, *repairs), tuple(calls)
             question = self._prompts.repair
             said = shortened(neutral(reply.text), prompt.shown) or "(no text)"
             request = question.messages(problem=neutral(problems[0]), keys=prompt.keys)
@@ -490,6 +466,18 @@ def _rank(error: BaseException) -> int:
 
 def _grade(evaluation: Evaluation) -> str:
     return f"{evaluation.verdict} {evaluation.score}"
+
+
+def _classify(
+    label: Label, rationale: str, repairs: Sequence[str], calls: tuple[Call, ...] = ()
+) -> Classification:
+    return Classification(
+        label=label,
+        rationale=rationale,
+        format="repaired" if repairs else "strict",
+        repairs=tuple(repairs),
+        calls=calls,
+    )
 
 
 def _unparsable(rationale: str, problem: str, calls: tuple[Call, ...] = ()) -> Classification:

@@ -15,7 +15,7 @@ from raylab.annotation.settings import Settings, protocol_settings
 from raylab.archive.run import RunArchive
 from raylab.archive.store import Archive
 from raylab.codebook import Codebook
-from raylab.config.jobs import AnnotateConfig, ReportConfig, ReviewConfig
+from raylab.config.jobs import AnnotateConfig, ReportConfig
 from raylab.config.schema import problems_of
 from raylab.errors import ArchiveError, ConfigError, RaylabError, RunError
 from raylab.files import Place
@@ -98,17 +98,6 @@ def find_annotation_run(storage: str, name: str, archive: str | None) -> tuple[R
             f"the record of run {run} has a configuration that this raylab cannot use: {problem}; "
             "use the raylab that made it"
         ) from error
-
-
-def check_reviewed(config: ReviewConfig) -> None:
-    """Checks that the run to review is there; on a cluster, its head looks.
-
-    Raises:
-        RunError: There is no annotation run with this name.
-        ConfigError: Its record names a server as its archive, and the configuration none.
-    """
-    if not config.cluster.joined and config.name is not None:
-        find_annotation_run(config.storage, config.name, config.archive)
 
 
 def archive_location(config: AnnotateConfig | ReportConfig, record: RunRecord | None = None) -> str:
