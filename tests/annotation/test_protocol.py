@@ -298,25 +298,16 @@ def test_reply_unreadable_twice_goes_to_a_person(stage: str) -> None:
     assert outcome.reason is not None and "asked again" in outcome.reason
     unread = [call.stage for call in outcome.unread]
     if stage.startswith("classify"):
-        side = stage[-1].upper()
+        side = "A" if stage == "classify-a" else "B"
         assert outcome.reason.startswith(f"no code of {side} could be read")
         assert outcome.path[-1] == "human:unparsable" and unread == []
+        report = outcome.evaluation(side)
+        assert report is not None and (report.score, report.acceptable) == (0, False)
+        assert f"evaluate-{stage[-1]}" not in chat.roles
     else:
         assert outcome.path[-1] == f"human:{stage}-unreadable"
         assert unread == [stage, f"{stage}-repair"]
     assert len(list(outcome.calls)) == len(chat.requests)
-
-
-def test_answer_without_a_code_scores_zero_and_asks_no_evaluator() -> None:
-    chat = ScriptedChat({**DISPUTED, "classify-b": JUNK, "classify-b-repair": JUNK})
-    outcome = asyncio.run(annotate(CASE, chat, settings_of(policy="lenient")))
-    assert "evaluate-b" not in chat.roles and "evaluate-a" in chat.roles
-    assert outcome.status is Status.HUMAN
-    answer = outcome.classification("B")
-    assert answer is not None and answer.format == "unparsable" and answer.problem
-    evaluation = outcome.evaluation("B")
-    assert evaluation is not None and (evaluation.score, evaluation.acceptable) == (0, False)
-    assert evaluation.raw_verdict is None and evaluation.caps != ()
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -473,33 +464,13 @@ def test_cost_is_unknown_with_a_call_without_a_price() -> None:
 # Any reply
 
 
+KEYS = ["rationale", "opt", "choice", "summary", "issues", "score", "verdict", "word", "x"]
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+OBJECTS = st.dictionaries(st.sampled_from(KEYS), VALUES | st.lists(VALUES, max_size=3), max_size=5)
 REPLIES = st.one_of(
     st.text(max_size=60),
     st.sampled_from([coded("Ctl"), coded("Lrn"), GOOD, BAD, settled("first", "Ctl"), JUNK]),
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-        lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "rationale",
-                        "opt",
-                        "choice",
-                        "summary",
-                        "issues",
-                        "score",
-                        "verdict",
-                        "word",
-                        "x",
-                    ]
-                ),
-                inner,
-                max_size=5,
-            )
-        ),
-        max_leaves=8,
-    ).map(json.dumps),
+    OBJECTS.map(json.dumps),
     st.text(alphabet='{}[]":,OPT=Lrn+/;\\u0d8 \n', max_size=60),
 )
 

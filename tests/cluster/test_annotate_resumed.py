@@ -13,9 +13,8 @@ from raylab.archive.store import Archive
 from raylab.cluster import annotate
 from raylab.cluster.annotation import driver
 from raylab.config.jobs import AnnotateConfig
-from raylab.errors import ArchiveError, DataError, LlmError
+from raylab.errors import LlmError
 from raylab.runs.run import Run
-from tests.archive.rows import execute
 from tests.report.runs import LLM
 
 
@@ -85,23 +84,3 @@ def test_a_finished_run_takes_new_cases_and_keeps_its_archive(
     with Archive.open(tmp_path / "lab.db") as archive:
         assert archive.run("r").row().finished is not None
     assert not (tmp_path / "runs" / "archive.db").exists()
-
-
-def test_what_is_refused_changes_no_report(config: AnnotateConfig, tmp_path: Path):
-    run = go_on(config, 2, archive=config.archive)
-    before = (run / "report.json").read()
-    new = config.model_copy(update={"archive": str(tmp_path / "new.db")})
-    with pytest.raises(ArchiveError, match="there is no archive"):
-        annotate.run_annotate(new)
-    (tmp_path / "cases.jsonl").write_text('{"id": "a", "description": "Another."}\n')
-    with pytest.raises(DataError, match="case a has another description"):
-        annotate.run_annotate(config)
-    (tmp_path / "cases.jsonl").write_text('{"id": "a"}\n')
-    with pytest.raises(DataError, match="line 1: description is missing"):
-        annotate.run_annotate(config)
-    write(tmp_path / "cases.jsonl", "a", "b")
-    execute(str(tmp_path / "lab.db"), "UPDATE cases SET description = 'another'")
-    with pytest.raises(ArchiveError, match="does not have its SHA-256"):
-        annotate.run_annotate(config)
-    assert (run / "report.json").read() == before and run.finished
-    assert not (tmp_path / "new.db").exists()

@@ -26,7 +26,7 @@ from raylab.annotation.input.cases import (
 )
 from raylab.config.annotation import CasesConfig
 from raylab.errors import DataError, LimitError
-from raylab.opt.code import Root, parse
+from raylab.opt.code import parse
 from tests.annotation.outcomes import CODEBOOK, PACKAGED
 from tests.fuzzing import limits, try_altered
 from tests.memory import MIB
@@ -293,15 +293,6 @@ def test_packaged_cases():
     assert len(traps) == 7
     for case in traps:
         assert case.gold_label is not None and not case.bait & case.gold_label.categories
-
-
-def test_borderline_pairs_keep_their_roots():
-    cases = PACKAGED["gold"]
-    roots = {case.id: case.gold_label.primary for case in cases if case.gold_label}
-    assert (roots["kalman"], roots["particle-filter"]) == (Root.CTL, Root.PRB)
-    assert (roots["strips-planner"], roots["dynamic-programming"]) == (Root.SYM, Root.SCH)
-    assert (roots["clonal-selection"], roots["immune-network"]) == (Root.EVO, Root.SWM)
-    assert (roots["neuroevolution"], roots["mcts"]) == (Root.EVO, Root.SCH)
 
 
 # Python objects
