@@ -12,7 +12,7 @@ run's codebook.
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, cast, get_args
 
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError, ValidationInfo
 
@@ -62,7 +62,7 @@ Body = Mapping[str, Any]
 
 
 def _read_label(value: Any, info: ValidationInfo) -> Label:
-    return info.context["codebook"].read(value) if isinstance(value, str) else value
+    return cast(Codebook, info.context).read(value) if isinstance(value, str) else value
 
 
 LabelField = Annotated[Label, PlainValidator(_read_label), PlainSerializer(str, return_type=str)]
@@ -284,7 +284,7 @@ B = TypeVar("B", Outcome, HumanDecision)
 
 def _read(kind: type[B], body: Body, codebook: Codebook) -> B:
     try:
-        return kind.model_validate(body, context={"codebook": codebook})
+        return kind.model_validate(body, context=codebook)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))

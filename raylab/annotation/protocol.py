@@ -300,7 +300,9 @@ class _Course:
         assert settings.adjudicator is not None, "nobody is configured to adjudicate"
         order = draw_order(settings.rules.seed, self._case.id)
         sides: dict[Choice, Side] = {"first": order[0], "second": order[1]}
-        labels = {choice: self._label_of(side) for choice, side in sides.items()}
+        labels: dict[Choice, Label] = {
+            choice: self._label_of(side) for choice, side in sides.items()
+        }
         candidates = [self._shown(side) for side in order]
         reply, repairs, calls = await self._ask(
             ADJUDICATE,

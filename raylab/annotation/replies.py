@@ -122,7 +122,9 @@ def settle(
         for choice, candidate in shown.items()
         if label == candidate or (reply.choice in (None, choice) and _restates(label, candidate))
     ]
-    final = reply.choice if reply.choice in equal else next(iter(equal), "synthesis")
+    final: Choice = next(iter(equal), "synthesis")
+    if reply.choice in equal:
+        final = reply.choice
     compositions = {candidate.composition for candidate in shown.values()}
     if named is not None and label.composition in compositions - {named.composition}:
         problem = f"choice is {reply.choice}, and its line is that of the other candidate"

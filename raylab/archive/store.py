@@ -55,6 +55,7 @@ class Archive:
         *,
         create: bool = True,
         patience: float = PATIENCE_SECONDS,
+        wait: float = OPENING_SECONDS,
         now: Callable[[], datetime] = utc_now,
     ) -> Self:
         """Opens an archive, and creates it if necessary.
@@ -65,8 +66,8 @@ class Archive:
                 ~/.pgpass, never from the URL.
             create: Create an archive if there is none.
             patience: Longest time in seconds for which an operation is retried while the database
-                is locked, restarting or not reachable; an unreachable server is given up after
-                `OPENING_SECONDS` when it is opened.
+                is locked, restarting or not reachable.
+            wait: Longest time in seconds for which a server is tried when it is opened.
             now: Clock, in UTC.
 
         Raises:
@@ -75,7 +76,7 @@ class Archive:
         """
         database = Database(location, patience, now)
         try:
-            _prepare(database, create, patience)
+            _prepare(database, create, min(patience, wait))
         except BaseException:
             database.close()
             raise
@@ -182,7 +183,7 @@ class Archive:
         )
 
 
-def _prepare(database: Database, create: bool, patience: float) -> None:
+def _prepare(database: Database, create: bool, wait: float) -> None:
     """Makes sure that a database is an archive.
 
     Raises:
@@ -190,8 +191,8 @@ def _prepare(database: Database, create: bool, patience: float) -> None:
     """
     dialect, exists = database.dialect, False
     if isinstance(dialect, Postgres) or dialect.file.exists():
-        wait = min(patience, OPENING_SECONDS) if isinstance(dialect, Postgres) else patience
-        exists = database.read(lambda connection: _is_archive(connection, dialect), wait)
+        patience = wait if isinstance(dialect, Postgres) else None
+        exists = database.read(lambda connection: _is_archive(connection, dialect), patience)
     if exists:
         return
     if not create:

@@ -24,7 +24,7 @@ from functools import cache
 from importlib import metadata
 from itertools import chain, islice
 from math import isfinite
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import pyarrow.parquet as pq
 from pydantic import (
@@ -56,6 +56,17 @@ SHOWN = 60
 # Rows
 
 
+class _Reading(NamedTuple):
+    """What rows are read with."""
+
+    codebook: Codebook
+    generation: str | None
+
+
+def _reading(info: ValidationInfo) -> _Reading:
+    return cast(_Reading, info.context)
+
+
 def _read_text(text: str) -> str:
     if not text.strip() or "\0" in text:
         raise ValueError("should be text that is not empty and has no NUL")
@@ -67,7 +78,8 @@ def _read_id(value: object, info: ValidationInfo) -> str:
     text = str(value) if number else value
     if not isinstance(text, str) or not text.isprintable() or text != text.strip() or not text:
         raise ValueError("should be text of visible characters, without outer blanks")
-    whole = text if info.context["generation"] is None else f"{info.context['generation']}/{text}"
+    generation = _reading(info).generation
+    whole = text if generation is None else f"{generation}/{text}"
     if len(whole.encode()) > LONGEST_ID:
         raise ValueError(f"should have at most {LONGEST_ID} bytes with its generation")
     return whole
@@ -94,7 +106,7 @@ def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label | None]:
-    codebook: Codebook = info.context["codebook"]
+    codebook = _reading(info).codebook
     try:
         label = codebook.parse(value) if isinstance(value, str) else None
     except LabelError as error:
@@ -106,7 +118,7 @@ def _read_gold(value: object, info: ValidationInfo) -> tuple[str | None, Label |
 
 
 def _check_bait(bait: list[str], info: ValidationInfo) -> list[str]:
-    categories = info.context["codebook"].categories
+    categories = _reading(info).codebook.categories
     if not set(bait) <= categories.keys():
         raise ValueError(f"should be a list of {', '.join(categories)}")
     return bait
@@ -185,7 +197,7 @@ def _case(place: str, row: object, codebook: Codebook, generation: str | None) -
     if not isinstance(row, dict):
         raise DataError(f"{place}: {_shown(row)} is no JSON object")
     try:
-        read = _Row.model_validate(row, context={"codebook": codebook, "generation": generation})
+        read = _Row.model_validate(row, context=_Reading(codebook, generation))
     except ValidationError as error:
         raise DataError(f"{place}: {_problem(error)}") from None
     meta = {} if read.meta is None else read.meta.model_dump(exclude_unset=True)
