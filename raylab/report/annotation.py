@@ -398,26 +398,51 @@ def _usage_cells(usage: CallUsage) -> Iterator[Cell]:
             yield figure_cell(measure, getattr(part, name, None))
 
 
+def compare_annotations(reports: Mapping[str, AnnotationReport]) -> Table:
+    """Returns the figures of several runs side by side, by the label of a run."""
+    runs = list(reports.values())
+    groups: list[tuple[str, Sequence[Part | None]]] = [("", [run.agreement for run in runs])]
+    for side in SIDES:
+        annotators = [run.annotators.get(side) for run in runs]
+        groups += [
+            (f"{NAMES[side]}: ", [of and of.format for of in annotators]),
+            (f"{NAMES[side]}: ", [of and of.evaluation for of in annotators]),
+            (f"evaluator of {side} against gold: ", [run.judge.get(side) for run in runs]),
+        ]
+    for name, label in NAMES.items():
+        groups.append((f"{label} against gold: ", [run.gold.get(name) for run in runs]))
+    groups.append(("", [run.usage.total for run in runs]))
+    groups.append(("", [run.usage.total.seconds for run in runs]))
+    rows: list[Row] = [
+        [label, *(figure_cell(Measure(label), run.cases.status.get(key)) for run in runs)]
+        for key, label in STATUSES.items()
+    ]
+    for whose, parts in groups:
+        rows += [RULE, *([f"{whose}{row[0]}", *row[1:]] for row in _part_rows(parts))]
+    return Table("Annotation", ["", *reports], rows, "Small, the 95 % intervals.")
+
+
 def _part_table(title: str, parts: Mapping[Any, Part], notes: str = "") -> Table:
     """Returns the figures of parts of one kind, by giver of codes, side by side."""
     columns = ["", *(NAMES.get(name, STAGES.get(name, name)) for name in parts)]
     return Table(title, columns, list(_part_rows(parts.values())), notes)
 
 
-def _part_rows(parts: Iterable[Part]) -> Iterator[Row]:
+def _part_rows(parts: Iterable[Part | None]) -> Iterator[Row]:
     """Yields a row for each field with a measure of some parts of one kind, side by side.
 
     A field that is a mapping has a row for each of its keys that any part has cases of, and its
     shares have the number that they are of.
     """
     parts = list(parts)
-    for name, measure in measures_of(type(parts[0])).items():
-        values = [getattr(part, name) for part in parts]
-        if not isinstance(values[0], Mapping):
+    kinds = {type(part) for part in parts if part is not None}
+    for name, measure in (item for kind in kinds for item in measures_of(kind).items()):
+        values = [getattr(part, name, None) for part in parts]
+        if not any(isinstance(value, Mapping) for value in values):
             yield [measure.label, *(figure_cell(measure, value) for value in values)]
             continue
-        for key in dict.fromkeys(key for value in values for key in value):
-            cells = [_cell_of_key(measure, value.get(key)) for value in values]
+        for key in dict.fromkeys(key for value in values if value for key in value):
+            cells = [_cell_of_key(measure, value.get(key) if value else None) for value in values]
             if any(cell.text not in ("-", "0") for cell in cells):
                 yield [f"{measure.label} {key}", *cells]
 

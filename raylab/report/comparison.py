@@ -6,17 +6,18 @@ Only files in the run directories are read, so a comparison needs neither Ray no
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
 
-from raylab.annotation.outcome import SIDES, Status
-from raylab.annotation.statistics.agreement import AgreementReport
-from raylab.annotation.statistics.figures import FormatReport, JudgementReport, TrapReport
-from raylab.annotation.statistics.gold import GIVERS, NAMES, GoldReport, JudgeReport
-from raylab.annotation.statistics.report import STATUSES, AnnotationReport
-from raylab.annotation.statistics.usage import CallUsage, Seconds
-from raylab.arc.records import EvaluationMetrics, PipelineMetrics, RuleScores, TrainingMetrics
+from raylab.annotation.statistics.report import AnnotationReport
+from raylab.arc.records import (
+    EvaluationMetrics,
+    HeldOut,
+    PipelineMetrics,
+    RuleScores,
+    TrainingMetrics,
+)
 from raylab.arc.sweep import SweepMetrics
 from raylab.config.jobs import ReportConfig
 from raylab.config.schema import flat
@@ -24,13 +25,11 @@ from raylab.errors import DataError, RunError
 from raylab.files import places_of
 from raylab.grid_metrics import RuleMetrics, label_of
 from raylab.log import log_line
-from raylab.quality.metrics import METRICS as QUALITY_METRICS
-from raylab.quality.record import Quality
+from raylab.quality.record import Quality, QualityFigure
+from raylab.report.annotation import compare_annotations
 from raylab.report.models import comparison_table, rule_label
 from raylab.report.page import MONITOR, PAGE, Page, Section, curves, facts_of, write_page
 from raylab.report.table import (
-    BEST,
-    Cell,
     Column,
     Figure,
     Table,
@@ -40,7 +39,7 @@ from raylab.report.table import (
     print_tables,
     shorten,
 )
-from raylab.runs.records import Measure, Part, Record, measures_of
+from raylab.runs.records import Measure, Part, Record
 from raylab.runs.run import REPORT, TRIALS, Run
 from raylab.runs.run_record import RECORD, RunRecord
 
@@ -50,44 +49,13 @@ LONGEST_VALUE, LONGEST_FACT = 60, 26
 """Most characters shown of a configuration value, and of a fact about a run."""
 SHELL_KEYS = {"storage", "name", "resume", "log"}
 """Keys of a configuration that do not change what a run does."""
-SCORES, BENCHMARKS, ANNOTATIONS = "scores", "benchmarks", "annotations"
-"""Kinds of figures."""
-TITLES = {SCORES: "Scores", BENCHMARKS: "Benchmark quality", ANNOTATIONS: "Annotation"}
-FIGURES_NOTE = (
-    "The best value of each measure is bold, where one end of its scale is better. Small numbers "
-    "are 95 % intervals; where they overlap, the best may be best by chance."
-)
 MODELS_NOTE = (
     "Each model at its best validation epoch, beside the rules that learn nothing on the same "
     "tasks. In brackets the skill, (model - best rule) / (1 - best rule)."
 )
-COMPARED = (
-    ("annotators.{}.evaluation", JudgementReport, ("pass_rate",), SIDES),
-    ("annotators.{}.format", FormatReport, ("unparsable",), SIDES),
-    ("agreement", AgreementReport, ("exact", "same_roots", "weighted", "kappa", "alpha"), ("",)),
-    ("gold.{}", GoldReport, ("roots",), NAMES),
-    ("judge.{}", JudgeReport, ("auc",), SIDES),
-    ("sensitivity.{}", TrapReport, ("taken",), GIVERS),
-    ("usage.total", CallUsage, ("cost", "sent", "prompt_tokens", "completion_tokens"), ("",)),
-    ("usage.total.seconds", Seconds, ("p50", "p99"), ("",)),
-)
-"""The figures that compare annotations: where their parts stand, their fields, and of whom."""
-
 R = TypeVar("R", bound=Record)
 Values = dict[str, dict[str, Any]]
 """JSON values by a key and the label of a run."""
-
-
-class ComparedValue(Part):
-    """A figure of a run, with its 95 % interval and the reason why one of them is missing."""
-
-    value: float | None
-    interval: tuple[float, float] | None = None
-    reason: str | None = None
-
-
-Figures = dict[str, ComparedValue]
-"""Figures of a run, or of a model of it, by the key of their measure."""
 
 
 class RunState(Part):
@@ -110,10 +78,12 @@ class ComparisonReport(Record):
 
     runs: Mapping[str, RunState]
     """States by label; all fields below use the same labels."""
-    models: Mapping[str, Mapping[str, float]]
-    """The reported metrics of each trained model, by the label of its run or run and name."""
-    figures: Mapping[str, Mapping[str, Figures]]
-    """By kind, run or model, and measure: `scores`, `benchmarks` and `annotations`."""
+    models: Mapping[str, HeldOut]
+    """The reported figures of each trained model, by its run, or run and name."""
+    scores: Mapping[str, Mapping[str, float]]
+    """Mean accuracies, in [0, 1], by run and model, then metric and generation."""
+    benchmarks: Mapping[str, Mapping[str, QualityFigure]]
+    """Quality of score trees by run and metric."""
     differences: Mapping[str, Values]
     """By job of two runs or more: values of the keys of the configuration that differ."""
     provenance: Values
@@ -129,9 +99,9 @@ class Comparison:
     runs: dict[str, RunState] = field(default_factory=dict[str, RunState])
     records: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
     models: dict[str, TrainingMetrics] = field(default_factory=dict[str, TrainingMetrics])
-    figures: dict[str, dict[str, Figures]] = field(
-        default_factory=lambda: {kind: {} for kind in TITLES}
-    )
+    scores: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    benchmarks: dict[str, Quality] = field(default_factory=dict[str, Quality])
+    annotations: dict[str, AnnotationReport] = field(default_factory=dict[str, AnnotationReport])
 
     @property
     def configs(self) -> dict[str, dict[str, Any]]:
@@ -149,8 +119,9 @@ class Comparison:
             configs[self.records[label].job][label] = config
         return ComparisonReport(
             runs=self.runs,
-            models={label: metrics.reported.metrics for label, metrics in self.models.items()},
-            figures={kind: rows for kind, rows in self.figures.items() if rows},
+            models={label: metrics.reported for label, metrics in self.models.items()},
+            scores=self.scores,
+            benchmarks={label: quality.figures for label, quality in self.benchmarks.items()},
             differences={job: _differing(of) for job, of in configs.items() if len(of) > 1},
             provenance=_by_key({label: facts_of(record) for label, record in self.records.items()}),
             caveats=tuple(_caveats(self)),
@@ -267,24 +238,13 @@ def _read_evaluation(comparison: Comparison, label: str, run: Run) -> None:
 
 
 def _read_quality(comparison: Comparison, label: str, run: Run) -> Quality:
-    quality = _read(run, Quality, f"it has no {Quality.file} yet")
-    figures = {name: _value(quality.figures.get(name)) for name in BENCHMARK_MEASURES}
-    comparison.figures[BENCHMARKS][label] = figures
+    quality = comparison.benchmarks[label] = _read(run, Quality, f"it has no {Quality.file} yet")
     return quality
 
 
 def _read_annotation(comparison: Comparison, label: str, run: Run) -> None:
-    report = _read(run, AnnotationReport, f"it has no {AnnotationReport.file} yet")
-    figures = {path: _value(_figure_at(report, path)) for path in ANNOTATION_MEASURES}
-    comparison.figures[ANNOTATIONS][label] = figures
-
-
-def _figure_at(report: AnnotationReport, path: str) -> Any:
-    """Returns a figure of a report by its attributes and keys; None if the report lacks it."""
-    value: Any = report
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-    return value
+    absent = f"it has no {AnnotationReport.file} yet"
+    comparison.annotations[label] = _read(run, AnnotationReport, absent)
 
 
 READERS: dict[str, Callable[[Comparison, str, Run], object]] = {
@@ -299,22 +259,11 @@ READERS: dict[str, Callable[[Comparison, str, Run], object]] = {
 
 
 def _add_scores(
-    comparison: Comparison,
-    label: str,
-    metric: str,
-    models: Mapping[str, Mapping[str, float]],
-    rules: RuleMetrics,
+    comparison: Comparison, label: str, metric: str, models: RuleMetrics, rules: RuleMetrics
 ) -> None:
-    named = {rule_label(rule): scores for rule, scores in rules.items()}
-    for model, scores in {**models, **named}.items():
-        figures = {f"{label_of(metric)}, {of}": _value(share) for of, share in scores.items()}
-        comparison.figures[SCORES][f"{label}/{model}"] = figures
-
-
-def _value(figure: Figure | float | None) -> ComparedValue:
-    if figure is None or isinstance(figure, int | float):
-        return ComparedValue(value=figure)
-    return ComparedValue(value=figure.value, interval=figure.interval, reason=figure.reason)
+    for name, scores in {**models, **{rule_label(rule): of for rule, of in rules.items()}}.items():
+        named = {f"{label_of(metric)}, {generation}": of for generation, of in scores.items()}
+        comparison.scores[f"{label}/{name}"] = named
 
 
 def _caveats(comparison: Comparison) -> Iterator[str]:
@@ -369,8 +318,14 @@ def _sections(comparison: Comparison, report: ComparisonReport) -> Iterator[Sect
     if models := comparison.models:
         blocks = [MODELS_NOTE, comparison_table(models).arranged]
         yield Section("models", "Trained models", blocks)
-    for kind, rows in report.figures.items():
-        yield Section(kind, TITLES[kind], [figures_table(kind, rows)])
+    if report.scores:
+        table = _figure_table("Scores by generation", Measure(""), report.scores)
+        yield Section("scores", "Scores", [table])
+    if report.benchmarks:
+        table = _figure_table("Benchmark quality", Measure("", "number"), report.benchmarks)
+        yield Section("benchmarks", "Benchmark quality", [table])
+    if annotations := comparison.annotations:
+        yield Section("annotations", "Annotation", [compare_annotations(annotations)])
     if models:
         histories = {label: metrics.rows for label, metrics in models.items()}
         monitors = [config.get("training.monitor") for config in comparison.configs.values()]
@@ -403,26 +358,15 @@ def _run_table(report: ComparisonReport) -> Table:
     return Table("Runs", columns, rows, notes)
 
 
-def figures_table(kind: str, rows: Mapping[str, Figures]) -> Table:
-    """Returns figures of one kind; the best of each measure is marked."""
-    keys = dict.fromkeys(key for row in rows.values() for key in row)
-    shown: list[list[Cell | str]] = []
-    for key in keys:
-        measure = MEASURES.get(key) or Measure(key)
-        figures = [row.get(key) for row in rows.values()]
-        values = [None if figure is None else figure.value for figure in figures]
-        if any(value is not None for value in values):
-            best = measure.best(values)
-            cells = (_cell(measure, figure, best) for figure in figures)
-            shown.append([measure.label, *cells])
-    return Table(TITLES[kind], ["", *rows], shown, FIGURES_NOTE).arranged
-
-
-def _cell(measure: Measure, figure: ComparedValue | None, best: float | None) -> Cell:
-    if figure is None or figure.value is None:
-        return Cell("-")
-    cell = figure_cell(measure, figure)
-    return replace(cell, look=BEST) if figure.value == best else cell
+def _figure_table(
+    title: str, measure: Measure, figures: Mapping[str, Mapping[str, Figure | float]]
+) -> Table:
+    """Returns figures of one form by key and run."""
+    rows = [
+        [key, *(figure_cell(measure, row.get(label)) for label in figures)]
+        for key, row in _by_key(figures).items()
+    ]
+    return Table(title, ["", *figures], rows, "Small, the 95 % intervals.").arranged
 
 
 def _value_table(title: str, values: Mapping[str, Mapping[str, Any]], longest: int) -> Table:
@@ -441,23 +385,3 @@ def _as_json(value: Any, longest: int) -> str:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return shorten(text, longest)
-
-
-def _annotation_measures() -> Iterator[tuple[str, Measure]]:
-    yield "cases.total", Measure("cases", "count", None)
-    for status, label in STATUSES.items():
-        better = "lower" if status in (Status.HUMAN, Status.FAILED) else None
-        yield f"cases.status.{status}", Measure(label, better=better)
-    for place, kind, fields, names in COMPARED:
-        measures = measures_of(kind)
-        for name, key in product(names, fields):
-            label = f"{measures[key].label}, {NAMES[name]}" if name else measures[key].label
-            yield f"{place.format(name)}.{key}", replace(measures[key], label=label)
-
-
-BENCHMARK_MEASURES = {
-    name: Measure(name, "number", metric.better) for name, metric in QUALITY_METRICS.items()
-}
-ANNOTATION_MEASURES = dict(_annotation_measures())
-MEASURES = BENCHMARK_MEASURES | ANNOTATION_MEASURES
-"""Measures of figures by key; a share without one is named by its key."""

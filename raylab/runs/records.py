@@ -9,7 +9,6 @@ explanation:
     pass_rate: Annotated[Estimate, Measure("pass rate")]
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -76,13 +75,6 @@ class Measure:
     label: str
     form: Literal["share", "number", "count", "seconds"] = "share"
     better: Literal["higher", "lower"] | None = "higher"
-
-    def best(self, values: Sequence[float | None]) -> float | None:
-        """Returns the best of several values; None if there is nothing to compare."""
-        present = {value for value in values if value is not None}
-        if self.better is None or len(present) < 2:
-            return None
-        return max(present) if self.better == "higher" else min(present)
 
 
 def measures_of(kind: type[Part]) -> dict[str, Measure]:

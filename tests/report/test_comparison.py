@@ -10,12 +10,10 @@ from rich.console import Console
 from raylab.config.jobs import BenchmarkConfig, QualityConfig, ReportConfig, TrainConfig
 from raylab.errors import RunError
 from raylab.report.comparison import (
-    ComparedValue,
     Comparison,
     ComparisonReport,
     compare,
     comparison_page,
-    figures_table,
     find_runs,
     report_runs,
 )
@@ -25,7 +23,7 @@ from raylab.runs.run import Run
 from raylab.runs.run_record import Checkout
 from tests.arc.measured import epoch, held_out, training_metrics
 from tests.fuzzing import COUNT, altered, altered_values, limits
-from tests.report.pages import Page, rows_of
+from tests.report.pages import Page
 from tests.report.runs import CASES, annotate, benchmark, content, every_kind, left, train
 
 
@@ -53,7 +51,7 @@ def test_models_and_configurations_stand_side_by_side_with_the_best_marked(tmp_p
     # Not the copy rate, which has no good end, nor what is equal.
     assert re.findall(r'class="best">([^<]*)<', html_of(comparison)) == ["50.00 %"]
     report = comparison.report
-    assert report.models["b"]["grid_accuracy"] == 0.5
+    assert report.models["b"].metrics["grid_accuracy"] == 0.5
     assert report.differences == {
         "train": {
             "training.epochs": {"a": 100, "b": 3},
@@ -67,12 +65,10 @@ def test_runs_of_every_kind_are_compared(tmp_path: Path):
     names = every_kind(tmp_path, content())
     comparison = compared(tmp_path, *names)
     report = comparison.report
-    grids = {label: metrics["grid_accuracy"] for label, metrics in report.models.items()}
+    grids = {label: of.metrics["grid_accuracy"] for label, of in report.models.items()}
     assert grids == {"trained": 0.25, "swept/t1": 0.5, "piped/champion": 0.75}
-    assert list(report.figures) == ["scores", "benchmarks", "annotations"]
-    assert report.figures["benchmarks"]["measured"]["difficulty"].interval == (0.15, 0.35)
-    shown = rows_of(figures_table("benchmarks", report.figures["benchmarks"]))
-    assert [row[0] for row in shown] == ["", "difficulty", "separability"]
+    assert list(report.scores) == ["scored/trained", "piped/champion"]
+    assert report.benchmarks["measured"]["difficulty"].interval == (0.15, 0.35)
     # Kinds of which there is one run have nothing to differ from.
     assert report.differences == {}
     page = page_of(comparison)
@@ -107,11 +103,12 @@ def test_annotations_stand_side_by_side_with_their_intervals(tmp_path: Path):
     low, high = alpha.interval
     row = next(row for row in page_of(comparison).rows if row[0].startswith("Krippendorff"))
     assert row[1] == row[2] == f"{alpha.value:.3f} {low:.3f} to {high:.3f}"
-    figures = comparison.report.figures["annotations"]["march"]
-    assert figures["agreement.alpha"] == ComparedValue(value=alpha.value, interval=(low, high))
-    assert figures["usage.total.cost"].value == report.usage.total.cost
-    assert figures["annotators.A.evaluation.pass_rate"].value == 2 / 3
-    assert figures["gold.reviewed.roots"].value is None
+    rows = {row[0]: row[1:] for row in page_of(comparison).rows}
+    assert rows["annotator A: pass rate"] == ["66.7 % 46.7 to 82.0"] * 2
+    assert rows["final code against gold: right roots"] == ["100.0 % 80.6 to 100.0"] * 2
+    assert rows["evaluator of A against gold: right codes"] == ["66.7 % 46.7 to 82.0"] * 2
+    assert rows["cost"] == [f"{report.usage.total.cost:.4g}"] * 2
+    assert not any(label.startswith("with reviews") for label in rows)
     assert comparison.report.differences == {
         "annotate": {"cases.take": {"january": None, "march": 3}}
     }
