@@ -6,9 +6,12 @@ latest row of a kind has the status `HUMAN`. Every change locks the run, so that
 processes may serve reviewers.
 """
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
+from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, or_, select, update
 
@@ -40,6 +43,8 @@ from raylab.archive.tables import (
 )
 from raylab.errors import ArchiveError, LeaseError
 
+T = TypeVar("T")
+
 
 class RunReviews:
     """The reviews of a run; made by `RunArchive.reviews`.
@@ -50,6 +55,8 @@ class RunReviews:
     def __init__(self, database: Database, run: AnyRow) -> None:
         """Uses the database of an open archive, and the row of the run."""
         self._database, self._run = database, run
+        # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
+        self._turn = threading.Lock()
 
     def waiting(self, kind: str) -> list[int]:
         """Returns the sequences of the cases that wait for people.
@@ -59,7 +66,7 @@ class RunReviews:
                 pseudo-random order, so that those coded first are a random sample too.
         """
         columns = select(CASES.c.sequence, CASES.c.case).where(self._mine(CASES))
-        rows = self._database.rows(columns.where(self._waits(kind)).order_by(CASES.c.sequence))
+        rows = self._database.rows(columns.where(self._waits[kind]).order_by(CASES.c.sequence))
         if kind == AUDIT:
             rows.sort(key=lambda row: digest(row.case))
         return [row[0] for row in rows]
@@ -86,7 +93,7 @@ class RunReviews:
                 for decision in connection.execute(self._on_case(case.case))
             ]
             drawn = [decision for decision in decisions if decision.kind == AUDIT]
-            lease = self._leases(connection, now).get(sequence)
+            lease = self._leases(connection, now, LEASES.c.sequence == sequence).get(sequence)
             return CurrentCase(case, tuple(drawn or decisions), lease=lease)
 
         return self._database.read(work)
@@ -120,28 +127,29 @@ class RunReviews:
         held = select(LEASES.c.sequence).where(
             self._mine(LEASES), LEASES.c.expires > now, LEASES.c.reviewer != reviewer
         )
-        free = select(CASES.c.sequence).where(self._mine(CASES), CASES.c.sequence.not_in(held))
-        opened = free.where(self._waits(DECISION)).order_by(CASES.c.sequence).limit(1)
-        place = CASES.c.sequence
-        waiting = free.where(or_(self._waits(DECISION), self._waits(AUDIT)))
+        place, waits = CASES.c.sequence, self._waits
+        every = select(place).where(self._mine(CASES))
 
         def work(connection: Connection) -> int | None:
             self._lock(connection)
-            turn = (waiting.where(place == case) for case in cases or ())
             if cases is None:
+                opened = every.where(waits[DECISION], place.not_in(held)).order_by(place).limit(1)
                 turn = (opened.where(where) for where in (place > after, place < after))
+            else:
+                others, waiting = set(connection.scalars(held)), every.where(or_(*waits.values()))
+                turn = (waiting.where(place == case) for case in cases if case not in others)
             case = next(filter(None, map(connection.scalar, turn)), None)
             if case is not None:
                 connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
             return case
 
-        return self._database.write(work)
+        return self._write(work)
 
     def give_back(self, case: int, reviewer: str) -> None:
         """Ends the reviewer's lease on a case; does nothing if the reviewer holds none."""
         mine = delete(LEASES).where(self._mine(LEASES), LEASES.c.sequence == case)
         ended = mine.where(LEASES.c.reviewer == reviewer)
-        self._database.write(lambda connection: connection.execute(ended))
+        self._write(lambda connection: connection.execute(ended))
 
     def add(self, row: DecisionRow, *, after: int | None = None, leased: bool = False) -> None:
         """Archives a decision or an audit's code, which ends the lease on its case.
@@ -184,7 +192,7 @@ class RunReviews:
                 _require(case, last, row, holder)
             append(connection, run, [row], now)
 
-        self._database.write(work)
+        self._write(work)
 
     def confirm(self, sequence: int, row: DecisionRow) -> bool:
         """Completes a decision by the evaluator's report on it.
@@ -208,7 +216,7 @@ class RunReviews:
             connection.execute(update(DECISIONS).where(here).values(judged))
             return True
 
-        return self._database.write(work)
+        return self._write(work)
 
     def made_by(
         self, reviewer: str, kind: str, most: int
@@ -259,7 +267,11 @@ class RunReviews:
             append(connection, run, drawn, now)
             return len(drawn)
 
-        return self._database.write(work)
+        return self._write(work)
+
+    def _write(self, work: Callable[[Connection], T]) -> T:
+        with self._turn:
+            return self._database.write(work)
 
     def _lock(self, connection: Connection) -> AnyRow:
         return find_run(connection, self._database.place, self._run.name, lock=True)
@@ -267,9 +279,11 @@ class RunReviews:
     def _mine(self, table: Table) -> ColumnElement[bool]:
         return table.c.run_id == self._run.id
 
-    def _leases(self, connection: Connection, now: datetime) -> dict[int, Lease]:
-        rows = connection.execute(select(LEASES).where(self._mine(LEASES), LEASES.c.expires > now))
-        return {row.sequence: Lease(row.reviewer, row.expires) for row in rows}
+    def _leases(
+        self, connection: Connection, now: datetime, *where: ColumnElement[bool]
+    ) -> dict[int, Lease]:
+        held = select(LEASES).where(self._mine(LEASES), LEASES.c.expires > now, *where)
+        return {row.sequence: Lease(row.reviewer, row.expires) for row in connection.execute(held)}
 
     def _drawn(self) -> Select[tuple[str]]:
         """Returns the query of the cases that are drawn."""
@@ -285,19 +299,19 @@ class RunReviews:
         of_kind = [row for row in connection.execute(self._on_case(case)) if row.kind == kind]
         return of_kind[-1] if of_kind else None
 
-    def _waits(self, kind: str) -> ColumnElement[bool]:
-        """Returns whether a case waits for people; each condition reads few cases by an index."""
+    @cached_property
+    def _waits(self) -> dict[str, ColumnElement[bool]]:
+        """Whether a case waits for people, by kind; each condition reads few cases by an index."""
         on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
-        latest = (
-            select(DECISIONS.c.status)
-            .where(on_it, DECISIONS.c.kind == kind)
-            .order_by(DECISIONS.c.sequence.desc())
-            .limit(1)
-            .scalar_subquery()
+        latest = select(DECISIONS.c.status).where(on_it).order_by(DECISIONS.c.sequence.desc())
+        decided, coded = (
+            latest.where(DECISIONS.c.kind == kind).limit(1).scalar_subquery()
+            for kind in (DECISION, AUDIT)
         )
-        if kind == DECISION:
-            return (CASES.c.status == HUMAN) & (func.coalesce(latest, HUMAN) == HUMAN)
-        return CASES.c.case.in_(self._drawn()) & (latest == HUMAN)
+        return {
+            DECISION: (CASES.c.status == HUMAN) & (func.coalesce(decided, HUMAN) == HUMAN),
+            AUDIT: CASES.c.case.in_(self._drawn()) & (coded == HUMAN),
+        }
 
 
 def _say_same(stored: AnyRow, row: DecisionRow) -> bool:
