@@ -18,24 +18,14 @@ import matplotlib as mpl
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from raylab.arc.records import VotesScore
 from raylab.grid_metrics import label_of
 from raylab.printable import printable
 from raylab.report.table import shorten
 
 INK, MUTED, RULE = "#1b1f24", "#57606a", "#d8dee4"
-SERIES = (
-    "#0072b2",
-    "#c04e00",
-    "#00775a",
-    "#a8478f",
-    "#806600",
-    "#6a51a3",
-    "#7f4a1e",
-    "#55606b",
-)
+SERIES = tuple("#0072b2 #c04e00 #00775a #a8478f #806600 #6a51a3 #7f4a1e #55606b".split())
 """Colours of the models, told apart with any colour vision and at least 4.5:1 against white."""
 THEMED = {
     INK: "currentColor",
@@ -77,17 +67,8 @@ MARKERS = "osD^vPX*"
 """Marks of the series, one for each colour."""
 NAME_LENGTH = 22
 """Most characters shown of a name."""
-ARC_PALETTE = (
-    "#000000",
-    "#0074d9",
-    "#ff4136",
-    "#2ecc40",
-    "#ffdc00",
-    "#aaaaaa",
-    "#f012be",
-    "#ff851b",
-    "#7fdbff",
-    "#870c25",
+ARC_PALETTE = tuple(
+    "#000000 #0074d9 #ff4136 #2ecc40 #ffdc00 #aaaaaa #f012be #ff851b #7fdbff #870c25".split()
 )
 """The colours 0..9 as the ARC site shows them."""
 UNTHEMED = re.compile(r"<style.*?</style>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
@@ -137,54 +118,29 @@ def as_svg(figure: Figure, title: str) -> Markup:
     )
 
 
-def learning_curves(histories: Mapping[str, History], metric: str, prefix: str) -> Markup:
-    """Returns an SVG of a metric over the epochs, one line per model, its best epoch marked.
+def learning_curves(
+    histories: Mapping[str, History], metric: str, prefix: str, axis: str = "epoch"
+) -> Markup:
+    """Returns an SVG of a metric over the epochs, one line per model, its best value marked.
 
     Args:
-        histories: Rows with `epoch` (from 1) and metrics, by model. Epochs without the metric are
-            left out. With more models than colours, all but the best are grey.
+        histories: Rows with the axis and metrics, by model. Rows without the metric are left out.
+            With more models than colours, all but the best are grey.
         metric: Key of a row. Lower is better for keys that end in `loss`; all others are shares
             in [0, 1], shown as percentages, and higher is better.
         prefix: Part of the ids in the SVG.
+        axis: Key and name of what lies along: the `epoch`, or the `views`, each twice the last.
     """
     with drawing(prefix):
         best = "lowest" if _is_loss(metric) else "highest"
-        title = f"{label_of(metric)} by epoch; the dot is the {best}"
-        return as_svg(_curves_figure(histories, metric), title)
+        title = f"{label_of(metric)} by {axis}; the large mark is the {best}"
+        return as_svg(_curves_figure(histories, metric, axis), title)
 
 
 def learning_curves_png(histories: Mapping[str, History], metric: str) -> bytes:
     """Returns a PNG of `learning_curves`, on white: many trials, the best in colour."""
     with drawing():
         return as_png(_curves_figure(histories, metric, height=4.2))
-
-
-def votes_curves(curves: Mapping[str, Sequence[VotesScore]], prefix: str) -> Markup:
-    """Returns an SVG of the score by the number of views that vote.
-
-    Two attempts are a line, the first attempt alone a dashed one. Models beyond the number of
-    colours are grey.
-
-    Args:
-        curves: By model, its scores, by a growing number of views.
-        prefix: Part of the ids in the SVG.
-    """
-    with drawing(prefix):
-        figure, axes = _new_axes("views")
-        axes.set_xscale("log", base=2)
-        for index, (name, scores) in enumerate(curves.items()):
-            colour = SERIES[index] if index < len(SERIES) else MUTED
-            mark, views = MARKERS[index % len(MARKERS)], [score.views for score in scores]
-            two, first = zip(*((s.two_attempts, s.first_attempt) for s in scores), strict=True)
-            axes.plot(views, two, color=colour, marker=mark, markersize=4, label=_name(name))
-            axes.plot(views, first, color=colour, linestyle="--", linewidth=1)
-        ticks = sorted({score.views for scores in curves.values() for score in scores})
-        axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
-        _name_lines(figure)
-        return as_svg(figure, "Solved test outputs by the number of views that vote")
 
 
 def grid_svg(
@@ -234,28 +190,14 @@ def _name(text: str) -> str:
     return shorten(printable(text, breaks=False), NAME_LENGTH)
 
 
-def _new_axes(label: str, height: float = 3.1) -> tuple[Figure, Axes]:
+def _curves_figure(
+    histories: Mapping[str, History], metric: str, axis: str = "epoch", height: float = 3.1
+) -> Figure:
     figure = new_figure(height)
-    axes = figure.add_subplot()
-    axes.set_xlabel(label)
-    axes.grid(axis="x", visible=False)
-    return figure, axes
-
-
-def _name_lines(figure: Figure) -> None:
-    """Names the lines that have a label in their colours, below the chart."""
-    if names := figure.axes[0].get_legend_handles_labels()[1]:
-        figure.legend(
-            loc="outside lower left",
-            ncols=min(3, len(names)),
-            labelcolor="linecolor",
-            handlelength=1.2,
-        )
-
-
-def _curves_figure(histories: Mapping[str, History], metric: str, height: float = 3.1) -> Figure:
-    figure, axes = _new_axes("epoch", height)
-    points = {name: line for name, rows in histories.items() if (line := _points(rows, metric))}
+    axes = figure.add_subplot(xlabel=axis)
+    points = {
+        name: line for name, rows in histories.items() if (line := _points(rows, axis, metric))
+    }
     choose = min if _is_loss(metric) else max
     tops = {name: choose(line, key=lambda point: point[1]) for name, line in points.items()}
     lead = choose(tops, key=lambda name: tops[name][1], default=None)
@@ -263,30 +205,44 @@ def _curves_figure(histories: Mapping[str, History], metric: str, height: float 
     for index, name in enumerate(histories):
         if name not in points:
             continue
-        epochs, values = zip(*points[name], strict=True)
+        along, values = zip(*points[name], strict=True)
         if crowded and name != lead:
-            axes.plot(epochs, values, color=MUTED, linewidth=0.9, alpha=0.35)
+            axes.plot(along, values, color=MUTED, linewidth=0.9, alpha=0.35)
             continue
         colour, mark = SERIES[0 if crowded else index], MARKERS[index % len(MARKERS)]
-        small = mark if len(epochs) <= 12 else ""
-        axes.plot(epochs, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3)
+        small = mark if len(along) <= 12 else ""
+        axes.plot(along, values, color=colour, linewidth=2, marker=small, markersize=3.5, zorder=3)
         axes.plot(*tops[name], marker=mark, color=colour, markersize=8, zorder=4, label=_name(name))
+    _dress(figure, axes, metric, axis)
+    return figure
+
+
+def _dress(figure: Figure, axes: Axes, metric: str, axis: str) -> None:
+    """Sets title and scales, and names the lines in their colours, below the chart."""
     axes.set_title(label_of(metric) + (", lower is better" if _is_loss(metric) else ""))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes.grid(axis="x", visible=False)
+    if axis == "views":
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:.0f}")
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     if not _is_loss(metric):
         axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
-    _name_lines(figure)
-    return figure
+    if names := axes.get_legend_handles_labels()[1]:
+        columns = min(3, len(names))
+        figure.legend(
+            loc="outside lower left", ncols=columns, labelcolor="linecolor", handlelength=1.2
+        )
 
 
 def _is_loss(metric: str) -> bool:
     return metric.endswith("loss")
 
 
-def _points(rows: History, metric: str) -> list[tuple[float, float]]:
-    values = [(row["epoch"], row.get(metric)) for row in rows]
-    return [(epoch, value) for epoch, value in values if value is not None and math.isfinite(value)]
+def _points(rows: History, axis: str, metric: str) -> list[tuple[float, float]]:
+    values = [(row[axis], row.get(metric)) for row in rows]
+    return [(at, value) for at, value in values if value is not None and math.isfinite(value)]
 
 
 def _dots_of_wrong(

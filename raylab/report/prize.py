@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from raylab.arc.records import EvaluationMetrics, PrizeScore
 from raylab.config.arc import ScoringConfig
-from raylab.grid_metrics import RULES
-from raylab.report.charts import votes_curves
+from raylab.grid_metrics import ATTEMPTS, RULES
+from raylab.report.charts import learning_curves
 from raylab.report.models import rule_label
 from raylab.report.page import Page, Section, block, provenance
 from raylab.report.table import Column, Row, Table, percent, pluralize
@@ -35,13 +35,12 @@ def prize_page(run: Run, metrics: EvaluationMetrics) -> Page:
     """Returns the page of a run; at least one model has a score."""
     scores = _flatten(metrics.prize)
     sections = [Section("scores", "Scores", [prize_table(metrics)])]
-    if curves := {f"{name} on {of}": score.curve for name, of, score in scores if score.curve[1:]}:
-        caption = (
-            "The score by the number of views that vote, the first of the same views each time. "
-            "The line counts both attempts, the dashed one the first alone."
-        )
-        drawn = block("charts", [votes_curves(curves, "votes")], caption)
-        sections.append(Section("votes", "Votes", [drawn]))
+    curves = {f"{name} on {of}": score.curve for name, of, score in scores if score.curve[1:]}
+    if curves:
+        histories = {name: [of.model_dump() for of in curve] for name, curve in curves.items()}
+        drawn = [learning_curves(histories, key, f"votes-{key}", "views") for key in ATTEMPTS]
+        caption = "The score by the number of views that vote, the first of the same each time."
+        sections.append(Section("votes", "Votes", [block("charts", drawn, caption)]))
     sections.append(provenance(str(run), run.record))
     return Page("evaluation", run.record.name, str(run), list(_summarize(metrics)), sections)
 
