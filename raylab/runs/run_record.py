@@ -72,7 +72,7 @@ class RunRecord(Record):
     """The content of `record.json`; times are UTC in ISO 8601."""
 
     file: ClassVar[str] = RECORD
-    version: ClassVar[int] = 5
+    version: ClassVar[int] = 6
 
     id: str
     """22 hexadecimal digits, unique also among runs of one name; they sort by the first start."""
@@ -96,8 +96,6 @@ class RunRecord(Record):
     cpus: int | None
     executable: str
     """The Python interpreter."""
-    input: str | None = None
-    """SHA-256 of the input's cases that the run was last compared with and covers."""
     archive: ArchiveNote | None = None
 
     @classmethod

@@ -4,16 +4,14 @@ The input is read twice: to its end before anything is paid, so that a bad row c
 again as the cases are handed out, because memory holds none of them.
 """
 
-import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import msgspec
-
 from raylab.annotation.input.cases import Case, generation_files, is_source, select_cases
 from raylab.annotation.run import AnnotationRun
+from raylab.archive.records import CaseHead
 from raylab.archive.run import RunArchive
 from raylab.codebook import Codebook
 from raylab.config.jobs import AnnotateConfig
@@ -30,13 +28,11 @@ class InputState:
     """The input of a run, read to its end.
 
     Attributes:
-        hash: Hash of its cases.
         new: Number of cases that the run does not have.
         archived: Number of cases that it has.
         vanished: Ids of those that the input lacks.
     """
 
-    hash: str
     new: int
     archived: int
     vanished: tuple[str, ...]
@@ -55,17 +51,17 @@ def read_first(config: AnnotateConfig, codebook: Codebook) -> None:
 
 
 def needs_work(annotation: AnnotationRun) -> bool:
-    """Returns False if a run is finished and its input is as it was then.
+    """Returns False if a run is finished and has all cases of its input, and these alone.
 
     What is packaged or installed is not compared: its names are part of the configuration.
 
     Raises:
-        DataError: An input file cannot be read, or a row cannot be used.
+        DataError: As `take_input`.
+        ArchiveError: The archive fails.
     """
-    config, run = annotation.config, annotation.run
+    run, files = annotation.run, _files(annotation.config)
     if not run.finished:
         return True
-    files = _files(config)
     if not all(file.exists() for file in files):
         log_line(
             f"warning: the input of run {run.name} is gone: what follows is of the cases in the "
@@ -75,10 +71,8 @@ def needs_work(annotation: AnnotationRun) -> bool:
         return False
     if not files:
         return False
-    digest = hashlib.sha256()
-    for cases in _batches(config, annotation.codebook):
-        digest.update(_contents(cases))
-    return digest.hexdigest() != run.record.input
+    state = _compare(annotation)
+    return bool(state.new or state.vanished)
 
 
 def take_input(annotation: AnnotationRun) -> InputState:
@@ -90,8 +84,7 @@ def take_input(annotation: AnnotationRun) -> InputState:
         ArchiveError: The archive fails.
         RunError: The record cannot be written.
     """
-    run, record = annotation.run, annotation.run.record
-    state = _compare(annotation)
+    run, state = annotation.run, _compare(annotation)
     if count := len(state.vanished):
         shown = ", ".join(state.vanished[:SHOWN]) + (", ..." if count > SHOWN else "")
         log_line(
@@ -100,13 +93,9 @@ def take_input(annotation: AnnotationRun) -> InputState:
             logging.WARNING,
             vanished=count,
         )
-    covered = None if state.vanished else state.hash
-    record = record.model_copy(update={"input": covered})
-    if state.new:
+    if state.new and run.finished:
         annotation.archived.reopen()
-        record = record.model_copy(update={"finished": None})
-    if record != run.record:
-        run.write_record(record)
+        run.write_record(run.record.model_copy(update={"finished": None}))
     return state
 
 
@@ -119,23 +108,22 @@ def open_cases(
         DataError: The description of a case differs from the archived one.
     """
     while some := list(islice(cases, CASES_PER_LOOKUP)):
-        there = _archived(archived, [case for _, case in some])
+        there = _find_heads(archived, [case for _, case in some])
         yield from (item for item in some if item[1].id not in there)
 
 
 def _compare(annotation: AnnotationRun) -> InputState:
     """Reads the whole input and compares it with the archived cases."""
-    run, digest = annotation.archived, hashlib.sha256()
-    new, vanished = 0, dict.fromkeys(run.ids())
+    run, new = annotation.archived, 0
+    vanished = dict.fromkeys(run.ids())
     count = len(vanished)
     for cases in _batches(annotation.config, annotation.codebook):
-        digest.update(_contents(cases))
-        archived = _archived(run, cases)
-        new += len(cases) - len(archived)
-        _refuse_changed(run, [case for case in cases if case.id in archived])
-        for name in archived:
+        heads = _find_heads(run, cases)
+        new += len(cases) - len(heads)
+        _refuse_changed(run, {case.id: case for case in cases}, heads)
+        for name in heads:
             del vanished[name]
-    return InputState(digest.hexdigest(), new, count, tuple(vanished))
+    return InputState(new, count, tuple(vanished))
 
 
 def _files(config: AnnotateConfig) -> list[Place]:
@@ -157,41 +145,31 @@ def _batches(config: AnnotateConfig, codebook: Codebook) -> Iterator[list[Case]]
         yield some
 
 
-def _contents(cases: Sequence[Case]) -> bytes:
-    """Returns all that a run is made from, as JSON, for comparing inputs."""
-    values = [
-        (case.id, case.description_hash, case.gold, _candidate(case), case.meta) for case in cases
-    ]
-    return b"\n".join(msgspec.json.encode(value, order="deterministic") for value in values)
-
-
-def _candidate(case: Case) -> dict[str, str] | None:
-    return None if case.candidate is None else case.candidate.model_dump()
-
-
-def _archived(run: RunArchive, cases: Sequence[Case]) -> frozenset[str]:
-    """Returns the ids of the cases that are archived; refuses one that is described anew."""
+def _find_heads(run: RunArchive, cases: Sequence[Case]) -> Mapping[str, CaseHead]:
+    """Returns what is archived of these cases, by id; refuses one that is described anew."""
     heads = run.find_heads([case.id for case in cases])
     for case in cases:
         if case.id in heads and heads[case.id].description_hash != case.description_hash:
             raise _changed(case, "description", run)
-    return frozenset(heads)
+    return heads
 
 
-def _refuse_changed(run: RunArchive, cases: Sequence[Case]) -> None:
+def _refuse_changed(
+    run: RunArchive, cases: Mapping[str, Case], heads: Mapping[str, CaseHead]
+) -> None:
     """Refuses archived cases with other gold, meta or candidate than archived."""
-    by_id = {case.id: case for case in cases}
-    places = [head.sequence for head in run.find_heads(list(by_id)).values()]
+    places = [head.sequence for head in heads.values()]
     for body in (current.case.body for current in run.cases(places=places)):
-        case = by_id[body["case"]]
-        label = None if case.gold_label is None else str(case.gold_label)
-        # The version of an installed package says nothing of its source.
-        if body["meta"] != case.meta and not is_source(case.meta):
-            raise _changed(case, "meta", run)
-        if body["gold_label"] != label:
-            raise _changed(case, "gold", run)
-        if body["candidate"] != _candidate(case):
-            raise _changed(case, "candidate", run)
+        case = cases[body["case"]]
+        values = {
+            "meta": case.meta,
+            "gold_label": case.gold_label and str(case.gold_label),
+            "candidate": case.candidate and case.candidate.model_dump(),
+        }
+        for key, value in values.items():
+            # The version of an installed package says nothing of its source.
+            if body[key] != value and not (key == "meta" and is_source(case.meta)):
+                raise _changed(case, key.removesuffix("_label"), run)
 
 
 def _changed(case: Case, what: str, run: RunArchive) -> DataError:
