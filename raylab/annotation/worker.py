@@ -38,30 +38,13 @@ def chunks_of(cases: Iterator[tuple[str, Case]], size: int) -> Iterator[Chunk]:
         yield chunk
 
 
-@dataclass(frozen=True)
-class OpenCases:
-    """Cases that were tried and are not archived, so that the run tries them when it is resumed.
-
-    Attributes:
-        count: how many.
-        reason: why the first of them is open.
-    """
-
-    count: int
-    reason: str
-
-    def __str__(self) -> str:
-        cases = "case is open" if self.count == 1 else "cases are open"
-        return f"{self.count} {cases}, first {self.reason}"
-
-
 @dataclass
 class Tally:
     """Counts of ended cases and of the calls made for them.
 
     Attributes:
         statuses: Ended cases by status.
-        open_cases: Cases that stay open for reasons outside of them; None if there are none.
+        open_cases: Why cases stay open that the run tries again when it is resumed, a reason each.
         halt: Error that stops the run; None while it goes on.
         sent: Calls answered by an endpoint.
         known: Calls answered by the archive.
@@ -72,7 +55,7 @@ class Tally:
     """
 
     statuses: Counter[str] = field(default_factory=Counter[str])
-    open_cases: OpenCases | None = None
+    open_cases: list[str] = field(default_factory=list[str])
     halt: RaylabError | None = None
     sent: int = 0
     known: int = 0
@@ -84,8 +67,7 @@ class Tally:
     def add(self, other: "Tally") -> None:
         """Adds the counts of another; the first halt stays."""
         self.statuses += other.statuses
-        if other.open_cases is not None:
-            self.leave_open(other.open_cases)
+        self.open_cases += other.open_cases
         self.halt = self.halt or other.halt
         self.sent += other.sent
         self.known += other.known
@@ -93,13 +75,6 @@ class Tally:
         self.tokens += other.tokens
         self.cost += other.cost
         self.concurrency |= other.concurrency
-
-    def leave_open(self, cases: OpenCases) -> None:
-        """Counts cases that stay open; the first reason stays."""
-        before = self.open_cases
-        self.open_cases = (
-            cases if before is None else OpenCases(before.count + cases.count, before.reason)
-        )
 
     def count_attempt(self, event: CallEvent) -> None:
         """Counts an attempt at a call that ended."""
@@ -154,7 +129,7 @@ class Worker:
     async def annotate(self, chunk: Chunk) -> Tally:
         """Annotates cases concurrently; returns the counts since the last call when all ended."""
         keys: list[str] = []
-        ends: list[Status | OpenCases | RaylabError]
+        ends: list[Status | str | RaylabError]
         try:
             keys = await self._journal.load(case.description_hash for _, case in chunk)
             ends = await asyncio.gather(*(self._end(*item) for item in chunk))
@@ -172,7 +147,7 @@ class Worker:
         """Closes the connections; no case may be under way."""
         await self._client.close()
 
-    async def _end(self, generation: str, case: Case) -> Status | OpenCases | RaylabError:
+    async def _end(self, generation: str, case: Case) -> Status | str | RaylabError:
         """Returns the status of an ended case, or why it stays open, or what stops the run."""
         try:
             if isinstance(case, DecidedCase):
@@ -181,12 +156,12 @@ class Worker:
                 return Status(row.status)
             return await self._annotate(generation, case)
         except (CallError, DeadlineError) as error:
-            return OpenCases(1, f"{case.id}: {error}")
+            return f"{case.id}: {error}"
         except RaylabError as error:
             return error
         except Exception as error:
             LOGGER.exception("the decision on case %s", case.id)
-            return OpenCases(1, f"{case.id}: a fault of raylab: {error}")
+            return f"{case.id}: a fault of raylab: {error}"
 
     async def _annotate(self, generation: str, case: Case) -> Status:
         try:
@@ -209,17 +184,17 @@ class Worker:
         self._tally.count_attempt(event)
         self._observe(event)
 
-    def _take_tally(self, ends: Sequence[Status | OpenCases | RaylabError]) -> Tally:
+    def _take_tally(self, ends: Sequence[Status | str | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()
         tally.known = self._journal.take_found()
         tally.concurrency[self._share.number] = self._client.concurrency
         for end in ends:
             if isinstance(end, RaylabError):
                 tally.halt = tally.halt or end
-            elif isinstance(end, OpenCases):
-                tally.leave_open(end)
-            else:
+            elif isinstance(end, Status):
                 tally.statuses[end.value] += 1
+            else:
+                tally.open_cases.append(end)
         return tally
 
 

@@ -3,7 +3,6 @@
 import logging
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from raylab.annotation.dry_run import forecast
 from raylab.annotation.input.state import needs_work, open_cases, read_first, take_input
@@ -26,9 +25,6 @@ from raylab.runs.run import Run
 from raylab.runs.run_record import RunRecord
 from raylab.taxonomies import choose_codebook
 
-if TYPE_CHECKING:
-    from raylab.annotation.worker import OpenCases
-
 
 def run_annotate(config: AnnotateConfig) -> None:
     """Annotates every case that the archive does not have yet, and reports.
@@ -49,12 +45,12 @@ def run_annotate(config: AnnotateConfig) -> None:
         _look_first(config, codebook, location)
     run = Run.open(config, config.job)
     with open_annotation(config, codebook, run, location) as annotation:
-        left = None
+        left = ""
         has_cases = needs_work(annotation)
         if has_cases or _count_unconfirmed(annotation.archived):
             with annotation.own() as owned:
                 left = _annotate(owned, has_cases)
-                if left is None:
+                if not left:
                     owned.archived.finish()
                     if not run.finished:
                         run.finish()
@@ -84,10 +80,10 @@ def _look_first(config: AnnotateConfig, codebook: Codebook, location: str) -> No
         require_endpoints(config.llm, known)
 
 
-def _annotate(annotation: AnnotationRun, has_cases: bool) -> "OpenCases | None":
+def _annotate(annotation: AnnotationRun, has_cases: bool) -> str:
     """Annotates the cases that the archive does not have, and has people's decisions judged.
 
-    Returns the cases that stay open.
+    Returns how many cases stay open, and why; nothing if none do.
     """
     config, archived = annotation.config, annotation.archived
     for warning in annotation.settings.warnings:
@@ -107,7 +103,7 @@ def _annotate(annotation: AnnotationRun, has_cases: bool) -> "OpenCases | None":
         archive=annotation.archive.place,
     )
     if not new and not unconfirmed:
-        return None
+        return ""
     if config.cluster.joined is None:
         # The workers of a cluster may have keys and reach addresses that this machine does not.
         require_endpoints(config.llm, annotation.archive.knows_endpoint)
@@ -119,8 +115,8 @@ def _annotate(annotation: AnnotationRun, has_cases: bool) -> "OpenCases | None":
     from raylab.annotation.decisions import unconfirmed_cases
     from raylab.cluster.annotation.driver import annotate_on_ray
 
-    left = open_cases(annotation.cases(), archived) if new else ()
-    cases = chain(unconfirmed_cases(archived, annotation.codebook), left)
+    fresh = open_cases(annotation.cases(), archived) if new else ()
+    cases = chain(unconfirmed_cases(archived, annotation.codebook), fresh)
     return annotate_on_ray(annotation, cases, done + new + unconfirmed)
 
 

@@ -13,7 +13,6 @@ from raylab.annotation.statistics.frame import Tables, read_run, tabulate
 from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
 from raylab.annotation.statistics.scores import CANDIDATES, annotator_names, score_tree
 from raylab.annotation.statistics.usage import UncertainUsage
-from raylab.annotation.worker import OpenCases
 from raylab.archive.records import AUDIT, UNCONFIRMED, RunRow
 from raylab.errors import DataError, LlmError, RunError
 from raylab.files import Place
@@ -31,14 +30,14 @@ SHOWN_RUNS = 12
 Reports = Sequence[tuple[RunRow, AnnotationReport | None]]
 
 
-def conclude(annotation: AnnotationRun, left: OpenCases | None = None) -> None:
+def conclude(annotation: AnnotationRun, left: str = "") -> None:
     """Writes and prints the results of the run.
 
     The report includes decisions by people, so every call writes it again.
 
     Args:
         annotation: The run.
-        left: Cases that were tried and stay open.
+        left: How many cases were tried and stay open, and why; empty if none do.
 
     Raises:
         ArchiveError: A record of the run was changed after it was archived.
@@ -62,7 +61,7 @@ def conclude(annotation: AnnotationRun, left: OpenCases | None = None) -> None:
 
 
 def _report(
-    annotation: AnnotationRun, head: RunRow, others: Reports, left: OpenCases | None
+    annotation: AnnotationRun, head: RunRow, others: Reports, left: str
 ) -> AnnotationReport:
     """Reads the outcomes once; returns their report and writes the score tree."""
     config, codebook, settings = annotation.config, annotation.codebook, annotation.settings
@@ -89,7 +88,7 @@ def _report(
             cost=uncertain.money,
         ),
         smoke=uses_embedded(config.llm),
-        warnings=settings.warnings if left is None else (*settings.warnings, f"{left}."),
+        warnings=(*settings.warnings, f"{left}.") if left else settings.warnings,
         seed=config.protocol.seed,
     )
     return AnnotationReport(
@@ -164,7 +163,7 @@ def _print(run: Run, report: AnnotationReport, page: Page) -> None:
     log_line(f"report {run / PAGE} and {report.file}", uri=run.uri)
 
 
-def _raise_failures(annotation: AnnotationRun, left: OpenCases | None) -> None:
+def _raise_failures(annotation: AnnotationRun, left: str) -> None:
     """Says what waits for a person or the evaluator, and raises what failed."""
     run, archived = annotation.run, annotation.archived
     counts = archived.counts(now=True)
@@ -188,7 +187,7 @@ def _raise_failures(annotation: AnnotationRun, left: OpenCases | None) -> None:
             "to try them again run the same configuration under another name=: what was answered "
             "is not asked again"
         )
-    if left is not None:
+    if left:
         failures.append(f"{left}\nresume=true tries them again")
     if failures:
         raise LlmError("\n".join(failures))

@@ -66,7 +66,7 @@ class AnnotationProgress:
             "done": statuses.total(),
             "total": self.total,
             "cases": {status.value: statuses[status] for status in Status},
-            "open": 0 if tally.open_cases is None else tally.open_cases.count,
+            "open": len(tally.open_cases),
             "calls_per_second": tally.sent / seconds,
             "tokens": tally.tokens,
             "answered": tally.known,

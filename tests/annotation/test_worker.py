@@ -16,7 +16,6 @@ from raylab.annotation.input.state import open_cases
 from raylab.annotation.outcome import Outcome, Status
 from raylab.annotation.settings import protocol_settings
 from raylab.annotation.worker import (
-    OpenCases,
     Tally,
     Worker,
     case_row,
@@ -111,7 +110,7 @@ def test_a_fault_of_raylab_fails_its_case_and_an_error_of_the_run_leaves_it_open
         tally = await worker.annotate(chunk)
         assert tally.statuses == {"accepted": 1, "failed": 1}
         assert isinstance(tally.halt, BudgetError)
-        assert tally.open_cases == OpenCases(1, "late: no answer in 9 attempts")
+        assert tally.open_cases == ["late: no answer in 9 attempts"]
         worker.stop()
 
     asyncio.run(run())
@@ -141,7 +140,7 @@ def test_decisions_are_judged_and_those_without_a_reply_stay_unconfirmed(
         tally = await worker.annotate(chunk)
         assert tally.statuses == {"accepted": 1} and tally.halt is None
         reason = "mute: case mute: no report could be read"
-        assert tally.open_cases == OpenCases(1, reason)
+        assert tally.open_cases == [reason]
         worker.stop()
 
     asyncio.run(run())
@@ -209,9 +208,8 @@ def test_open_cases_are_those_that_the_archive_does_not_have(tmp_path: Path) -> 
 
 def test_cases_without_an_answer_stay_open_and_are_counted_with_the_first_reason() -> None:
     tally = Tally()
-    tally.add(Tally(open_cases=OpenCases(1, "c1: HTTP 429")))
-    tally.add(Tally(open_cases=OpenCases(2, "c2: HTTP 503")))
-    assert str(tally.open_cases) == "3 cases are open, first c1: HTTP 429"
+    tally.add(Tally(open_cases=["c1: HTTP 429"]))
+    tally.add(Tally(open_cases=["c2: HTTP 503", "c3: HTTP 503"]))
     progress = AnnotationProgress(5)
     progress.tally.add(tally)
     assert "3 left open" in describe(progress.figures())

@@ -156,7 +156,7 @@ class Session:
                 self._chunks.append(chunk)
                 await self._writer.call("void_claims", _name(number))
                 continue
-            self._left += tally.open_cases.count if tally.open_cases else 0
+            self._left += len(tally.open_cases)
             if tally.halt is not None and self._halt is None:
                 self._halt = tally.halt
                 for _, other in self._workers.values():

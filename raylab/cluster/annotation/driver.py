@@ -18,7 +18,6 @@ from raylab.annotation.input.cases import Case
 from raylab.annotation.run import AnnotationRun
 from raylab.annotation.worker import (
     Chunk,
-    OpenCases,
     Tally,
     case_row,
     chunks_of,
@@ -49,8 +48,8 @@ POLL_SECONDS = 0.5
 
 def annotate_on_ray(
     annotation: AnnotationRun, cases: Iterator[tuple[str, Case]], total: int
-) -> OpenCases | None:
-    """Annotates cases of a run in a Ray session; returns those that stay open.
+) -> str:
+    """Annotates cases of a run in a Ray session; returns how many stay open, and why.
 
     Args:
         annotation: The run, which this process owns.
@@ -76,7 +75,9 @@ def annotate_on_ray(
         raise halt
     if stop.asked:
         raise KeyboardInterrupt
-    return progress.tally.open_cases
+    reasons = progress.tally.open_cases
+    cases_are = "case is" if len(reasons) == 1 else "cases are"
+    return f"{len(reasons)} {cases_are} open, first {reasons[0]}" if reasons else ""
 
 
 class StopRequest:
