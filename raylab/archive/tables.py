@@ -214,7 +214,7 @@ def _hashable(name: str, value: Any) -> Any:
     if name in ("cost", "seconds"):
         # A database returns integers as real numbers.
         return None if value is None else float(value)
-    return canonical(value) if isinstance(value, Mapping) else value
+    return canonical(value) if isinstance(value, dict) else value
 
 
 _dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode

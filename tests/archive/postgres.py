@@ -17,7 +17,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import psutil
 import psycopg
@@ -47,12 +47,11 @@ class PostgresServer:
         self.port = _free_port()
         self.password = secrets.token_hex(12)
         self._programs = _programs()
-        self._user: int | None = None
-        self._group: int | None = None
+        self._account: dict[str, Any] = {"cwd": directory, "env": _environment(directory)}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
-            self._user, self._group = nobody.pw_uid, nobody.pw_gid
-            os.chown(directory, self._user, self._group)
+            self._account |= {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            os.chown(directory, nobody.pw_uid, nobody.pw_gid)
             self._programs = self._reachable(self._programs)
         self._process: subprocess.Popen[bytes] | None = None
         self._initialise()
@@ -77,8 +76,27 @@ class PostgresServer:
 
     def start(self) -> None:
         """Starts the server, which recovers if it was killed, and waits until it answers."""
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": self.directory,
+            "shared_buffers": "32MB",
+            "max_connections": 50,
+            "autovacuum": "off",
+            "fsync": "on" if self._durable else "off",
+        }
+        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *options]
         with (self.directory / "log").open("ab") as log:
-            self._process = self._popen(log)
+            # Of a session of its own: an interrupt of the tests must not stop it before they do.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._account,
+            )
         deadline = time.monotonic() + SECONDS_TO_START
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -134,32 +152,6 @@ class PostgresServer:
             return False
         return True
 
-    def _popen(self, log: BinaryIO) -> "subprocess.Popen[bytes]":
-        settings = {
-            "listen_addresses": "127.0.0.1",
-            "port": self.port,
-            "unix_socket_directories": self.directory,
-            "shared_buffers": "32MB",
-            "max_connections": 50,
-            "autovacuum": "off",
-            "fsync": "on" if self._durable else "off",
-        }
-        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
-        command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *options]
-        # Of a session of its own: an interrupt of the tests must not stop it before they do.
-        return subprocess.Popen(
-            command,
-            cwd=self.directory,
-            env=_environment(self.directory),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            user=self._user,
-            group=self._group,
-            extra_groups=None if self._user is None else [],
-        )
-
     def _initialise(self) -> None:
         secret = self.directory / "password"
         secret.write_text(self.password)
@@ -175,16 +167,7 @@ class PostgresServer:
             "--no-locale",
             "--no-sync",
         ]
-        done = subprocess.run(
-            command,
-            cwd=self.directory,
-            env=_environment(self.directory),
-            capture_output=True,
-            text=True,
-            user=self._user,
-            group=self._group,
-            extra_groups=None if self._user is None else [],
-        )
+        done = subprocess.run(command, capture_output=True, text=True, **self._account)
         if done.returncode:
             raise RuntimeError(f"PostgreSQL cannot be set up: {done.stdout}{done.stderr}")
 
@@ -192,14 +175,7 @@ class PostgresServer:
         """The programs, copied where the server's account cannot run them, as below /root."""
         command = [str(programs / "postgres"), "--version"]
         try:
-            subprocess.run(
-                command,
-                check=True,
-                capture_output=True,
-                cwd="/",
-                user=self._user,
-                group=self._group,
-            )
+            subprocess.run(command, check=True, capture_output=True, **self._account)
         except (OSError, subprocess.CalledProcessError):
             copy = self.directory / "install"
             shutil.copytree(programs.parent, copy, symlinks=True)
