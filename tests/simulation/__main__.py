@@ -24,8 +24,18 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--seed", type=int, help="replay this schedule and print what happens")
-    given = parser.parse_args()
-    return _replay(given.seed) if given.seed is not None else _run(given)
+    chosen = parser.parse_args()
+    if chosen.seed is not None:
+        return _replay(chosen.seed)
+    start, count = time.perf_counter(), 0
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.schedules)
+    for failure in failures_of(seeds, chosen.jobs):
+        count += 1
+        if count <= SHOWN:
+            say(failure)
+    seconds = time.perf_counter() - start
+    say(f"{len(seeds):,} schedules in {seconds:.0f} s: {count:,} failed")
+    return int(count > 0)
 
 
 def say(line: object) -> None:
@@ -34,24 +44,12 @@ def say(line: object) -> None:
 
 
 def _replay(seed: int) -> int:
-    with simulator() as one:
-        ended = one.run(seed)
+    with simulator() as run:
+        ended = run(seed)
     for at, process, event in ended.events:
         say(f"{at:9.3f}  {process:14}  {event}")
     say(ended.problem or "all invariants hold")
     return int(ended.problem is not None)
-
-
-def _run(given: argparse.Namespace) -> int:
-    start, count = time.perf_counter(), 0
-    seeds = range(given.first_seed, given.first_seed + given.schedules)
-    for failure in failures_of(seeds, given.jobs):
-        count += 1
-        if count <= SHOWN:
-            say(failure)
-    seconds = time.perf_counter() - start
-    say(f"{len(seeds):,} schedules in {seconds:.0f} s: {count:,} failed")
-    return int(count > 0)
 
 
 if __name__ == "__main__":

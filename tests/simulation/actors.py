@@ -15,14 +15,7 @@ class ActorDied(Exception):
 
 
 class Actor:
-    """An actor of synchronous methods; a call that its death interrupts is repeated.
-
-    Args:
-        world: the world.
-        group: the session that it belongs to.
-        name: its name.
-        make: makes the object in the actor's process.
-    """
+    """An actor of synchronous methods; a call that its death interrupts is repeated."""
 
     def __init__(self, world: World, group: Group, name: str, make: Callable[[], Any]) -> None:
         self._world, self._group, self._name, self._make = world, group, name, make

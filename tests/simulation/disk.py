@@ -13,11 +13,7 @@ PAGE = 4096
 
 
 class Disk:
-    """The file of an archive.
-
-    Attributes:
-        file: the file.
-    """
+    """The file of an archive."""
 
     def __init__(self, file: Path, template: bytes) -> None:
         """Writes the file from a template."""
@@ -40,9 +36,7 @@ class Disk:
     def crash(self, random: Random, disconnect: Callable[[], None]) -> str:
         """Leaves what a power failure could; returns the loss in words.
 
-        Args:
-            random: source of its choices.
-            disconnect: closes all connections, which would complete the file.
+        `disconnect` closes all connections, which would complete the file.
         """
         database, log = self.file.read_bytes(), self._read_log()
         cut = self._synced + _part(random, len(log) - self._synced)

@@ -92,12 +92,7 @@ class Attempt:
 
 @dataclass
 class Weather:
-    """The share of attempts with each fault.
-
-    Attributes:
-        faults: the faults that occur.
-        share: their share of all attempts, in [0, 1].
-    """
+    """The faults that occur, and their share of all attempts."""
 
     faults: tuple[Answer, ...] = ()
     share: float = 0.0

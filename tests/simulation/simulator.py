@@ -5,9 +5,10 @@ import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from raylab.archive.store import Archive
@@ -18,16 +19,8 @@ BATCH = 25
 MEMORY = Path("/dev/shm")
 
 
-class Simulator:
-    """Runs schedules in this process, in which nothing else may use raylab meanwhile."""
-
-    def __init__(self, directory: Path, template: bytes) -> None:
-        """Keeps the archive in a directory, which should be in memory."""
-        self._directory, self._template = directory, template
-
-    def run(self, seed: int) -> Outcome:
-        """Runs the schedule of a seed."""
-        return run_schedule(seed, self._directory, self._template)
+Simulator = Callable[[int], Outcome]
+"""Runs the schedule of a seed in this process, in which nothing else may use raylab meanwhile."""
 
 
 @contextmanager
@@ -35,7 +28,7 @@ def simulator() -> Generator[Simulator]:
     """Opens a simulator in this process."""
     template = make_template()
     with scratch_directory() as directory, simulated():
-        yield Simulator(directory, template)
+        yield partial(run_schedule, directory=directory, template=template)
 
 
 def failures_of(seeds: range, jobs: int) -> Iterator[Outcome]:
@@ -80,8 +73,8 @@ def _start(directory: Path, template: bytes) -> None:
     own.mkdir()
     _edges.__enter__()
     gc.set_threshold(50_000, 20, 1000)
-    _of_this_process = Simulator(own, template)
+    _of_this_process = partial(run_schedule, directory=own, template=template)
 
 
 def _run(seeds: range) -> list[Outcome]:
-    return [ended for ended in map(_of_this_process.run, seeds) if ended.problem is not None]
+    return [ended for ended in map(_of_this_process, seeds) if ended.problem is not None]

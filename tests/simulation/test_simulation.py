@@ -31,7 +31,7 @@ def test_a_planted_bug_is_found(bug: str) -> None:
         for planted in PLANTS[bug]():
             stack.enter_context(planted)
         one = stack.enter_context(simulator())
-        assert any(one.run(seed).problem for seed in range(ENOUGH))
+        assert any(one(seed).problem for seed in range(ENOUGH))
 
 
 def test_a_seed_replays_its_schedule_in_another_process() -> None:

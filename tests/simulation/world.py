@@ -37,16 +37,7 @@ class Violation(Exception):
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A run to be made.
-
-    Attributes:
-        name: its name.
-        cases: its cases.
-        workers: its workers.
-        budget: its budget in tokens; None for none.
-        concurrency: its calls in flight.
-        requests_per_minute: limit of its endpoint; None for none.
-    """
+    """A run to be made; its budget is in tokens."""
 
     name: str
     cases: tuple[Case, ...]
@@ -214,9 +205,7 @@ class World:
     def transact(self, writes: bool, work: Callable[[], bool]) -> None:
         """Does a transaction of the process that runs, which may die at it.
 
-        Args:
-            writes: It writes.
-            work: Does it; returns True if it is durable then.
+        `work` does it, and returns True if it is durable then.
         """
         process = PROCESS.get()
         if not process.alive:
