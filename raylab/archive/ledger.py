@@ -69,13 +69,7 @@ _DROP_OF_CLAIMANT = _DROP_CLAIMS.where(
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim to send an attempt at a call.
-
-    Attributes:
-        key: Key of the call.
-        claim: Name of the claim, unique in an archive.
-        most: The most that the attempt may cost.
-    """
+    """A claim, of a name unique in an archive, to send an attempt that costs at most `most`."""
 
     key: str
     claim: str
@@ -84,12 +78,7 @@ class ClaimRow:
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """An answered call, which ends its claim; without tokens it may cost what its claim holds.
-
-    Attributes:
-        call: The call.
-        claim: Name of its claim.
-    """
+    """An answered call, which ends its claim; without tokens it may cost what its claim holds."""
 
     call: CallRow
     claim: str
@@ -108,13 +97,7 @@ class AnswerRow:
 
 @dataclass(frozen=True)
 class EndRow:
-    """The end of a claim without an answer.
-
-    Attributes:
-        key: Key of the call.
-        claim: Name of the claim.
-        paid: True if the attempt may be billed; what the claim holds is uncertain then.
-    """
+    """The end of a claim without an answer; if it may be `paid`, what it holds is uncertain."""
 
     key: str
     claim: str
@@ -278,14 +261,6 @@ class Ledger:
 class Ownership:
     """The ownership of a run by this process; a context manager that holds it while in use.
 
-    Made by `RunArchive.own`.
-
-    Args:
-        database: Database of an open archive.
-        run: Row of the run.
-        wait: Wait for another owner to end, instead of raising.
-        token: Name of this ownership; None draws one.
-
     Attributes:
         token: Name of this ownership, which its claims carry.
     """
@@ -293,6 +268,7 @@ class Ownership:
     def __init__(
         self, database: Database, run: AnyRow, wait: bool = False, token: str | None = None
     ) -> None:
+        """See `RunArchive.own`."""
         self.token = token or secrets.token_hex(16)
         self._database, self._run, self._wait = database, run, wait
         self._release: Release | None = None

@@ -35,15 +35,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import DateTime
 
-from raylab.archive.records import (
-    CallRow,
-    CaseHead,
-    CaseRow,
-    Cost,
-    DecisionRow,
-    RunCost,
-    RunRow,
-)
+from raylab.archive.records import CallRow, CaseHead, CaseRow, Cost, DecisionRow, RunCost, RunRow
 from raylab.errors import ArchiveError
 
 AnyRow = Row[*tuple[Any, ...]]
@@ -53,8 +45,6 @@ VERSION = 1
 """Version of the tables; an archive of another one is refused."""
 SENT, ANSWERED = "sent", "answered"
 """The states of a call: in flight, so that no equal one may be sent, and archived."""
-ESCAPE = "\x1a"
-"""The control character SUBSTITUTE, followed by the four hexadecimal digits of a character."""
 UNSTORABLE = re.compile("[\x00\x1a\ud800-\udfff]")
 ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 LARGE = frozenset({"body", "config", "description", "parameters", "text", "versions"})
@@ -68,8 +58,8 @@ class ForeignContentError(ValueError):
 class AnyText(TypeDecorator[str]):
     """Any Python string, including NUL and lone surrogates, which the databases refuse.
 
-    These and the escape character itself are stored as `ESCAPE` and four hexadecimal digits; every
-    other text is stored unchanged.
+    These and SUBSTITUTE itself are stored as that control character and the four hexadecimal digits
+    of the character; every other text is stored unchanged.
     """
 
     impl = Text
@@ -77,15 +67,11 @@ class AnyText(TypeDecorator[str]):
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         """Returns the text in its stored form."""
-        return value and UNSTORABLE.sub(lambda match: f"{ESCAPE}{ord(match[0]):04x}", value)
+        return value and UNSTORABLE.sub(lambda match: f"\x1a{ord(match[0]):04x}", value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """Returns the original text; raises ForeignContentError if the stored value is none."""
-        if value is not None and not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ForeignContentError(f"{value!r} is no text")
-        if not value or ESCAPE not in value:
-            return value
-        return ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
+        """Returns the original text."""
+        return value and ESCAPED.sub(lambda match: chr(int(match[1], 16)), value)
 
 
 class Json(TypeDecorator[Any]):
@@ -164,12 +150,7 @@ def seal(record: object) -> dict[str, Any]:
 
 
 def unseal(kind: type[R], row: AnyRow, run: str | None = None) -> R:
-    """Returns the record of a row that `seal` made.
-
-    Args:
-        kind: Dataclass whose fields are columns of the row.
-        row: The row.
-        run: Name of the run, if the row is a record of one.
+    """Returns the record of a row that `seal` made; `run` names its run, if it is one of a run.
 
     Raises:
         ForeignContentError: The content of the row does not have its checksum.
@@ -177,9 +158,7 @@ def unseal(kind: type[R], row: AnyRow, run: str | None = None) -> R:
     columns = {name: getattr(row, name) for name in _content(kind)}
     if _checksum(columns) != row.sha256:
         name = columns.get("case") or columns.get("key")
-        raise ForeignContentError(
-            f"the content of {kind.__name__} {name!r} does not have its SHA-256"
-        )
+        raise ForeignContentError(f"{kind.__name__} {name!r} does not have its SHA-256")
     return kind(**columns, **({} if run is None else {"run": run, "sha256": row.sha256}))
 
 
@@ -223,8 +202,8 @@ _dumps = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in cast(Mapping[str, Any], value).items()}
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast(dict[str, Any], value).items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in cast(list[Any], value)]
     return value
@@ -340,13 +319,9 @@ _HEADS = select(*(CASES.c[name] for name in CaseHead._fields)).where(
 
 
 def find_run(connection: Connection, place: str, name: str, lock: bool = False) -> AnyRow:
-    """Returns the row of a run.
+    """Returns the row of a run of the archive at `place`, which names it in the error.
 
-    Args:
-        connection: Connection to the archive.
-        place: Place of the archive, for the error.
-        name: Name of the run.
-        lock: Lock the row until the transaction ends, so that no other record takes the next place.
+    `lock` locks the row until the transaction ends, so that no other record takes the next place.
 
     Raises:
         ArchiveError: There is no such run.
