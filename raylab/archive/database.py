@@ -226,19 +226,14 @@ class Database:
     Attributes:
         dialect: Kind and location of the database.
         place: The file or URL, without secrets.
-        now: Returns the time in UTC.
+        now: Returns the time in UTC; a simulation replaces it.
     """
 
-    def __init__(
-        self,
-        location: str | Path,
-        patience: float = PATIENCE_SECONDS,
-        now: Callable[[], datetime] = utc_now,
-    ) -> None:
+    def __init__(self, location: str | Path, patience: float = PATIENCE_SECONDS) -> None:
         """Reads the location, a path or URL; nothing is opened. See `Archive.open`."""
         self.dialect = _dialect_at(str(location))
         self.place = self.dialect.place
-        self.now = now
+        self.now = utc_now
         self._patience = patience
         self._engine = _create_engine(self.dialect, min(LOCK_SECONDS, patience))
         self._was_reached = False

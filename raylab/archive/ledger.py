@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, bindparam, delete, select, update
@@ -265,11 +264,9 @@ class Ownership:
         token: Name of this ownership, which its claims carry.
     """
 
-    def __init__(
-        self, database: Database, run: AnyRow, wait: bool = False, token: str | None = None
-    ) -> None:
+    def __init__(self, database: Database, run: AnyRow, wait: bool) -> None:
         """See `RunArchive.own`."""
-        self.token = token or secrets.token_hex(16)
+        self.token = secrets.token_hex(16)
         self._database, self._run, self._wait = database, run, wait
         self._release: Release | None = None
 
@@ -293,12 +290,7 @@ class Ownership:
             time.sleep(POLL_SECONDS)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Gives the run back; if the archive fails, the next owner ends the claims."""
         try:
             self.end()

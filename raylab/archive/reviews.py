@@ -38,6 +38,7 @@ from raylab.archive.tables import (
     digest,
     find_heads,
     find_run,
+    latest_status,
     seal,
     unseal,
 )
@@ -302,15 +303,11 @@ class RunReviews:
     @cached_property
     def _waits(self) -> dict[str, ColumnElement[bool]]:
         """Whether a case waits for people, by kind; each condition reads few cases by an index."""
-        on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
-        latest = select(DECISIONS.c.status).where(on_it).order_by(DECISIONS.c.sequence.desc())
-        decided, coded = (
-            latest.where(DECISIONS.c.kind == kind).limit(1).scalar_subquery()
-            for kind in (DECISION, AUDIT)
-        )
+        decided = func.coalesce(latest_status(DECISION), HUMAN)
+        drawn = CASES.c.case.in_(self._drawn())
         return {
-            DECISION: (CASES.c.status == HUMAN) & (func.coalesce(decided, HUMAN) == HUMAN),
-            AUDIT: CASES.c.case.in_(self._drawn()) & (coded == HUMAN),
+            DECISION: (CASES.c.status == HUMAN) & (decided == HUMAN),
+            AUDIT: drawn & (latest_status(AUDIT) == HUMAN),
         }
 
 

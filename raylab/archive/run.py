@@ -29,6 +29,7 @@ from raylab.archive.tables import (
     cost_of,
     find_heads,
     find_run,
+    latest_status,
     run_row,
     unseal,
 )
@@ -122,7 +123,8 @@ class RunArchive:
         Args:
             now: Count by current status, with later decisions, instead of the run's own.
         """
-        status = (_current_status(true()) if now else CASES.c.status).label("status")
+        latest = func.coalesce(latest_status(DECISION), CASES.c.status)
+        status = (latest if now else CASES.c.status).label("status")
         each = select(status).where(CASES.c.run_id == self._row().id).subquery()
         numbers = select(each.c.status, func.count()).group_by(each.c.status)
         return {status: count for status, count in self._database.rows(numbers)}
@@ -133,7 +135,6 @@ class RunArchive:
         *,
         places: Sequence[int] | None = None,
         until: int | None = None,
-        batch: int = BATCH,
     ) -> Iterator[CurrentCase]:
         """Yields the cases with the decisions on them, in the order in which they were archived.
 
@@ -143,13 +144,12 @@ class RunArchive:
             status: Only cases with this current status.
             places: Only cases of these sequences.
             until: Only cases and decisions up to this sequence.
-            batch: Cases read at once.
         """
         run = self._row()
         early = true() if until is None else DECISIONS.c.sequence <= until
         wanted = true() if until is None else CASES.c.sequence <= until
         if status is not None:
-            wanted &= _current_status(early) == status
+            wanted &= func.coalesce(latest_status(DECISION, early), CASES.c.status) == status
 
         def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[CurrentCase]:
             decisions: dict[str, list[DecisionRow]] = {row.case: [] for row in rows}
@@ -165,28 +165,26 @@ class RunArchive:
         parts = [true()]
         if places is not None:
             ordered = sorted(set(places))
-            starts = range(0, len(ordered), batch)
-            parts = [CASES.c.sequence.in_(ordered[start : start + batch]) for start in starts]
+            starts = range(0, len(ordered), BATCH)
+            parts = [CASES.c.sequence.in_(ordered[start : start + BATCH]) for start in starts]
         for part in parts:
-            yield from self._pages(CASES, run, wanted & part, batch, complete)
+            yield from self._pages(CASES, run, wanted & part, complete)
 
-    def decisions(self, kind: str = DECISION, batch: int = BATCH) -> Iterator[DecisionRow]:
+    def decisions(self, kind: str = DECISION) -> Iterator[DecisionRow]:
         """Yields the decisions of a kind, in the order of their archiving."""
         run = self._row()
 
         def complete(connection: Connection, rows: Sequence[AnyRow]) -> list[DecisionRow]:
             return [unseal(DecisionRow, row, run.name) for row in rows]
 
-        return self._pages(DECISIONS, run, DECISIONS.c.kind == kind, batch, complete)
+        return self._pages(DECISIONS, run, DECISIONS.c.kind == kind, complete)
 
-    def own(self, wait: bool = False, token: str | None = None) -> Ownership:
+    def own(self, wait: bool = False) -> Ownership:
         """Returns the ownership of the run, a context manager that holds it while in use.
 
-        Args:
-            wait: Wait for another owner to end, instead of raising `OwnerError`.
-            token: Name of the ownership; None draws one.
+        It waits for another owner to end, or raises `OwnerError`.
         """
-        return Ownership(self._database, self._row(), wait, token)
+        return Ownership(self._database, self._row(), wait)
 
     def ledger(self, owner: str, budget: Budget) -> Ledger:
         """Returns the ledger of the run as the owner of this token writes it, within a budget."""
@@ -209,18 +207,17 @@ class RunArchive:
         table: Table,
         run: AnyRow,
         wanted: ColumnElement[bool],
-        batch: int,
         complete: Callable[[Connection, Sequence[AnyRow]], list[T]],
     ) -> Iterator[T]:
         """Yields what `complete` makes of the rows of a run, one snapshot a batch."""
         ordered = select(table).where(table.c.run_id == run.id, wanted).order_by(table.c.sequence)
         after = 0
         while True:
-            page = ordered.where(table.c.sequence > after).limit(batch)
+            page = ordered.where(table.c.sequence > after).limit(BATCH)
 
             def work(connection: Connection, page: Select[Any] = page) -> tuple[int, list[T]]:
                 rows = connection.execute(page).all()
-                return rows[-1].sequence if len(rows) == batch else 0, complete(connection, rows)
+                return rows[-1].sequence if len(rows) == BATCH else 0, complete(connection, rows)
 
             after, records = self._database.read(work)
             yield from records
@@ -236,16 +233,3 @@ class RunArchive:
 
     def _find(self, connection: Connection, lock: bool = False) -> AnyRow:
         return find_run(connection, self._database.place, self.name, lock)
-
-
-def _current_status(early: ColumnElement[bool]) -> ColumnElement[str]:
-    """Returns the status from the latest early decision on a case, or else from the run."""
-    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
-    latest = (
-        select(DECISIONS.c.status)
-        .where(on_it, DECISIONS.c.kind == DECISION, early)
-        .order_by(DECISIONS.c.sequence.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
-    return func.coalesce(latest, CASES.c.status)

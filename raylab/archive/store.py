@@ -7,19 +7,16 @@ the answer may repeat it. If two writers disagree, the first one wins.
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Connection, insert, inspect, select, text
 
-from raylab.archive.database import PATIENCE_SECONDS, Database, Postgres, Sqlite, utc_now
+from raylab.archive.database import PATIENCE_SECONDS, Database, Postgres, Sqlite
 from raylab.archive.records import CallRow, RunRow
 from raylab.archive.run import RunArchive
 from raylab.archive.tables import (
-    ANSWERED,
     ARCHIVE,
     CALLS,
     METADATA,
@@ -56,7 +53,6 @@ class Archive:
         create: bool = True,
         patience: float = PATIENCE_SECONDS,
         wait: float = OPENING_SECONDS,
-        now: Callable[[], datetime] = utc_now,
     ) -> Self:
         """Opens an archive, and creates it if necessary.
 
@@ -68,13 +64,12 @@ class Archive:
             patience: Longest time in seconds for which an operation is retried while the database
                 is locked, restarting or not reachable.
             wait: Longest time in seconds for which a server is tried when it is opened.
-            now: Clock, in UTC.
 
         Raises:
             ArchiveError: The place holds something else, an archive of another version or a damaged
                 file, cannot be reached or written, or is empty and `create` is false.
         """
-        database = Database(location, patience, now)
+        database = Database(location, patience)
         try:
             _prepare(database, create, min(patience, wait))
         except BaseException:
@@ -86,12 +81,7 @@ class Archive:
         """Returns the archive."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Closes the archive."""
         self.close()
 
@@ -169,18 +159,6 @@ class Archive:
         """Returns True if a call that the endpoint at an address answered is stored."""
         answered = select(CALLS.c.key).where(CALLS.c.endpoint == base_url).limit(1)
         return bool(self._database.rows(answered))
-
-    def call(self, key: str) -> CallRow | None:
-        """Returns the answered call with a key; None if there is none."""
-        statement = select(CALLS).where(CALLS.c.key == key, CALLS.c.state == ANSWERED)
-        return next(
-            self._database.read(
-                lambda connection: iter(
-                    [unseal(CallRow, row) for row in connection.execute(statement)]
-                )
-            ),
-            None,
-        )
 
 
 def _prepare(database: Database, create: bool, wait: float) -> None:

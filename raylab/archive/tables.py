@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Dialect,
     Double,
@@ -338,6 +339,13 @@ def find_heads(connection: Connection, run: AnyRow, cases: Iterable[str]) -> dic
     """Returns what is looked up of those cases that a run has, by their ids."""
     rows = connection.execute(_HEADS, {"run": run.id, "cases": list(cases)})
     return {row.case: CaseHead(*row) for row in rows}
+
+
+def latest_status(kind: str, *where: ColumnElement[bool]) -> Any:
+    """Returns the status by the latest decision of a kind on a case, which is null without one."""
+    on_it = (DECISIONS.c.run_id == CASES.c.run_id) & (DECISIONS.c.case == CASES.c.case)
+    statuses = select(DECISIONS.c.status).where(on_it, DECISIONS.c.kind == kind, *where)
+    return statuses.order_by(DECISIONS.c.sequence.desc()).limit(1).scalar_subquery()
 
 
 def append(

@@ -103,8 +103,8 @@ def test_an_answer_is_known_to_the_claim_of_an_equal_call(world: World) -> None:
     journal = journal_of(world)
     stored(journal, claimed(journal))
     assert claimed(journal) == replied("OPT=Lrn", key=REQUEST.key, cached=True)
-    row = world.archive.call(REQUEST.key)
-    assert row is not None and (row.role, row.seed) == ("classify-a", 3)
+    (row,) = world.archive.calls_of(["hash"])
+    assert (row.key, row.role, row.seed) == (REQUEST.key, "classify-a", 3)
 
 
 def test_what_the_server_counts_comes_back_from_the_archive(world: World) -> None:
@@ -124,7 +124,7 @@ def test_claims_of_a_run_with_another_owner_are_refused(world: World) -> None:
         claimed(journal, replace(REQUEST, seed=4))
     # Nobody else sends the call, so its answer is kept.
     stored(journal, claim)
-    assert world.archive.call(REQUEST.key) is not None
+    assert [row.key for row in world.archive.calls_of(["hash"])] == [REQUEST.key]
 
 
 def test_a_claim_beyond_the_budget_says_what_is_spent_and_the_way_out(world: World) -> None:
@@ -254,7 +254,8 @@ def test_an_absurd_usage_is_counted_as_what_was_reserved_and_its_answer_kept(wor
                 return await client.complete(asked(server.base_url, "one"), "hash", "r")
 
     reply = asyncio.run(run())
-    assert reply.text == "x" and world.archive.call(reply.key) is not None
+    (row,) = world.archive.calls_of(["hash"])
+    assert reply.text == "x" and row.key == reply.key
     uncertain = world.cost().uncertain
     assert (uncertain.completion_tokens, uncertain.attempts) == (100, 1)
     assert uncertain.prompt_tokens > 0

@@ -73,6 +73,11 @@ def decision_row(case: str, code: str | None = "OPT=Evo", **changes: Any) -> Dec
     return DecisionRow(**{**values, **changes})
 
 
+def find_call(archive: Archive, key: str, about: str = "a system") -> CallRow | None:
+    """The answered call of a key about a description."""
+    return next((row for row in archive.calls_of([sha256(about)]) if row.key == key), None)
+
+
 def cases_of(archive: Archive, run: str = "r") -> list[CaseRow]:
     """The cases at the end of the run."""
     return [current.case for current in archive.run(run).cases()]

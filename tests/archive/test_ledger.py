@@ -12,7 +12,7 @@ from raylab.archive.ledger import AnswerRow, CallResults, ClaimRow, EndRow, Ledg
 from raylab.archive.records import CallRow, Cost, RunCost
 from raylab.archive.store import Archive
 from raylab.config.llm import Budget
-from tests.archive.rows import call_row, sha256
+from tests.archive.rows import call_row, find_call, sha256
 
 ROOT = Path(__file__).parents[2]
 KEY, OTHER_KEY = sha256("k"), sha256("k2")
@@ -165,9 +165,9 @@ def test_a_former_owner_claims_nothing_and_stores_what_nobody_else_sends(
     again.claims(claim("3"))
     assert owner.claims(claim("4")).lost == {"4"}
     assert owner.ledger.write([answer("1"), answer("2", "k2")]).lost == {"1"}
-    assert archive.call(OTHER_KEY) is not None and archive.call(KEY) is None
+    assert find_call(archive, OTHER_KEY) is not None and find_call(archive, KEY) is None
     assert again.ledger.write([answer("3", text="mine")]).lost == frozenset()
-    kept = archive.call(KEY)
+    kept = find_call(archive, KEY)
     assert kept is not None and kept.text == "mine"
     assert again.cost == RunCost(Cost(1, 11, 5, 0.25), Cost(2, 120, 80, 1.0))
 

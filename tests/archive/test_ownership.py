@@ -33,7 +33,8 @@ def test_a_run_has_one_owner_whom_the_error_names_until_it_ends(
     with archive.run("r").own(), archive.run("other").own():
         for hours in (-2, 0, 2):
             leaped = utc_now() + timedelta(hours=hours)
-            with Archive.open(archive_url, now=lambda leaped=leaped: leaped) as later:
+            with Archive.open(archive_url) as later:
+                later._database.now = lambda leaped=leaped: leaped
                 with pytest.raises(OwnerError) as raised:
                     later.run("r").own().__enter__()
     message = str(raised.value)

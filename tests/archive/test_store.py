@@ -35,6 +35,11 @@ PAIR = "pair of surrogates \ud83d\ude00"
 """As JSON it is the character that it stands for."""
 
 
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raylab.archive.run.BATCH", 2)
+
+
 def test_a_run_is_started_gone_on_with_and_finished(archive: Archive):
     run = archive.run("r")
     first = run.row()
@@ -94,8 +99,7 @@ def test_calls_are_kept_once_and_found_by_description_and_key(archive: Archive):
     of_x = archive.calls_of([sha256("x"), sha256("x"), sha256("nothing")])
     assert sorted(of_x, key=lambda row: row.key) == sorted(rows[:2], key=lambda row: row.key)
     assert {str(row.created.tzinfo) for row in of_x} == {"UTC"}
-    assert archive.call(sha256("k3")) == rows[2]
-    assert archive.call(sha256("k4")) is not None and archive.call(sha256("k5")) is None
+    assert archive.calls_of([sha256("y")]) == [rows[2]]
     assert archive.knows_endpoint(rows[0].endpoint)
     assert not archive.knows_endpoint(f"{rows[0].endpoint}/other")
     with pytest.raises(ValueError, match="no time zone"):
@@ -110,8 +114,8 @@ def test_cases_are_kept_once_and_in_order(archive: Archive):
     cases = cases_of(archive)
     assert [(case.sequence, case.case) for case in cases] == [(1, "b"), (2, "a"), (3, "c")]
     assert cases[1].status == "human" and "other" not in cases[1].body
-    assert [current.case for current in run.cases("accepted", batch=1)] == [cases[0], cases[2]]
-    assert [current.case for current in run.cases(places=[3, 1, 9], batch=1)] == cases[::2]
+    assert [current.case for current in run.cases("accepted")] == [cases[0], cases[2]]
+    assert [current.case for current in run.cases(places=[3, 1, 9])] == cases[::2]
     assert run.counts() == {"accepted": 2, "human": 1} and run.row().records == 3
 
 
@@ -189,7 +193,8 @@ def test_every_text_comes_back_as_it_was(archive: Archive):
     texts = [*STRANGE, PAIR]
     calls = [call_row(f"{n}", text=odd, role=odd, model=odd) for n, odd in enumerate(texts)]
     add_calls(archive, calls)
-    assert [archive.call(call.key) for call in calls] == calls
+    by_key = {call.key: call for call in archive.calls_of([sha256("a system")])}
+    assert [by_key[call.key] for call in calls] == calls
     for odd in texts:
         run.reviews().add(decision_row(odd, reviewer=odd))
     assert [decision.reviewer for decision in run.decisions()] == texts
@@ -205,7 +210,7 @@ def test_large_descriptions_are_read_in_bounded_memory(archive: Archive):
         archive.run("r").add_cases([case_row(f"c{index}", description=f"{index}" + "x" * 250_000)])
     tracemalloc.start()
     try:
-        cases = (current.case for current in archive.run("r").cases(batch=2))
+        cases = (current.case for current in archive.run("r").cases())
         assert sum(len(case.description) > 250_000 for case in cases) == 24
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -217,7 +222,7 @@ def test_cases_come_while_another_writes(archive: Archive, archive_url: str):
     archive.run("r").add_cases([case_row(f"c{index}") for index in range(4)])
     seen: list[str] = []
     with Archive.open(archive_url) as other:
-        for current in archive.run("r").cases(batch=2):
+        for current in archive.run("r").cases():
             seen.append(current.case.case)
             if current.case.sequence <= 4:
                 other.run("r").add_cases([case_row(f"late{current.case.sequence}")])
@@ -230,7 +235,7 @@ def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):
     reviews = run.reviews()
 
     def state(status: str | None = None) -> list[tuple[str, str, int]]:
-        cases = run.cases(status, batch=2)
+        cases = run.cases(status)
         return [(one.case.case, one.status, len(one.decisions)) for one in cases]
 
     before = run.row().records
@@ -247,7 +252,7 @@ def test_a_decision_supersedes_and_undoing_it_reopens(archive: Archive):
         assert expected in state() and (expected in state(HUMAN)) == (expected[1] == "human")
     assert run.counts() == {"human": 2, "accepted": 1}
     assert run.counts(now=True) == {"human": 1, "accepted": 2}
-    assert [(row.sequence, row.case) for row in run.decisions(batch=2)] == list(
+    assert [(row.sequence, row.case) for row in run.decisions()] == list(
         enumerate(["a", "a", "b", "c", "b"], start=4)
     )
     (current,) = run.cases(HUMAN)

@@ -50,11 +50,9 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
     yield Ledger, "write", _claims_of(Ledger.write)
     yield Client, "complete", _watched(Client.complete)
     yield ledger_module, "_this_process", lambda: PROCESS.get().name
-    yield (
-        calls_module,
-        "secrets",
-        SimpleNamespace(token_hex=lambda _: World.current.draw_token()),
-    )
+    tokens = SimpleNamespace(token_hex=lambda _: World.current.draw_token())
+    yield calls_module, "secrets", tokens
+    yield ledger_module, "secrets", tokens
 
 
 def _once(database: Database, work: Callable[[Connection], T], begin: str) -> T:

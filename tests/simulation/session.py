@@ -87,7 +87,7 @@ class Session:
         self._world, self._plan, self._wait = world, plan, wait
         self._config = config_of(plan.budget, plan.concurrency, plan.requests_per_minute)
         self._group = world.start_group(name)
-        self._token = world.draw_token()
+        self._token = ""
         self._writer = Actor(world, self._group, "writer", self._make_writer)
         self._limiter = Actor(world, self._group, "limiter", self._make_limiter)
         self._chunks: deque[Chunk] = deque()
@@ -111,7 +111,8 @@ class Session:
         await world.pass_time()
         archive.start_run(plan.name, {}, {})
         await world.pass_time()
-        ownership = archive.run(plan.name).own(self._wait, self._token)
+        ownership = archive.run(plan.name).own(self._wait)
+        self._token = ownership.token
         await self._take(ownership)
         try:
             await self._annotate(archive)

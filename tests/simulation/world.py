@@ -150,7 +150,9 @@ class World:
 
     def open_archive(self) -> Archive:
         """Opens the archive in this process; see `edges` for what is simulated of it."""
-        return Archive(Database(self.disk.file, now=self.now))
+        database = Database(self.disk.file)
+        database.now = self.now
+        return Archive(database)
 
     def connect(self, engine: Engine) -> Connection:
         """Returns the one connection to the archive, as only one transaction is open at a time."""
