@@ -6,12 +6,10 @@ latest row of a kind has the status `HUMAN`. Every change locks the run, so that
 processes may serve reviewers.
 """
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, or_, select, update
 
@@ -44,8 +42,6 @@ from raylab.archive.tables import (
 )
 from raylab.errors import ArchiveError, LeaseError
 
-T = TypeVar("T")
-
 
 class RunReviews:
     """The reviews of a run; made by `RunArchive.reviews`.
@@ -56,8 +52,6 @@ class RunReviews:
     def __init__(self, database: Database, run: AnyRow) -> None:
         """Uses the database of an open archive, and the row of the run."""
         self._database, self._run = database, run
-        # SQLite lets writers poll for their turn, which wastes most of the time of many threads.
-        self._turn = threading.Lock()
 
     def waiting(self, kind: str) -> list[int]:
         """Returns the sequences of the cases that wait for people.
@@ -144,13 +138,13 @@ class RunReviews:
                 connection.execute(taking, {"run_id": self._run.id, "sequence": case, **lease})
             return case
 
-        return self._write(work)
+        return self._database.write(work)
 
     def give_back(self, case: int, reviewer: str) -> None:
         """Ends the reviewer's lease on a case; does nothing if the reviewer holds none."""
         mine = delete(LEASES).where(self._mine(LEASES), LEASES.c.sequence == case)
         ended = mine.where(LEASES.c.reviewer == reviewer)
-        self._write(lambda connection: connection.execute(ended))
+        self._database.write(lambda connection: connection.execute(ended))
 
     def add(self, row: DecisionRow, *, after: int | None = None, leased: bool = False) -> None:
         """Archives a decision or an audit's code, which ends the lease on its case.
@@ -193,7 +187,7 @@ class RunReviews:
                 _require(case, last, row, holder)
             append(connection, run, [row], now)
 
-        self._write(work)
+        self._database.write(work)
 
     def confirm(self, sequence: int, row: DecisionRow) -> bool:
         """Completes a decision by the evaluator's report on it.
@@ -217,7 +211,7 @@ class RunReviews:
             connection.execute(update(DECISIONS).where(here).values(judged))
             return True
 
-        return self._write(work)
+        return self._database.write(work)
 
     def made_by(
         self, reviewer: str, kind: str, most: int
@@ -268,11 +262,7 @@ class RunReviews:
             append(connection, run, drawn, now)
             return len(drawn)
 
-        return self._write(work)
-
-    def _write(self, work: Callable[[Connection], T]) -> T:
-        with self._turn:
-            return self._database.write(work)
+        return self._database.write(work)
 
     def _lock(self, connection: Connection) -> AnyRow:
         return find_run(connection, self._database.place, self._run.name, lock=True)
