@@ -13,6 +13,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -20,7 +21,7 @@ from raylab.config.base import JobConfig
 from raylab.config.compose import as_yaml, composed_values, config_groups, load_config
 from raylab.config.schema import ConfigKey, keys_of
 from raylab.errors import ConfigError, RaylabError
-from raylab.log import JsonLines, PrintableFormatter, log_line, structured
+from raylab.log import PrintableFormatter, json_lines, log_line, structured
 from raylab.working_directory import refuse_keys
 
 Config = TypeVar("Config", bound=JobConfig)
@@ -49,22 +50,19 @@ def run_job(
         argv: Arguments; None takes those of the process.
     """
     argv = sys.argv[1:] if argv is None else argv
-    lines = JsonLines(kind.job)
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PrintableFormatter())
+    with ExitStack() as stack:
+        # An unusable configuration is never read, but its errors must be JSON as well.
+        if LOG_JSON in argv:
+            stack.enter_context(json_lines(kind.job))
 
-    def run_telling(config: Config) -> None:
-        if config.log == "json":
-            lines.start()
-        run(config)
+        def run_telling(config: Config) -> None:
+            if config.log == "json" and not structured():
+                stack.enter_context(json_lines(kind.job))
+            run(config)
 
-    # An unusable configuration does not reach run_telling, but its errors must be JSON as well.
-    if LOG_JSON in argv:
-        lines.start()
-    try:
         sys.exit(_status(kind, doc, run_telling, argv))
-    finally:
-        lines.stop()
 
 
 def help_text(kind: type[JobConfig], doc: str | None) -> str:

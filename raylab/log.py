@@ -9,6 +9,8 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -74,53 +76,46 @@ class PrintableFormatter(logging.Formatter):
         return printable(super().format(record))
 
 
-class JsonLines(logging.Handler):
-    """Handler that prints all output of this process as JSON lines between `start` and `stop`.
+@contextmanager
+def json_lines(job: str) -> Generator[None]:
+    """Prints all output of this process as JSON lines while in use.
 
     Each line has `time` (ISO 8601, UTC), `level`, `job`, `run` and `run_id` (null before there is a
     run), `message` and the fields of `log_line`. A warning or error of any library has `logger`,
     and `exception` if it carries a traceback; other output has `stream`, stdout or stderr. Warnings
     and errors go to stderr.
     """
+    handler, hook = _JsonLines(job), threading.excepthook
+    strays = _Strays(sys.stdout, "stdout", logging.INFO), _Strays(sys.stderr, "stderr")
+    sys.stdout, sys.stderr = strays
+    LOGGER.setLevel(logging.INFO)
+    logging.root.addHandler(handler)
+    logging.captureWarnings(True)
+    threading.excepthook = _log_thread_failure
+    try:
+        yield
+    finally:
+        for stray in strays:
+            stray.write("\n")
+        sys.stdout, sys.stderr = (stray.behind for stray in strays)
+        logging.root.removeHandler(handler)
+        logging.captureWarnings(False)
+        threading.excepthook = hook
 
+
+class _JsonLines(logging.Handler):
     def __init__(self, job: str) -> None:
-        """Takes the name of the job, which every line carries."""
         super().__init__()
-        self.job = job
+        self._job = job
         self.run: str | None = None
         self.run_id: str | None = None
-        self._thread_hook = threading.excepthook
-
-    def start(self) -> None:
-        """Starts printing JSON; does nothing if it has started."""
-        if self in _active():
-            return
-        sys.stdout = _Strays(sys.stdout, "stdout", logging.INFO)
-        sys.stderr = _Strays(sys.stderr, "stderr", logging.WARNING)
-        LOGGER.setLevel(logging.INFO)
-        logging.root.addHandler(self)
-        logging.captureWarnings(True)
-        threading.excepthook = _log_thread_failure
-
-    def stop(self) -> None:
-        """Returns to text; does nothing if it has stopped."""
-        if self not in _active():
-            return
-        for name in ("stdout", "stderr"):
-            if isinstance(strays := getattr(sys, name), _Strays):
-                strays.end()
-                setattr(sys, name, strays.behind)
-        logging.root.removeHandler(self)
-        logging.captureWarnings(False)
-        threading.excepthook = self._thread_hook
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints a line."""
         level = record.levelname.lower()
         entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": level,
-            "job": self.job,
+            "job": self._job,
             "run": self.run,
             "run_id": self.run_id,
             "message": record.getMessage().strip().removeprefix(f"{level}: "),
@@ -136,7 +131,7 @@ class JsonLines(logging.Handler):
 class _Strays(io.TextIOBase):
     """Replacement of a standard stream that logs each line printed to it."""
 
-    def __init__(self, behind: TextIO, name: str, level: int) -> None:
+    def __init__(self, behind: TextIO, name: str, level: int = logging.WARNING) -> None:
         self.behind = behind
         self._level, self._fields = level, {"stream": name}
         self._begun = ""
@@ -147,10 +142,6 @@ class _Strays(io.TextIOBase):
             if plain := Text.from_ansi(line).plain.strip():
                 log_line(plain, self._level, **self._fields)
         return len(text)
-
-    def end(self) -> None:
-        """Logs a last line that has no newline."""
-        self.write("\n")
 
     def flush(self) -> None:
         self.behind.flush()
@@ -169,8 +160,8 @@ def _print(text: str, stream: TextIO) -> None:
             raise
 
 
-def _active() -> list[JsonLines]:
-    return [handler for handler in logging.root.handlers if isinstance(handler, JsonLines)]
+def _active() -> list[_JsonLines]:
+    return [handler for handler in logging.root.handlers if isinstance(handler, _JsonLines)]
 
 
 def _json(entry: dict[str, Any]) -> str:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from rich.table import Table
 
-from raylab.log import bind_run, log_line, log_tables
-from tests.told import lines_of, told_in_json
+from raylab.log import bind_run, json_lines, log_line, log_tables
+from tests.told import lines_of
 
 
 def table(title: str) -> Table:
@@ -39,7 +39,7 @@ def test_foreign_text_does_not_reach_the_terminal_raw(capsys: pytest.CaptureFixt
 
 def test_json_has_a_line_for_each_with_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
     before = datetime.now(UTC)
-    with told_in_json("train"):
+    with json_lines("train"):
         bind_run("night", "01")
         bind_run("night-part", "02")
         log_line("\n10 % of\nit", done=1, eta_seconds=float("nan"), more={"x": [float("inf"), 2.5]})
@@ -64,7 +64,7 @@ def test_json_has_a_line_for_each_with_its_fields(capsys: pytest.CaptureFixture[
 
 
 def test_warnings_of_all_libraries_are_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with told_in_json("train"), warnings.catch_warnings():
+    with json_lines("train"), warnings.catch_warnings():
         warnings.simplefilter("default")
         logging.captureWarnings(True)
         logging.getLogger("raylab.arc.data.tasks").warning("%d of %s", 2, "them")
@@ -91,7 +91,7 @@ def test_warnings_of_all_libraries_are_json_lines(capsys: pytest.CaptureFixture[
 
 
 def test_what_others_print_are_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with told_in_json("train"):
+    with json_lines("train"):
         sys.stdout.write("one\n\n\x1b[33m(raylet)\x1b[0m two 3\n")
         sys.stderr.write("never ends")
         hushed = io.StringIO()
@@ -114,7 +114,7 @@ def test_a_line_that_a_full_disk_refuses_ends_nothing(
     # /dev/full refuses every write as a full disk does.
     full = open("/dev/full", "w")
     monkeypatch.setattr(sys, "stdout", full)
-    with told_in_json("train") if log == "json" else contextlib.nullcontext():
+    with json_lines("train") if log == "json" else contextlib.nullcontext():
         log_line("epoch 1")
         log_line("epoch 2")
     # What is still not written is an error when the process flushes its output at the end.

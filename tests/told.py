@@ -1,25 +1,10 @@
 """What a job tells with `log=json`, read back."""
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from raylab.log import JsonLines
-
 Line = dict[str, Any]
-
-
-@contextmanager
-def told_in_json(job: str) -> Generator[None]:
-    """JSON lines while in use, as `run_job` starts them."""
-    lines = JsonLines(job)
-    lines.start()
-    try:
-        yield
-    finally:
-        lines.stop()
 
 
 def lines_of(text: str) -> list[Line]:

@@ -18,9 +18,8 @@ from raylab.llm.wire import FINAL, AttemptOutcome, Failure, encode_request, most
 FIRST_PAUSE = 1.0
 """Longest pause in seconds before the second attempt; doubles with each further attempt."""
 LONGEST_BACKOFF = 60.0
-FIRST_LOOK = 0.05
-"""Longest pause in seconds before the first new look at a call in flight elsewhere; doubles."""
-LONGEST_LOOK = 2.0
+LOOK_SECONDS = 1.0
+"""Longest pause in seconds before a new look at a call in flight elsewhere."""
 SUSPENDED_SECONDS = 30.0
 """Longest wait for a claim, after which it is asked for again."""
 LOUD_LOGGERS = ("openai", "httpx2", "httpcore2", "httpx", "httpcore")
@@ -60,8 +59,6 @@ class _Call:
     content: bytes
     most: Reservation
     attempts: int = 0
-    looks: int = 0
-    """Looks at an equal call in flight elsewhere."""
     since: float = 0.0
     """Time from which the deadline counts."""
     seconds: float = 0.0
@@ -264,10 +261,9 @@ class Client:
             LlmError: Another would fail too, or come too late.
         """
         if failure is None:
-            call.looks += 1
-            return self._jitter(FIRST_LOOK, call.looks, LONGEST_LOOK)
-        jitter = self._jitter(FIRST_PAUSE, call.attempts, LONGEST_BACKOFF)
-        pause = (failure.pause or 0.0) + jitter
+            return LOOK_SECONDS * self._timing.draw()
+        longest = min(FIRST_PAUSE * 2 ** min(call.attempts - 1, 30), LONGEST_BACKOFF)
+        pause = (failure.pause or 0.0) + longest * self._timing.draw()
         if failure.outcome is AttemptOutcome.QUEUE_FULL:
             call.since += call.seconds + pause
         is_late = self._timing.clock() + pause >= call.since + call.connection.deadline
@@ -276,10 +272,6 @@ class Client:
         if ends:
             raise call.connection.failed(failure, call.request.model, call.attempts)
         return pause
-
-    def _jitter(self, first: float, count: int, longest: float) -> float:
-        """Returns a pause with full jitter, which doubles with each further one."""
-        return min(first * 2 ** min(count - 1, 30), longest) * self._timing.draw()
 
     async def _keep(self, stored: Awaitable[object]) -> None:
         """Waits until a reply is stored; if that fails, stops all calls: they would be lost too."""

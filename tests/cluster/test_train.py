@@ -28,10 +28,11 @@ from raylab.config.base import ClusterConfig
 from raylab.config.jobs import TrainConfig
 from raylab.config.models import ChampionConfig, EncoderDecoderConfig
 from raylab.errors import CheckpointError, ConfigError, NonFiniteLossError, WorkersLostError
+from raylab.log import json_lines
 from raylab.runs.run import Run
 from raylab.training import local
 from tests.cluster.scrape import exported
-from tests.told import id_in, lines_of, told_in_json
+from tests.told import id_in, lines_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -160,7 +161,7 @@ def test_killed_worker_costs_at_most_the_epoch_in_flight(
 
     killer = when(two_epochs_are_stored, kill)
     capsys.readouterr()
-    with told_in_json("train"):
+    with json_lines("train"):
         killed = run(config(tmp_path, "killed", workers=2, training={"epochs": EPOCHS}))
     killer.join(timeout=10)
 

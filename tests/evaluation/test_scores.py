@@ -10,8 +10,9 @@ from raylab.arc.checkpoints import read_checkpoint
 from raylab.arc.scoring.units import seen_tasks
 from raylab.config.arc import DataConfig, ScoringConfig
 from raylab.errors import CheckpointError, DataError, RunError
+from raylab.log import json_lines
 from tests.evaluation.models import CHECKPOINT, evaluation, train_two
-from tests.told import id_in, lines_of, told_in_json
+from tests.told import id_in, lines_of
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_nothing_is_scored_where_all_is_there(
 
     monkeypatch.setattr("raylab.arc.trained_models.read_checkpoint", refuse)
     capsys.readouterr()
-    with told_in_json("evaluate"):
+    with json_lines("evaluate"):
         run_evaluate(evaluation(tree.parent, "whole", resume=True))
     lines = lines_of(capsys.readouterr().out)
     assert {line["run_id"] for line in lines} == {id_in(tree.parent / "whole")}

@@ -5,14 +5,17 @@ import functools
 import itertools
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import AsyncMock
+from unittest.mock import call as mock_call
 
 import pytest
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import ChatModel, Endpoint, Limits, Price, ReplyFormat
+from raylab.config.llm import ChatModel, Endpoint, Lane, Limits, Price, ReplyFormat
 from raylab.errors import (
     CallError,
     ConfigError,
@@ -24,9 +27,12 @@ from raylab.errors import (
 from raylab.llm.chat import ChatRequest, Claim, Message, Reply, Reservation
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.connection import REFUSED_CALLS, SILENT_CALLS, Timing
+from raylab.llm.limits import RateLimiterClient
 from tests.llm.scripted_server import (
     Answer,
+    Behaviour,
     Call,
+    Model,
     ScriptedServer,
     completion,
     failure,
@@ -36,7 +42,6 @@ from tests.llm.scripted_server import (
 KEY = "sk-test-1f2e3d4c5b6a79880011"
 PATIENCE = 20.0
 SCHEMA = {"title": "a verdict", "type": "object", "properties": {"code": {"type": "string"}}}
-JSON = "application/json"
 
 
 def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -84,17 +89,15 @@ class Notebook:
     def put(
         self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
     ) -> Awaitable[None]:
-        self.queued += 1
-        return self._store(request, reply, description_hash, role, claim)
+        async def store() -> None:
+            await self.may_write.wait()
+            self.queued -= 1
+            del self.claimed[claim.id]
+            self.replies[reply.key] = reply
+            self.kept.append((request, description_hash, role))
 
-    async def _store(
-        self, request: ChatRequest, reply: Reply, description_hash: str, role: str, claim: Claim
-    ) -> None:
-        await self.may_write.wait()
-        self.queued -= 1
-        del self.claimed[claim.id]
-        self.replies[reply.key] = reply
-        self.kept.append((request, description_hash, role))
+        self.queued += 1
+        return store()
 
     async def end(self, claim: Claim, paid: bool) -> None:
         del self.claimed[claim.id]
@@ -123,41 +126,19 @@ class Clock:
         return Timing(lambda: self.time, lambda: self.time, self.sleep, lambda: self.draw)
 
 
-class CountingLimiter:
-    """Waits as it is told to, and remembers what it was asked."""
-
-    def __init__(self, *waits: float) -> None:
-        self.waits = list(waits)
-        self.asked: list[tuple[str, int]] = []
-        self.settled: list[tuple[int, int]] = []
-        """Tokens and calls that were given back."""
-        self.penalties: list[tuple[str, float]] = []
-
-    async def reserve(self, endpoint: str, tokens: int) -> float:
-        self.asked.append((endpoint, tokens))
-        return self.waits.pop(0) if self.waits else 0.0
-
-    async def settle(self, endpoint: str, tokens: int, calls: int = 0) -> None:
-        self.settled.append((tokens, calls))
-
-    async def penalise(self, endpoint: str, seconds: float) -> None:
-        self.penalties.append((endpoint, seconds))
-
-
 def config(
     base_url: str,
     form: ReplyFormat = ReplyFormat.JSON_SCHEMA,
     key_env: str | None = None,
     prices: dict[str, Price] | None = None,
+    lane: Lane = Lane.STANDARD,
     **limits: Any,
 ) -> LlmConfig:
     endpoint = Endpoint(
         base_url=base_url, api_key_env=key_env, reply_format=form, limits=Limits(**limits)
     )
-    one, other = (
-        ChatModel(model="m", endpoint="main"),
-        ChatModel(model="m", endpoint="main", seed=2),
-    )
+    one = ChatModel(model="m", endpoint="main")
+    other = one.model_copy(update={"seed": 2})
     return LlmConfig(
         endpoints={"main": endpoint},
         annotator_a=one,
@@ -165,6 +146,7 @@ def config(
         evaluator=one,
         adjudicator=one,
         prices=prices or {},
+        lane=lane,
     )
 
 
@@ -188,6 +170,25 @@ def ask(client: Client, text: str = "hello", **changes: Any) -> Coroutine[Any, A
     return client.complete(request(text, **changes), "description_hash", "classify-a")
 
 
+@asynccontextmanager
+async def serving(
+    behave: Behaviour,
+    journal: Notebook | None = None,
+    clock: Clock | None = None,
+    limiter: RateLimiterClient | None = None,
+    on_call: Callable[[CallEvent], None] | None = None,
+    latency: float = 0.0,
+    key: str | None = None,
+    **settings: Any,
+) -> AsyncGenerator[tuple[ScriptedServer, Client]]:
+    """A server and a client of it; `settings` are those of `config`."""
+    async with ScriptedServer(behave, latency, key=key) as server:
+        llm, timing = config(server.base_url, **settings), clock and clock.timing
+        journal = journal or Notebook()
+        async with Client(llm, journal, limiter, on_call=on_call, timing=timing) as client:
+            yield server, client
+
+
 async def until(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(0.002)
@@ -201,16 +202,12 @@ async def error_of(call: Awaitable[Reply]) -> LlmError:
     raise AssertionError("no error")
 
 
-# A call that is answered
-
-
 @awaited
 async def test_reply_is_what_the_server_said() -> None:
     prices = {"m": Price(input=2.0, output=10.0)}
     usage = {"prompt_tokens": 1_000, "completion_tokens": 300}
-    async with ScriptedServer(says("the text", usage=usage)) as server:
-        async with Client(config(server.base_url, prices=prices), Notebook()) as client:
-            reply = await ask(client)
+    async with serving(says("the text", usage=usage), prices=prices) as (_, client):
+        reply = await ask(client)
     assert (reply.key, reply.text) == (request().key, "the text")
     assert (reply.response_model, reply.finish_reason) == ("m-scripted fp_1", "stop")
     assert (reply.prompt_tokens, reply.completion_tokens) == (1_000, 300)
@@ -220,25 +217,19 @@ async def test_reply_is_what_the_server_said() -> None:
     assert 0 < reply.seconds < PATIENCE
 
 
-@pytest.mark.parametrize(
-    ("form", "sent"),
-    [
-        (
-            ReplyFormat.JSON_SCHEMA,
-            {
-                "type": "json_schema",
-                "json_schema": {"name": "a_verdict", "schema": SCHEMA, "strict": True},
-            },
-        ),
-        (ReplyFormat.JSON_OBJECT, {"type": "json_object"}),
-        (ReplyFormat.TEXT, None),
-    ],
-)
+ENFORCED = {"name": "a_verdict", "schema": SCHEMA, "strict": True}
+FORMS: dict[ReplyFormat, Any] = {
+    ReplyFormat.JSON_SCHEMA: {"type": "json_schema", "json_schema": ENFORCED},
+    ReplyFormat.JSON_OBJECT: {"type": "json_object"},
+    ReplyFormat.TEXT: None,
+}
+
+
+@pytest.mark.parametrize(("form", "sent"), FORMS.items())
 @awaited
 async def test_body_of_the_call(form: ReplyFormat, sent: object) -> None:
-    async with ScriptedServer(says("x")) as server:
-        async with Client(config(server.base_url, form), Notebook()) as client:
-            await ask(client, "grün", schema=SCHEMA, salt="again")
+    async with serving(says("x"), form=form) as (server, client):
+        await ask(client, "grün", schema=SCHEMA, salt="again")
     assert server.calls[0].body == {
         "model": "m",
         "messages": [
@@ -249,10 +240,7 @@ async def test_body_of_the_call(form: ReplyFormat, sent: object) -> None:
         "max_tokens": 30,
         "seed": 7,
     } | ({} if sent is None else {"response_format": sent})
-    assert server.calls[0].headers["Content-Type"] == JSON
-
-
-# Failures that pass
+    assert server.calls[0].headers["Content-Type"] == "application/json"
 
 
 FAILURES: dict[str, tuple[Answer, str, str]] = {
@@ -278,21 +266,19 @@ async def test_failure_that_may_pass_is_tried_again_until_the_deadline(
     answer: Answer, outcome: str, words: str
 ) -> None:
     events = list[CallEvent]()
+    journal, clock, on_call = Notebook(), Clock(draw=0.5), events.append
+    limits = {"timeout": 0.2 if answer.hangs else 30.0, "deadline": 2}
     behave = in_turn(answer, says("at last"), answer)
-    async with ScriptedServer(behave) as server:
-        llm = config(server.base_url, timeout=0.2 if answer.hangs else 30.0, deadline=2)
-        timing = Clock(draw=0.5).timing
-        client = Client(llm, journal := Notebook(), on_call=events.append, timing=timing)
-        async with client:
-            reply = await ask(client)
-            assert (reply.text, reply.attempts, len(server.calls)) == ("at last", 2, 2)
-            assert server.calls[0].hash == server.calls[1].hash
-            assert [(e.outcome, e.retried) for e in events] == [(outcome, True), ("ok", False)]
-            assert [event.reply for event in events] == [None, reply]
-            error = await error_of(ask(client, "other"))
-        assert type(error) is DeadlineError
-        for piece in ("main", server.base_url, "model m", "no answer in ", words):
-            assert piece in str(error)
+    async with serving(behave, journal, clock, on_call=on_call, **limits) as (server, client):
+        reply = await ask(client)
+        assert (reply.text, reply.attempts, len(server.calls)) == ("at last", 2, 2)
+        assert server.calls[0].hash == server.calls[1].hash
+        assert [(e.outcome, e.retried) for e in events] == [(outcome, True), ("ok", False)]
+        assert [event.reply for event in events] == [None, reply]
+        error = await error_of(ask(client, "other"))
+    assert type(error) is DeadlineError
+    for piece in ("main", server.base_url, "model m", "no answer in ", words):
+        assert piece in str(error)
     assert journal.ended == [outcome not in ("rate_limited", "server_error")] * len(journal.ended)
 
 
@@ -307,10 +293,9 @@ async def test_what_was_not_sent_is_not_billed() -> None:
 @awaited
 async def test_pauses_double_with_full_jitter() -> None:
     clock = Clock(draw=0.5)
-    async with ScriptedServer(lambda _: failure(500, "no")) as server:
-        llm = config(server.base_url, deadline=100)
-        async with Client(llm, Notebook(), timing=clock.timing) as client:
-            await error_of(ask(client))
+    behave = in_turn(failure(500, "no"))
+    async with serving(behave, clock=clock, deadline=100) as (_, client):
+        await error_of(ask(client))
     # half of 1, 2, 4, ... seconds, of which 60 is the most
     assert clock.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
@@ -320,31 +305,26 @@ async def test_nobody_sends_before_the_end_of_a_rate_limit() -> None:
     clock = Clock(draw=0.5)
     clock.runs.clear()
     behave = in_turn(failure(429, "wait", retry_after=7), says("x"))
-    async with ScriptedServer(behave) as server:
-        async with Client(config(server.base_url), Notebook(), timing=clock.timing) as client:
-            first = asyncio.ensure_future(ask(client, "first"))
-            await until(lambda: clock.pauses)
-            second = asyncio.ensure_future(ask(client, "second"))
-            await until(lambda: len(clock.pauses) == 2)
-            assert (clock.pauses, len(server.calls)) == ([7.5, 7], 1)
-            clock.runs.set()
-            assert {(await first).attempts, (await second).attempts} == {1, 2}
-
-
-# Failures that do not pass
+    async with serving(behave, clock=clock) as (server, client):
+        first = asyncio.ensure_future(ask(client, "first"))
+        await until(lambda: clock.pauses)
+        second = asyncio.ensure_future(ask(client, "second"))
+        await until(lambda: len(clock.pauses) == 2)
+        assert (clock.pauses, len(server.calls)) == ([7.5, 7], 1)
+        clock.runs.set()
+        assert {(await first).attempts, (await second).attempts} == {1, 2}
 
 
 @awaited
 async def test_refused_calls_fail_at_once_and_many_of_equal_words_end_the_endpoint() -> None:
     turns = [failure(400, "too long"), says("x"), *[failure(400, "blocked")] * REFUSED_CALLS]
-    async with ScriptedServer(in_turn(*turns)) as server:
-        async with Client(config(server.base_url), Notebook()) as client:
-            error = await error_of(ask(client))
-            assert type(error) is CallError
-            for piece in ("main", "model m", "HTTP 400 Bad Request: too long"):
-                assert piece in str(error)
-            assert (await ask(client, "another")).text == "x"
-            errors = [await error_of(ask(client, str(i))) for i in range(REFUSED_CALLS)]
+    async with serving(in_turn(*turns)) as (_, client):
+        error = await error_of(ask(client))
+        assert type(error) is CallError
+        for piece in ("main", "model m", "HTTP 400 Bad Request: too long"):
+            assert piece in str(error)
+        assert (await ask(client, "another")).text == "x"
+        errors = [await error_of(ask(client, str(i))) for i in range(REFUSED_CALLS)]
     assert [type(error) for error in errors[:-1]] == [CallError] * (REFUSED_CALLS - 1)
     assert type(errors[-1]) is EndpointError
     assert f"{REFUSED_CALLS} calls in a row failed; HTTP 400 " in str(errors[-1])
@@ -353,12 +333,12 @@ async def test_refused_calls_fail_at_once_and_many_of_equal_words_end_the_endpoi
 @awaited
 async def test_silent_endpoint_is_left_after_some_calls_without_an_answer_between() -> None:
     fails = [failure(503, "busy")] * (SILENT_CALLS - 1)
-    async with ScriptedServer(in_turn(*fails, says("x"), *fails, failure(503, "busy"))) as server:
-        async with Client(config(server.base_url, deadline=1e-9), Notebook()) as client:
-            for i in range(SILENT_CALLS - 1):
-                assert type(await error_of(ask(client, str(i)))) is DeadlineError
-            await ask(client, "answered")
-            errors = [await error_of(ask(client, f"later {i}")) for i in range(SILENT_CALLS)]
+    behave = in_turn(*fails, says("x"), *fails, failure(503, "busy"))
+    async with serving(behave, deadline=1e-9) as (_, client):
+        for i in range(SILENT_CALLS - 1):
+            assert type(await error_of(ask(client, str(i)))) is DeadlineError
+        await ask(client, "answered")
+        errors = [await error_of(ask(client, f"later {i}")) for i in range(SILENT_CALLS)]
     kinds = [DeadlineError] * (SILENT_CALLS - 1) + [EndpointError]
     assert [type(error) for error in errors] == kinds
     assert f"{SILENT_CALLS} calls in a row failed" in str(errors[-1])
@@ -366,37 +346,31 @@ async def test_silent_endpoint_is_left_after_some_calls_without_an_answer_betwee
 
 @awaited
 async def test_endpoint_that_would_refuse_every_call_is_left() -> None:
-    async with ScriptedServer(lambda _: failure(404, "no such model")) as server:
-        async with Client(config(server.base_url), Notebook()) as client:
-            error = await error_of(ask(client))
-            assert type(error) is EndpointError
-            again = await error_of(ask(client, "another"))
-            assert (type(again), str(again)) == (EndpointError, str(error))
+    async with serving(lambda _: failure(404, "no such model")) as (server, client):
+        error = await error_of(ask(client))
+        assert type(error) is EndpointError
+        again = await error_of(ask(client, "another"))
+        assert (type(again), str(again)) == (EndpointError, str(error))
     assert len(server.calls) == 1
 
 
 @awaited
 async def test_half_a_surrogate_pair_is_refused_here() -> None:
-    async with ScriptedServer() as server:
-        async with Client(config(server.base_url), Notebook()) as client:
-            error = await error_of(ask(client, "broken \ud83d text"))
+    async with serving(Model()) as (server, client):
+        error = await error_of(ask(client, "broken \ud83d text"))
     assert type(error) is CallError
     assert "surrogate" in str(error)
     assert server.calls == []
 
 
-# Journal
-
-
 @awaited
 async def test_answered_call_is_kept_and_not_sent_again() -> None:
     journal = Notebook()
-    async with ScriptedServer(in_turn(says("once"), says("twice"))) as server:
-        async with Client(config(server.base_url), journal) as client:
-            first, again = await ask(client), await ask(client)
-        async with Client(config(server.base_url), journal) as client:
-            later = await ask(client)
-    assert len(server.calls) == 1
+    async with serving(says("once"), journal) as (_, client):
+        first, again = await ask(client), await ask(client)
+    async with serving(says("twice"), journal) as (server, client):
+        later = await ask(client)
+    assert server.calls == []
     assert journal.kept == [(request(), "description_hash", "classify-a")]
     assert (first.cached, again.cached, later.cached) == (False, True, True)
     assert replace(again, cached=False) == replace(later, cached=False) == first
@@ -406,18 +380,14 @@ async def test_answered_call_is_kept_and_not_sent_again() -> None:
 async def test_no_more_answers_wait_for_the_journal_than_calls_may_be_in_flight() -> None:
     journal = Notebook()
     journal.may_write.clear()
-    async with ScriptedServer(says("x")) as server:
-        async with Client(config(server.base_url, concurrency=2), journal) as client:
-            calls = [asyncio.ensure_future(ask(client, text)) for text in "abcd"]
-            await until(lambda: len(server.calls) == 2 and not server.in_flight)
-            await asyncio.sleep(0.05)
-            assert len(server.calls) == 2
-            journal.may_write.set()
-            await asyncio.gather(*calls)
+    async with serving(says("x"), journal=journal, concurrency=2) as (server, client):
+        calls = [asyncio.ensure_future(ask(client, text)) for text in "abcd"]
+        await until(lambda: len(server.calls) == 2 and not server.in_flight)
+        await asyncio.sleep(0.05)
+        assert len(server.calls) == 2
+        journal.may_write.set()
+        await asyncio.gather(*calls)
     assert len(server.calls) == len(journal.kept) == 4
-
-
-# Equal calls in flight
 
 
 @awaited
@@ -436,38 +406,23 @@ async def test_claim_that_came_before_a_long_suspension_is_asked_for_again() -> 
                 clock.time += 3600
             return claim
 
-    async with ScriptedServer(says("x")) as server:
-        llm = config(server.base_url)
-        async with Client(llm, journal := Suspended(), timing=clock.timing) as client:
-            await ask(client)
+    journal = Suspended()
+    async with serving(says("x"), journal=journal, clock=clock) as (server, client):
+        await ask(client)
     assert (journal.asked, len(server.calls), journal.claimed) == (2, 1, {})
-
-
-@awaited
-async def test_equal_calls_in_flight_are_sent_once() -> None:
-    async with ScriptedServer(says("x"), latency=0.05) as server:
-        async with Client(config(server.base_url), journal := Notebook()) as client:
-            replies = await asyncio.gather(*(ask(client) for _ in range(5)), ask(client, "other"))
-    assert len(server.calls) == 2
-    assert len(journal.kept) == 2
-    assert [r.cached for r in replies] == [False, True, True, True, True, False]
-
-
-# Concurrency and stopping
 
 
 @awaited
 async def test_a_call_that_backs_off_holds_no_slot() -> None:
     clock = Clock()
     clock.runs.clear()
-    async with ScriptedServer(in_turn(failure(500, "no"), says("x"))) as server:
-        llm = config(server.base_url, concurrency=1)
-        async with Client(llm, Notebook(), timing=clock.timing) as client:
-            waits = asyncio.ensure_future(ask(client, "1"))
-            await until(lambda: clock.pauses)
-            assert (await ask(client, "2")).attempts == 1
-            clock.runs.set()
-            assert (await waits).attempts == 2
+    behave = in_turn(failure(500, "no"), says("x"))
+    async with serving(behave, clock=clock, concurrency=1) as (_, client):
+        waits = asyncio.ensure_future(ask(client, "1"))
+        await until(lambda: clock.pauses)
+        assert (await ask(client, "2")).attempts == 1
+        clock.runs.set()
+        assert (await waits).attempts == 2
 
 
 @awaited
@@ -475,48 +430,43 @@ async def test_stop_finishes_what_is_in_flight_and_starts_nothing() -> None:
     clock = Clock()
     clock.runs.clear()
     behave = in_turn(says("kept"), failure(500, "no"), says("in flight"))
-    async with ScriptedServer(behave, latency=0.05) as server:
-        llm = config(server.base_url, concurrency=2)
-        async with Client(llm, journal := Notebook(), timing=clock.timing) as client:
-            await ask(client, "kept")
-            backs_off = asyncio.ensure_future(ask(client, "backs off"))
-            await until(lambda: clock.pauses)
-            in_flight = [asyncio.ensure_future(ask(client, text)) for text in ("a", "b")]
-            waits_for_slot = asyncio.ensure_future(ask(client, "c"))
-            await until(lambda: server.in_flight == 2)
-            client.stop()
-            assert type(await error_of(backs_off)) is StoppedError
-            assert type(await error_of(ask(client, "new"))) is StoppedError
-            assert [(await call).text for call in in_flight] == ["in flight"] * 2
-            assert type(await error_of(waits_for_slot)) is StoppedError
-            assert (await ask(client, "kept")).cached
+    journal = Notebook()
+    settings = {"latency": 0.05, "concurrency": 2}
+    async with serving(behave, journal, clock, **settings) as (server, client):
+        await ask(client, "kept")
+        backs_off = asyncio.ensure_future(ask(client, "backs off"))
+        await until(lambda: clock.pauses)
+        in_flight = [asyncio.ensure_future(ask(client, text)) for text in ("a", "b")]
+        waits_for_slot = asyncio.ensure_future(ask(client, "c"))
+        await until(lambda: server.in_flight == 2)
+        client.stop()
+        assert type(await error_of(backs_off)) is StoppedError
+        assert type(await error_of(ask(client, "new"))) is StoppedError
+        assert [(await call).text for call in in_flight] == ["in flight"] * 2
+        assert type(await error_of(waits_for_slot)) is StoppedError
+        assert (await ask(client, "kept")).cached
     assert len(server.calls) == 4
     assert len(journal.kept) == 3
 
 
-# Limits a minute
-
-
-@pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute"])
 @awaited
-async def test_limiter_is_asked_before_each_attempt_and_told_after_it(limit: str) -> None:
-    limiter, clock = CountingLimiter(3.0, 4.0), Clock()
+async def test_limiter_is_asked_before_each_attempt_and_told_after_it() -> None:
+    limiter, clock = AsyncMock(), Clock()
+    # Told to wait twice, then granted; after the failed attempt granted at once.
+    limiter.reserve.side_effect = [3.0, 4.0, 0.0, 0.0]
     usage = {"prompt_tokens": 11, "completion_tokens": 4}
     behave = in_turn(failure(429, "wait", retry_after=9), says("x", usage=usage))
-    async with ScriptedServer(behave) as server:
-        llm = config(server.base_url, **{limit: 5})
-        async with Client(llm, Notebook(), limiter, timing=clock.timing) as client:
-            await ask(client)
-        length = int(server.calls[0].headers["Content-Length"])
-    # told to wait twice, then granted; after the failed attempt granted at once
+    async with serving(behave, limiter=limiter, clock=clock, tokens_per_minute=5) as (
+        server,
+        client,
+    ):
+        await ask(client)
+    length = int(server.calls[0].headers["Content-Length"])
     assert clock.pauses == [3, 4, 9]
     most = -(-length // 3) + 30
-    assert limiter.asked == [("main", most)] * 4
-    assert limiter.settled == [(most - 15, 0)]
-    assert limiter.penalties == [("main", 9)]
-
-
-# The key
+    assert limiter.reserve.await_args_list == [mock_call("main", most)] * 4
+    assert limiter.settle.await_args_list == [mock_call("main", most - 15, 0)]
+    assert limiter.penalise.await_args_list == [mock_call("main", 9)]
 
 
 @awaited
@@ -528,13 +478,11 @@ async def test_key_is_sent_and_shown_nowhere(
     echo = f"Incorrect API key provided: {KEY} (Bearer:{KEY[:12]}...)."
     behave = in_turn(says("x"), failure(500, echo), failure(401, echo))
     events: list[CallEvent] = []
-    async with ScriptedServer(behave, key=KEY) as server:
-        llm = config(server.base_url, key_env="RAYLAB_TEST_KEY", deadline=1e-9)
-        client = Client(llm, Notebook(), on_call=events.append)
-        async with client:
-            assert (await ask(client, "1")).text == "x"
-            errors = [await error_of(ask(client, text)) for text in ("2", "3")]
-            shown = [repr(client), repr(vars(client)), repr(events), caplog.text]
+    settings = {"key_env": "RAYLAB_TEST_KEY", "deadline": 1e-9}
+    async with serving(behave, on_call=events.append, key=KEY, **settings) as (_, client):
+        assert (await ask(client, "1")).text == "x"
+        errors = [await error_of(ask(client, text)) for text in ("2", "3")]
+        shown = [repr(client), repr(vars(client)), repr(events), caplog.text]
     for error in errors:
         assert "Incorrect API key provided: ***" in str(error)
         assert error.__cause__ is error.__context__ is None
@@ -552,10 +500,8 @@ async def test_no_key_is_sent_but_that_of_the_endpoint(
     monkeypatch.setenv("OPENAI_API_KEY", "of the SDK")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer of the SDK")
     monkeypatch.setenv("RAYLAB_TEST_KEY", f" {KEY}\n")
-    async with ScriptedServer(says("x")) as server:
-        llm = config(server.base_url, key_env=key and "RAYLAB_TEST_KEY")
-        async with Client(llm, Notebook()) as client:
-            await ask(client)
+    async with serving(says("x"), key_env=key and "RAYLAB_TEST_KEY") as (server, client):
+        await ask(client)
     assert server.calls[0].headers.get("Authorization") == (key and f"Bearer {key}")
 
 

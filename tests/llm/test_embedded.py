@@ -10,7 +10,6 @@ import pytest
 from pydantic import SecretStr
 
 from raylab.config.annotation import LlmConfig
-from raylab.config.llm import ChatModel, Endpoint, Limits
 from raylab.errors import ConfigError, EndpointError, LlmError
 from raylab.llm import embedded
 from raylab.llm.chat import ChatRequest, Message, Reply
@@ -34,22 +33,6 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def client(served: EndpointAccess) -> Client:
-    one = ChatModel(model=EMBEDDED)
-    llm = LlmConfig(
-        endpoints={
-            "default": Endpoint(
-                base_url=None, limits=Limits(concurrency=2, timeout=300, deadline=9)
-            )
-        },
-        annotator_a=one,
-        annotator_b=one.model_copy(update={"seed": 2}),
-        evaluator=one,
-        adjudicator=one,
-    )
-    return Client(llm, Notebook(), embedded=served)
-
-
 def request(text: str, schema: dict[str, Any] | None = None, **parameters: Any) -> ChatRequest:
     return ChatRequest(
         endpoint="default",
@@ -63,10 +46,12 @@ def request(text: str, schema: dict[str, Any] | None = None, **parameters: Any) 
 
 
 async def answers(served: EndpointAccess, *requests: ChatRequest) -> list[Reply]:
-    async with client(served) as chat:
-        return await asyncio.gather(
-            *(chat.complete(r, "description_hash", "role") for r in requests)
-        )
+    limits = {"concurrency": 2, "timeout": 300, "deadline": 9}
+    roles = ("annotator_a", "annotator_b", "evaluator", "adjudicator")
+    models = {role: {"model": EMBEDDED, "seed": seed} for seed, role in enumerate(roles)}
+    llm = LlmConfig.model_validate({"endpoints": {"default": {"limits": limits}}, **models})
+    async with Client(llm, Notebook(), embedded=served) as chat:
+        return await asyncio.gather(*(chat.complete(each, "hash", "role") for each in requests))
 
 
 @pytest.mark.slow

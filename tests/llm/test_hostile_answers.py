@@ -9,7 +9,7 @@ from raylab.errors import CallError, EndpointError
 from raylab.llm.client import Client
 from raylab.llm.connection import LARGEST_ANSWER, LARGEST_ERROR
 from tests.llm.scripted_server import Answer, ScriptedServer, in_turn
-from tests.llm.test_client import Notebook, ask, awaited, config, error_of, says
+from tests.llm.test_client import Notebook, ask, awaited, config, error_of, says, serving
 from tests.memory import MIB, memory
 
 TOO_LONG = f"it has more than {LARGEST_ANSWER:,} bytes"
@@ -57,10 +57,10 @@ async def test_compressed_answer_is_limited_by_what_it_expands_to(form: str) -> 
     packer = zlib.compressobj(1, wbits=31 if form == "gzip" else 15)
     packed = b"".join(packer.compress(bytes(MIB)) for _ in range(200)) + packer.flush()
     answer = Answer(packed, headers={"Content-Encoding": form})
-    async with ScriptedServer(lambda _: answer) as server:
-        async with Client(config(server.base_url), journal := Notebook()) as client:
-            with memory(100 * MIB):
-                error = await error_of(ask(client))
+    journal = Notebook()
+    async with serving(lambda _: answer, journal=journal) as (server, client):
+        with memory(100 * MIB):
+            error = await error_of(ask(client))
     assert TOO_LONG in str(error)
     # It was paid, so it is not bought again.
     assert (len(server.calls), journal.kept) == (1, [])
@@ -73,18 +73,16 @@ async def test_answer_of_the_largest_size_is_read() -> None:
         return Answer(start + b"x" * (size - len(start) - 2) + b'"}')
 
     bodies = in_turn(stuffed(LARGEST_ANSWER), stuffed(LARGEST_ANSWER + 1))
-    async with ScriptedServer(bodies) as server:
-        async with Client(config(server.base_url), Notebook()) as client:
-            assert (await ask(client)).text == "here"
-            assert type(await error_of(ask(client, "again"))) is CallError
+    async with serving(bodies) as (_, client):
+        assert (await ask(client)).text == "here"
+        assert type(await error_of(ask(client, "again"))) is CallError
 
 
 @awaited
 async def test_redirect_is_not_followed() -> None:
-    async with ScriptedServer(says("from elsewhere")) as other:
+    async with serving(says("from elsewhere")) as (other, _):
         moved = Answer(status=307, headers={"Location": f"{other.base_url}/chat/completions"})
-        async with ScriptedServer(lambda _: moved) as server:
-            async with Client(config(server.base_url), Notebook()) as client:
-                error = await error_of(ask(client))
+        async with serving(lambda _: moved) as (_, client):
+            error = await error_of(ask(client))
     assert type(error) is EndpointError
     assert other.calls == []

@@ -53,6 +53,25 @@ def test_growth_is_by_a_twentieth_a_clean_round() -> None:
     assert held.allowed == held.most == 100
 
 
+@awaited
+async def test_a_fall_takes_the_places_of_the_calls_that_end_next() -> None:
+    held = slots(10)
+    for _ in range(10):
+        await held.acquire()
+    held.refused(0, 1)
+    # Ten are the least; a limit below that is never passed, and falls to nothing less.
+    assert (held.allowed, slots(4).allowed) == (10, 4)
+    held = slots()
+    for _ in range(20):
+        await held.acquire()
+    held.refused(0, 1)
+    for _ in range(4):
+        held.release()
+        assert held.locked()
+    held.release()
+    assert not held.locked()
+
+
 def test_processes_share_the_calls_and_none_is_left_without() -> None:
     assert [slots(7, number, 3).allowed for number in range(3)] == [3, 2, 2]
     assert [slots(2, number, 3).allowed for number in range(3)] == [1, 1, 1]
@@ -69,37 +88,6 @@ def test_an_episode_of_refusals_counts_once() -> None:
     for sent in range(100, 200, 2):
         held.refused(sent, sent + 1)
     assert held.allowed == 10
-
-
-def test_a_configured_limit_is_where_it_starts_and_never_passed() -> None:
-    held = slots(64)
-    assert (held.allowed, held.most) == (64, 64)
-    clean_rounds(held, 5)
-    assert held.allowed == 64
-    few = slots(4)
-    few.refused(0, 1)
-    assert few.allowed == few.most == 4
-
-
-@awaited
-async def test_places_are_given_in_order_and_those_of_cancelled_calls_to_the_next() -> None:
-    held, inside = slots(1), list[int]()
-
-    async def use(number: int) -> None:
-        async with held:
-            inside.append(number)
-            await asyncio.sleep(0)
-
-    tasks = [asyncio.ensure_future(use(number)) for number in range(5)]
-    await asyncio.sleep(0)
-    # One is cancelled while it waits, one when its place is already given.
-    tasks[1].cancel()
-    await asyncio.sleep(0)
-    tasks[2].cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert inside == [0, 3, 4]
-    async with held:
-        pass
 
 
 @pytest.mark.parametrize("capacity", [12, 30, 75])
@@ -182,32 +170,16 @@ class Minutes:
                 return
 
 
-def test_calls_come_evenly() -> None:
-    held = Minutes(calls=60)
-    assert (held.ask(), held.ask()) == (0, 1)
-    held.time += 0.75
-    assert held.ask() == pytest.approx(0.25)
-    # A long pause saves nothing up.
-    held.time += 600
-    assert (held.ask(), held.ask()) == (0, 1)
-
-
-def test_tokens_that_are_given_back_are_there_for_the_next_call() -> None:
-    held = Minutes(tokens=1_000)
-    assert held.ask(500) == 0
-    # 500 tokens take half a minute, but somebody who waits looks again before.
-    assert held.ask(1) == RECHECK
-    held.time += 6
-    held.limiter.settle("main", 400)
-    assert held.ask(1_000_000) == 0
-
-
-def test_a_call_that_was_not_sent_is_given_back() -> None:
+def test_what_was_not_used_is_given_back() -> None:
     held = Minutes(calls=1, tokens=100)
     assert held.ask(100) == 0
     held.limiter.settle("main", 100, 1)
-    assert held.ask(100) == 0
+    assert held.ask(50) == 0
     assert held.ask() == 60
+    held.time += 60
+    # Without bursts: a long pause saves nothing up.
+    held.time += 600
+    assert (held.ask(50), held.ask(50)) == (0, 60)
 
 
 def test_penalty_stops_one_endpoint_for_its_time() -> None:

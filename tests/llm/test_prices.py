@@ -12,8 +12,8 @@ from raylab.config.llm import Lane, Price
 from raylab.errors import ConfigError
 from raylab.llm.client import CallEvent, Client
 from raylab.llm.prices import Prices
-from tests.llm.scripted_server import ScriptedServer, failure, in_turn
-from tests.llm.test_client import Clock, Notebook, ask, awaited, config, request, says
+from tests.llm.scripted_server import failure, in_turn
+from tests.llm.test_client import Clock, Notebook, ask, awaited, config, request, says, serving
 
 OPENAI = "https://api.openai.com/v1"
 COUNTS = (5_000, 700, 3_000)
@@ -89,22 +89,14 @@ def test_a_budget_needs_a_cap_on_replies(budget: dict[str, int]) -> None:
 # Lanes
 
 
-def flex(base_url: str, **limits: Any) -> LlmConfig:
-    prices = {"m": Price(input=2.0, cached_input=1.0, output=10.0)}
-    whole = config(base_url, prices=prices, **limits)
-    return whole.model_copy(update={"lane": Lane.FLEX})
-
-
 @awaited
 async def test_flex_is_asked_for_and_shares_answers_with_the_standard_lane() -> None:
     journal = Notebook()
-    async with ScriptedServer(says("x", service_tier="flex")) as server:
-        async with Client(flex(server.base_url), journal) as client:
-            first = await ask(client)
-        async with Client(config(server.base_url), journal) as client:
-            again = await ask(client)
-            other = await ask(client, "other")
-    assert [call.body.get("service_tier") for call in server.calls] == ["flex", None]
+    async with serving(says("x", service_tier="flex"), journal, lane=Lane.FLEX) as (asked, client):
+        first = await ask(client)
+    async with serving(says("x", service_tier="flex"), journal) as (server, client):
+        again, other = await ask(client), await ask(client, "other")
+    assert [call.body.get("service_tier") for call in asked.calls + server.calls] == ["flex", None]
     assert (first.lane, again.cached, other.lane) == (Lane.FLEX, True, Lane.STANDARD)
     assert first.key == again.key == request().key
 
@@ -113,11 +105,10 @@ async def test_flex_is_asked_for_and_shares_answers_with_the_standard_lane() -> 
 async def test_a_full_queue_is_waited_for_beyond_the_deadline() -> None:
     clock, events = Clock(draw=0.5), list[CallEvent]()
     full = failure(429, "Resource Unavailable", code="resource_unavailable")
-    async with ScriptedServer(in_turn(*[full] * 30, says("x", service_tier="default"))) as server:
-        llm = flex(server.base_url, deadline=60)
-        client = Client(llm, Notebook(), on_call=events.append, timing=clock.timing)
-        async with client:
-            reply = await ask(client)
+    behave = in_turn(*[full] * 30, says("x", service_tier="default"))
+    settings = {"on_call": events.append, "lane": Lane.FLEX, "deadline": 60}
+    async with serving(behave, clock=clock, **settings) as (_, client):
+        reply = await ask(client)
     assert (reply.attempts, sum(clock.pauses) > 600) == (31, True)
     assert {event.outcome for event in events} == {"queue_full", "ok"}
     # The lane is the one that the server used.
@@ -125,9 +116,13 @@ async def test_a_full_queue_is_waited_for_beyond_the_deadline() -> None:
 
 
 def test_an_attempt_may_take_longer_in_the_lane_flex() -> None:
-    journal = Notebook()
-    for lane, seconds in ((config(OPENAI), 120), (flex(OPENAI), 900), (flex(OPENAI, timeout=7), 7)):
-        assert Client(lane, journal)._connections["main"].timeout == seconds
+    for lane, limits, seconds in (
+        (Lane.STANDARD, {}, 120),
+        (Lane.FLEX, {}, 900),
+        (Lane.FLEX, {"timeout": 7}, 7),
+    ):
+        client = Client(config(OPENAI, lane=lane, **limits), Notebook())
+        assert client._connections["main"].timeout == seconds
 
 
 @awaited
@@ -139,9 +134,9 @@ async def test_cached_and_reasoning_tokens_are_counted_and_priced() -> None:
         "prompt_tokens_details": {"cached_tokens": 600},
         "completion_tokens_details": {"reasoning_tokens": 250},
     }
-    async with ScriptedServer(says("x", usage=usage)) as server:
-        async with Client(flex(server.base_url), Notebook()) as client:
-            reply = await ask(client)
+    prices = {"m": Price(input=2.0, cached_input=1.0, output=10.0)}
+    async with serving(says("x", usage=usage), lane=Lane.FLEX, prices=prices) as (_, client):
+        reply = await ask(client)
     assert (reply.prompt_tokens, reply.cached_prompt_tokens) == (1_000, 600)
     assert (reply.completion_tokens, reply.reasoning_tokens) == (300, 250)
     # 400 at 2, 600 at 1 and 300 at 10, a million

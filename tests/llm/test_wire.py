@@ -83,52 +83,34 @@ def test_what_every_call_would_meet_names_a_way_out(answer: Answer, advice: str)
     assert advice in result.message
 
 
-@pytest.mark.parametrize("status", [400, 413, 415, 418, 422])
-def test_refusal_of_one_call(status: int) -> None:
-    result = read_status(status, {}, failure(status, "no", param="messages").body, NOW, False)
-    assert result.outcome is AttemptOutcome.REFUSED
+FULL = "Resource Unavailable"
+OTHERS: dict[str, tuple[Failure, str]] = {
+    "too long": (read_status(413, {}, b"too long", NOW, False), "refused"),
+    "firewall": (read_status(403, {}, b"blocked", NOW, True), "refused"),
+    "early": (read_status(425, {}, b"", NOW, False), "server_error"),
+    "overloaded": (read_status(529, {}, b"", NOW, False), "server_error"),
+    "full at OpenAI": (read_status(429, {}, FULL.encode(), NOW, True, Lane.FLEX), "queue_full"),
+    "full at Groq": (read_status(498, {}, b"capacity", NOW, True, Lane.FLEX), "queue_full"),
+    "no queue": (read_status(429, {}, FULL.encode(), NOW, True), "rate_limited"),
+}
 
 
-def test_403_of_an_endpoint_that_has_answered_is_about_the_call() -> None:
-    assert read_status(403, {}, b"", NOW, True).outcome is AttemptOutcome.REFUSED
+@pytest.mark.parametrize(("failure", "outcome"), OTHERS.values(), ids=OTHERS)
+def test_what_one_call_meets(failure: Failure, outcome: str) -> None:
+    assert failure.outcome == outcome
 
 
-@pytest.mark.parametrize("status", [408, 409, 425, 500, 503, 529, 599])
-def test_failures_that_pass(status: int) -> None:
-    assert read_status(status, {}, b"", NOW, False).outcome is AttemptOutcome.SERVER_ERROR
-
-
-FULL = (
-    failure(429, "Resource Unavailable", code="resource_unavailable"),
-    failure(498, "capacity", code="capacity_exceeded"),
-)
-
-
-@pytest.mark.parametrize("full", FULL, ids=["OpenAI", "Groq"])
-def test_the_standard_lane_knows_no_full_queue(full: Answer) -> None:
-    outcomes = [read_status(full.status, {}, full.body, NOW, True, lane).outcome for lane in Lane]
-    assert (outcomes[0] is AttemptOutcome.QUEUE_FULL, outcomes[1]) == (False, "queue_full")
-
-
-def test_most_tokens_is_a_third_of_the_bytes_and_the_longest_reply() -> None:
-    assert most_tokens(b"x" * 100, {"max_tokens": 50}) == (34, 50)
-    assert most_tokens(b"x", {"max_tokens": 5, "max_completion_tokens": 9}) == (1, 9)
-
-
-def test_parameters_do_not_replace_what_the_request_says() -> None:
-    parameters = {"model": "other", "messages": [], "top_p": 0.5}
-    request = ChatRequest("e", "u", "m", (Message("user", "hi"),), parameters)
-    assert json.loads(encode_request(request, ReplyFormat.TEXT)) == {
-        "model": "m",
-        "messages": [{"role": "user", "content": "hi"}],
-        "top_p": 0.5,
-    }
-
-
-def test_name_of_a_schema_is_one_that_servers_take() -> None:
-    request = ChatRequest("e", "u", "m", (), schema={"title": "opt evaluation!" + "x" * 80})
-    body = json.loads(encode_request(request, ReplyFormat.JSON_SCHEMA))
-    assert body["response_format"]["json_schema"]["name"] == "opt_evaluation_" + "x" * 49
+def test_what_a_request_sends_and_may_take() -> None:
+    parameters = {"model": "other", "messages": [], "top_p": 0.5, "max_tokens": 50}
+    schema = {"title": "opt evaluation!" + "x" * 80}
+    request = ChatRequest("e", "u", "m", (Message("user", "hi"),), parameters, schema=schema)
+    content = encode_request(request, ReplyFormat.JSON_SCHEMA)
+    body = json.loads(content)
+    # Servers take no other names.
+    assert body.pop("response_format")["json_schema"]["name"] == "opt_evaluation_" + "x" * 49
+    messages = [{"role": "user", "content": "hi"}]
+    assert body == {"model": "m", "messages": messages, "top_p": 0.5, "max_tokens": 50}
+    assert most_tokens(content, parameters) == (-(-len(content) // 3), 50)
 
 
 def usage(prompt: object, completion: object, asked: object = None, **reply: int) -> Any:
