@@ -112,31 +112,34 @@ def pipeline_page(report: PipelineReport) -> Page:
 def summary(report: PipelineReport) -> Iterator[str]:
     """Yields sentences that sum up the run and its results."""
     if models := report.models:
-        epochs = sorted({len(model.history) for model in models.values()})
-        span = " to ".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
-        yield (
-            f"{pluralize(len(models), 'model')} trained for {span} "
-            f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {join_names(list(models))}."
-        )
-        side = " or ".join(sorted({model.reported.side for model in models.values()}))
-        if leader := _find_leader(models, "solve_rate"):
-            yield (
-                f"On its own (free-running), {leader.name} solves {percent(leader.value)} of the "
-                f"{side} grids{leader.rule}."
-            )
-        else:
-            yield "No solve rate was measured, so nothing here says what the models solve."
-        forced = {name: model for name, model in models.items() if model.teacher_forced}
-        if leader := _find_leader(forced, "grid_accuracy"):
-            yield (
-                f"Given the right cells so far (teacher-forced), {leader.name} gets every cell "
-                f"right of {percent(leader.value)} of them{leader.rule}."
-            )
+        yield from _summarize_models(models)
     for name, quality in report.quality.items():
         figures = quality.figures.items()
         named = [f"{metric} {of.value:.3f}" for metric, of in figures if of.value is not None]
         shown = join_names(named) if named else "no figure could be computed"
         yield f"Quality of {name}: {shown}."
+
+
+def _summarize_models(models: Mapping[str, TrainingMetrics]) -> Iterator[str]:
+    epochs = sorted({len(model.history) for model in models.values()})
+    span = " to ".join(map(str, dict.fromkeys((epochs[0], epochs[-1]))))
+    yield (
+        f"{pluralize(len(models), 'model')} trained for {span} "
+        f"{'epoch' if epochs[-1] == 1 else 'epochs'}: {join_names(list(models))}."
+    )
+    side = " or ".join(sorted({model.reported.side for model in models.values()}))
+    if leader := _find_leader(models, "solve_rate"):
+        name, share, rule = leader
+        yield f"On its own (free-running), {name} solves {share} of the {side} grids{rule}."
+    else:
+        yield "No solve rate was measured, so nothing here says what the models solve."
+    forced = {name: model for name, model in models.items() if model.teacher_forced}
+    if leader := _find_leader(forced, "grid_accuracy"):
+        name, share, rule = leader
+        yield (
+            f"Given the right cells so far (teacher-forced), {name} gets every cell right of "
+            f"{share} of them{rule}."
+        )
 
 
 def caveats(report: PipelineReport) -> Iterator[str]:
@@ -202,16 +205,11 @@ def _sections(report: PipelineReport) -> Iterator[Section]:
     yield provenance(report.uri, report.record)
 
 
-class _Leader(NamedTuple):
-    """The best model on a metric, its value, and the best rule as the end of a phrase."""
+def _find_leader(models: Mapping[str, TrainingMetrics], metric: str) -> tuple[str, str, str] | None:
+    """Returns the best model on a metric, its value, and the best rule as the end of a phrase.
 
-    name: str
-    value: float
-    rule: str
-
-
-def _find_leader(models: Mapping[str, TrainingMetrics], metric: str) -> _Leader | None:
-    """Returns the best model on a metric; None if none has it."""
+    None if no model has the metric.
+    """
     values = {name: model.reported.metrics.get(metric) for name, model in models.items()}
     present = {name: value for name, value in values.items() if value is not None}
     if not present:
@@ -219,11 +217,15 @@ def _find_leader(models: Mapping[str, TrainingMetrics], metric: str) -> _Leader 
     name = max(present, key=lambda name: present[name])
     rule = best_rule(models[name].reported.rules, metric)
     phrase = "" if rule is None else f"; the best rule ({rule[0]}) reaches {percent(rule[1])}"
-    return _Leader(name, present[name], phrase)
+    return name, percent(present[name]), phrase
 
 
 def _examples_section(report: PipelineReport) -> Section:
-    shown = _models_to_show(report)
+    pictured = [name for example in report.examples for name in example.predictions]
+    metrics = {name: model.reported.metrics for name, model in report.models.items()}
+    names = dict.fromkeys(pictured)
+    best = sorted(names, key=lambda name: -metrics.get(name, {}).get(report.metric, -1.0))
+    shown = best[:SHOWN_MODELS]
     tasks = [(example.task, list(_pictures(example, shown))) for example in report.examples]
     text = (
         "Predictions are free-running: the model chooses the shape and every cell itself. Dotted "
@@ -232,29 +234,16 @@ def _examples_section(report: PipelineReport) -> Section:
     return Section("tasks", "Answers of the models", [text, block("pictures", tasks)], "Tasks")
 
 
-def _models_to_show(report: PipelineReport) -> list[str]:
-    """Returns the names of the best models, in the order of the report."""
-    pictured = [name for example in report.examples for name in example.predictions]
-    names = list(dict.fromkeys([*report.models, *pictured]))
-
-    def worth(name: str) -> float:
-        metrics = report.models[name].reported.metrics if name in report.models else {}
-        return metrics.get(report.metric, -1.0)
-
-    best = sorted(names, key=worth, reverse=True)[:SHOWN_MODELS]
-    return [name for name in names if name in best]
-
-
 def _pictures(example: Example, shown: Sequence[str]) -> Iterator[Picture]:
     """Yields input and target, then the prediction of each model that is shown."""
     for label, grid in (("input", example.input), ("target", example.target)):
         title = f"{label} of task {example.task}, {_size(grid)}"
         yield Picture(grid_svg(grid, title), label, _size(grid))
-    for name in shown:
-        if prediction := example.predictions.get(name):
+    for name, answer in ((name, example.predictions.get(name)) for name in shown):
+        if answer is not None:
             title = f"prediction of {name} for task {example.task}"
-            svg = grid_svg(prediction.grid, title, target=example.target)
-            yield Picture(svg, name, _score(prediction.grid, example.target), prediction.solved)
+            svg = grid_svg(answer.grid, title, target=example.target)
+            yield Picture(svg, name, _score(answer.grid, example.target), answer.solved)
 
 
 def _size(grid: GridRows) -> str:

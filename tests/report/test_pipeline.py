@@ -27,16 +27,11 @@ from tests.runs.records import run_record
 Rows = list[list[int]]
 GROUP = GroupMetrics(
     grids=7,
-    metrics={
-        "cell_accuracy": 0.9,
-        "grid_accuracy": 0.25,
-        "compositional_gap": 0.65,
-        "compositional_gap_rate": 0.75,
-        "change_recall": 0.5,
-        "solve_rate": 0.125,
-        "shape_accuracy": 1.0,
-    },
-)
+    metrics=dict(
+        cell_accuracy=0.9, grid_accuracy=0.25, compositional_gap=0.65, compositional_gap_rate=0.75,
+        change_recall=0.5, solve_rate=0.125, shape_accuracy=1.0,
+    ),
+)  # fmt: skip
 RULES = {
     "copy_source": {"solve_rate": 0.0, "grid_accuracy": 0.02, "cell_accuracy": 0.6},
     "previous_cell": {"solve_rate": 0.0, "grid_accuracy": 0.01, "cell_accuracy": 0.5},
@@ -69,15 +64,9 @@ def answer(grid: Rows, solved: bool) -> PredictedGrid:
 
 
 def report(**more: Any) -> PipelineReport:
-    shown = example(
-        "007bbfb7",
-        [[1, 2], [3, 4]],
-        [[1, 2], [3, 5]],
-        {
-            "champion": answer([[1, 2], [3, 5]], True),
-            "small": answer([[1, 2, 0]], False),
-        },
-    )
+    target = [[1, 2], [3, 5]]
+    answers = {"champion": answer(target, True), "small": answer([[1, 2, 0]], False)}
+    shown = example("007bbfb7", [[1, 2], [3, 4]], target, answers)
     base = PipelineReport(
         uri="/runs/p",
         record=run_record(
@@ -186,27 +175,23 @@ def test_accuracies_stand_beside_those_on_the_priors_and_of_rules():
     assert "no generations" in text and "not computed - - it is flat" in text
 
 
-def test_predictions_stand_beside_the_target(usual: Page):
-    labels = [
-        words.partition(",")[0]
-        for words in usual.words
-        if re.match(r"(prediction|input|target) of", words)
-    ]
-    assert labels == [
-        "input of task 007bbfb7",
-        "target of task 007bbfb7",
+def test_predictions_stand_beside_the_target_and_provenance_names_what_made_them(usual: Page):
+    titles = [words for words in usual.words if re.match(r"(prediction|input|target) of", words)]
+    assert titles == [
+        "input of task 007bbfb7, 2 by 2",
+        "target of task 007bbfb7, 2 by 2",
         "prediction of champion for task 007bbfb7",
         "prediction of small for task 007bbfb7",
     ]
-    assert "champion solved 4 of 4 cells right" in usual.text
-    assert "small not solved 1 by 3 instead of 2 by 2" in usual.text
-
-
-def test_provenance_names_configuration_commit_versions_and_command(usual: Page):
-    for text in ("a1b2c3d4e5", "d8b3196 uncommitted changes yes", "ray 2.60.0"):
+    for text in (
+        "champion solved 4 of 4 cells right",
+        "small not solved 1 by 3 instead of 2 by 2",
+        "a1b2c3d4e5",
+        "d8b3196 uncommitted changes yes",
+        "jobs/pipeline.py 'models=[champion, small]'",
+        "source: arc_agi_1",
+    ):
         assert text in usual.text
-    assert "jobs/pipeline.py 'models=[champion, small]'" in usual.text
-    assert "source: arc_agi_1" in usual.text
 
 
 def test_the_summary_keeps_teacher_forcing_and_solving_apart():
@@ -218,9 +203,6 @@ def test_the_summary_keeps_teacher_forcing_and_solving_apart():
         "(copy the source) reaches 0.00 %."
     )
     assert "difficulty 0.141, separability 0.021 and consistency 0.991" in of_quality
-
-
-def test_without_a_solve_rate_the_page_claims_no_solving():
     unsolved = report(models={"champion": metrics(solved=None)})
     assert any("nothing here says what the models solve" in text for text in summary(unsolved))
 
@@ -281,7 +263,7 @@ def test_a_fine_tuning_shows_each_task_and_their_mean_before_and_after(
     assert f"{new}; the first model was trained on {text}" in page.text
 
 
-def test_fifty_models_fit_in_three_megabytes():
+def test_fifty_models_fit_in_three_megabytes_and_the_best_are_pictured():
     noise = [[(7 * x + 3 * y * y) % 10 for x in range(30)] for y in range(30)]
     models = {f"model-{i:02}": metrics(i / 100, solved=i / 100) for i in range(50)}
     predictions = {name: answer(noise, True) for name in models}
@@ -291,22 +273,19 @@ def test_fifty_models_fit_in_three_megabytes():
     content = report(models=models, examples=examples, quality={"ours": tree})
     html = render(pipeline_page(content))
     assert len(html.encode()) < 3_000_000
-    pictured = re.findall(r"<title>prediction of (model-\d+) for task 00000000<", html)
-    assert pictured == [f"model-{i}" for i in range(50 - SHOWN_MODELS, 50)]
+    pictured = re.findall(r"<title>prediction of model-(\d+) for task 00000000<", html)
+    assert [int(number) for number in pictured] == [*range(49, 49 - SHOWN_MODELS, -1)]
 
 
-def test_a_run_of_nothing_still_makes_a_page():
-    page = Page(render(pipeline_page(PipelineReport("/runs/e", run_record(git=None), FULL))))
-    assert "No model was trained and no score tree was read." in page.text
-
-
-def test_a_training_run_has_the_same_page_without_scores():
+def test_a_training_run_has_the_same_page_without_scores_and_one_of_nothing_has_a_page():
     config = TrainConfig(data=FULL.data)
     content = PipelineReport("/runs/t", run_record(name="t"), config, {"champion": metrics()})
     page = Page(render(pipeline_page(content)))
     assert page.text.startswith("raylab train t Skip to content raylab train · /runs/t")
     assert "1 model trained for 2 epochs: champion." in page.text
     assert page.sections == ["metrics", "curves", "groups", "provenance"]
+    empty = pipeline_page(PipelineReport("/runs/e", run_record(git=None), FULL))
+    assert "No model was trained and no score tree was read." in Page(render(empty)).text
 
 
 def test_epoch_line_counts_the_epochs_left():
