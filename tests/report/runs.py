@@ -8,9 +8,8 @@ import yaml
 
 from raylab.annotation.outcome import HumanDecision, Outcome, Status
 from raylab.annotation.statistics.agreement import disagreement_report
-from raylab.annotation.statistics.estimates import proportion
 from raylab.annotation.statistics.report import AnnotationReport, ArchiveHead, batch_report
-from raylab.annotation.statistics.scores import RootAccuracy, ScoreTreeReport
+from raylab.annotation.statistics.scores import ScoreTreeReport
 from raylab.arc.records import EvaluationMetrics, PipelineMetrics, TrainingMetrics
 from raylab.arc.sweep import SweepMetrics, Trial
 from raylab.config.base import JobConfig
@@ -52,9 +51,6 @@ SCORE_TREE = ScoreTreeReport(
     files=1,
     notes=("generations seed-1 are random halves",),
     left_out=("3 cases without gold",),
-    scores=(
-        RootAccuracy(annotator="m", generation="published", root="Lrn", accuracy=proportion(1, 1)),
-    ),
 )
 
 
@@ -123,9 +119,8 @@ def left(config: JobConfig, *records: Record, finished: bool = True) -> Run:
 
 
 def train(storage: Path, name: str, grid: float, **training: Any) -> Run:
-    config = TrainConfig.model_validate(
-        {"storage": str(storage), "name": name, "training": training}
-    )
+    values = {"storage": str(storage), "name": name, "training": training}
+    config = TrainConfig.model_validate(values)
     return left(config, epochs(grid, loss=1 - grid))
 
 

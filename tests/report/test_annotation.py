@@ -203,7 +203,7 @@ def test_alpha_is_judged_by_the_convention(alpha: float, words: str):
 
 @pytest.mark.parametrize("cases", [[], [outcome("1", None, None, status=Status.FAILED)]])
 def test_a_run_without_answers_still_makes_a_page(cases: list[Outcome]):
-    empty = ScoreTreeReport(files=0, left_out=(), notes=(), scores=())
+    empty = ScoreTreeReport(files=0, left_out=(), notes=())
     page = page_of(content(cases, score_tree=empty))
     assert "no disagreement to learn from" in page.text
     assert "undefined no case with both answers" in page.text

@@ -15,7 +15,6 @@ import numpy as np
 
 from raylab.annotation.input.cases import generation_files, in_generation
 from raylab.annotation.outcome import ANNOTATORS, CANDIDATE_SIDE, SIDES, Side
-from raylab.annotation.statistics.estimates import Estimate, proportion
 from raylab.annotation.statistics.frame import Frame, Tables
 from raylab.codebook import Label, SetDistance, compare
 from raylab.config.base import AS_PUBLISHED, Generation
@@ -38,15 +37,6 @@ CANDIDATES: Mapping[Side, str] = {CANDIDATE_SIDE: "candidates"}
 UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._+@-]")
 
 
-class RootAccuracy(Part):
-    """The accuracy of one annotator on a generation's cases whose gold begins with a root."""
-
-    annotator: str
-    generation: str
-    root: str
-    accuracy: Estimate
-
-
 class ScoreTreeReport(Part):
     """The score tree of a run, in its report."""
 
@@ -55,7 +45,6 @@ class ScoreTreeReport(Part):
     """Sentences on what the tree leaves out, and why."""
     notes: tuple[str, ...]
     """Sentences on what its generations are, and so what their consistency measures."""
-    scores: tuple[RootAccuracy, ...]
 
 
 def annotator_names(models: Mapping[str, ChatModel]) -> dict[Side, str]:
@@ -116,7 +105,6 @@ def score_tree(
         files=len(logs),
         left_out=(*_left_out(categories, counts), *_unscored(cases, scored)),
         notes=tuple(_notes(groups)),
-        scores=tuple(map(_accuracy, logs)),
     )
     files = {f"{log.model}/{log.metadata['generation']}/{log.task}.json": log for log in logs}
     return files, report
@@ -179,16 +167,6 @@ def _metrics(
     if is_estimated(share, len(golds)):
         metrics["stderr"] = math.sqrt(share * (1 - share) / (len(golds) - 1))
     return metrics
-
-
-def _accuracy(log: EvalLog) -> RootAccuracy:
-    right = round(log.metrics[ACCURACY] * log.samples)
-    return RootAccuracy(
-        annotator=log.model,
-        generation=log.metadata["generation"],
-        root=log.task,
-        accuracy=proportion(right, log.samples),
-    )
 
 
 def _notes(groups: Sequence[tuple[str, str, Frame]]) -> Iterator[str]:
