@@ -98,7 +98,7 @@ class ArchiveWriter:
         """Archives the evaluator's report on the decision of this sequence."""
         self._run.reviews().confirm(sequence, row)
 
-    def known(self, cases: Sequence[str]) -> dict[str, str]:
+    def statuses(self, cases: Sequence[str]) -> dict[str, str]:
         """Returns the status of each of these cases that is archived."""
         return {case: head.status for case, head in self._run.find_heads(cases).items()}
 
@@ -151,7 +151,7 @@ class CallJournal:
         self._numbers = count(1)
         self._begun = asyncio.Lock()
         self._voided = False
-        self._found = 0
+        self._answered = 0
         self._replies: dict[str, Reply] = {}
 
     async def load(self, description_hashes: Iterable[str]) -> list[str]:
@@ -169,15 +169,15 @@ class CallJournal:
         for key in keys:
             self._replies.pop(key, None)
 
-    def take_found(self) -> int:
+    def take_count(self) -> int:
         """Returns the number of calls answered from the archive since the last call."""
-        found, self._found = self._found, 0
-        return found
+        count, self._answered = self._answered, 0
+        return count
 
     async def get(self, key: str, description_hash: str) -> Reply | None:
         """See `raylab.llm.chat.Journal`."""
         reply = self._replies.get(key)
-        self._found += reply is not None
+        self._answered += reply is not None
         return reply
 
     async def claim(
@@ -200,7 +200,7 @@ class CallJournal:
             raise self._overspent(reason, row.most)
         if reason is None:
             return None
-        self._found += 1
+        self._answered += 1
         return reply_of(reason)
 
     def put(

@@ -47,7 +47,7 @@ class Tally:
         open_cases: Why cases stay open that the run tries again when it is resumed, a reason each.
         halt: Error that stops the run; None while it goes on.
         sent: Calls answered by an endpoint.
-        known: Calls answered by the archive.
+        answered: Calls answered by the archive.
         failures: Failed attempts by kind.
         tokens: Tokens of the calls sent, requests and replies together.
         cost: Cost of the calls sent that have a price.
@@ -58,7 +58,7 @@ class Tally:
     open_cases: list[str] = field(default_factory=list[str])
     halt: RaylabError | None = None
     sent: int = 0
-    known: int = 0
+    answered: int = 0
     failures: Counter[str] = field(default_factory=Counter[str])
     tokens: int = 0
     cost: float = 0.0
@@ -70,7 +70,7 @@ class Tally:
         self.open_cases += other.open_cases
         self.halt = self.halt or other.halt
         self.sent += other.sent
-        self.known += other.known
+        self.answered += other.answered
         self.failures += other.failures
         self.tokens += other.tokens
         self.cost += other.cost
@@ -186,7 +186,7 @@ class Worker:
 
     def _take_tally(self, ends: Sequence[Status | str | RaylabError]) -> Tally:
         tally, self._tally = self._tally, Tally()
-        tally.known = self._journal.take_found()
+        tally.answered = self._journal.take_count()
         tally.concurrency[self._share.number] = self._client.concurrency
         for end in ends:
             if isinstance(end, RaylabError):

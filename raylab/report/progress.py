@@ -69,7 +69,7 @@ class AnnotationProgress:
             "open": len(tally.open_cases),
             "calls_per_second": tally.sent / seconds,
             "tokens": tally.tokens,
-            "answered": tally.known,
+            "answered": tally.answered,
             "failures": tally.failures.total(),
             "cost": tally.cost,
             "concurrency": sum(tally.concurrency.values()),

@@ -185,7 +185,7 @@ def test_archived_calls_are_found_while_their_cases_are_under_way() -> None:
         assert reply is not None and reply.cached and reply.text == row.text
         cache.drop(keys)
         assert await cache.get(row.key, "d") is None
-        assert (cache.take_found(), cache.take_found()) == (1, 0)
+        assert (cache.take_count(), cache.take_count()) == (1, 0)
 
     asyncio.run(run())
 

@@ -7,7 +7,7 @@ def test_the_line_says_how_far_and_how_fast_without_what_is_zero() -> None:
     assert describe(progress.figures()) == (
         "2/10 cases  2 accepted  0 adjudicated  0 human  0 failed  0.0 calls/s  0 tokens"
     )
-    tally = Tally(sent=40, known=3, tokens=12345, cost=0.25, concurrency={0: 10, 1: 12})
+    tally = Tally(sent=40, answered=3, tokens=12345, cost=0.25, concurrency={0: 10, 1: 12})
     tally.statuses.update({"accepted": 3, "human": 1})
     tally.failures.update({"timeout": 2})
     progress.tally.add(tally)

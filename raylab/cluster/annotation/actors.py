@@ -79,7 +79,7 @@ class Annotator:
         if self._refusal is not None:
             return Tally(halt=self._refusal)
         tally = await self._worker.annotate(chunk)
-        self._meters.add(KNOWN, tally.known)
+        self._meters.add(KNOWN, tally.answered)
         for status, count in tally.statuses.items():
             self._meters.add(CASES, count, status=status)
         return tally

@@ -277,8 +277,8 @@ class Pool:
         reason = f"the process that ran it alone died {RETRIES + 1} times: {error}"
         rows = [case_row(case, failed_outcome(case, name, reason)) for name, case in chunk]
         result_of(self._writer.add_cases.remote(rows))
-        known = result_of(self._writer.known.remote([case.id for _, case in chunk]))
-        return Tally(Counter(known.values()))
+        statuses = result_of(self._writer.statuses.remote([case.id for _, case in chunk]))
+        return Tally(Counter(statuses.values()))
 
 
 def _name(actor: int) -> str:
